@@ -1,5 +1,5 @@
-//! The ports of a member: converts requests to calls of the member's handles. It serves gRPC, HTTP and the
-//! JSON gateway for clients, and the requests between members besides consensus.
+//! The client and peer ports of a member. They convert requests into calls on the member's handles: gRPC, HTTP and the
+//! JSON gateway for clients, and all requests between members except consensus traffic.
 //!
 //! ```text
 //! http ──► json_gateway ──► router ──► services ──► calls
@@ -20,7 +20,7 @@ mod services;
 mod snapshot_stream;
 mod websocket;
 
-/// Fuzz targets.
+/// Entry points of the fuzz targets.
 #[cfg(any(test, fuzzing))]
 pub mod fuzz {
     pub use crate::calls::request_body::fuzz::body;

@@ -1,31 +1,31 @@
-//! The permissions that each gRPC method of the client port needs if authentication is on, the methods that
-//! metrics count, and the methods that audit rules may name.
+//! The permissions that each gRPC method of the client port requires when authentication is on, the methods counted in
+//! metrics, and the methods that audit rules may name.
 //!
-//! The table of methods itself is `grpc::methods`. A method without an entry here does not compile.
+//! The table of methods itself is `grpc::methods`. Compilation fails if a method has no entry here.
 
 use quorate_grpc::methods::{SERVICES, Service, is_same};
 use quorate_telemetry::audit::MethodName;
 use quorate_telemetry::metrics::GrpcService;
 
-/// The requirement of a method if authentication is on. It is checked when the head of a call arrives, and
-/// again when its message is decoded.
+/// Access requirement of a method when authentication is on. It is checked when the headers of a call arrive, and again
+/// when the message is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// None. A token is ignored.
+    /// No requirement. A token is ignored.
     Nothing,
-    /// Any user.
+    /// Any authenticated user.
     User,
     /// An administrator.
     Admin,
     /// Permissions that every member checks when it applies the request. A token, if present, must be valid.
     Judged,
-    /// It depends on the messages, such as the keys that they name. The service checks it.
+    /// A requirement that depends on the messages, for example on the keys in them. The service checks it.
     Message,
 }
 
 use Needs::{Admin, Judged, Message, Nothing, User};
 
-/// The requirement of each method, by service as in [`SERVICES`].
+/// The requirement of each method, grouped by service like [`SERVICES`].
 const NEEDS: &[(&str, &[(&str, Needs)])] = &[
     (
         "etcdserverpb.KV",
@@ -129,12 +129,12 @@ const fn is_complete() -> bool {
     NEEDS.len() == SERVICES.len()
 }
 
-/// Returns the requirement of the method at this position.
+/// Returns the requirement of the method at this position in [`SERVICES`].
 pub(crate) const fn needs_at((service, method): (usize, usize)) -> Needs {
     NEEDS[service].1[method].1
 }
 
-/// Returns the requirement of a method. A method without an entry does not compile.
+/// Returns the requirement of a method. Compilation fails if the method has no entry.
 pub(crate) const fn needs_of(service: &str, method: &str) -> Needs {
     let mut at = 0;
     while at < NEEDS.len() {
@@ -157,7 +157,7 @@ pub fn counted() -> Vec<GrpcService> {
     SERVICES.iter().map(counted).collect()
 }
 
-/// Returns whether a name in an audit rule is an existing service or method.
+/// Returns whether a name in an audit rule names an existing service or method.
 #[must_use]
 pub fn is_known(name: &MethodName) -> bool {
     let all = SERVICES.iter().flat_map(|of| of.methods.iter().map(|one| (of.name, one.name)));
@@ -165,7 +165,7 @@ pub fn is_known(name: &MethodName) -> bool {
     all.chain(image).any(|(service, method)| name.fits(service, method))
 }
 
-/// The name of the request for a member's state, on the peer port, in the audit log.
+/// Audit log name of a peer-port request for a member's whole state.
 pub(crate) const IMAGE_METHOD: &str = "/quorate.Peer/Image";
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! The gRPC services of the client port: dispatches calls and makes the checks that all calls share.
+//! Dispatches the gRPC calls of the client port to their services after the checks that all calls share.
 //!
-//! A request passes these stages in order: the checks of its headers, method and compression (`grpc::head`);
-//! the checks of [`Router::admit`]; the wait for a leader, if the client requires one; access control
-//! (`access`); the message; access control again (`services::guarded`); the service. Every call is counted
-//! when it starts and exactly once when it ends. A call that exceeds its deadline ends with grpc-go's error,
-//! unless part of its answer was already sent.
+//! A request passes these stages in order: checks of its headers, method and compression (`grpc::head`); the checks of
+//! [`Router::admit`]; the wait for a leader, if the client requires one; access control (`access`); decoding of the
+//! message; access control again (`services::guarded`); the service. Every call is counted when it starts and exactly
+//! once when it ends. A call that exceeds its deadline ends with grpc-go's error, unless part of its answer was already
+//! sent.
 //!
 //! # Not here
 //!
-//! Executing requests (`member`, `state`), and what several services share (`calls`).
+//! Executing requests (`member`, `state`), and code shared by several services (`calls`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -51,27 +51,27 @@ use quorate_net::listen::{Activity, ClientCertificate, Ends, Http2Service};
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::trace::Tracer;
 
-/// The bytes that a message may have beyond the largest request, for its other fields.
+/// Size that a message may have beyond the largest request, for its other fields.
 const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
 
 /// All gRPC services of the client port.
 #[derive(Clone, Debug)]
 pub struct Router {
     services: Arc<Services>,
-    /// The connection of the calls.
+    /// The caller that owns the permits of this connection's calls.
     caller: Arc<Caller>,
-    /// The caller of the last call on this connection.
+    /// Credentials remembered from the last call on this connection.
     remembered: Arc<Remembered>,
-    /// The addresses of the connection.
+    /// The local and remote addresses of the connection.
     ends: Ends,
 }
 
-/// A call whose headers are valid.
+/// A call with valid headers.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    /// Its permit, if there is one.
+    /// The call's permit, or the error if the limit on calls is reached.
     pub(crate) permit: Result<Arc<CallPermit>, Full>,
-    /// The bytes of its headers.
+    /// Size of the call's headers in bytes.
     pub(crate) bytes: u64,
     pub(crate) timeout: Option<Duration>,
 }
@@ -81,7 +81,7 @@ struct Services {
     info: Arc<MemberInfo>,
     access_control: Arc<AccessControl>,
     leader: LeaderWatch,
-    /// Traces and audits calls, if either is on.
+    /// The tracer and the audit log, if tracing or auditing is on.
     observers: Option<Observers>,
     message_bytes_max: usize,
     kv: KvServer<Guarded<kv::Kv>>,
@@ -97,7 +97,7 @@ struct Services {
 }
 
 impl Router {
-    /// Creates the services of this member. `observers` trace and audit their calls.
+    /// Creates the services of this member. `observers` trace and audit the calls.
     pub fn new(handles: &Handles, observers: Option<Observers>) -> Self {
         let bytes_max = handles.info.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
@@ -163,7 +163,7 @@ impl Router {
         Ok(permit)
     }
 
-    /// Starts a call from gRPC or from the gateway.
+    /// Starts a call received over gRPC or from the JSON gateway.
     pub(crate) fn begin(
         &self,
         (service, method): (usize, usize),
@@ -200,7 +200,7 @@ impl Router {
         Call::started(self.start((service, method), request, noted), stats, timeout)
     }
 
-    /// Makes the checks that every call must pass.
+    /// Performs the checks that every call must pass.
     fn admit(
         &self,
         (service, method): (usize, usize),
@@ -218,8 +218,7 @@ impl Router {
         Ok(())
     }
 
-    /// Starts the call after there is a leader, if the call requires one, and after access control has
-    /// admitted it.
+    /// Starts the call once there is a leader, if the call requires one, and once access control has admitted it.
     fn start(
         &self,
         method: (usize, usize),
@@ -238,7 +237,7 @@ impl Router {
         })
     }
 
-    /// Admits the call if its caller meets the requirement of the method.
+    /// Passes the call to its service if its caller meets the requirement of the method.
     fn enter(
         &self,
         method: (usize, usize),
@@ -283,14 +282,14 @@ impl Router {
     }
 }
 
-/// Returns whether this is the login method.
+/// Returns whether the method is the login method.
 fn is_login((service, method): (usize, usize)) -> bool {
     let service = &SERVICES[service];
     service.name == "etcdserverpb.Auth" && service.methods[method].name == "Authenticate"
 }
 
-/// Returns whether a learner answers calls of this method. Of ranges, it answers only serializable ones,
-/// which are recognized later from the message.
+/// Returns whether a learner accepts calls of this method. Of the range requests, a learner answers only serializable
+/// ones, which are recognised later, when the message is decoded.
 fn learner_answers(service: usize, method: usize) -> bool {
     let service = &SERVICES[service];
     matches!(
@@ -300,7 +299,7 @@ fn learner_answers(service: usize, method: usize) -> bool {
 }
 
 impl Services {
-    /// Calls the method at these positions in [`SERVICES`].
+    /// Calls the method at this position in [`SERVICES`].
     fn dispatch(
         &self,
         (service, method): (usize, usize),
@@ -326,8 +325,8 @@ impl Services {
 }
 
 impl Router {
-    /// Returns the router for a request of the JSON gateway, which counts as a connection of its own with
-    /// these addresses. All requests of the gateway share one cached token.
+    /// Returns a router for one request of the JSON gateway. The request counts as a connection of its own with these
+    /// addresses. All requests of the gateway share one cached token.
     pub(crate) fn for_request(&self, ends: Ends) -> Self {
         Self {
             services: Arc::clone(&self.services),
@@ -337,7 +336,7 @@ impl Router {
         }
     }
 
-    /// Returns the largest request message that is accepted, in bytes.
+    /// Returns the maximum size of a request message in bytes.
     pub(crate) fn message_bytes_max(&self) -> usize {
         self.services.message_bytes_max
     }
@@ -396,7 +395,7 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// Starts the trace and the audit record of a call from this address.
+    /// Starts the trace and the audit record of a call from the remote address.
     #[cold]
     fn note<B>(&self, request: &Request<B>, remote: Option<SocketAddr>) -> Noted {
         let text = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);

@@ -1,8 +1,8 @@
 //! Streams the backend file as of one point in time, while writes continue.
 //!
-//! The pages of that version stay unchanged while the stream exists. They are read outside the connection
-//! threads, one large piece at a time, after the client has accepted the previous piece. A slow client
-//! therefore costs the memory of a piece and delays the reuse of pages, but nothing more.
+//! The pages of that version stay unchanged while the stream exists. They are read outside the connection threads, one
+//! large piece at a time, each after the client has accepted the previous one. A slow client therefore only occupies
+//! the memory of one piece and delays the reuse of pages.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,19 +23,18 @@ use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 
-/// The largest blob of one message.
+/// Maximum size of the blob in one message.
 const BLOB_BYTES: usize = 32 * 1024;
 
-/// The number of bytes that are read at once.
+/// Number of bytes read from the file at once.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// The memory of a stream: one piece that is being sent, and the part of it or its predecessor that the
-/// transport holds.
+/// Memory of a stream: the piece being sent, and the part of it or of the previous piece still held by the transport.
 pub(crate) const STREAM_BYTES: u64 = 2 * PIECE_BYTES as u64;
 
 type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, BoltError>, Sha256)> + Send>>;
 
-/// The stream of a snapshot.
+/// A snapshot as a stream of responses.
 pub(crate) struct SnapshotStream {
     metrics: Arc<Metrics>,
     image: ReadTx,
@@ -54,7 +53,7 @@ pub(crate) struct SnapshotStream {
 }
 
 impl SnapshotStream {
-    /// Creates a stream with a permit for [`STREAM_BYTES`].
+    /// Creates a stream that holds a permit for [`STREAM_BYTES`].
     pub(crate) fn new(
         backend: &Backend,
         metrics: Arc<Metrics>,

@@ -1,12 +1,12 @@
-//! Access control when the headers of a call have arrived: checks the requirement of the method (`methods`).
-//! When the message is decoded, `authorized` makes the same check again.
+//! Access control on arrival of a call's headers: checks the requirement of the method (`methods`). `authorized`
+//! repeats the check when the message is decoded.
 //!
-//! The caller is stored in the request. If it is missing, authentication was off when the call arrived; it may
-//! have been turned on since, so [`client_of`] reads the caller from the request's headers.
+//! The caller is stored in the request. A missing caller means that authentication was off when the call arrived. It
+//! may have been turned on since, so [`client_of`] then reads the caller from the request's headers.
 //!
-//! A caller without a token is the user named in the connection's verified certificate, if
-//! `--client-cert-auth` requires one. etcd's gateway sends its clients' calls with its own certificate and
-//! marks them with a header; these calls, also when proxies forward them, have no user.
+//! A caller without a token is identified as the user named in the connection's verified certificate, if
+//! `--client-cert-auth` requires certificates. etcd's gateway sends its clients' calls with its own certificate and
+//! marks them with a header. These calls have no user, even if a proxy forwards them.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use quorate_net::listen::ClientCertificate;
 use quorate_telemetry::audit::CallAccount;
 use quorate_telemetry::trace::CallTrace;
 
-/// The metadata key that marks a call from a gateway.
+/// The metadata key that marks a call as sent by a gateway.
 const OF_GATEWAY: &str = "grpcgateway-accept";
 
-/// The records of a call in traces and in the audit log.
+/// Trace and audit record of a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Noted {
     /// The trace, if the call is traced.
@@ -60,7 +60,7 @@ pub(crate) fn admit<B>(
     Ok(())
 }
 
-/// Checks the requirement of a method as far as it does not depend on the message.
+/// Checks the requirement of a method, unless the requirement depends on the message.
 pub(crate) fn check(
     access_control: &AccessControl,
     needs: Needs,
@@ -73,13 +73,13 @@ pub(crate) fn check(
     }
 }
 
-/// Returns the user in the connection's certificate, if the certificate identifies the caller.
+/// Returns the user named in the connection's certificate, if that user is the caller.
 pub(crate) fn named<'a>(headers: &HeaderMap, extensions: &'a Extensions) -> Option<&'a Arc<str>> {
     let certificate = extensions.get::<Arc<ClientCertificate>>()?;
     (!headers.contains_key(OF_GATEWAY)).then_some(&certificate.common_name)
 }
 
-/// Stores the caller in a request that is recorded but not checked.
+/// Stores the caller in a request that is recorded but needs no check.
 pub(crate) fn leave<B>(request: &mut Request<B>, noted: Noted) {
     let credentials = in_head(request.headers(), request.extensions());
     request.extensions_mut().insert(noted.of(credentials));

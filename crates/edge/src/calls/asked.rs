@@ -1,4 +1,4 @@
-//! The operations of requests for the audit log: keys and names, but never values, passwords or tokens.
+//! Describes requests for the audit log: their operations, keys and names, but never values, passwords or tokens.
 
 use quorate_api::authpb::Permission;
 use quorate_api::etcdserverpb as pb;
@@ -13,7 +13,7 @@ use super::contended_name::Name;
 
 /// A request whose operations can be recorded.
 pub(crate) trait Asks {
-    /// Records the operations. A request without parameters records none.
+    /// Adds the operations to the audit record. A request without parameters adds none.
     fn note(&self, account: &CallAccount);
 }
 
@@ -116,7 +116,7 @@ asks! {
 }
 
 asks_nothing! {
-    // The service records the name, if it is a user's.
+    // The service records the name, but only if a user has it.
     pb::AuthenticateRequest,
     pb::MemberListRequest,
     pb::StatusRequest,
@@ -140,7 +140,7 @@ impl Asks for pb::TxnRequest {
                 Some(Operation::RequestRange(it)) => account.note_asked(range(it)),
                 Some(Operation::RequestPut(it)) => account.note_asked(put(it)),
                 Some(Operation::RequestDeleteRange(it)) => account.note_asked(delete_range(it)),
-                // The recursion is as deep as that of the decoder, on a stack of sufficient size.
+                // The recursion is no deeper than the decoder's, and the stack is large enough for it.
                 Some(Operation::RequestTxn(it)) => it.note(account),
                 None => {}
             }
@@ -161,12 +161,12 @@ fn delete_range(it: &pb::DeleteRangeRequest) -> Asked {
     Asked::new("delete_range").of_keys(&it.key, &it.range_end)
 }
 
-/// An operation on a lease. The request does not name the keys that are attached to it.
+/// Returns the record of an operation on a lease. The request does not name the keys attached to the lease.
 fn of_lease(operation: &'static str, lease: i64) -> Asked {
     Asked::new(operation).of_unknown_keys().number("lease", lease)
 }
 
-/// An operation on a contended name, with the range of all contenders' keys.
+/// Returns the record of an operation on a contended name, with the key range of all contenders.
 fn contend(operation: &'static str, name: &[u8]) -> Asked {
     let Name { prefix, end } = Name::new(name);
     Asked::new(operation).of_keys(&prefix, &end)
@@ -180,12 +180,12 @@ fn of_leader(operation: &'static str, leader: Option<&LeaderKey>) -> Asked {
     }
 }
 
-/// The creation of a watcher.
+/// Returns the record of a watcher's creation.
 pub(crate) fn watch(it: &pb::WatchCreateRequest) -> Asked {
     Asked::new("watch").of_keys(&it.key, &it.range_end).number("from", it.start_revision)
 }
 
-/// A login. A name that is not a user's is omitted, because it may be a password that was entered by mistake.
+/// Returns the record of a login. A name that no user has is omitted, because it may be a password entered by mistake.
 pub(crate) fn login(name: Option<&str>) -> Asked {
     Asked::new("login").text("name", name.unwrap_or_default())
 }

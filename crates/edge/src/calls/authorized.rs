@@ -1,8 +1,8 @@
 //! Authorization of decoded requests, immediately before they are executed.
 //!
-//! A call is authorized twice: when its headers arrive (`access::admit`), so that a refused caller need not
-//! send a message, and here, when its message is decoded. The client decides how much time passes in between,
-//! during which its user may be deleted or authentication turned on.
+//! A call is authorized twice: when its headers arrive (`access::admit`), so that a refused caller does not have to
+//! send a message, and here, when its message is decoded. The client controls how much time passes in between.
+//! Meanwhile its user may be deleted, or authentication may be turned on.
 //!
 //! # Invariant
 //!
@@ -25,7 +25,7 @@ use super::request_body;
 use super::status::status;
 use crate::methods::Needs;
 
-/// A decoded request whose caller was authorized after the decoding.
+/// A decoded request whose caller was authorized after decoding.
 #[derive(Debug)]
 pub(crate) struct Authorized<T> {
     client: Client,
@@ -44,7 +44,7 @@ impl<T> Authorized<T> {
     }
 }
 
-/// Authorizes the caller of a decoded request. A message that was compressed is counted with its decoded size.
+/// Authorizes the caller of a decoded request. A compressed message is counted with its decoded size.
 pub(crate) fn authorize<T: Asks + prost::Message>(
     access_control: &AccessControl,
     needs: Needs,

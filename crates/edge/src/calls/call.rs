@@ -1,4 +1,4 @@
-//! A call in progress: it completes with its response or at its deadline.
+//! A call in progress: completes with its response or at its deadline.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -35,12 +35,12 @@ enum State {
 }
 
 impl Call {
-    /// Creates a call whose answer was not made by a method. The call is not counted.
+    /// Creates a call with a response that no method produced. The call is not counted.
     pub(crate) const fn answered(response: Response<Body>) -> Self {
         Self { state: State::Answered(Some(response)), stats: None }
     }
 
-    /// Creates a call that one of the common checks has refused.
+    /// Creates a call that one of the common checks refused.
     pub(crate) fn refused(status: &Status, stats: CallStats) -> Self {
         let response = status.clone().into_http();
         Self { state: State::Answered(Some(response)), stats: Some(stats) }
@@ -56,7 +56,7 @@ impl Call {
     }
 }
 
-/// A call that is dropped before its answer, because the client has disconnected, ends as cancelled.
+/// Ends the call as cancelled if it is dropped before its answer, because the client has disconnected.
 impl Drop for Call {
     fn drop(&mut self) {
         if let Some(mut stats) = self.stats.take() {
@@ -90,7 +90,7 @@ impl Future for Call {
     }
 }
 
-/// Rewrites an error of the library in the words that clients expect.
+/// Replaces the text of an error from the gRPC library by the text that clients expect.
 fn reword(response: Response<Body>, kind: Option<Kind>) -> Response<Body> {
     let Some(kind) = kind else { return response };
     match Status::from_header_map(response.headers()) {

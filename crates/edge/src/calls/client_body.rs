@@ -15,7 +15,7 @@ use tonic::codegen::StdError;
 pub(crate) enum ClientBody {
     /// The body as received.
     Grpc(Incoming),
-    /// One framed message; `None` after it was read.
+    /// One framed message; `None` after it has been read.
     Message(Option<Bytes>),
     /// A stream of framed messages.
     Messages(Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>),

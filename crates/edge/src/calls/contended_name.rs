@@ -6,19 +6,19 @@ use bytes::Bytes;
 #[derive(Debug)]
 pub(crate) struct Name {
     pub(crate) prefix: Bytes,
-    /// The end of the range.
+    /// Exclusive end of the range.
     pub(crate) end: Bytes,
 }
 
 impl Name {
     pub(crate) fn new(name: &[u8]) -> Self {
-        /// The separator between name and lease. The byte after it ends the range.
+        /// The separator between the name and the lease. The next byte value ends the range.
         const SEPARATOR: u8 = b'/';
         let with = |last: u8| [name, &[last]].concat().into();
         Self { prefix: with(SEPARATOR), end: with(SEPARATOR + 1) }
     }
 
-    /// Returns the key of the contender with this lease.
+    /// Returns the key of the contender that holds this lease.
     pub(crate) fn key(&self, lease: i64) -> Bytes {
         let sign = if lease < 0 { "-" } else { "" };
         let id = format!("{sign}{:x}", lease.unsigned_abs());

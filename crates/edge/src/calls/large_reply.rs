@@ -1,14 +1,14 @@
 //! Replies that are encoded while the client reads them.
 //!
-//! The library encodes a whole reply before it sends the first byte. A list of 100 MB would then occupy
-//! another 100 MB until the slowest client has read it. Instead, a large reply is split into its records,
-//! which are slices of the store's data, and the few bytes between them. The transport gets one chunk at a
-//! time. The bytes on the wire are the same.
+//! The gRPC library encodes a whole reply before it sends the first byte. A list of 100 MB would therefore occupy
+//! another 100 MB until its client has read it, however slowly. Instead, a large reply is split into its records, which
+//! are slices of the store's data, and the few bytes between them. The transport receives one chunk at a time. The
+//! bytes on the wire are the same.
 //!
-//! A method wraps its reply in a [`Reply`] and has it admitted: data that clients have not read is limited
-//! (`admission`), and the reply holds its permit until it is sent. Replies below [`COUNTED_BYTES_MIN`] use
-//! little more memory than their stream and are not counted. [`Reply::into_response`] returns an empty
-//! message with the parts attached; [`body_of`] then sends the parts instead of the message.
+//! A method wraps its reply in a [`Reply`] and has it admitted, because the amount of data that clients have not read
+//! is limited (`admission`). The reply holds its permit until it is sent. Replies below [`COUNTED_BYTES_MIN`] use
+//! little more memory than their HTTP/2 stream and are not counted. [`Reply::into_response`] returns an empty message
+//! with the parts attached; [`body_of`] then sends the parts instead of the message.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,20 +29,20 @@ use quorate_grpc::framing::{HEAD_BYTES, message_head};
 use quorate_member::RequestError;
 use quorate_member::admission::{Bound, OwnedPermit};
 
-/// Replies of at least this size are counted and encoded in parts. This is also faster: allocating and freeing
-/// one large buffer per reply costs a page fault for every 4 KiB.
+/// Replies of at least this size are counted and encoded in parts. Encoding in parts is also faster: allocating and
+/// freeing one large buffer per reply costs a page fault for every 4 KiB.
 pub(crate) const COUNTED_BYTES_MIN: usize = 4 * 1024;
 
-/// Records of at least this size are passed to the transport without a copy, between two chunks.
+/// Records of at least this size are passed to the transport as separate chunks, without a copy.
 const RECORD_APART_BYTES: usize = 8 * 1024;
 
 /// The size at which a chunk is complete. The last chunk of a reply may be smaller.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// How many records ahead of the current one are prefetched.
+/// Number of records prefetched ahead of the current one.
 const FETCHED_AHEAD: usize = 8;
 
-/// How many cache lines of a record are prefetched; the hardware prefetches the rest.
+/// Number of cache lines prefetched of each record. The hardware prefetches the rest.
 const LINES_FETCHED_AHEAD: usize = 8;
 
 const CACHE_LINE_BYTES: usize = 64;
@@ -51,11 +51,11 @@ const CACHE_LINE_BYTES: usize = 64;
 #[derive(Debug)]
 enum Part {
     Encoded(Bytes),
-    /// Records, each with this field number.
+    /// Records, all with this field number.
     Records(u32, std::vec::IntoIter<KeyValue>),
 }
 
-/// A message in parts.
+/// A message split into parts.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     parts: Vec<Part>,
@@ -74,7 +74,7 @@ impl Parts {
         self.push(|encoded| message.encode_raw(encoded));
     }
 
-    /// Adds the key and length of a nested message.
+    /// Appends the key and length of a nested message.
     fn push_head(&mut self, field: u32, len: usize) {
         self.push(|encoded| {
             encode_key(field, WireType::LengthDelimited, encoded);
@@ -89,7 +89,7 @@ impl Parts {
 
 /// A message that may be large.
 pub(crate) trait Large: Message + Default + Sized {
-    /// Adds the message's parts in the order of its fields.
+    /// Appends the message's parts in the order of its fields.
     fn into_parts(self, parts: &mut Parts);
 }
 
@@ -136,8 +136,8 @@ fn take_apart_operation(operation: ResponseOp, parts: &mut Parts) {
     }
 }
 
-/// A large reply in the extensions of a response, by which the method passes it to the transport. The reply is
-/// shared, because response extensions must be clonable, and it is taken once.
+/// A large reply, which a method passes to the transport in the extensions of its response. Response extensions must be
+/// clonable, so the reply is shared, and the transport takes it once.
 #[derive(Clone)]
 struct Deferred(Arc<Mutex<Option<LargeReply>>>);
 
@@ -151,7 +151,7 @@ pub(crate) struct Reply<M> {
 }
 
 impl<M: Large> Reply<M> {
-    /// Creates a reply with the permit of its list, if there is one.
+    /// Creates a reply. `list` is the permit for its list, if there is one.
     pub(crate) fn new(message: M, list: Option<OwnedPermit>) -> Self {
         let len = message.encoded_len();
         Self { message, len, list, bytes: None }
@@ -165,8 +165,8 @@ impl<M: Large> Reply<M> {
         self.len
     }
 
-    /// Takes a permit for the reply. If the limit is reached, returns the required bytes; the caller drops
-    /// the data, waits for a permit, and reads again.
+    /// Takes a permit for the reply. If the limit is reached, returns the number of bytes required. The caller then
+    /// drops the data, waits for a permit, and reads again.
     pub(crate) fn admit(mut self, replies: &Arc<Bound>) -> Result<Self, u64> {
         if self.len >= COUNTED_BYTES_MIN {
             let len = self.len as u64;
@@ -175,14 +175,14 @@ impl<M: Large> Reply<M> {
         Ok(self)
     }
 
-    /// Uses a permit for which the caller has waited.
+    /// Attaches a permit for which the caller has waited.
     pub(crate) fn admit_to(mut self, mut permit: OwnedPermit) -> Self {
         permit.resize(self.len as u64);
         self.bytes = Some(permit);
         self
     }
 
-    /// Counts a reply even beyond the limit, because its request was executed and cannot be repeated.
+    /// Counts a reply even beyond the limit, because its request was already executed and cannot be repeated.
     pub(crate) fn admit_regardless(mut self, replies: &Arc<Bound>) -> Self {
         if self.len >= COUNTED_BYTES_MIN {
             self.bytes = Some(Bound::take_regardless(replies, self.len as u64));
@@ -190,12 +190,12 @@ impl<M: Large> Reply<M> {
         self
     }
 
-    /// Returns the message alone, for callers that convert it.
+    /// Returns the message without its permits, for callers that convert it.
     pub(crate) fn into_message(self) -> M {
         self.message
     }
 
-    /// Returns the response to a unary call, which is encoded at once or in parts.
+    /// Returns the response to a unary call. A small reply is encoded at once, a large one in parts.
     pub(crate) fn into_response(self) -> Result<Response<M>, Status> {
         let Self { message, len, list, bytes } = self;
         if len < COUNTED_BYTES_MIN {
@@ -219,7 +219,7 @@ impl<M: Large> Reply<M> {
     }
 }
 
-/// The permits of messages that the library encodes, until their frames are sent.
+/// Permits of messages that the library encodes, held until their frames are sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamPermits(Arc<Mutex<Vec<OwnedPermit>>>);
 
@@ -230,7 +230,7 @@ impl StreamPermits {
     }
 }
 
-/// Returns a reply that the library encodes as a whole, or an error if the limit is reached.
+/// Returns a reply that the library encodes at once, or an error if the limit is reached.
 pub(crate) fn counted<M: Message>(
     message: M,
     replies: &Arc<Bound>,
@@ -239,14 +239,14 @@ pub(crate) fn counted<M: Message>(
     let mut response = Response::new(message);
     if len >= COUNTED_BYTES_MIN {
         let permits = StreamPermits::default();
-        // The library's buffer may be twice as large as its content.
+        // The library's buffer may be twice the size of its content.
         permits.push(Bound::take_owned(replies, 2 * len as u64)?);
         response.extensions_mut().insert(permits);
     }
     Ok(response)
 }
 
-/// Returns the body of a response: the parts that the method has attached, or the library's body.
+/// Returns the body of a response: the parts attached by the method, or the library's body.
 pub(crate) fn body_of(
     extensions: &mut http::Extensions,
     encoded: tonic::body::Body,
@@ -286,22 +286,22 @@ impl Body for Counted {
 struct LargeReply {
     parts: std::vec::IntoIter<Part>,
     current: Option<Part>,
-    /// A record whose prefix was the end of the last chunk.
+    /// A large record whose prefix ended the last chunk. It becomes the next chunk.
     apart: Option<Bytes>,
     unsent: usize,
     ending: Ending,
     permits: Arc<Permits>,
 }
 
-/// The permits that a reply holds until all of it is sent. Each frame holds them too, because the transport
-/// takes frames before the client reads them.
+/// Permits that a reply holds until all of it is sent. Each frame holds them too, because the transport takes frames
+/// before the client reads them.
 #[derive(Debug)]
 struct Permits {
     _list: Option<OwnedPermit>,
     _bytes: Option<OwnedPermit>,
 }
 
-/// Bytes that are being sent, and a value that is dropped after them.
+/// Bytes being sent, with a value that is dropped after them.
 struct Held<T> {
     bytes: Bytes,
     _held: T,
@@ -313,7 +313,7 @@ impl<T> AsRef<[u8]> for Held<T> {
     }
 }
 
-/// Attaches a value to bytes, which is dropped when they are sent.
+/// Attaches a value to bytes. The value is dropped once the bytes are sent.
 pub(crate) fn hold<T: Send + 'static>(bytes: Bytes, held: T) -> Bytes {
     Bytes::from_owner(Held { bytes, _held: held })
 }
@@ -359,14 +359,14 @@ impl LargeReply {
     }
 }
 
-/// Prefetches the start of a record that will be copied soon. Records are spread over many megabytes, and a
-/// copy that waits for each of them spends most of its time waiting.
+/// Prefetches the start of a record that will be copied soon. The records are spread over many megabytes, so without
+/// prefetching a copy would spend most of its time waiting for memory.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "measured: a quarter of the CPU of a list of 10,000 keys")]
 fn fetch_ahead(record: &[u8]) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for line in record.chunks(CACHE_LINE_BYTES).take(LINES_FETCHED_AHEAD) {
-        // SAFETY: a prefetch is a hint; it has no effect that the program can observe, for any address.
+        // SAFETY: a prefetch is only a hint, without observable effects for any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
 }
@@ -423,7 +423,7 @@ mod tests {
         RangeResponse { header, kvs: records(count), more: true, count: 9 }
     }
 
-    /// Sends a message and checks that the wire carries its normal encoding, in chunks.
+    /// Sends a message and checks that the chunks on the wire together are its normal encoding.
     async fn check<M: Large + Clone>(message: M) {
         let replies = Arc::new(Bound::new(u64::MAX));
         let reply = Reply::new(message.clone(), None).admit(&replies).unwrap();
@@ -441,7 +441,7 @@ mod tests {
         while let Some(frame) = body.frame().await {
             match frame.unwrap().into_data() {
                 Ok(chunk) => {
-                    // A longer chunk is a single record.
+                    // Only a chunk with a single record may be longer.
                     assert!(
                         chunk.len() < CHUNK_BYTES + RECORD_APART_BYTES
                             || Fields::decode(&chunk).is_some()

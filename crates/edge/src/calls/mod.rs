@@ -1,4 +1,4 @@
-//! Code that several services share: request bodies, records of calls, access control, and errors.
+//! Code shared by several services: request bodies, records of calls, access control, and errors.
 //!
 //! ```text
 //! call           a call in progress, with its deadline    observe, request_scope,         metrics, log lines,

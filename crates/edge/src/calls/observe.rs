@@ -25,7 +25,7 @@ use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::metrics::MetricsLevel;
 use quorate_telemetry::trace::{Attribute, SpanEnd};
 
-/// The records of a call.
+/// Records metrics, traces and audit data of one call.
 #[derive(Debug)]
 pub struct CallStats {
     metrics: Arc<Metrics>,
@@ -33,7 +33,7 @@ pub struct CallStats {
     method: usize,
     pub(crate) kind: Kind,
     started: Instant,
-    /// The duration above which a unary call is logged.
+    /// The duration above which a unary call is logged as slow.
     slow: Duration,
     /// The remote address of the connection.
     remote: Option<SocketAddr>,
@@ -41,17 +41,17 @@ pub struct CallStats {
     sent: Follower,
     /// The permit of the call; `None` if there was none.
     permit: Option<Arc<CallPermit>>,
-    /// Set only if the call is traced or audited, and boxed because most calls are not.
+    /// Records of a traced or audited call. Boxed because most calls have none.
     followed: Option<Box<Followed>>,
 }
 
-/// The records of a call that is traced or audited.
+/// The trace and audit record of a call, with the data to complete them.
 #[derive(Debug)]
 struct Followed {
     noted: Noted,
-    /// The local address of its connection.
+    /// The local address of the call's connection.
     local: Option<SocketAddr>,
-    /// Whether part of its answer was sent.
+    /// Whether part of the call's answer was sent.
     has_sent: bool,
 }
 
@@ -94,13 +94,13 @@ impl CallStats {
         Received { metrics: Arc::clone(&self.metrics), service, method, kind: self.kind }
     }
 
-    /// Makes the call hold this permit until all its parts are dropped.
+    /// Makes the call hold this permit until all parts of the call are dropped.
     pub(crate) fn with_permit(mut self, permit: Arc<CallPermit>) -> Self {
         self.permit = Some(permit);
         self
     }
 
-    /// Counts the call by the client's version header.
+    /// Counts the call under the version in the client's version header.
     pub(crate) fn count_client(&self, headers: &HeaderMap) {
         let call_type = if self.kind == Kind::Unary { "unary" } else { "stream" };
         let version = version_label(
@@ -169,18 +169,17 @@ impl CallStats {
     }
 }
 
-/// The header with the version of the client's library. The constant avoids parsing the name for each
-/// request.
+/// The header with the client library's version. The constant avoids parsing the name for each request.
 pub(crate) const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
 
-/// The label for clients without a valid version.
+/// The label for clients that send no valid version.
 const UNKNOWN_VERSION: &str = "unknown";
 
-/// The longest version that is used as a label.
+/// Maximum length of a version used as a label.
 const VERSION_BYTES_MAX: usize = 24;
 
-/// Returns the metric label for a client's version: two or three numbers, possibly with the suffix of a
-/// pre-release. Any other text becomes [`UNKNOWN_VERSION`], because clients could send texts of any kind.
+/// Returns the metric label for a client's version: two or three numbers, possibly with a pre-release suffix. Any other
+/// text becomes [`UNKNOWN_VERSION`], because clients could otherwise create arbitrarily many labels.
 fn version_label(text: &str) -> &str {
     let (numbers, suffix) = text.split_once('-').unwrap_or((text, "0"));
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -203,7 +202,7 @@ impl Followed {
     ) {
         let name = format!("{service}/{method}");
         if let Some(account) = &self.noted.account {
-            // The text of an internal error may contain data of the request.
+            // The text of an internal error may contain request data.
             let error = if code == Code::Internal { "" } else { message };
             let (code, took) = (code_name(code), Some(took));
             account.end(Outcome { method: &format!("/{name}"), code, error, took });
@@ -223,7 +222,7 @@ impl Followed {
         trace.end(&SpanEnd { name: &name, attributes: &attributes, error });
     }
 
-    /// Reads the revision from the header of an answer, which is the first field of all answers.
+    /// Records the revision from the header of an answer. The header is the first field of every answer.
     fn read_revision(&mut self, part: &[u8]) {
         let is_first = !std::mem::replace(&mut self.has_sent, true);
         if let (true, Some(account)) = (is_first, &self.noted.account)
@@ -234,7 +233,7 @@ impl Followed {
     }
 }
 
-/// Returns the revision in the header of an answer that starts with this part. The part may end inside a later
+/// Returns the revision in the header of an answer that starts with these bytes. They may end in the middle of a later
 /// field.
 fn revision_of(part: &[u8]) -> Option<i64> {
     let (head, mut message) = part.split_at_checked(HEAD_BYTES)?;
@@ -245,10 +244,10 @@ fn revision_of(part: &[u8]) -> Option<i64> {
     Some(ResponseHeader::decode(message.get(..len)?).ok()?.revision)
 }
 
-/// The field of all answers with their header.
+/// Key of the header field, which is the same in all answers.
 const HEADER: (u32, WireType) = (1, WireType::LengthDelimited);
 
-/// Returns whether a call with this code counts as failed by the server, according to OpenTelemetry.
+/// Returns whether OpenTelemetry counts a call with this code as a failure of the server.
 const fn is_own_fault(code: Code) -> bool {
     matches!(
         code,
@@ -261,7 +260,7 @@ const fn is_own_fault(code: Code) -> bool {
     )
 }
 
-/// Counts the messages that arrive on one call.
+/// Counts the messages received on one call.
 #[derive(Debug)]
 pub(crate) struct Received {
     metrics: Arc<Metrics>,
@@ -271,7 +270,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Returns the counter for a call of an arbitrary method, and its metrics.
+    /// Returns the counter for a call of an arbitrary method, with the metrics that it updates.
     #[cfg(test)]
     pub(crate) fn of_any(kind: Kind) -> (Arc<Metrics>, Self) {
         let metrics = Metrics::new(&crate::methods::counted(), MetricsLevel::Basic);
@@ -282,7 +281,7 @@ impl Received {
     /// Counts a message with this uncompressed size.
     pub(crate) fn message(&self, bytes: u64) {
         self.metrics.network.client_received_bytes.add(bytes);
-        // The message of a unary call was counted at the start.
+        // A unary call counts as one message when it starts.
         if self.kind != Kind::Unary {
             self.metrics.grpc.at(self.service, self.method).received.inc();
         }
@@ -325,7 +324,7 @@ mod tests {
     use super::super::large_reply::{Reply, body_of};
     use super::*;
 
-    /// Returns the first part of the answer to a get of a value of this size at revision 5.
+    /// Returns the first part of a range response with one value of this size, at revision 5.
     async fn first_part(value_bytes: usize) -> bytes::Bytes {
         let header = Some(ResponseHeader { revision: 5, ..ResponseHeader::default() });
         let value = vec![7; value_bytes];

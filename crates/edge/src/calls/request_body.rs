@@ -1,18 +1,18 @@
-//! A request's body: counts its bytes, and limits it to one message if the call takes only one.
+//! The body of a request. Counts its bytes, and limits it to one message if the call accepts only one.
 //!
-//! The received part of a message is buffered until the message is complete, and the message of a unary call
-//! until its answer is ready. The buffer counts against a limit (`admission`), and the call is refused if the
-//! limit is reached. The call is also refused if the rest does not keep arriving (`pace`): half a request
-//! must not occupy memory forever, and a call that takes one message must not occupy a permit without it.
+//! The received part of a message is buffered until the message is complete. The message of a unary call stays buffered
+//! until the answer is ready. The buffer counts against a limit (`admission`), and the call is refused if the limit is
+//! reached. The call is also refused if the rest of the message does not keep arriving (`pace`): an incomplete request
+//! must not occupy memory forever, and a call that accepts one message must not hold a permit without sending it.
 //!
-//! A compressed message counts with its received size until it is complete, and then with the uncompressed
-//! size in its last bytes, because it is decompressed at once on the connection's thread. The decompressor
-//! ignores bytes after the end of its data, so this size may be wrong. Messages that were compressed are
-//! therefore counted again after decoding ([`take_in`]).
+//! A compressed message counts with its received size until it is complete. It then counts with the uncompressed size
+//! stored in its last bytes, because it is decompressed immediately on the connection's thread. The decompressor
+//! ignores bytes after the end of its data, so the stored size may be wrong. Compressed messages are therefore counted
+//! again after decoding ([`take_in`]).
 //!
-//! The body of a unary call ends after its message, because grpc-go reads one message and no more: the call
-//! is answered even if its caller has not ended the request, and the library ignores further data. For calls
-//! with a streaming answer, grpc-go waits for the end of the request and refuses a second message.
+//! The body of a unary call ends after its message, because grpc-go reads only one message: the call is answered even
+//! if its caller has not ended the request, and the library ignores further data. For calls with a streaming answer,
+//! grpc-go waits for the end of the request and refuses a second message.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -36,10 +36,10 @@ use quorate_net::pace::Pace;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 
-/// The length of the field with the uncompressed size at the end of gzip data.
+/// Length of the uncompressed size at the end of gzip data.
 const GZIP_LENGTH_BYTES: usize = 4;
 
-/// A request body that is counted and limited.
+/// A request body with counted and limited bytes.
 #[derive(Debug)]
 pub(crate) struct RequestBody<B> {
     inner: B,
@@ -47,10 +47,10 @@ pub(crate) struct RequestBody<B> {
     received: Received,
     message: Message,
     permit: Arc<CallPermit>,
-    /// The bytes held besides the message: the headers.
+    /// Size of the headers, which are held together with the message.
     head_bytes: u64,
     message_bytes_max: u64,
-    /// The timer while the rest of the request is awaited.
+    /// The deadline for the next bytes while the rest of the request is outstanding.
     pace: Option<(Pace, Pin<Box<Sleep>>)>,
 }
 
@@ -67,7 +67,7 @@ impl<B> RequestBody<B> {
         Self { inner, kind, received, message, permit, head_bytes, message_bytes_max, pace }
     }
 
-    /// Admits the next bytes, unless a limit is reached or the call takes no more.
+    /// Admits the next bytes, unless a limit is reached or the call accepts no more bytes.
     fn pass(&mut self, bytes: &[u8]) -> Result<(), Status> {
         if let Some((pace, _)) = &mut self.pace {
             pace.received(bytes.len() as u64);
@@ -75,7 +75,7 @@ impl<B> RequestBody<B> {
         let (received, bytes_max) = (&self.received, self.message_bytes_max);
         let was_whole = self.message.is_whole();
         match self.kind {
-            // Most messages arrive complete, alone and uncompressed; they need no buffer.
+            // Most stream messages arrive complete, alone and uncompressed. They need no buffer.
             Kind::BidiStream if self.message.passed == 0 && is_plain(bytes) => {
                 received.message((bytes.len() - HEAD_BYTES) as u64);
                 self.permit.release();
@@ -107,13 +107,13 @@ impl<B> RequestBody<B> {
         self.permit.hold(held).map_err(|full| status(RequestError::from(full)))
     }
 
-    /// Returns whether the call takes no more bytes.
+    /// Returns whether the call accepts no more bytes.
     fn has_ended(&self) -> bool {
         self.kind == Kind::Unary && self.message.is_whole()
     }
 
-    /// Waits for the rest of the request, and completes when it does not keep arriving: a call that takes one
-    /// message may not stay open without it, and a stream may not leave a large message incomplete.
+    /// Completes if the rest of the request does not keep arriving: a call that accepts one message may not stay open
+    /// without sending it, and a stream may not leave a large message incomplete.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         let waits_for_rest = match self.kind {
             Kind::Unary | Kind::ServerStream => true,
@@ -138,13 +138,13 @@ impl<B> RequestBody<B> {
     }
 }
 
-/// Returns whether these bytes are exactly one uncompressed message.
+/// Returns whether the bytes are exactly one uncompressed message.
 fn is_plain(bytes: &[u8]) -> bool {
     bytes.first() == Some(&0) && whole_message(bytes).is_some()
 }
 
-/// Returns a decoded message. If it was compressed, the router has attached the permit of its call, and the
-/// message is counted with its decoded size.
+/// Returns a decoded message. The router attaches the call's permit to compressed messages, which are counted here with
+/// their decoded size.
 pub(crate) fn take_in<M: prost::Message>(
     request: tonic::Request<M>,
 ) -> Result<(MetadataMap, M), Status> {
@@ -156,13 +156,13 @@ pub(crate) fn take_in<M: prost::Message>(
     Ok((metadata, message))
 }
 
-/// Tracks one message.
+/// Progress of one message.
 #[derive(Debug, Default)]
 struct Message {
     head: [u8; HEAD_BYTES],
-    /// Its last bytes.
+    /// The last bytes of the message.
     tail: [u8; GZIP_LENGTH_BYTES],
-    /// The bytes that have passed, including the prefix.
+    /// Number of bytes processed, including the prefix.
     passed: usize,
 }
 
@@ -174,7 +174,7 @@ impl Message {
         let start = self.passed;
         self.passed += bytes.len();
         let end = self.end();
-        // Bytes after its end do not belong to it. The flag is the first byte.
+        // Bytes after the end of the message do not belong to it. The compression flag is the first byte.
         if self.is_compressed() {
             self.keep_tail(&bytes[..end.saturating_sub(start).min(bytes.len())]);
         }
@@ -191,7 +191,7 @@ impl Message {
     /// whether the last one is complete.
     fn pass_all(&mut self, mut bytes: &[u8], mut whole: impl FnMut(&Self)) -> bool {
         while !bytes.is_empty() {
-            // The end is known once the prefix is complete.
+            // The end is known only once the prefix is complete.
             let missing =
                 if self.passed < HEAD_BYTES { HEAD_BYTES } else { self.end() } - self.passed;
             let (now, rest) = bytes.split_at(missing.min(bytes.len()));
@@ -205,7 +205,7 @@ impl Message {
         self.passed == 0
     }
 
-    /// Returns the offset of its end, or of the end of its prefix until the prefix is complete.
+    /// Returns the offset of the message's end, or of the prefix's end while the prefix is incomplete.
     fn end(&self) -> usize {
         if self.passed < HEAD_BYTES {
             return HEAD_BYTES;
@@ -213,7 +213,7 @@ impl Message {
         message_len(&self.head).saturating_add(HEAD_BYTES)
     }
 
-    /// Removes the bytes after its end, and returns their number.
+    /// Removes the bytes after the message's end, and returns their number.
     fn cut_off(&mut self) -> usize {
         let excess = self.passed.saturating_sub(self.end());
         self.passed -= excess;
@@ -233,7 +233,8 @@ impl Message {
         bytes_max.min(u32::from_le_bytes(self.tail).into())
     }
 
-    /// Returns the memory of the received part, which is the uncompressed size once it is complete.
+    /// Returns the memory occupied by the message: the received bytes, or the uncompressed size once the message is
+    /// complete.
     fn held_bytes(&self, bytes_max: u64) -> u64 {
         let passed = self.passed as u64;
         if self.is_compressed() && self.is_whole() {
@@ -373,7 +374,7 @@ mod tests {
         Caller::begin(&Arc::new(Caller::new(Arc::clone(calls))), || true).unwrap()
     }
 
-    /// A prefix for a message of this many bytes, followed by this many of them.
+    /// Returns a prefix for a message of `bytes` bytes, followed by `there` bytes of the message.
     fn part(bytes: u32, there: usize) -> Bytes {
         let mut part = vec![0];
         part.extend(bytes.to_be_bytes());
@@ -403,7 +404,7 @@ mod tests {
         assert_eq!(calls.request_bytes.used(), 0);
     }
 
-    /// A compressed message of this many bytes with this uncompressed size.
+    /// Returns a compressed message of `bytes` bytes that states the uncompressed size `becomes`.
     fn compressed(bytes: u32, becomes: u32) -> Bytes {
         let head = [&[1][..], &bytes.to_be_bytes()].concat();
         let mut message = [head, vec![7; bytes as usize]].concat();
@@ -476,7 +477,7 @@ mod tests {
                 let pieces =
                     wire.chunks(piece).map(|bytes| Frame::data(Bytes::copy_from_slice(bytes)));
                 let pieces: Vec<Result<_, Infallible>> = pieces.map(Ok).collect();
-                // The caller has not ended the request.
+                // The caller does not end the request.
                 let open = tokio_stream::iter(pieces).chain(tokio_stream::pending());
                 let inner = StreamBody::new(open);
                 let mut body =
@@ -491,7 +492,7 @@ mod tests {
         }
     }
 
-    /// Delivers this many bytes of a large message at first, and then this many each second.
+    /// Delivers the prefix of a 1 GiB message with `first` of its bytes, and then `each` bytes every second.
     struct Trickle {
         first: usize,
         each: usize,
@@ -517,7 +518,7 @@ mod tests {
         }
     }
 
-    /// Returns the error that ends such a body within an hour, if any.
+    /// Returns the error that ends such a trickling body within an hour, if any.
     async fn ending(kind: Kind, first: usize, each: usize) -> Option<Status> {
         let calls = Arc::new(Calls::new(10, 1, 512 << 20));
         let body = Trickle { first, each, next: None };
@@ -542,7 +543,8 @@ mod tests {
                 ending(kind, 100_000, 4_000).await.is_none(),
                 "{kind:?}: 4,000 bytes a second are enough"
             );
-            // So few bytes are not counted. A stream may be silent; a call that takes one message may not.
+            // So few bytes are not counted against the limit. A stream may therefore stall, but a call that accepts one
+            // message may not.
             for first in [0, 1_000] {
                 let ended = ending(kind, first, 0).await.is_some();
                 assert_eq!(ended, kind != Kind::BidiStream, "{kind:?}: {first} bytes");

@@ -1,17 +1,17 @@
-//! The observation of one KV request as one value: its span, its duration, the log line of a slow read, and the request
-//! statistics.
+//! Collects all records of one KV request in one value: its span, its duration, the log line of a slow read, and the
+//! request statistics.
 //!
-//! The service makes a [`RequestScope`] when it receives the decoded request, begins it when the request has passed its
-//! checks, and ends it with the answer. It states the kind, the keys and the outcome of the request once, and the scope
-//! passes them to every record that needs them.
+//! The service creates a [`RequestScope`] when it receives the decoded request, begins it when the request has passed
+//! its checks, and ends it with the answer. The service states the kind, the keys and the outcome of the request once,
+//! and the scope passes them to every record that needs them.
 //!
 //! # Cost
 //!
-//! A scope allocates memory only if the call is traced, if the request is slow, or if debug lines are logged.
+//! A scope allocates memory only if the call is traced, the request is slow, or debug lines are logged.
 //!
 //! # Not here
 //!
-//! The series, the trace and the audit line of the whole call (`observe`); the keys in the audit log, which
+//! The metrics, the trace and the audit line of the whole call (`observe`); the keys in the audit log, which
 //! `authorized` records for the requests of all services.
 
 use std::time::Instant;
@@ -29,30 +29,30 @@ use super::large_reply::{Large, Reply};
 use super::request_stats::{self, RequestStats, WriteResponse};
 use super::spans::{self, ReadTxn, Spanned};
 
-/// The observation of one request.
+/// The records of one request while it is executed.
 #[derive(Debug)]
 pub(crate) struct RequestScope<'a> {
     info: &'a MemberInfo,
     reader: &'a Reader,
     client: &'a Client,
-    /// When the service received the request, if it is a call of the KV service. Requests that locks and elections
-    /// make have no request statistics.
+    /// The time at which the service received the request; `None` for requests made by locks and elections, which have
+    /// no request statistics.
     received: Option<Instant>,
     /// The span, if the call is traced.
     operation: Option<Operation>,
     /// The times of a read that has passed its checks.
     times: Option<ReadTimes>,
-    /// The entry of a write in the log.
+    /// Log entry of a write, from which its statistics are read.
     entry: Bytes,
 }
 
 impl<'a> RequestScope<'a> {
-    /// Observes a call of the KV service from now on.
+    /// Starts to observe a call of the KV service.
     pub(crate) fn of_call(info: &'a MemberInfo, reader: &'a Reader, client: &'a Client) -> Self {
         Self { received: Some(Instant::now()), ..Self::within_call(info, reader, client) }
     }
 
-    /// Observes a request that a call of another service makes.
+    /// Starts to observe a request made on behalf of a call of another service.
     pub(crate) const fn within_call(
         info: &'a MemberInfo,
         reader: &'a Reader,
@@ -85,12 +85,12 @@ impl<'a> RequestScope<'a> {
         }
     }
 
-    /// Returns the place where the proposer stores the log entry of a write. The statistics are read from it.
+    /// Returns the buffer in which the proposer stores the log entry of a write. The statistics are read from it.
     pub(crate) const fn entry(&mut self) -> &mut Bytes {
         &mut self.entry
     }
 
-    /// Returns the span, for a stream that lasts longer than the scope.
+    /// Returns the span, for a stream that outlives the scope.
     pub(crate) fn into_operation(self) -> Option<Operation> {
         self.operation
     }
@@ -113,7 +113,7 @@ impl<'a> RequestScope<'a> {
         self.leave_stats(|| request.stats(result.as_ref().ok().map(Reply::message)));
     }
 
-    /// Ends the observation of a write. The proposer has recorded its duration.
+    /// Ends the observation of a write. Its duration was already recorded by the proposer.
     pub(crate) fn end_write(self, result: &Result<impl WriteResponse, Status>) {
         self.leave_stats(|| RequestStats::of_write(&self.entry, result.as_ref().ok()));
     }
@@ -127,20 +127,20 @@ impl<'a> RequestScope<'a> {
     }
 }
 
-/// A request that reads.
+/// A read request.
 pub(crate) trait Read: Spanned {
-    /// The response to it.
+    /// The response to the request.
     type Response: Large;
 
-    /// The kind of read in the log line of a slow request.
+    /// The kind of read that the log line of a slow request names.
     const LINE: ReadKind;
-    /// The metric series of its duration.
+    /// The metric series for the request's duration.
     const SERIES: RequestKind;
 
-    /// Returns the request as a text for the log.
+    /// Returns the request as text for the log.
     fn text(&self) -> String;
 
-    /// Returns the response as a text for the log.
+    /// Returns the response as text for the log.
     fn response_text(reply: &Reply<Self::Response>) -> String;
 
     /// Returns the request statistics.

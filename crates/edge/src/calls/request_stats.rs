@@ -1,9 +1,9 @@
 //! The statistics of a KV call for etcd's log line `request stats`.
 //!
-//! Only the service knows the statistics, and only the call knows, after the answer is ready, whether the
-//! line is logged. Both run in the same poll on one thread, so the service stores the statistics in a
-//! thread-local variable and the call takes them. They are created only if the line will be logged, so a call
-//! that is fast enough pays only for one check.
+//! The service computes the statistics, but the call decides later, when the answer is ready, whether the line is
+//! logged. Both run in the same poll on one thread, so the service stores the statistics in a thread-local variable and
+//! the call takes them from there. They are created only if the line will be logged, so the only cost of a fast call is
+//! one check.
 //!
 //! # Not here
 //!
@@ -23,7 +23,7 @@ thread_local! {
     static LEFT: Cell<Option<Box<RequestStats>>> = const { Cell::new(None) };
 }
 
-/// The statistics of a call, counted as in etcd; -1 for a value that is not counted.
+/// Statistics of a call, counted as in etcd; -1 means that a value is not counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestStats {
     pub(crate) requests: i64,
@@ -33,7 +33,7 @@ pub(crate) struct RequestStats {
     pub(crate) text: String,
 }
 
-/// The statistics of a call of another service.
+/// Returns the statistics of a call to a service other than KV.
 impl Default for RequestStats {
     fn default() -> Self {
         let text = String::new();
@@ -58,12 +58,13 @@ pub(crate) fn take() -> Option<RequestStats> {
 
 /// An answer to a write.
 pub(crate) trait WriteResponse: Message {
-    /// Returns how many responses the log line counts for this answer: the deleted keys of a delete, otherwise 0.
+    /// Returns the number of responses that the log line reports for this answer: the number of deleted keys for a
+    /// delete, otherwise 0.
     fn responses(&self) -> i64 {
         0
     }
 
-    /// Returns whether the first branch of a transaction was taken; true for other writes.
+    /// Returns whether a transaction took its first branch; true for other writes.
     fn has_succeeded(&self) -> bool {
         true
     }
@@ -88,7 +89,7 @@ fn count(number: usize) -> i64 {
 }
 
 impl RequestStats {
-    /// The statistics of a range.
+    /// Returns the statistics of a range.
     pub(crate) fn of_range(request: &RangeRequest, response: Option<&RangeResponse>) -> Self {
         Self {
             requests: 0,
@@ -99,7 +100,8 @@ impl RequestStats {
         }
     }
 
-    /// The statistics of a write, from the data of its log entry, which is empty if it was not proposed.
+    /// Returns the statistics of a write, from the data of its log entry. The data is empty if the write was not
+    /// proposed.
     pub(crate) fn of_write(data: &Bytes, response: Option<&impl WriteResponse>) -> Self {
         let has_succeeded = response.is_some_and(WriteResponse::has_succeeded);
         let written = request_text::of_write(data, has_succeeded).unwrap_or_default();
@@ -112,7 +114,7 @@ impl RequestStats {
         }
     }
 
-    /// The statistics of a read-only transaction.
+    /// Returns the statistics of a read-only transaction.
     pub(crate) fn of_txn(request: &TxnRequest, response: Option<&TxnResponse>) -> Self {
         let has_succeeded = response.is_some_and(|response| response.succeeded);
         let done = if has_succeeded { &request.success } else { &request.failure };

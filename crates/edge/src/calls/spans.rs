@@ -11,8 +11,8 @@ use quorate_api::etcdserverpb::{
 use quorate_member::access::Client;
 use quorate_telemetry::trace::{self, Attribute};
 
-/// The maximum number of watchers of a stream whose spans last until the watchers end. The spans of further
-/// watchers end at once.
+/// Maximum number of watchers per stream whose spans last until the watchers end. The spans of further watchers end
+/// immediately.
 const WATCHED_MAX: usize = 1024;
 
 /// A request that a span describes.
@@ -20,11 +20,11 @@ pub(crate) trait Spanned {
     /// The name of the span.
     const NAME: &'static str;
 
-    /// Its attributes.
+    /// Returns the attributes of the span.
     fn attributes(&self) -> Vec<Attribute>;
 }
 
-/// Begins the span of a request, if the call of its client is traced. It ends when the operation is dropped.
+/// Begins the span of a request, if the client's call is traced. The span ends when the operation is dropped.
 #[must_use]
 pub(crate) fn begin<S: Spanned>(client: &Client, request: &S) -> Option<trace::Operation> {
     client.operation(S::NAME, || request.attributes())
@@ -40,7 +40,7 @@ impl Spanned for RangeRequest {
     }
 }
 
-/// A range whose answer is a stream.
+/// A range that is answered as a stream.
 pub(crate) struct RangeStream<'a>(pub(crate) &'a RangeRequest);
 
 impl Spanned for RangeStream<'_> {
@@ -77,7 +77,7 @@ impl Spanned for DeleteRangeRequest {
     }
 }
 
-/// A transaction that only reads.
+/// A read-only transaction.
 pub(crate) struct ReadTxn<T>(pub(crate) T);
 
 impl<T: AsRef<TxnRequest>> Spanned for ReadTxn<T> {
@@ -180,7 +180,7 @@ pub(crate) fn watch(create: &WatchCreateRequest) -> Vec<Attribute> {
     ]
 }
 
-/// The spans of a stream's watchers, at most [`WATCHED_MAX`]. Each lasts until its watcher is cancelled or the
+/// The spans of a stream's watchers, at most [`WATCHED_MAX`]. Each span lasts until its watcher is cancelled or the
 /// stream ends.
 #[derive(Debug, Default)]
 pub(crate) struct Watched(BTreeMap<i64, trace::Operation>);

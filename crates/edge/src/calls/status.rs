@@ -1,4 +1,4 @@
-//! The error table: the gRPC code and text for every failure.
+//! The error table: maps every failure to its gRPC code and text.
 //!
 //! Texts and codes are etcd's, because clients compare them. This is the only place where a [`RequestError`] is
 //! converted to a gRPC status.
@@ -16,8 +16,8 @@ pub(crate) fn status(error: impl Into<RequestError>) -> Status {
     Status::new(code(&error), error.to_string())
 }
 
-/// Returns the code of a failure. Several failures have the code Unknown although a better one exists, because
-/// etcd sends it and clients rely on it.
+/// Returns the code of a failure. Several failures have the code Unknown although a better code exists, because etcd
+/// sends it and clients rely on it.
 const fn code(error: &RequestError) -> Code {
     match error {
         RequestError::Refused(refusal) => refusal_code(refusal),
@@ -65,7 +65,7 @@ const fn membership_code(refusal: MembershipRefusal) -> Code {
         | MembershipRefusal::PeerUrlExists
         | MembershipRefusal::NotLearner
         | MembershipRefusal::TooManyLearners => Code::FailedPrecondition,
-        // etcd has this text without a code of its own.
+        // etcd defines this text without a code, so the code is Unknown.
         MembershipRefusal::LastVoter => Code::Unknown,
     }
 }
@@ -116,7 +116,7 @@ const fn auth_code(refusal: AuthRefusal) -> Code {
     }
 }
 
-/// Returns the status for a proposal with the outcome of another kind of request, which is a bug.
+/// Returns the status for a proposal whose outcome belongs to another kind of request. This is a bug in Quorate.
 pub(crate) fn unexpected(response: &quorate_state::apply::Response) -> Status {
     Status::internal(format!("the log answered with {response:?}"))
 }

@@ -1,5 +1,5 @@
-//! Code that streams of messages share: ending them from the server's side, and, for hand-written bodies,
-//! reading requests and starting answers.
+//! Code shared by message streams: ending them from the server's side and, for hand-written bodies, reading requests
+//! and starting answers.
 
 use std::error::Error as _;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ use super::status::status;
 use quorate_member::StreamEnd;
 use quorate_telemetry::metrics::Metrics;
 
-/// Returns the messages of a client's stream and the headers of its request.
+/// Returns a client's message stream and its request headers.
 pub(crate) fn requests<M: Message + Name + Default + 'static>(
     request: Request<RequestBody<ClientBody>>,
     message_bytes_max: usize,
@@ -35,7 +35,7 @@ pub(crate) fn requests<M: Message + Name + Default + 'static>(
     (head, Streaming::new_request(decoder, body, encoding, Some(message_bytes_max)))
 }
 
-/// The API in the metrics of failed streams.
+/// The API label in the metrics of failed streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
     Watch,
@@ -53,7 +53,7 @@ impl Api {
 
 /// Counts a request that could not be read, unless the client has disconnected.
 pub(crate) fn count_receive_failure(metrics: &Metrics, api: Api, failure: &Status) {
-    // A transport error has a source.
+    // Only transport errors have a source.
     if failure.code() != Code::Cancelled && failure.source().is_none() {
         metrics.network.stream_failures.with(&[api.name(), "receive"]).inc();
     }
@@ -64,7 +64,7 @@ pub(crate) fn count_send_failure(metrics: &Metrics, api: Api) {
     metrics.network.stream_failures.with(&[api.name(), "send"]).inc();
 }
 
-/// Returns the answer to a call whose messages this body sends.
+/// Returns the answer to a call that sends its messages through this body.
 pub(crate) fn respond(
     body: impl Body<Data = Bytes, Error = Status> + Send + 'static,
 ) -> ResponseFuture {
@@ -82,7 +82,7 @@ pub(crate) fn until<T>(
 
 struct Until<S> {
     inner: Pin<Box<S>>,
-    /// `None` after it has ended the stream.
+    /// `None` after the member has ended the stream.
     end: Option<StreamEnd>,
 }
 

@@ -48,7 +48,7 @@ static ENDPOINTS: LazyLock<Endpoints<Healthy>> = LazyLock::new(|| {
     Endpoints::new(Arc::new(Healthy), Arc::new(metrics), access, vec!["quorate".to_owned()])
 });
 
-/// A member without any fault.
+/// Probe of a member without faults.
 #[derive(Debug)]
 struct Healthy;
 

@@ -1,4 +1,4 @@
-//! Health checks: `/health` with a single result, `/livez` and `/readyz` with a list of checks.
+//! Health checks: `/health` returns a single result, `/livez` and `/readyz` return a list of checks.
 //!
 //! Orchestrators use `/livez` to decide on restarts and `/readyz` for routing; older ones use `/health`. A
 //! full backend fails `/health` only: the member still serves reads, and a restart would not help.
@@ -12,7 +12,7 @@ use quorate_http_pages::query;
 use quorate_http_pages::reply::{self, Reply};
 use quorate_telemetry::log;
 
-/// A check.
+/// A health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
     DataCorruption,
@@ -32,12 +32,12 @@ impl Check {
     }
 }
 
-/// The checks of a path.
+/// The checks behind a path.
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
     kind: &'static str,
     checks: Vec<Check>,
-    /// Whether the path names a single check; exclusions are then ignored.
+    /// Whether the path names a single check. Exclusions are then ignored.
     is_single: bool,
 }
 
@@ -45,7 +45,7 @@ const LIVEZ: &[Check] = &[Check::SerializableRead];
 const READYZ: &[Check] =
     &[Check::DataCorruption, Check::SerializableRead, Check::LinearizableRead, Check::NonLearner];
 
-/// Returns the checks of a path, or `None` if it has none.
+/// Returns the checks of a path, or `None` if the path has none.
 pub(super) fn checks_at(path: &str) -> Option<Checks> {
     [("livez", LIVEZ), ("readyz", READYZ)].into_iter().find_map(|(kind, all)| {
         let rest = path.strip_prefix('/')?.strip_prefix(kind)?;
@@ -79,7 +79,7 @@ impl<P: Probe> Endpoints<P> {
         reply::error(status, &text)
     }
 
-    /// Returns why the member is unhealthy: an alarm, no leader, or a failed read, in this order.
+    /// Returns the reason why the member is unhealthy: an alarm, no leader, or a failed read, in this order.
     async fn unhealthy(&self, excluded: &[String], is_serializable: bool) -> Option<String> {
         for alarm in self.probe.alarms() {
             let name = match alarm {

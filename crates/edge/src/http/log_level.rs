@@ -1,8 +1,8 @@
 //! `PUT /config/local/log`: changes the log level of a running member, as in etcd up to 3.4.
 //!
 //! The body is `{"Level":"DEBUG"}`; the answer has no body. If authentication is on, the caller must be an
-//! administrator, identified by a token (`Authorization`) or by the name in the connection's certificate. The
-//! level applies until the process ends and is not saved.
+//! administrator, identified by a token (`Authorization`) or by the name in the connection's certificate. The level is
+//! not saved. It applies until the process ends.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use quorate_http_pages::unread_body::read_short;
 
 const PATH: &str = "/config/local/log";
 
-/// The longest body that is read.
+/// Maximum number of bytes read from a body.
 const BODY_BYTES_MAX: usize = 1024;
 
 #[derive(Deserialize)]
@@ -30,12 +30,13 @@ struct Wanted {
     level: String,
 }
 
-/// Returns whether a request is for this page. Other methods get "not found", as in etcd.
+/// Returns whether a request is for this endpoint. Requests with other methods are answered with "not found", as in
+/// etcd.
 pub(crate) fn is_at<B>(request: &Request<B>) -> bool {
     request.method() == Method::PUT && request.uri().path() == PATH
 }
 
-/// Answers a request for this page.
+/// Answers a request for this endpoint.
 pub(crate) async fn answer(access_control: &AccessControl, request: Request<Incoming>) -> Reply {
     let (head, body) = request.into_parts();
     let certificate = head.extensions.get::<Arc<ClientCertificate>>();
@@ -44,7 +45,7 @@ pub(crate) async fn answer(access_control: &AccessControl, request: Request<Inco
     let remote = head.extensions.get::<Ends>().and_then(|ends| ends.remote);
     let body = read_short(body, BODY_BYTES_MAX).await;
     let credentials = access_control.read(credentials, &Remembered::default()).await;
-    // There is no await between this check and the change.
+    // There must be no await between this check and the change of the level.
     if let Err(error) = access_control.check_admin(&credentials) {
         let refused = status(error);
         log::warn!(
@@ -69,7 +70,7 @@ pub(crate) async fn answer(access_control: &AccessControl, request: Request<Inco
             "remote-addr" = remote.map(|remote| remote.to_string())
         );
     };
-    // The line is logged if either level, old or new, includes it.
+    // Logged before or after the change, so that the line appears if either the old or the new level includes it.
     if log::enabled(Level::Warn) {
         report();
         log::set_level(level);
@@ -80,7 +81,7 @@ pub(crate) async fn answer(access_control: &AccessControl, request: Request<Inco
     reply::empty(StatusCode::NO_CONTENT)
 }
 
-/// Returns the level with this name, from `--log-level` or from etcd 3.4.
+/// Returns the level with this name. The names are those of `--log-level` and of etcd 3.4.
 fn level(name: &str) -> Option<Level> {
     let name = name.to_ascii_lowercase();
     match &*name {
@@ -92,7 +93,7 @@ fn level(name: &str) -> Option<Level> {
     }
 }
 
-/// Returns an error in the format of etcd's HTTP pages.
+/// Returns an error in the format of etcd's HTTP endpoints.
 fn error_reply(status: StatusCode, message: &str) -> Reply {
     let body = format!("{{\"message\":{}}}", reply::json(message));
     let mut answer = reply::typed("application/json", body);

@@ -1,15 +1,13 @@
-//! The HTTP endpoints for clients, probes and scrapers: `/health`, `/livez`, `/readyz`, `/version`,
-//! `/metrics`, `/debug/vars`, `/debug/requests` and `/debug/pprof/`, with the statuses, headers and bodies of
-//! etcd.
+//! The HTTP endpoints for clients, probes and scrapers: `/health`, `/livez`, `/readyz`, `/version`, `/metrics`,
+//! `/debug/vars`, `/debug/requests` and `/debug/pprof/`. Statuses, headers and bodies are the same as in etcd.
 //!
-//! [`Endpoints::answer`] turns a request into a response, independently of connections. It reads the state of
-//! the member through a [`Probe`].
+//! [`Endpoints::answer`] turns a request into a response without access to the connection. It reads the member's state
+//! through a [`Probe`].
 //!
 //! # Not here
 //!
-//! The form of answers and the debug pages (`http_pages`), the assignment of endpoints to listeners
-//! (`server`), gRPC on the same port, and the JSON gateway, to which [`Endpoints::addressee`] sends some
-//! paths.
+//! The format of answers and the debug pages (`http_pages`), the assignment of endpoints to listeners (`server`), gRPC
+//! on the same port, and the JSON gateway, to which [`Endpoints::addressee`] sends some paths.
 
 mod access;
 #[cfg(any(test, fuzzing))]
@@ -40,18 +38,18 @@ pub use access::Access;
 use scrape::Agreement;
 pub use service::{HttpService, MemberProbe};
 
-/// An alarm of a member of the cluster.
+/// An alarm raised by a member of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthAlarm {
-    /// A backend is full.
+    /// The backend of a member is full.
     NoSpace,
-    /// Data is corrupt.
+    /// The data of a member is corrupt.
     Corrupt,
-    /// An alarm of a later release.
+    /// An alarm introduced in a later release.
     Unknown,
 }
 
-/// The member's state, as the endpoints need it.
+/// The parts of the member's state that the endpoints read.
 pub trait Probe: Send + Sync + 'static {
     /// Returns the active alarms in the order in which they are stored.
     fn alarms(&self) -> Vec<HealthAlarm>;
@@ -62,9 +60,9 @@ pub trait Probe: Send + Sync + 'static {
     /// Returns whether this member is a learner.
     fn is_learner(&self) -> bool;
 
-    /// Reads like a client with the permissions of root: from this member only, or linearizably.
+    /// Reads with the permissions of root, either from this member only or linearizably.
     ///
-    /// The error is the text that a client would get.
+    /// The error is the text that a client would receive.
     fn read(&self, is_serializable: bool) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Returns the timeout of a request.
@@ -83,10 +81,10 @@ pub trait Probe: Send + Sync + 'static {
     fn raft_status(&self) -> String;
 }
 
-/// The endpoints of a listener.
+/// The set of endpoints that a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
-    /// All endpoints, by the rules of [`Access`].
+    /// All endpoints, subject to the rules of [`Access`].
     Client,
     /// Metrics and health, without access rules.
     Metrics,
@@ -95,15 +93,15 @@ pub enum Surface {
 /// The destination of a request.
 #[derive(Debug)]
 pub(crate) enum Addressee {
-    /// The gateway, with this path.
+    /// The JSON gateway, with this path.
     Gateway(String),
     /// An HTTP endpoint.
     Endpoint,
-    /// None: the request already has its answer.
+    /// No handler: this reply already answers the request.
     Answered(Reply),
 }
 
-/// The endpoints of one member.
+/// The HTTP endpoints of one member.
 #[derive(Debug)]
 pub struct Endpoints<P> {
     probe: Arc<P>,
@@ -114,7 +112,7 @@ pub struct Endpoints<P> {
 }
 
 impl<P: Probe> Endpoints<P> {
-    /// Creates the endpoints. The arguments are those of the process, shown in `/debug/vars`.
+    /// Creates the endpoints. `/debug/vars` shows the arguments, which are the command line of the process.
     pub fn new(
         probe: Arc<P>,
         metrics: Arc<Metrics>,
@@ -124,13 +122,13 @@ impl<P: Probe> Endpoints<P> {
         Self { probe, metrics, access, arguments, profiles: None }
     }
 
-    /// Adds the profiles to the client listeners.
+    /// Adds the profiling endpoints to the client listeners.
     #[must_use]
     pub fn with_profiles(self) -> Self {
         Self { profiles: Some(Profiles::default()), ..self }
     }
 
-    /// Returns whether a request is for the gateway, with a path under `/v3/`, and applies the access rules.
+    /// Applies the access rules and returns the destination of a request. The gateway receives paths under `/v3/`.
     pub(crate) fn addressee<B>(&self, request: &Request<B>, is_tls: bool) -> Addressee {
         let path = query::decode_path(request.uri().path());
         let path = match path.strip_prefix("/v3beta/") {
@@ -163,7 +161,7 @@ impl<P: Probe> Endpoints<P> {
         self.access.admits_web_socket(headers)
     }
 
-    /// Refuses a request without a host or to a host that is not allowed.
+    /// Refuses a request that names no host or a host that is not allowed.
     pub(crate) fn refuse<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
         reply::refuse_without_host(request).or_else(|| self.access.refuse_host(request, is_tls))
     }
@@ -260,7 +258,7 @@ impl<P: Probe> Endpoints<P> {
         reply::typed("application/json", text)
     }
 
-    /// Returns the variables of Go's `expvar` without its memory statistics.
+    /// Returns the variables of Go's `expvar` except its memory statistics.
     fn vars(&self) -> Reply {
         let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let arguments: Vec<String> = self.arguments.iter().map(|word| reply::json(word)).collect();

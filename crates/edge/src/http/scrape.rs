@@ -1,7 +1,7 @@
-//! Content negotiation of `/metrics`, by the rules of Prometheus's library for Go.
+//! Content negotiation of `/metrics`, by the rules of Prometheus's Go library.
 //!
-//! The format is text, unless the scraper requests length-delimited protobuf. The body is compressed with
-//! gzip if the scraper prefers that to no compression.
+//! The format is text unless the scraper requests length-delimited protobuf. The body is compressed with gzip if the
+//! scraper prefers gzip to no compression.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderName};
 use quorate_telemetry::metrics::Format;
 
-/// The negotiated format.
+/// The format and compression agreed with the scraper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Agreement {
     pub(super) format: Format,
@@ -23,7 +23,7 @@ pub(super) struct Agreement {
 const ESCAPING: [&str; 4] = ["allow-utf-8", "underscores", "dots", "values"];
 
 impl Agreement {
-    /// Negotiates the best format for a request.
+    /// Negotiates the format and compression for a request.
     pub(super) fn with(headers: &HeaderMap) -> Self {
         let mut escaping = "underscores";
         let mut chosen = None;
@@ -49,7 +49,7 @@ impl Agreement {
     }
 }
 
-/// Returns the format of an item of the `Accept` header, if Quorate supports it.
+/// Returns the format named in an item of the `Accept` header, if Quorate supports it.
 fn format_of(wanted: &Offer<'_>) -> Option<Format> {
     let parameter = |name| wanted.parameter(name);
     match wanted.value {
@@ -66,7 +66,7 @@ fn format_of(wanted: &Offer<'_>) -> Option<Format> {
     }
 }
 
-/// Returns whether gzip is preferred to no compression.
+/// Returns whether the scraper prefers gzip to no compression.
 fn prefers_gzip(headers: &HeaderMap) -> bool {
     let weight = |encoding: &str| {
         let fit = offers(headers, &ACCEPT_ENCODING)
@@ -100,7 +100,7 @@ impl Offer<'_> {
     }
 }
 
-/// Returns the items of a header, most preferred first.
+/// Returns the items of a header, the most preferred first.
 fn offers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Vec<Offer<'a>> {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     let mut offers: Vec<Offer<'a>> =

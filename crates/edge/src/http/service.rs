@@ -1,5 +1,5 @@
-//! The HTTP service of a listener: the endpoints, the member's state for them, and the gateway, which gets
-//! the requests under `/v3/`.
+//! The HTTP service of a listener: the endpoints, the probe of the member's state, and the gateway, which serves the
+//! paths under `/v3/`.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,7 +26,7 @@ use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Handles, MemberInfo, Reader, RequestError};
 use quorate_net::listen::{self, ClientCertificate, Ends, Takeover};
 
-/// Reads the member's state for the endpoints.
+/// Reads the member's state for the HTTP endpoints.
 #[derive(Debug)]
 pub struct MemberProbe {
     info: Arc<MemberInfo>,
@@ -72,7 +72,7 @@ impl Probe for MemberProbe {
             if !is_serializable {
                 self.reader.read_barrier().await?;
             }
-            // The empty key cannot exist, so this read runs through all stages and finds nothing.
+            // No key is empty, so this read passes through all stages and returns no record.
             let query = RangeQuery { limit: 1, keys_only: true, ..RangeQuery::default() };
             self.reader.range(&query).map(drop)
         };
@@ -110,10 +110,10 @@ impl Probe for MemberProbe {
     }
 }
 
-/// The warning for gateway clients whose certificates name a user. The text is etcd's.
+/// The warning about gateway clients whose certificates name a user. The text is etcd's.
 const NAME_IGNORED: &str = "CommonName of client sending a request against gateway will be ignored and not used as expected";
 
-/// The endpoints, and the gateway if there is one, as the service of one listener.
+/// The endpoints of one listener, and its gateway if it has one.
 #[derive(Clone, Debug)]
 pub struct HttpService {
     endpoints: Arc<Endpoints<MemberProbe>>,
@@ -123,7 +123,7 @@ pub struct HttpService {
 }
 
 impl HttpService {
-    /// Creates the service with the endpoints of this kind of listener.
+    /// Creates a service with the endpoints of this kind of listener.
     pub fn new(
         handles: &Handles,
         endpoints: Arc<Endpoints<MemberProbe>>,
@@ -137,7 +137,7 @@ impl HttpService {
         }
     }
 
-    /// Adds a gateway to these gRPC services.
+    /// Adds a gateway in front of these gRPC services.
     #[must_use]
     pub fn with_gateway(self, handles: &Handles, router: &Router) -> Self {
         let gateway = Some(Arc::new(Gateway::new(handles, router.clone())));
@@ -217,7 +217,7 @@ impl HttpService {
     }
 }
 
-/// Accepts a WebSocket, over which a call to this path is made.
+/// Accepts a WebSocket that carries one call to this path.
 fn begin_websocket(
     gateway: &Arc<Gateway>,
     path: &str,
@@ -241,7 +241,7 @@ fn begin_websocket(
 }
 
 impl listen::Http1Service for HttpService {
-    // As in Go's server: some clients close their sending side after the request.
+    // Like Go's server, because some clients close their sending side after the request.
     const ANSWERS_HALF_CLOSED: bool = true;
 }
 

@@ -1,4 +1,4 @@
-//! The endpoints, byte for byte.
+//! Tests that the answers of the endpoints are correct byte for byte.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -292,7 +292,7 @@ fn profiles_are_served_if_enabled() {
     }
     for (target, status) in [
         ("/debug/pprof/profile?seconds=601", 400),
-        // The allocator of this test program does not support heap profiles.
+        // The test program's allocator does not support heap profiles.
         ("/debug/pprof/heap", 404),
         ("/debug/pprof/heap?seconds=1&debug=1", 400),
         ("/debug/pprof/allocs?seconds=-1", 400),

@@ -1,8 +1,8 @@
 //! Converts the messages of a call's answer to JSON.
 //!
-//! The answer to a unary call is one value. A stream has one value per line, each under `result`; if it ends
-//! with an error, the last line has it under `error`. An error has its code and text. Its HTTP status
-//! corresponds to the code, unless part of the answer has already been sent.
+//! The answer to a unary call is one value. A streaming answer has one value per line, each under `result`. If the
+//! stream ends with an error, the last line contains the error under `error`. An error consists of its code and text.
+//! Its HTTP status corresponds to the code, unless part of the answer has already been sent.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -31,15 +31,15 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The header by which clients of etcd's gateway detect that the call was answered.
 const METADATA_CONTENT_TYPE: HeaderName = HeaderName::from_static("grpc-metadata-content-type");
 
-/// The estimated memory of a message and its JSON, as a multiple of the message.
+/// Estimated memory of a message together with its JSON, as a multiple of the message size.
 const JSON_FACTOR: u64 = 3;
 
 /// The messages of a call's answer.
 pub(super) struct Messages {
     body: Observed<CallStats>,
-    /// The received part of the next message.
+    /// Received bytes of the next message.
     waiting: BytesMut,
-    /// The status, if the call ended before its first message.
+    /// Status of a call that ended before its first message.
     ended: Option<Status>,
 }
 
@@ -50,7 +50,7 @@ impl Messages {
         Self { body, waiting: BytesMut::new(), ended }
     }
 
-    /// Returns the length of the next message including its prefix, once it is known.
+    /// Returns the length of the next message including its prefix, once the prefix has arrived.
     fn next_len(&self) -> Option<usize> {
         let (head, _) = self.waiting.split_first_chunk::<HEAD_BYTES>()?;
         HEAD_BYTES.checked_add(message_len(head))
@@ -84,7 +84,7 @@ impl Messages {
         Poll::Ready(Ok(true))
     }
 
-    /// Returns the next message, if there is one.
+    /// Returns the next message, or `None` after the last one.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
         if !ready!(self.poll_bytes(HEAD_BYTES, cx))? {
             return Poll::Ready(Ok(None));
@@ -119,7 +119,7 @@ pub(super) async fn unary(
         Some(permit.map_err(|full| status(RequestError::from(full)))?)
     };
     let message = poll_fn(|cx| messages.poll_next(cx)).await?.unwrap_or_default();
-    // The status of the call comes after the message.
+    // The status of the call follows the message.
     poll_fn(|cx| messages.poll_next(cx)).await?;
     let mut json = Vec::with_capacity(message.len() * 2);
     convert(conversion, &message, &mut json)?;
@@ -135,7 +135,7 @@ fn convert(conversion: Conversion, message: &[u8], json: &mut Vec<u8>) -> Result
     conversion.response(message, json).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// Returns the answer to a call with a streaming answer. Its head is sent with the first message.
+/// Returns the answer to a call with a streaming answer. The HTTP head is sent together with the first message.
 pub(super) async fn stream(mut messages: Messages, conversion: Conversion) -> Response<AnswerBody> {
     match poll_fn(|cx| messages.poll_next(cx)).await {
         Ok(None) => Response::new(AnswerBody::whole(Full::default())),
@@ -194,7 +194,7 @@ fn error_line(status: &Status) -> Vec<u8> {
     line
 }
 
-/// Returns the line for a message of a stream.
+/// Returns the line for one message of a stream.
 fn line(conversion: Conversion, message: &[u8]) -> Result<Bytes, Status> {
     let mut line = b"{\"result\":".to_vec();
     convert(conversion, message, &mut line)?;
@@ -204,7 +204,7 @@ fn line(conversion: Conversion, message: &[u8]) -> Result<Bytes, Status> {
 
 /// Returns the HTTP status for a gRPC code.
 pub(crate) fn http_status(code: Code) -> StatusCode {
-    /// nginx's non-standard status for a request that the client cancelled.
+    /// nginx's non-standard status for a request cancelled by the client.
     const CLIENT_CLOSED_REQUEST: u16 = 499;
     match code {
         Code::Ok => StatusCode::OK,
@@ -233,7 +233,7 @@ pub struct AnswerBody(Form);
 enum Form {
     /// A complete body.
     Whole(Full<Bytes>),
-    /// A line for each message, as they arrive.
+    /// A stream of lines, one for each message.
     Lines(Box<Lines>),
 }
 
@@ -244,7 +244,7 @@ impl AnswerBody {
     }
 }
 
-/// The messages of a stream, as lines.
+/// The lines of a streaming answer.
 struct Lines {
     messages: Messages,
     conversion: Conversion,

@@ -1,7 +1,7 @@
 //! Converts the headers of an HTTP request to the metadata and the deadline of its gRPC call.
 //!
-//! `Grpc-Metadata-<name>` becomes the metadata `<name>`, `Authorization` is kept, and `Grpc-Timeout` sets the
-//! deadline. No other header and no property of the connection reaches the call.
+//! `Grpc-Metadata-<name>` becomes the metadata `<name>`, `Authorization` is kept, and `Grpc-Timeout` sets the deadline.
+//! No other header and no property of the connection is passed to the call.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const PREFIX: &str = "grpc-metadata-";
 pub(super) struct Metadata {
     pub(super) headers: HeaderMap,
     pub(super) timeout: Option<Duration>,
-    /// The memory of the request's headers.
+    /// Memory of the HTTP request's headers in bytes.
     pub(super) bytes: u64,
 }
 
@@ -57,7 +57,7 @@ impl Metadata {
     }
 }
 
-/// Returns whether the protocol reserves this name.
+/// Returns whether gRPC reserves this metadata name.
 fn is_reserved(name: &str) -> bool {
     name.starts_with("grpc-") || matches!(name, "content-type" | "user-agent" | "te" | "host")
 }

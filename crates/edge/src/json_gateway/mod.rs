@@ -1,8 +1,8 @@
-//! The JSON gateway: the gRPC services over plain HTTP, as `curl`, Patroni and many scripts use them.
+//! The JSON gateway: offers the gRPC services over plain HTTP, for `curl`, Patroni and many scripts.
 //!
-//! A request is converted to a gRPC call and then handled in this process like a client's call, with the same
-//! admission, access control, limits and metrics. This module therefore contains no method-specific code. A
-//! table defines the messages and their JSON form (`quorate_json`).
+//! A request is converted to a gRPC call and then handled in this process like a client's gRPC call, with the same
+//! admission, access control, limits and metrics. This module therefore contains no method-specific code. A table in
+//! `quorate_json` defines the messages and their JSON form.
 //!
 //! ```text
 //! HTTP ── routes ── metadata ── request body ──► Router ────────► answer ── HTTP
@@ -14,8 +14,8 @@
 //! * The caller is the user of the request's token. A request without a token has no user, even if
 //!   its connection has a certificate.
 //! * A call ends when its request ends.
-//! * Buffered request data is always counted against its limit. Replies of any length are counted until they
-//!   are sent. Of a stream, one message at a time is buffered.
+//! * Buffered request data always counts against its limit. Large unary replies count against theirs until they are
+//!   sent. Of a streaming answer, only one message at a time is buffered.
 //!
 //! # Not here
 //!
@@ -47,7 +47,7 @@ use quorate_member::Handles;
 use quorate_member::admission::Bound;
 use quorate_net::listen::{Ends, EndsWithClient};
 
-/// The longest JSON of a message, as a multiple of the message: base64 grows bytes by a third. Text that
+/// Maximum size of a message's JSON, as a multiple of the message size. Base64 enlarges bytes by a third. Text that
 /// consists only of escapes would grow sixfold, but does not occur in practice.
 const JSON_FACTOR: usize = 4;
 
@@ -56,11 +56,11 @@ const JSON_FACTOR: usize = 4;
 pub(crate) struct Gateway {
     router: Router,
     replies: Arc<Bound>,
-    /// How long a reply may wait for space.
+    /// Maximum time that a reply waits for a permit.
     timeout: Duration,
 }
 
-/// The target of a path.
+/// The method that a path refers to.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     method: (usize, usize),
@@ -122,7 +122,7 @@ impl Gateway {
         let bytes_max = router.message_bytes_max() * JSON_FACTOR;
         let permit = router.take_permit(target.method, (&headers, &Extensions::new()), bytes);
         let body = match (&permit, target.kind) {
-            // The call is refused and counted before any of its body is read.
+            // The call is refused and counted before any part of its body is read.
             (Err(_), _) => ClientBody::Message(None),
             (Ok(permit), Kind::BidiStream) => {
                 let body = JsonBody::new(request.into_body(), Arc::clone(permit), bytes, bytes_max);

@@ -1,8 +1,7 @@
 //! Request bodies: parses JSON as it arrives and converts it to messages.
 //!
-//! The received part of a value is buffered until the value is complete. As for gRPC messages
-//! (`calls::request_body`), the buffer counts against its limit, its length is limited, and the rest must
-//! keep arriving.
+//! The received part of a value is buffered until the value is complete. As with gRPC messages (`calls::request_body`),
+//! the buffer counts against a limit, the length of a value is limited, and the rest of a value must keep arriving.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -31,7 +30,7 @@ use quorate_net::pace::Pace;
 pub(crate) enum RequestBytes {
     /// The body of an HTTP request.
     Http(Incoming),
-    /// The lines of a WebSocket, in pieces.
+    /// The lines received over a WebSocket, in pieces.
     Lines(mpsc::Receiver<Bytes>),
 }
 
@@ -55,7 +54,7 @@ impl RequestBytes {
     pub(super) async fn pass_over(self) {
         match self {
             Self::Http(body) => pass_over(body).await,
-            // The sender of the lines continues to read without this.
+            // The WebSocket task keeps reading even if the lines are dropped.
             Self::Lines(_) => {}
         }
     }
@@ -66,10 +65,10 @@ pub(super) struct JsonBody {
     inner: RequestBytes,
     values: Values,
     permit: Arc<CallPermit>,
-    /// The bytes held besides the values: the headers.
+    /// Size of the headers, which are held together with the values.
     head_bytes: u64,
     bytes_max: usize,
-    /// The timer while the rest of a value is awaited.
+    /// The deadline for the next bytes while the rest of a value is outstanding.
     pace: Option<(Pace, Pin<Box<Sleep>>)>,
     has_ended: bool,
 }
@@ -91,7 +90,7 @@ impl JsonBody {
         Self { inner, values, permit, head_bytes, bytes_max, pace, has_ended }
     }
 
-    /// Returns the next value. If exactly one is expected, its first byte must also arrive in time.
+    /// Returns the next value. If a value is expected, its first byte must also arrive in time.
     fn poll_value(
         &mut self,
         cx: &mut Context<'_>,
@@ -148,7 +147,7 @@ impl JsonBody {
         self.permit.hold(held).map_err(|full| status(RequestError::from(full)))
     }
 
-    /// Completes when the rest of a value has not arrived in time.
+    /// Completes if the rest of a value does not keep arriving.
     fn poll_stalled(&mut self, cx: &mut Context<'_>, is_expected: bool) -> Poll<()> {
         if !is_expected && self.values.waiting_bytes() == 0 {
             self.pace = None;
@@ -178,8 +177,8 @@ fn to_message(json: &[u8], conversion: Conversion) -> Result<Bytes, Status> {
     fill_head(wire)
 }
 
-/// Reads the message of a unary call: the first value. Later values are ignored, and a body without values is
-/// an empty message.
+/// Reads the message of a unary call: the first value. Later values are ignored, and a body without values becomes an
+/// empty message.
 pub(super) async fn read_message(
     mut body: JsonBody,
     conversion: Conversion,
@@ -196,7 +195,7 @@ async fn read_first(body: &mut JsonBody, conversion: Conversion) -> Result<Bytes
     match poll_fn(|cx| body.poll_value(cx, true)).await.transpose()? {
         None => fill_head(vec![0; HEAD_BYTES]),
         Some(json) => {
-            // Both forms exist for a moment.
+            // The JSON and the message exist at the same time while one is converted to the other.
             body.hold(2 * json.len())?;
             to_message(&json, conversion)
         }
@@ -220,7 +219,7 @@ impl JsonMessages {
 impl Stream for JsonMessages {
     type Item = Result<Bytes, Status>;
 
-    /// Returns no message after a failure.
+    /// Returns the next message. The stream ends after a failure.
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.has_failed {
             return Poll::Ready(None);

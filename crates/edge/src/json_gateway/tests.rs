@@ -1,4 +1,4 @@
-//! The HTTP statuses of errors.
+//! Tests that errors have the correct HTTP statuses.
 
 use tonic::Code;
 

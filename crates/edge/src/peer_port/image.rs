@@ -1,15 +1,14 @@
-//! Serves a member's whole state to another member whose own state is bad.
+//! Serves a member's whole state to another member whose own state is damaged.
 //!
-//! The answer is the same as a client's snapshot, including the digest at its end. It contains all keys and
-//! password hashes, so only members may have it. The request names the requesting member, and the
-//! connection's certificate must belong to that member:
+//! The answer is identical to a snapshot that a client downloads, including the digest at its end. It contains all keys
+//! and password hashes, so only members may receive it. The request names the requesting member, and the connection's
+//! certificate must belong to that member. The rules are:
 //!
 //! * The peer port must verify certificates. Requests in plaintext or with unverified certificates are
 //!   refused.
-//! * If the flags list the names in peers' certificates, every certificate that the port accepts belongs to a
-//!   member.
-//! * Otherwise the CA may also have signed clients' certificates, so the certificate must be valid for the
-//!   host of one of the member's peer URLs.
+//! * If flags list the allowed names in peer certificates, every certificate that the port accepts belongs to a member.
+//! * Otherwise the CA may also have signed client certificates, so the certificate must be valid for the host of one of
+//!   the member's peer URLs.
 //!
 //! Every request is written to the audit log, including refused ones.
 
@@ -38,17 +37,17 @@ use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
 use quorate_grpc::status::code_name;
 use quorate_http_pages::reply::{self, Reply};
 
-/// The conditions for serving the state.
+/// The conditions under which the state is served.
 #[derive(Clone, Debug, Default)]
 pub struct ImagePolicy {
-    /// Whether the flags list the names in peers' certificates.
+    /// Whether flags list the allowed names in peer certificates.
     pub peers_are_named: bool,
     /// The audit log, if there is one.
     pub auditor: Option<Arc<Auditor>>,
 }
 
 impl PeerService {
-    /// Serves the state after all applied entries are committed to the backend file.
+    /// Serves the state, after committing all applied entries to the backend file.
     pub(super) async fn image(&self, request: &Request<Incoming>) -> Response<PeerBody> {
         let begun = Instant::now();
         let opened = self.open_image(request).await;
@@ -94,7 +93,7 @@ impl PeerService {
         Ok(SnapshotStream::new(self.reader.backend(), metrics, version, permit))
     }
 
-    /// Returns the requesting member, if the request and the certificate belong to a member.
+    /// Returns the requesting member, if the request names a member and the certificate belongs to that member.
     fn member_that_asks(&self, request: &Request<Incoming>) -> Result<MemberId, Box<Reply>> {
         let headers = request.headers();
         let refuse = |status, text| Box::new(self.named(reply::error(status, text)));
@@ -157,7 +156,7 @@ fn certificate_of(request: &Request<Incoming>) -> Option<&Arc<ClientCertificate>
     request.extensions().get::<Arc<ClientCertificate>>()
 }
 
-/// Checks that a certificate belongs to the member with these peer URLs. Returns the reason if it does not.
+/// Checks that a certificate belongs to the member with these peer URLs. If it does not, returns the reason.
 fn check_certificate(
     credentials: Option<&Arc<ClientCertificate>>,
     peer_urls: &[String],

@@ -1,4 +1,4 @@
-//! Lease requests that other members forward to the leader, whose clock decides about leases.
+//! Answers lease requests that other members forward to the leader, whose clock determines when leases expire.
 
 use bytes::Bytes;
 use http::{Request, StatusCode};

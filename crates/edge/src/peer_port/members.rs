@@ -1,4 +1,4 @@
-//! The member list, promotions that other members forward, and hashes for comparison.
+//! Answers requests for the member list, promotions forwarded by other members, and requests for hashes to compare.
 
 use http::{HeaderMap, Request, StatusCode, header};
 use hyper::body::Incoming;
@@ -20,8 +20,8 @@ use quorate_telemetry::log;
 struct HashRequest {
     #[serde(default)]
     revision: Option<i64>,
-    /// The compaction revision that the hash must be based on to be comparable. Members of etcd do not send
-    /// it.
+    /// The compaction revision on which the hash must be based so that it is comparable. Members that run etcd do not
+    /// send it.
     #[serde(default)]
     compact_revision: Option<i64>,
 }
@@ -40,7 +40,7 @@ impl PeerService {
             return self.named(reply::error(StatusCode::NOT_FOUND, &text));
         };
         let token = headers.get(header::AUTHORIZATION).and_then(|token| token.to_str().ok());
-        // The member that forwards the request passes on its client's token.
+        // The forwarding member passes on the token of its client.
         let credentials = Credentials::passed_on(headers.get(header::AUTHORIZATION));
         let credentials = self.access_control.read(credentials, &Remembered::default()).await;
         let promoted = match self.access_control.check_admin(&credentials) {
@@ -100,7 +100,7 @@ fn rows_json(rows: &[Member]) -> String {
     format!("[{}]\n", rows.join(","))
 }
 
-/// Formats the answer to a request for a hash. Fields that are zero are omitted.
+/// Formats the answer to a request for a hash. Fields with the value zero are omitted.
 fn hash_json(current: i64, hash: &HashKv) -> String {
     let field = |name: &str, value: i64| match value {
         0 => String::new(),

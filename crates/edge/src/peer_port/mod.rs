@@ -1,7 +1,7 @@
 //! The peer port. Consensus traffic goes to `peer`. All other requests between members are answered here: the
 //! member list, versions, hashes, forwarded promotions and lease requests, and the whole state of a member.
 //!
-//! Statuses, headers and bodies are etcd's, because its members depend on them.
+//! Statuses, headers and bodies are etcd's, because members that run etcd depend on them.
 //!
 //! # Bounds
 //!
@@ -40,10 +40,10 @@ use quorate_peer::image::{CLUSTER_HEADER, IMAGE_PATH};
 use quorate_peer::{PeerBody, Peers};
 use quorate_telemetry::throttle::LogThrottle;
 
-/// The longest body that is read. Bodies contain ids and revisions.
+/// Maximum size of a request body. Bodies contain only ids and revisions.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// How long a body may take to arrive.
+/// Maximum time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The service of the peer listeners.
@@ -58,7 +58,7 @@ pub struct PeerService {
     administrator: Arc<Administrator>,
     images: ImagePolicy,
     image_refusals: Arc<LogThrottle>,
-    /// The members as learned at the start, used until the log contains members.
+    /// The members known at startup, used until the log contains members.
     known_at_start: Arc<[Member]>,
 }
 
@@ -133,7 +133,7 @@ impl PeerService {
 
 const JSON: &str = "application/json";
 
-/// Refuses a method. Lease paths do not return the allowed method.
+/// Returns the refusal of a method. The lease paths do not return the allowed method.
 fn not_allowed(allowed: Option<Method>) -> Reply {
     let mut answer = reply::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     if let Some(allowed) = allowed {
@@ -144,7 +144,7 @@ fn not_allowed(allowed: Option<Method>) -> Reply {
     answer
 }
 
-/// Reads a body, or returns the refusal.
+/// Reads a body, or returns the reply that refuses it.
 async fn read_body(body: Incoming) -> Result<Bytes, Reply> {
     let reading = Limited::new(body, BODY_BYTES_MAX).collect();
     match tokio::time::timeout(BODY_TIMEOUT, reading).await {
@@ -160,7 +160,7 @@ async fn read_body(body: Incoming) -> Result<Bytes, Reply> {
 }
 
 impl quorate_net::listen::Http1Service for PeerService {
-    // A stream of messages ends when the receiving member closes its side.
+    // Must be false because a stream of messages ends when the receiving member closes its side.
     const ANSWERS_HALF_CLOSED: bool = false;
 }
 

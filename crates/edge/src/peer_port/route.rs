@@ -6,11 +6,11 @@ use quorate_member::lease_holder::{RENEW_PATH, TIME_TO_LIVE_PATH};
 use quorate_member::membership::PROMOTE_PATH;
 use quorate_member::versions::VERSION_PATH;
 
-/// An endpoint.
+/// An endpoint of the peer port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Members,
-    /// The learner's id, as text from the path.
+    /// Promotion of a learner, whose id is the text in the path.
     Promote(String),
     HashKv,
     Versions,
@@ -23,7 +23,7 @@ pub(super) enum Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Routed {
     To(Endpoint),
-    /// The path exists for another method, which not every path reports.
+    /// The path exists but not for this method. Only some paths report the allowed method.
     NotAllowed {
         allowed: Option<Method>,
     },

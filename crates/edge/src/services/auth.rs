@@ -1,7 +1,6 @@
 //! The Auth service: users, roles, turning authentication on and off, and login.
 //!
-//! All changes go through the log and are checked when they are applied. Passwords and tokens are returned
-//! only to the caller.
+//! All changes go through the log and are checked when they are applied.
 
 use std::sync::Arc;
 
@@ -56,7 +55,7 @@ impl AuthService {
         self.proposer.propose_for(client, request, kind).await.map_err(status)
     }
 
-    /// Proposes a change. The response has the revision.
+    /// Proposes a change and returns the response header with its revision.
     async fn change(
         &self,
         client: &Client,
@@ -70,7 +69,7 @@ impl AuthService {
     }
 }
 
-/// Proposes a change whose response has no content of its own.
+/// Proposes a change whose response consists only of a header.
 macro_rules! change {
     ($service:ident, $request:ident, $field:ident, $kind:ident, $response:ident) => {{
         let (client, message) = $request.into_parts();
@@ -97,7 +96,7 @@ macro_rules! look_up {
     }};
 }
 
-/// The methods; `guarded` calls them.
+/// The methods of the service, which `guarded` calls.
 impl AuthService {
     pub(crate) async fn auth_enable(
         &self,

@@ -38,7 +38,7 @@ impl ClusterService {
     }
 }
 
-/// The methods; `guarded` calls them.
+/// The methods of the service, which `guarded` calls.
 impl ClusterService {
     pub(crate) async fn member_add(
         &self,
@@ -105,7 +105,7 @@ impl ClusterService {
     }
 }
 
-/// Returns the client's token, which has two possible metadata keys.
+/// Returns the client's token, which is stored under one of two metadata keys.
 fn token_of(metadata: &MetadataMap) -> Option<&str> {
     metadata.get("token").or_else(|| metadata.get("authorization"))?.to_str().ok()
 }

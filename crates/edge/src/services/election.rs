@@ -3,7 +3,7 @@
 //!
 //! # Not here
 //!
-//! Keys, their order and waiting (`recipes`).
+//! The contenders' keys, their order, and waiting for a turn (`recipes`).
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -45,7 +45,7 @@ impl ElectionService {
         Self { recipes }
     }
 
-    /// Sets the value of a key, if it was created at that revision.
+    /// Sets the value of the leader's key, if the key was created at the leader's revision.
     async fn proclaim_value(
         &self,
         client: &Client,
@@ -59,7 +59,7 @@ impl ElectionService {
         if answer.succeeded { Ok(answer) } else { Err(Status::unknown("election: not leader")) }
     }
 
-    /// Adds a candidate with a value, or updates the value of an existing candidate.
+    /// Adds a candidate with this value, or updates the value of an existing candidate.
     async fn stand(
         &self,
         client: &Client,
@@ -73,14 +73,14 @@ impl ElectionService {
         if entered.value.is_some_and(|before| before != value)
             && let Err(why) = self.proclaim_value(client, &leader, value).await
         {
-            // The error of the failed campaign is returned, whatever the result of resigning.
+            // The error of the failed campaign is returned, whether or not resigning succeeds.
             drop(self.recipes.resign(client, leader.key, leader.rev).await);
             return Err(why);
         }
         Ok((answer.header, leader))
     }
 
-    /// Returns the leader that a request names, with its lease.
+    /// Returns the leader named in a request, with its lease.
     async fn resume(
         &self,
         client: &Client,
@@ -92,7 +92,7 @@ impl ElectionService {
     }
 }
 
-/// The methods; `guarded` calls them.
+/// The methods of the service, which `guarded` calls.
 impl ElectionService {
     pub(crate) async fn campaign(
         &self,
@@ -108,7 +108,7 @@ impl ElectionService {
         let undo = Undo::DeleteCreatedAt(leader.key.clone(), leader.rev);
         let withdrawal = Withdrawal::prepare(&self.recipes, &client, undo, permit);
         let won = self.recipes.wait_for_turn(&client, &name, leader.rev).await;
-        // The key is deleted only if the candidate's call was dropped.
+        // If waiting fails, the key stays. It is deleted only if the candidate's call is dropped.
         withdrawal.forget();
         won?;
         Ok(Response::new(CampaignResponse { header, leader: Some(leader) }))
@@ -162,20 +162,20 @@ impl ElectionService {
     }
 }
 
-/// Observes the leader and its proclamations.
+/// Observes the leaders of an election and their proclamations.
 struct Observer {
     recipes: Arc<Recipes>,
     client: Client,
     name: Name,
-    /// Responses to send; at most those of one watch response.
+    /// Responses not yet sent, at most those from one watch response.
     pending: VecDeque<LeaderResponse>,
-    /// The watch of the leader's key.
+    /// The watch on the current leader's key.
     followed: Option<KeyWatch>,
 }
 
 type Step = Pin<Box<dyn Future<Output = (Observer, Option<LeaderResponse>)> + Send>>;
 
-/// The responses of an observer as a stream; `None` after its end.
+/// Stream of an observer's responses; `None` after the stream has ended.
 struct Leaders(Option<Step>);
 
 impl Stream for Leaders {
@@ -197,7 +197,7 @@ impl Observer {
         })
     }
 
-    /// Returns the next response. Any failure ends the stream without an error, as in etcd.
+    /// Returns the next response. Every failure ends the stream without an error, as in etcd.
     async fn next(&mut self) -> Option<LeaderResponse> {
         loop {
             if let Some(next) = self.pending.pop_front() {
@@ -219,7 +219,7 @@ impl Observer {
         }
     }
 
-    /// Returns the leader, or waits for the first one.
+    /// Returns the current leader, or waits for the first one.
     async fn find(&self) -> Result<LeaderResponse, Status> {
         let RangeResponse { header, mut kvs, .. } =
             self.recipes.owner(&self.client, &self.name).await?;

@@ -1,11 +1,11 @@
-//! The services as the gRPC library calls them: each method authorizes its request and passes it on.
+//! Implements the gRPC library's service traits: each method authorizes its request and passes it to the service.
 //!
 //! # Invariants
 //!
-//! * A method that is not listed here returns "unimplemented", because the library's servers accept only
-//!   [`Guarded`].
-//! * The requirement of a method is read from the table (`methods`) at compile time. A method without an
-//!   entry does not compile.
+//! * A method that is not listed here returns "unimplemented", because the library's servers are built only from
+//!   [`Guarded`] services.
+//! * The requirement of a method is read from the table (`methods`) at compile time. Compilation fails if a method has
+//!   no entry.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl<S> Guarded<S> {
     }
 }
 
-/// Implements the trait of a service for the guarded service.
+/// Implements a service's trait for the guarded service.
 macro_rules! guarded {
     ($list:ident: $service:literal, $trait:path, $handler:ty {
         $($name:literal $method:ident: $request:ty => $response:ty;)*
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use quorate_grpc::methods::{Kind, SERVICES};
 
-    /// Methods whose messages are authorized one by one when they are read.
+    /// Stream methods, whose messages are authorized one by one as they are read.
     const STREAMS: [&str; 2] = ["Watch", "LeaseKeepAlive"];
 
     #[test]

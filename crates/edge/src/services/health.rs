@@ -1,7 +1,8 @@
-//! The standard gRPC health service: one service with an empty name, which is "serving" from the start.
+//! The standard gRPC health service. It reports on one service, whose name is empty and whose status is "serving" from
+//! startup.
 //!
-//! With the feature gate `StopGRPCServiceOnDefrag`, it reports "not serving" during defragmentation, so that
-//! load balancers use other members; requests are still answered.
+//! With the feature gate `StopGRPCServiceOnDefrag`, it reports "not serving" during defragmentation, so that load
+//! balancers use other members. Requests are still answered.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -90,7 +91,7 @@ impl Health for HealthService {
 
 type NextStatus = Pin<Box<dyn Future<Output = (bool, watch::Receiver<bool>)> + Send>>;
 
-/// Waits until the status differs from the last one that was sent, and returns whether the member serves.
+/// Waits until the status differs from the last one sent, and returns whether the member is serving.
 fn next_status(mut serving: watch::Receiver<bool>, sent: Option<bool>) -> NextStatus {
     Box::pin(async move {
         let now = serving.wait_for(|now| Some(*now) != sent).await.map(|now| *now);
@@ -102,7 +103,7 @@ fn next_status(mut serving: watch::Receiver<bool>, sent: Option<bool>) -> NextSt
     })
 }
 
-/// A stream of the current status and each later change.
+/// A stream of the current status and all later changes.
 struct Statuses {
     next: NextStatus,
 }

@@ -1,8 +1,8 @@
 //! Lease keep-alive: a stream whose requests are answered in order.
 //!
-//! As for watches, the response body is written by hand: a renewal at the leader is only a memory access, and
-//! generic stream layers would cost more. One renewal runs at a time. Meanwhile, further requests of the
-//! client wait in the stream's receive window.
+//! As for watches, the response body is written by hand, because a renewal on the leader is only a memory access and
+//! generic stream layers would cost more. One renewal runs at a time. Further requests from the client wait in the
+//! stream's receive window.
 //!
 //! # Not here
 //!
@@ -40,7 +40,7 @@ use quorate_member::access::Client;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, MemberInfo, Reader, StreamEnd, StreamEnds};
 
-/// The number of bytes that are collected before they are passed to the transport.
+/// Number of response bytes collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 32 * 1024;
 
 /// The keep-alive service.
@@ -83,7 +83,7 @@ impl KeepAliveService {
 
 type Renewed = Result<LeaseKeepAliveResponse, Status>;
 
-/// One client's stream, as a response body.
+/// One client's keep-alive stream, as a response body.
 struct Session {
     requests: Streaming<LeaseKeepAliveRequest>,
     /// The client that opened the stream. Its permissions are checked for each renewal.
@@ -91,17 +91,17 @@ struct Session {
     info: Arc<MemberInfo>,
     reader: Arc<Reader>,
     leases: Arc<LeaseHolder>,
-    /// The current or the last renewal. All renewals use the same memory, which is allocated once.
+    /// The current or the last renewal. All renewals reuse one allocation.
     renewal: Option<ReusableBoxFuture<'static, Renewed>>,
     is_renewing: bool,
-    /// Ends the stream from the server's side.
+    /// Resolves when the server ends the stream.
     end: StreamEnd,
     chunk: BytesMut,
     ending: Ending,
 }
 
 impl Session {
-    /// Processes renewals until one must wait.
+    /// Processes renewals until one has to wait.
     fn poll_renewals(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         if let Poll::Ready(why) = self.end.as_mut().poll(cx) {
             return Poll::Ready(status(why));
@@ -141,7 +141,7 @@ impl Session {
         let (reader, leases) = (Arc::clone(&self.reader), Arc::clone(&self.leases));
         let client = Arc::clone(&self.client);
         let renewal = async move {
-            // The header has the revision before the renewal.
+            // The header contains the revision before the renewal.
             let header = Some(reader.current_header());
             let _renewal = spans::begin(&client, &LeaseKeepAliveRequest { id });
             // A missing lease is reported with a TTL of zero.

@@ -1,4 +1,4 @@
-//! The KV service: reads use the newest view, and writes go through the log.
+//! The KV service. Reads use the newest view, and writes go through the log.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Kv {
         RequestScope::within_call(&self.info, &self.reader, client)
     }
 
-    /// Answers a range request of another service.
+    /// Answers a range request on behalf of another service.
     pub(crate) async fn range_for(
         &self,
         client: &Client,
@@ -70,7 +70,7 @@ impl Kv {
         self.answer_range(self.scope_within(client), request).await
     }
 
-    /// Deletes keys for another service.
+    /// Deletes keys on behalf of another service.
     pub(crate) async fn delete_for(
         &self,
         client: &Client,
@@ -79,7 +79,7 @@ impl Kv {
         self.write_deletion(&mut self.scope_within(client), delete).await
     }
 
-    /// Carries out a transaction of another service. It may write.
+    /// Executes a transaction that may write, on behalf of another service.
     pub(crate) async fn write_txn_for(
         &self,
         client: &Client,
@@ -147,7 +147,7 @@ impl Kv {
         }
     }
 
-    /// Carries out a transaction that was checked and may write.
+    /// Executes a transaction that has passed its checks and may write.
     async fn write_txn(
         &self,
         scope: &mut RequestScope<'_>,
@@ -175,8 +175,8 @@ impl Kv {
         self.proposer.propose_and_keep(client, request, kind, entry).await.map_err(status)
     }
 
-    /// Answers a range that was checked. If the bound on replies is reached, the records are released, and read again
-    /// when there is space for them.
+    /// Answers a range that has passed its checks. If the limit on replies is reached, the records are dropped and read
+    /// again once there is space for them.
     async fn read_range(
         &self,
         scope: &mut RequestScope<'_>,
@@ -200,7 +200,7 @@ impl Kv {
         Ok(reply)
     }
 
-    /// Waits until a linearizable read is not stale.
+    /// Waits for the read barrier if the read is linearizable.
     async fn await_barrier(
         &self,
         ready: Ready,
@@ -228,7 +228,7 @@ impl Kv {
         Ok(Reply::new(response, permit))
     }
 
-    /// Answers a transaction that was checked and only reads.
+    /// Answers a read-only transaction that has passed its checks.
     async fn answer_txn(
         &self,
         mut scope: RequestScope<'_>,
@@ -268,7 +268,7 @@ impl Kv {
         &self,
         request: &Arc<TxnRequest>,
     ) -> Result<Reply<TxnResponse>, RequestError> {
-        // It is not known yet which branch will be taken.
+        // The branch that will be taken is not known yet.
         let queries: Vec<_> = request
             .success
             .iter()
@@ -287,8 +287,8 @@ impl Kv {
         Ok(Reply::new(response, permit))
     }
 
-    /// Returns a range in chunks, each read when it is requested. A chunk counts against the limit until it
-    /// is sent. The stream ends if the limit is reached, or if users or roles have changed.
+    /// Returns a range in chunks, each read when it is requested. A chunk counts against the limit on replies until it
+    /// is sent. The stream ends with an error if the limit is reached or if users or roles have changed.
     fn chunks(
         &self,
         query: RangeQuery,
@@ -311,7 +311,7 @@ impl Kv {
             }
             let len = chunk.encoded_len();
             if len >= COUNTED_BYTES_MIN {
-                // The library's buffer may be twice as large as its content.
+                // The library's buffer may be twice the size of its content.
                 match Bound::take_owned(&reader.admission().replies, 2 * len as u64) {
                     Ok(permit) => permits.push(permit),
                     Err(full) => return Some(Err(status(full))),
@@ -327,7 +327,7 @@ impl Kv {
         })
     }
 
-    /// Returns the reply to a request that was executed.
+    /// Returns the reply to an executed request, even beyond the limit on replies.
     fn reply_regardless<M: Large>(&self, response: M) -> Result<Response<M>, Status> {
         Reply::new(response, None)
             .admit_regardless(&self.reader.admission().replies)
@@ -340,7 +340,7 @@ impl Kv {
     }
 }
 
-/// Reads on the connection's thread, or on a blocking thread if the read is long.
+/// Reads on the connection's thread, or on a blocking thread if the read takes long.
 async fn gather<T: Send + 'static>(
     reader: &Arc<Reader>,
     weight: Weight,
@@ -351,7 +351,7 @@ async fn gather<T: Send + 'static>(
         return (read(reader), permit);
     }
     let reader = Arc::clone(reader);
-    // The permit moves to the blocking thread, because the read continues after the client disconnects.
+    // The permit moves to the blocking thread, because the read continues even if the client disconnects.
     blocking(move || (read(&reader), permit)).await
 }
 
@@ -359,7 +359,7 @@ fn to_query(request: &RangeRequest) -> RangeQuery {
     RangeQuery::from_request(request).expect("the sort was checked")
 }
 
-/// The methods; `guarded` calls them.
+/// The methods of the service, which `guarded` calls.
 impl Kv {
     pub(crate) async fn range(
         &self,
@@ -401,10 +401,10 @@ impl Kv {
         let end = self.streams.wait(false);
         let permits = StreamPermits::default();
         let mut chunks = self.chunks(query, pass, permits.clone());
-        // The first chunk is read now, so that its error is the call's error.
+        // The first chunk is read now, so that its error becomes the error of the call.
         let mut first = chunks.next().transpose()?;
         let chunks = std::iter::from_fn(move || {
-            // The span lasts as long as the stream.
+            // Keeps the span open as long as the stream.
             let _lasting = &operation;
             first.take().map(Ok).or_else(|| chunks.next())
         });
@@ -464,8 +464,8 @@ impl Kv {
             InternalRaftRequest { compaction: Some(compaction), ..InternalRaftRequest::default() };
         let outcome = self.proposer.propose_for(&client, request, RequestKind::Compaction).await;
         if is_physical {
-            // This also applies if the revision was already compacted: the answer means that the history is
-            // deleted.
+            // This also applies if the revision was already compacted, because a physical compaction returns only after
+            // the history is deleted.
             self.administrator.wait_compacted().await.map_err(status)?;
         }
         match outcome.map_err(status)? {

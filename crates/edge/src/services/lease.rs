@@ -1,5 +1,5 @@
-//! The Lease service without keep-alive (`keep_alive`): grants and revocations go through the log, lookups go
-//! to the leader.
+//! The Lease service except keep-alive (`keep_alive`). Grants and revocations go through the log, and lookups go to the
+//! leader.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl LeaseService {
         }
     }
 
-    /// Grants a lease to a client.
+    /// Grants a lease on behalf of another service.
     pub(crate) async fn grant_for(
         &self,
         client: &Client,
@@ -75,7 +75,7 @@ impl LeaseService {
     }
 }
 
-/// The methods; `guarded` calls them.
+/// The methods of the service, which `guarded` calls.
 impl LeaseService {
     pub(crate) async fn lease_grant(
         &self,

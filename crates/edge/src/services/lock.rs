@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! Keys, their order and waiting (`recipes`).
+//! The contenders' keys, their order, and waiting for a turn (`recipes`).
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl LockService {
         Self { recipes }
     }
 
-    /// Waits until the key is the oldest, and reads it again.
+    /// Waits until the key is the oldest one under the name, then reads it again.
     async fn wait(
         &self,
         client: &Client,
@@ -41,7 +41,7 @@ impl LockService {
     }
 }
 
-/// The methods; `guarded` calls them.
+/// The methods of the service, which `guarded` calls.
 impl LockService {
     pub(crate) async fn lock(
         &self,

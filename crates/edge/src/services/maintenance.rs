@@ -55,7 +55,7 @@ impl MaintenanceService {
         }
     }
 
-    /// Waits until all applied entries are committed to the backend file. This may take long if the disk is
+    /// Waits until all applied entries are committed to the backend file. This may take a long time if the disk is
     /// full, so the client is authorized again afterwards.
     async fn commit_backend(&self, client: &Client) -> Result<(), RequestError> {
         self.administrator.commit_backend().await?;
@@ -63,7 +63,7 @@ impl MaintenanceService {
     }
 }
 
-/// The methods; `guarded` calls them.
+/// The methods of the service, which `guarded` calls.
 impl MaintenanceService {
     pub(crate) async fn alarm(
         &self,
@@ -233,7 +233,7 @@ fn to_signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Formats an alarm as Go prints the message on one line.
+/// Formats an alarm as Go prints the protobuf message on one line.
 fn alarm_text(alarm: Alarm) -> String {
     let kind = AlarmType::try_from(alarm.kind)
         .map_or_else(|_| alarm.kind.to_string(), |kind| kind.as_str_name().to_owned());

@@ -1,4 +1,4 @@
-//! The gRPC services, one file each: convert messages to calls of the member's handles.
+//! The gRPC services, one per file. They convert messages into calls on the member's handles.
 //!
 //! The library calls `guarded`, which authorizes each request and passes it on. Locks and elections use
 //! `recipes`, on top of `kv` and `lease`. The streams of `watch` and `keep_alive` authorize each message
@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! Code that several services share (`calls`).
+//! Code shared by several services (`calls`).
 
 pub(crate) mod auth;
 pub(crate) mod cluster;

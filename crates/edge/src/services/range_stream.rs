@@ -1,16 +1,16 @@
-//! RangeStream: a range that is answered in chunks of about a given size.
+//! RangeStream: answers a range in chunks of about a given size.
 //!
-//! Each chunk is read when the transport requests it, at the revision of the first chunk, after the last key
-//! of the previous one. Only that key is kept between chunks. The last chunk has the fields that a Range
-//! response would have for the whole range.
+//! Each chunk is read when the transport requests it, at the revision of the first chunk, after the last key of the
+//! previous one. Only that key is kept between chunks. The last chunk contains the fields of a Range response for the
+//! whole range.
 //!
-//! Chunks are in key order. Another sort target orders the records within each chunk in ascending order, as
-//! in etcd.
+//! Chunks are in key order. If the client requests another sort target, only the records within each chunk are sorted
+//! by it, in ascending order, as in etcd.
 //!
 //! # Bound
 //!
-//! A chunk ends once it has the requested number of bytes, even if more keys were read for it, because the
-//! records after small ones may be large.
+//! A chunk ends once it has reached its size in bytes, even if more keys were read for it, because small records may be
+//! followed by large ones.
 
 use bytes::Bytes;
 use prost::Message;
@@ -18,22 +18,22 @@ use quorate_api::etcdserverpb::{RangeResponse, ResponseHeader};
 use quorate_api::record::{Fields, KeyValue};
 use quorate_state::mvcc::{RangeQuery, RangeResult, SortTarget};
 
-/// The number of keys in the first chunk.
+/// Number of keys read for the first chunk.
 const FIRST_CHUNK_KEYS: i64 = 10;
 
-/// A range that is being read in chunks.
+/// A range while it is read in chunks.
 #[derive(Debug)]
 pub(crate) struct ChunkedRange {
-    /// The rest of the range; `None` after the last chunk.
+    /// The part of the range not read yet; `None` after the last chunk.
     rest: Option<RangeQuery>,
-    /// The limit of keys that the client requested.
+    /// The maximum number of keys requested by the client.
     limit: i64,
-    /// The store's revision when the first chunk was read.
+    /// The store's revision at the time of the first chunk.
     revision: Option<i64>,
     chunk_keys: i64,
     chunk_bytes: usize,
     sent_count: i64,
-    /// The sort target of each chunk.
+    /// The sort target applied within each chunk.
     sort_target: SortTarget,
     keys_only: bool,
 }
@@ -46,7 +46,7 @@ impl ChunkedRange {
             sort_target: query.sort_target,
             keys_only: query.keys_only,
             rest: Some(RangeQuery {
-                // The next chunk starts after the last key of this one.
+                // The next chunk starts after the last key of this one, so chunks are read in key order.
                 sort_target: SortTarget::Key,
                 keys_only: query.keys_only && query.sort_target != SortTarget::Value,
                 ..query
@@ -58,8 +58,8 @@ impl ChunkedRange {
         }
     }
 
-    /// Returns the next chunk, or `None` after the last one. Only the last chunk has a header; it contains
-    /// the revision, and the caller adds the other fields.
+    /// Returns the next chunk, or `None` after the last one. Only the last chunk has a header. It contains the
+    /// revision, and the caller adds the other fields.
     pub(crate) fn next<E>(
         &mut self,
         read: impl FnOnce(&RangeQuery) -> Result<RangeResult, E>,
@@ -81,8 +81,7 @@ impl ChunkedRange {
         let bytes = cut(&mut kvs, self.chunk_bytes);
         let read_count = query.limit;
         let chunk_count = i64::try_from(kvs.len()).unwrap_or(i64::MAX);
-        // The result covers the rest of the range: together with the keys sent before, its count is the
-        // total.
+        // The result counts the rest of the range, so adding the keys already sent yields the total.
         let count = self.sent_count + count;
         self.sent_count += chunk_count;
         let next_key = kvs.last().map(|last| successor(last.key()));
@@ -117,7 +116,7 @@ impl ChunkedRange {
     }
 }
 
-/// Truncates the records after the one that reaches this many bytes. Returns the bytes of the remaining
+/// Truncates the list after the record at which its size reaches `bytes_max`. Returns the size of the remaining
 /// records.
 fn cut(kvs: &mut Vec<KeyValue>, bytes_max: usize) -> usize {
     let mut bytes = 0;
@@ -173,7 +172,7 @@ mod tests {
         sizes.iter().enumerate().map(record).collect()
     }
 
-    /// Answers like a store with these records.
+    /// Answers a query like a store with these records.
     fn read(records: &[KeyValue], query: &RangeQuery) -> Result<RangeResult, Infallible> {
         let rest = records.iter().filter(|record| *record.key() >= query.key[..]);
         let limit = usize::try_from(query.limit).unwrap();
@@ -222,7 +221,7 @@ mod tests {
 
     #[test]
     fn each_chunk_is_sorted_and_none_repeats_or_skips_a_key() {
-        // The larger the key, the smaller all other fields.
+        // A record with a larger key has smaller values in all other fields.
         let records: Vec<KeyValue> = (0..25_u8)
             .map(|number| {
                 let (key, value) = ([number], [100 - number]);

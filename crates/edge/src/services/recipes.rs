@@ -1,22 +1,21 @@
-//! The common part of locks and elections: keys under a name, each with a lease, ordered by their creation.
+//! The common part of locks and elections: keys under a name, each attached to a lease, in the order of their creation.
 //!
-//! A contender for a name writes the key `name/<lease id in hex>`. The contender whose key was created first
-//! owns the name. Every other contender waits until the key that was created just before its own is deleted,
-//! so a deletion wakes only one waiter. All steps are ordinary transactions, reads and watches of the caller:
-//! they use the caller's permissions, respect the quota, and are logged as in etcd. Contenders at members of
-//! etcd, and clients that run the recipe themselves, therefore take part in the same contest.
+//! A contender for a name writes the key `name/<lease id in hex>`. The contender whose key was created first owns the
+//! name. Every other contender waits for the deletion of the key created just before its own, so a deletion wakes only
+//! one waiter. All steps are ordinary transactions, reads and watches of the caller: they use the caller's permissions,
+//! respect the quota, and are logged as in etcd. Contenders served by etcd members, and clients that run the recipe
+//! themselves, can therefore contend for the same name.
 //!
 //! # Cost
 //!
-//! A waiter is a call in progress with one watcher; it has no thread and no timer. The number of waiters is
-//! limited (`admission::WAITER_BYTES_MAX`). A waiter first reads the keys before its own from this member
-//! only. This is sufficient, because its own key was already applied here, and the watcher sees later
-//! deletions.
+//! A waiter is a call in progress with one watcher. It needs no thread and no timer. The number of waiters is limited
+//! (`admission::WAITER_BYTES_MAX`). A waiter first reads the keys before its own from this member only. This local read
+//! is sufficient, because the waiter's own key was already applied here and the watcher receives later deletions.
 //!
 //! # Failures
 //!
-//! A failure of an inner step is returned as Unknown with the text of the failure, because etcd's client does
-//! the same inside etcd's server; see [`as_client_error`].
+//! A failure of an inner step is returned with the code Unknown and the text of the failure, as by etcd's client, which
+//! runs the recipes inside etcd's server. See [`as_client_error`] for the exceptions.
 //!
 //! # Not here
 //!
@@ -51,14 +50,14 @@ use quorate_member::access::{AccessControl, Client};
 use quorate_member::admission::{Bound, OwnedPermit};
 use quorate_member::{Handles, MemberInfo, Reader, RequestError, StreamEnds};
 
-/// The TTL of the lease that is granted to a contender without one.
+/// TTL of the lease granted to a contender that names no lease.
 const TTL_SECS: i64 = 60;
 
-/// The memory of a waiter besides its key and value: its call and task, its watcher and stream, and the
-/// allocator's overhead. Measured with 1,000 waiters.
+/// Memory of a waiter without its key and value: its call and task, its watcher and stream, and the allocator's
+/// overhead. Measured with 1,000 waiters.
 const WAITER_BYTES: u64 = 40 << 10;
 
-/// The services that locks and elections use.
+/// Runs the steps of locks and elections on the KV and Lease services.
 #[derive(Debug)]
 pub(crate) struct Recipes {
     kv: Arc<Kv>,
@@ -81,8 +80,8 @@ impl Recipes {
         }
     }
 
-    /// Returns the contender's own lease, or grants one. An own lease is checked when the contender's key is
-    /// attached to it.
+    /// Returns the lease named by the contender, or grants a new one. A named lease is checked when the contender's key
+    /// is attached to it.
     pub(crate) async fn lease(&self, client: &Client, given: i64) -> Result<i64, Status> {
         if given != 0 {
             return Ok(given);
@@ -91,7 +90,7 @@ impl Recipes {
         Ok(self.leases.grant_for(client, grant).await.map_err(as_client_error)?.id)
     }
 
-    /// Takes a permit for a possible waiter, with a key and a value of this many bytes.
+    /// Takes a permit for a possible waiter whose key and value together have this size.
     pub(crate) fn take_permit(&self, bytes: usize) -> Result<OwnedPermit, Status> {
         let waiters = &self.reader.admission().waiters;
         let permit = Bound::take_owned(waiters, WAITER_BYTES + bytes as u64);
@@ -131,7 +130,7 @@ impl Recipes {
         Ok(reply.map_err(|error| as_client_error(status(error)))?.into_message())
     }
 
-    /// Returns the key under a name that was created first.
+    /// Returns the key that was created first under a name.
     pub(crate) async fn owner(
         &self,
         client: &Client,
@@ -140,15 +139,15 @@ impl Recipes {
         self.range(client, &name.first(SortOrder::Ascend)).await
     }
 
-    /// Returns whether, at an applied revision, no key under the name was older than the one created at
-    /// `created`. Returns false if the revision is compacted.
+    /// Returns whether no key under the name was older, at an applied revision, than the key created at `created`.
+    /// Returns false if the revision is compacted.
     pub(crate) fn is_first_at(&self, name: &Name, created: i64, revision: i64) -> bool {
         let before = RangeRequest { revision, ..name.last_before(created) };
         let query = RangeQuery::from_request(&before).expect("the sort is a known one");
         self.reader.range(&query).is_ok_and(|found| found.kvs.is_empty())
     }
 
-    /// Waits until no key under the name is older than the one created at `created`.
+    /// Waits until no key under the name is older than the key created at `created`.
     pub(crate) async fn wait_for_turn(
         &self,
         client: &Client,
@@ -174,7 +173,7 @@ impl Recipes {
         }
     }
 
-    /// Watches keys from a revision on.
+    /// Watches a range of keys, starting at a revision.
     pub(crate) fn watch(
         &self,
         client: &Client,
@@ -197,12 +196,12 @@ impl Recipes {
     }
 }
 
-/// Returns whether the watched key was deleted.
+/// Returns whether the response reports the deletion of the watched key.
 fn deletes(response: &WatchResponse) -> bool {
     response.events.iter().any(|event| event.r#type() == EventType::Delete)
 }
 
-/// One watcher.
+/// A watch with one watcher.
 #[derive(Debug)]
 pub(crate) struct KeyWatch {
     stream: WatchStream,
@@ -211,7 +210,7 @@ pub(crate) struct KeyWatch {
 }
 
 impl KeyWatch {
-    /// Returns the next response, or why the watch has ended.
+    /// Returns the next response, or the reason why the watch has ended.
     pub(crate) async fn next(&mut self) -> Result<WatchResponse, Status> {
         let frame = poll_fn(|cx| {
             let header = HeaderFields {
@@ -240,8 +239,8 @@ impl KeyWatch {
 }
 
 impl Name {
-    /// Returns the request for the last key that was created before that revision, as far as this member has
-    /// applied.
+    /// Returns the request for the newest key created before the revision `created`. This member answers it from its
+    /// applied state.
     fn last_before(&self, created: i64) -> RangeRequest {
         RangeRequest {
             max_create_revision: created - 1,
@@ -251,7 +250,7 @@ impl Name {
         }
     }
 
-    /// Returns the request for the first key by creation revision, in this order.
+    /// Returns the request for the first key by creation revision, in the given order.
     fn first(&self, order: SortOrder) -> RangeRequest {
         RangeRequest {
             key: self.prefix.clone(),
@@ -264,8 +263,8 @@ impl Name {
     }
 }
 
-/// A transaction that runs an operation if the key was created at that revision; 0 means that it does not
-/// exist.
+/// Returns a transaction that runs an operation if the key was created at this revision. The revision 0 means that the
+/// key does not exist.
 pub(crate) fn if_created_at(
     key: &Bytes,
     revision: i64,
@@ -286,7 +285,7 @@ pub(crate) fn if_created_at(
     }
 }
 
-/// The transaction that creates a contender's key, or finds the existing one.
+/// Returns the transaction that creates a contender's key, or reads the existing one.
 pub(crate) fn enter(key: &Bytes, value: Bytes, lease: i64) -> TxnRequest {
     let put = PutRequest { key: key.clone(), value, lease, ..PutRequest::default() };
     let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };
@@ -297,14 +296,14 @@ pub(crate) fn enter(key: &Bytes, value: Bytes, lease: i64) -> TxnRequest {
 /// A contender's key.
 #[derive(Debug)]
 pub(crate) struct Entered {
-    /// The revision at which it was created.
+    /// The creation revision of the key.
     pub(crate) created: i64,
-    /// The previous value, if the key existed.
+    /// The value of the key, if it already existed.
     pub(crate) value: Option<Bytes>,
 }
 
 impl Entered {
-    /// Reads the answer to [`enter`].
+    /// Reads the result of the transaction from [`enter`].
     pub(crate) fn read(answer: &TxnResponse) -> Self {
         let own = answer.responses.first().and_then(|one| match &one.response {
             Some(response_op::Response::ResponseRange(range)) => range.kvs.first(),
@@ -324,23 +323,23 @@ pub(crate) fn revision(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// Deletes a contender's key when the contender stops waiting, also if its call is dropped.
+/// Deletes a contender's key when the contender stops waiting, even if its call is dropped.
 ///
-/// The deletion uses the caller's permissions but continues after the call has ended. If it fails, the key is
-/// deleted with its lease.
+/// The deletion uses the caller's permissions but continues after the call has ended. If it fails, the key is deleted
+/// when its lease expires.
 pub(crate) struct Withdrawal {
     recipes: Arc<Recipes>,
     client: Client,
-    /// The deletion and the waiter's permit; `None` if there is nothing to delete.
+    /// The deletion and the waiter's permit; `None` if no key is to be deleted.
     undo: Option<(Undo, OwnedPermit)>,
 }
 
-/// How a key is deleted.
+/// How to delete a contender's key.
 #[derive(Clone, Debug)]
 pub(crate) enum Undo {
-    /// Unconditionally.
+    /// Deletes the key unconditionally.
     Delete(Bytes),
-    /// Only if it was created at that revision.
+    /// Deletes the key only if it was created at this revision.
     DeleteCreatedAt(Bytes, i64),
 }
 
@@ -355,12 +354,12 @@ impl Withdrawal {
         Self { recipes, client, undo: Some((undo, permit)) }
     }
 
-    /// Keeps the key.
+    /// Cancels the deletion.
     pub(crate) fn forget(mut self) {
         self.undo = None;
     }
 
-    /// Deletes the key now, unless the member is stopping: the contender then retries at another member and
+    /// Deletes the key now, unless the member is stopping. In that case the contender retries on another member and
     /// finds its key.
     pub(crate) async fn carry_out(mut self, why: &Status) {
         if why.message() != RequestError::Stopped.to_string()
@@ -401,7 +400,7 @@ impl Recipes {
         }
     }
 
-    /// Deletes a key if it was created at that revision.
+    /// Deletes a key if it was created at the revision `created`.
     pub(crate) async fn resign(
         &self,
         client: &Client,
@@ -414,8 +413,8 @@ impl Recipes {
     }
 }
 
-/// Converts a failure like etcd's own client, which runs the recipes in etcd: the code becomes Unknown,
-/// except for codes of the call itself and codes that tell a client to use another member.
+/// Converts a failure as etcd's own client does, which runs the recipes inside etcd: the code becomes Unknown, except
+/// for codes of the call itself and codes that direct a client to another member.
 pub(crate) fn as_client_error(failure: Status) -> Status {
     let keeps_code = match failure.code() {
         Code::Cancelled | Code::DeadlineExceeded => true,

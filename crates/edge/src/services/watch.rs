@@ -1,11 +1,11 @@
-//! The Watch service: one HTTP/2 stream with independent requests and responses.
+//! The Watch service: requests and responses are independent of each other on one HTTP/2 stream.
 //!
-//! The response body is written by hand for speed: it takes frames from the hub's stream and encodes all
-//! available ones into one buffer, so that ten thousand small responses become a few large writes. There is
-//! no task and no channel. The transport polls the body when the client has flow-control credit, so a client
-//! that does not read is not polled. The hub limits the responses that accumulate meanwhile.
+//! The response body is written by hand for speed: it takes frames from the hub's stream and encodes all available ones
+//! into one buffer, so that ten thousand small responses become a few large writes. There is no task and no channel.
+//! The transport polls the body only while the client grants flow-control credit, so the body of a client that does not
+//! read is not polled. The hub limits the responses that accumulate in the meantime.
 //!
-//! The same poll reads the client's requests, as long as the client reads the responses to earlier ones.
+//! The same poll reads the client's requests, so requests are read only while the client reads the responses.
 //!
 //! # Not here
 //!
@@ -48,7 +48,7 @@ use quorate_member::{Handles, MemberInfo, Reader, RequestError, StreamEnd, Strea
 use quorate_state::apply::{AuthRefusal, Refusal};
 use quorate_telemetry::audit::Outcome;
 
-/// The number of bytes that are collected before they are passed to the transport.
+/// Number of response bytes collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The Watch service.
@@ -91,8 +91,8 @@ impl WatchService {
     }
 }
 
-/// Returns the timer of a stream's progress notifications. Each stream has its own phase, so that a thousand
-/// streams do not tick together.
+/// Returns the timer of a stream's progress notifications. Each stream has its own phase, so that a thousand streams do
+/// not send notifications at the same time.
 fn progress_timer(interval: Duration) -> Interval {
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -107,16 +107,15 @@ fn progress_timer(interval: Duration) -> Interval {
 /// One client's watch stream, as a response body.
 struct Session {
     stream: WatchStream,
-    /// The client that opened the stream. Its permissions are checked when a watcher is created, and not
-    /// again.
+    /// The client that opened the stream. Its permissions are checked only when a watcher is created.
     client: Client,
     access_control: Arc<AccessControl>,
-    /// `None` after the client has closed its side; events continue.
+    /// `None` after the client has closed its side of the stream. Events are still sent.
     requests: Option<Streaming<WatchRequest>>,
     info: Arc<MemberInfo>,
     reader: Arc<Reader>,
     progress: Interval,
-    /// Ends the stream from the server's side.
+    /// Resolves when the server ends the stream.
     end: StreamEnd,
     chunk: BytesMut,
     ending: Ending,
@@ -174,7 +173,7 @@ impl Session {
         }
     }
 
-    /// Encodes responses into the chunk until it is full or no response is left.
+    /// Encodes responses into the chunk until it is full or no response is available.
     fn gather(&mut self, cx: &Context<'_>) -> Result<(), Status> {
         let header = HeaderFields {
             cluster_id: self.info.cluster_id(),
@@ -207,7 +206,7 @@ impl Session {
         Ok(())
     }
 
-    /// Counts the events that were encoded together, and the time this took.
+    /// Counts the events that were encoded together, and records the time that encoding took.
     fn count_sent(&self, event_count: usize, took: Duration) {
         let metrics = self.info.metrics();
         let Ok(events @ 1..) = u32::try_from(event_count) else {
@@ -219,7 +218,7 @@ impl Session {
     }
 }
 
-/// The audit result of a request for a watcher.
+/// Returns the audit result of a request to create a watcher.
 fn outcome(created: Option<i64>, denied: Option<&str>) -> Outcome<'_> {
     let (code, error) = match (created, denied) {
         (Some(_), _) => (Code::Ok, ""),
@@ -230,8 +229,8 @@ fn outcome(created: Option<i64>, denied: Option<&str>) -> Outcome<'_> {
     Outcome { method, code: code_name(code), error, took: None }
 }
 
-/// Returns the reason why a watcher was not created, as in etcd: a status as text. An error without a text of
-/// its own counts as permission denied.
+/// Returns the reason why a watcher was not created, formatted as in etcd: a status as text. An error that etcd has no
+/// text for counts as permission denied.
 pub(crate) fn denial(error: &RequestError) -> String {
     let refused = status(error.clone());
     let status = match error {

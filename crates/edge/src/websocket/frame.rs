@@ -5,8 +5,8 @@
 //!  FIN RSV×3 opcode  MASK length (7 bits)   longer length     mask      XOR mask
 //! ```
 //!
-//! Data is passed on as it arrives: no part of a message is buffered here, however long it is, and a control
-//! frame needs at most 125 bytes. A protocol violation by the client is reported and ends the connection.
+//! Data is passed on as it arrives. No part of a message is buffered here, however long the message is, and a control
+//! frame needs at most 125 bytes. A protocol violation by the client is returned as an error and ends the connection.
 //!
 //! # Invariants
 //!
@@ -15,14 +15,14 @@
 //!
 //! # Not here
 //!
-//! UTF-8 validation of text: the reader of the text does that, as in etcd.
+//! UTF-8 validation of text, which is left to the JSON parser, as in etcd.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// The longest payload of a control frame.
+/// Maximum payload length of a control frame.
 pub(super) const CONTROL_BYTES_MAX: usize = 125;
 
-/// The longest frame header: two bytes, eight for the length, four for the mask.
+/// Maximum length of a frame header: two bytes, eight for the length, four for the mask.
 const HEAD_BYTES_MAX: usize = 14;
 
 /// An event from a client.
@@ -34,32 +34,32 @@ pub(super) enum Event {
     End,
     /// A ping, which must be answered with the same bytes.
     Ping(Bytes),
-    /// The client closes the connection, with this code if it sends one.
+    /// The client closes the connection with this code, if it sends one.
     Close(Option<u16>),
 }
 
 /// A protocol violation by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Violation {
-    /// Bits that only extensions use.
+    /// A reserved bit is set. Only extensions use these bits.
     #[error("reserved bits are set")]
     ReservedBits,
     /// An unknown opcode.
     #[error("unknown opcode")]
     Opcode,
-    /// The payload is not masked.
+    /// A frame without a mask.
     #[error("a frame is not masked")]
     Unmasked,
-    /// The length does not fit in 63 bits.
+    /// A length that does not fit in 63 bits.
     #[error("a length is too large")]
     Length,
-    /// A control frame that is fragmented or too long.
+    /// A fragmented control frame, or one that is too long.
     #[error("a control frame is fragmented or too long")]
     Control,
-    /// A message starts within another one, or a continuation comes without a message.
+    /// A message that starts within another one, or a continuation without a message.
     #[error("fragments are out of order")]
     Fragment,
-    /// A close code that must not be sent, or an incomplete one.
+    /// An incomplete close code, or one that must not be sent.
     #[error("a close frame has an invalid code")]
     CloseCode,
 }
@@ -67,7 +67,7 @@ pub(super) enum Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opcode {
     Continuation,
-    /// Text or binary: both contain JSON here.
+    /// Text or binary data, both of which contain JSON here.
     Message,
     Close,
     Ping,
@@ -91,7 +91,7 @@ impl Opcode {
     }
 }
 
-/// The header of a frame whose payload is incomplete.
+/// The header of a frame and the unread length of its payload.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     opcode: Opcode,
@@ -104,7 +104,7 @@ struct Head {
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     frame: Option<Head>,
-    /// Whether a message has started whose last frame has not arrived.
+    /// Whether a message has started whose last frame has not arrived yet.
     is_in_message: bool,
 }
 
@@ -208,7 +208,7 @@ fn unmask(data: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-/// Returns the event of a control frame. Pongs produce none, because this server sends no pings.
+/// Returns the event of a control frame. A pong has no event, because this server sends no pings.
 fn control_event(opcode: Opcode, payload: Bytes) -> Result<Option<Event>, Violation> {
     match opcode {
         Opcode::Ping => Ok(Some(Event::Ping(payload))),
@@ -228,7 +228,7 @@ fn control_event(opcode: Opcode, payload: Bytes) -> Result<Option<Event>, Violat
     }
 }
 
-/// The frames that a server sends.
+/// The kinds of frames that a server sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -236,7 +236,7 @@ pub(super) enum Kind {
     Pong,
 }
 
-/// Appends the header of a complete server frame, which is not masked.
+/// Appends the header of an unfragmented server frame. Frames from a server are not masked.
 pub(super) fn put_head(kind: Kind, len: usize, out: &mut Vec<u8>) {
     let opcode = match kind {
         Kind::Text => 1,

@@ -4,8 +4,8 @@ use bytes::BytesMut;
 
 use super::frame::{CONTROL_BYTES_MAX, Decoder, Event, Violation};
 
-/// Decodes arbitrary bytes as frames. The first byte selects the size of the pieces in which the others arrive.
-/// The events must not depend on it, and no data that could be passed on may stay buffered.
+/// Decodes arbitrary bytes as frames. The first byte selects the size of the pieces in which the others arrive. The
+/// events must not depend on that size, and no data that could be passed on may stay buffered.
 pub fn frames(data: &[u8]) {
     let Some((piece, bytes)) = data.split_first() else { return };
     let whole = read(bytes, bytes.len().max(1));
@@ -13,7 +13,7 @@ pub fn frames(data: &[u8]) {
     assert_eq!(read(bytes, 1), whole);
 }
 
-/// Returns the events, with data joined, and the violation that ended them.
+/// Returns the events, with adjacent data joined, and the protocol violation that ended decoding.
 fn read(bytes: &[u8], piece: usize) -> (Vec<Event>, Option<Violation>) {
     let (mut decoder, mut input) = (Decoder::default(), BytesMut::new());
     let mut events: Vec<Event> = Vec::new();

@@ -1,7 +1,7 @@
-//! The WebSocket handshake (RFC 6455, section 4.2) and the caller's token in it.
+//! The WebSocket handshake (RFC 6455, section 4.2) and the caller's token that it contains.
 //!
-//! A browser cannot set headers of a WebSocket request. Therefore a token is sent as one of the offered
-//! protocols (`Sec-WebSocket-Protocol: Bearer, TOKEN`), or as the cookie `token`, which takes precedence.
+//! A browser cannot set the headers of a WebSocket request. A token is therefore sent as one of the offered protocols
+//! (`Sec-WebSocket-Protocol: Bearer, TOKEN`), or as the cookie `token`, which takes precedence.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,13 +17,13 @@ use quorate_http_pages::reply::{self, Reply};
 /// The constant that is hashed with the client's key (RFC 6455, section 1.3).
 const ACCEPT_SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The length of a key.
+/// Length of a decoded handshake key.
 const KEY_BYTES: usize = 16;
 
 /// The protocol name that precedes a token.
 const BEARER: &str = "Bearer";
 
-/// Returns whether a request asks for a WebSocket.
+/// Returns whether a request asks for an upgrade to a WebSocket.
 pub(crate) fn is_wanted<B>(request: &Request<B>) -> bool {
     says(request.headers(), &CONNECTION, "upgrade")
         && says(request.headers(), &UPGRADE, "websocket")
@@ -36,12 +36,12 @@ fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     words.any(|found| found.trim().eq_ignore_ascii_case(word))
 }
 
-/// Why a request cannot become a WebSocket.
+/// The reason why a request cannot become a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
     /// The method is not GET.
     Method,
-    /// The version is not supported, or the key is invalid.
+    /// The protocol version is not supported, or the key is invalid.
     Form,
 }
 
@@ -57,7 +57,7 @@ impl Unfit {
     }
 }
 
-/// Returns the answer that accepts the WebSocket.
+/// Returns the response that accepts the WebSocket.
 pub(crate) fn accept<B>(request: &Request<B>) -> Result<Reply, Unfit> {
     let headers = request.headers();
     if request.method() != Method::GET {
@@ -88,14 +88,14 @@ fn protocols(headers: &HeaderMap) -> Option<&str> {
     headers.get(SEC_WEBSOCKET_PROTOCOL)?.to_str().ok()
 }
 
-/// Returns the headers for the calls: only the caller's token.
+/// Returns the headers for the call, which contain only the caller's token.
 pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let mut forwarded = HeaderMap::new();
     let credentials = match (token_cookie(headers), protocols(headers)) {
         (Some(token), _) => Some(format!("{BEARER} {token}")),
         (None, Some(protocols)) => Some(match protocols.split_once("Bearer,") {
             Some((_, token)) => format!("{BEARER} {}", token.trim_matches(' ')),
-            // An empty token is invalid, as in etcd.
+            // Without `Bearer`, the token is empty and therefore invalid, as in etcd.
             None => String::new(),
         }),
         (None, None) => None,

@@ -1,12 +1,12 @@
-//! WebSockets for the JSON gateway: one call per connection and one line of JSON per message, for clients
-//! that cannot send a streaming body, mainly browsers.
+//! WebSockets for the JSON gateway: each connection carries one call, and each message one line of JSON. They serve
+//! clients that cannot send a streaming body, mainly browsers.
 //!
 //! ```text
 //!  HTTP/1 ── handshake ── 101 ──► session:  frames ──► messages ──► the body of a call ──► gateway
 //!                                           frames ◄── one text frame per line ◄───────────┘
 //! ```
 //!
-//! Each message of the client, text or binary, is a line of the request's body. Each line of the answer is a
+//! Each message from the client, text or binary, becomes a line of the request body. Each line of the answer becomes a
 //! text message. The call ends when the client disconnects, and the connection ends with the call.
 //!
 //! # Invariants
@@ -14,7 +14,7 @@
 //! * Data is not read while [`UNREAD_PIECES_MAX`] pieces wait for the call, and the call's answer is not read
 //!   while a frame waits for the client. Flow control therefore works in both directions. The gateway limits
 //!   the length of a message.
-//! * The connection counts as a connection until it is closed.
+//! * The connection counts against the limit on connections until it is closed.
 //!
 //! # Not here
 //!
@@ -43,29 +43,29 @@ use tokio::sync::mpsc;
 use frame::{Decoder, Event, Kind, Violation, put_head};
 pub(crate) use handshake::{Unfit, accept, forwarded, is_wanted};
 
-/// The maximum number of received pieces that the call has not read, each of at most [`PIECE_BYTES`].
+/// Maximum number of received pieces that the call has not read. Each piece has at most [`PIECE_BYTES`].
 const UNREAD_PIECES_MAX: usize = 2;
 
-/// The number of bytes that are read at once.
+/// Number of bytes read from the connection at once.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// The maximum number of answers to pings that wait to be sent.
+/// Maximum number of ping replies that wait to be sent.
 const PONGS_MAX: usize = 1;
 
-/// How long to wait for the client after sending the close frame.
+/// Maximum wait for the client to close the connection after the close frame was sent.
 const CLOSING_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many bytes of the client are read during that time.
+/// Maximum number of bytes read and discarded during that wait.
 const CLOSING_BYTES_MAX: usize = 16 << 20;
 
-/// Why a connection ends, as its close frame reports.
+/// The reason why a connection ends, which its close frame reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The call has been answered.
     Answered,
-    /// The client closed it, with this code if it sent one.
+    /// The client closed the connection, with this code if it sent one.
     ByClient(Option<u16>),
-    /// The client has disconnected.
+    /// The client disconnected without a close frame.
     Gone,
     /// The member is stopping.
     Stopping,
@@ -87,10 +87,10 @@ impl End {
     }
 }
 
-/// The lines of a request, in pieces. The channel does not end before the call is dropped.
+/// The lines of a request body, in pieces. The channel stays open until the call is dropped.
 pub(crate) type Lines = mpsc::Receiver<Bytes>;
 
-/// Makes one call with the data of a connection and sends its answer.
+/// Makes one call with the data received on a connection and sends the answer.
 pub(crate) async fn serve<B, F>(
     connection: TakenOver,
     call: impl FnOnce(Lines) -> F,
@@ -122,18 +122,18 @@ where
                     };
                 }
             }
-            // Calls that have received data are finished; streams end through the member's stop signal.
+            // A call that has received data is completed. A stream ends through the member's stop signal.
             if is_stopping && !has_said.load(Ordering::Relaxed) {
                 break End::Stopping;
             }
         }
     };
     let closing = sender.close(read, end);
-    // A client that does not take part in closing is disconnected.
+    // A client that does not close the connection in time is disconnected.
     tokio::time::timeout(CLOSING_WITHIN, closing).await.unwrap_or(Ok(()))
 }
 
-/// The reading side of the connection.
+/// The reading half of the connection.
 struct Input<'a> {
     /// Whether the client has sent any data.
     has_said: &'a AtomicBool,
@@ -149,7 +149,7 @@ impl Input<'_> {
             match decoder.next(&mut self.bytes) {
                 Ok(Some(Event::Data(data))) => self.pass(data).await,
                 Ok(Some(Event::End)) => self.pass(Bytes::from_static(b"\n")).await,
-                // If the sender has ended, the pong is not needed.
+                // If the sender has ended, no pong is needed.
                 Ok(Some(Event::Ping(payload))) => drop(self.pongs.send(payload).await),
                 Ok(Some(Event::Close(code))) => return End::ByClient(code),
                 Err(violation) => return End::Violated(violation),
@@ -164,24 +164,24 @@ impl Input<'_> {
         }
     }
 
-    /// Passes data to the call's body. A call that has dropped its body needs no more data.
+    /// Passes data to the call's body. The data is discarded if the call has dropped its body.
     async fn pass(&self, piece: Bytes) {
         self.has_said.store(true, Ordering::Relaxed);
         drop(self.lines.send(piece).await);
     }
 }
 
-/// The writing side of the connection.
+/// The writing half of the connection.
 struct Sender {
     write: WriteHalf<Box<dyn Duplex>>,
-    /// The payloads of pings to answer.
+    /// Payloads of the pings to be answered.
     pongs: mpsc::Receiver<Bytes>,
-    /// Whether a frame was sent partially, so that no other frame can follow.
+    /// Whether a frame is sent only partially, so that no other frame may follow.
     is_within_frame: bool,
 }
 
 impl Sender {
-    /// Sends the call's answer, one message per line, and answers to pings in between.
+    /// Sends the call's answer, one message per line, and answers pings in between.
     async fn answer<B>(&mut self, call: impl Future<Output = Response<B>>) -> End
     where
         B: Body<Data = Bytes, Error = Infallible> + Unpin,
@@ -227,8 +227,8 @@ impl Sender {
     }
 
     /// Sends the close frame, then reads and discards the client's data until the client closes the connection or
-    /// `CLOSING_BYTES_MAX` bytes were read. Unread data would reset the connection, and the client would lose the close
-    /// frame.
+    /// `CLOSING_BYTES_MAX` bytes have been read. Closing with unread data would reset the connection, and the client
+    /// would lose the close frame.
     async fn close(mut self, mut read: ReadHalf<Box<dyn Duplex>>, end: End) -> io::Result<()> {
         if end == End::Gone {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Connections with one call each.
+//! Tests WebSocket connections, each with one call.
 
 use http_body_util::{Full, StreamBody};
 use tokio::io::DuplexStream;
@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
 
-/// A frame from a client with an all-zero mask.
+/// Returns a frame from a client with an all-zero mask.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_head(Kind::Text, payload.len(), &mut out);
@@ -41,7 +41,7 @@ impl Client {
         self.io.write_all(&frame(first, payload)).await.unwrap();
     }
 
-    /// Returns the next frame: its first byte and its payload.
+    /// Returns the first byte and the payload of the next frame.
     async fn receive_frame(&mut self) -> (u8, Vec<u8>) {
         let [first, short] = self.read().await;
         let len = match short {
@@ -60,7 +60,7 @@ impl Client {
         bytes
     }
 
-    /// Expects a close frame with this code, and then the end.
+    /// Expects a close frame with this code, followed by the end of the connection.
     async fn ends_with(mut self, code: u16) {
         let (first, payload) = self.receive_frame().await;
         assert_eq!((first, &payload[..2]), (0x88, &code.to_be_bytes()[..]));
@@ -70,7 +70,7 @@ impl Client {
     }
 }
 
-/// Reads one line and answers with it.
+/// Reads one line and returns it as the answer.
 async fn echo_once(mut lines: Lines) -> Response<Full<Bytes>> {
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
@@ -79,7 +79,7 @@ async fn echo_once(mut lines: Lines) -> Response<Full<Bytes>> {
     Response::new(Full::from(line))
 }
 
-/// Answers each piece, until the client disconnects.
+/// Returns each piece as an answer until the client disconnects.
 async fn echo(
     mut lines: Lines,
 ) -> Response<StreamBody<ReceiverStream<Result<http_body::Frame<Bytes>, Infallible>>>> {
@@ -165,7 +165,7 @@ async fn the_socket_is_not_read_while_the_call_reads_nothing() {
     let payload = vec![b'x'; PIECE_BYTES * 8];
     let message = frame(0x82, &payload);
     let mut written = 0;
-    // The socket buffers and the waiting pieces fill up.
+    // Writes until the socket buffers and the queue of unread pieces are full.
     while let Ok(count) =
         tokio::time::timeout(Duration::from_millis(100), client.io.write(&message[written..])).await
     {

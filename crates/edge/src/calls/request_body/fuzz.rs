@@ -1,12 +1,12 @@
-//! Fuzz target: the messages of a request's body, in pieces.
+//! Fuzz target: the messages of a request body that arrives in pieces.
 
 use super::{GZIP_LENGTH_BYTES, HEAD_BYTES, Message};
 
 /// The largest uncompressed size.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Processes arbitrary bytes as a body. The ends of messages and the size of the last one must equal those of
-/// a reader of the whole body. The first byte selects the size of the pieces.
+/// Processes arbitrary bytes as a body. The message boundaries and the size of the last message must equal those found
+/// by reading the whole body at once. The first byte selects the size of the pieces.
 pub fn body(data: &[u8]) {
     let Some((piece, body)) = data.split_first() else { return };
     let mut follower = Message::default();
@@ -26,14 +26,14 @@ pub fn body(data: &[u8]) {
     }
 }
 
-/// Returns the end of the first message in these bytes, once its prefix is complete.
+/// Returns the end of the first message in the bytes, or `None` if its prefix is incomplete.
 fn end(bytes: &[u8]) -> Option<usize> {
     let (head, _) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     let [_, length @ ..] = *head;
     Some(HEAD_BYTES.saturating_add(u32::from_be_bytes(length) as usize))
 }
 
-/// Returns the number of complete messages, and the rest.
+/// Returns the number of complete messages, and the remaining bytes.
 fn messages(mut bytes: &[u8]) -> (usize, &[u8]) {
     let mut count = 0;
     while let Some(rest) = end(bytes).and_then(|end| bytes.get(end..)) {
@@ -43,8 +43,8 @@ fn messages(mut bytes: &[u8]) -> (usize, &[u8]) {
     (count, bytes)
 }
 
-/// Returns the memory of a unary call's message: the received bytes, or the uncompressed size in its last
-/// bytes.
+/// Returns the memory occupied by a unary call's message: the received bytes, or the uncompressed size stored in its
+/// last bytes.
 fn held_of_one(seen: &[u8], end: usize) -> u64 {
     let passed = seen.len() as u64;
     if seen.first().is_none_or(|flag| *flag == 0) || seen.len() < end {
@@ -52,7 +52,8 @@ fn held_of_one(seen: &[u8], end: usize) -> u64 {
     }
     let payload = &seen[HEAD_BYTES..end];
     let mut tail = [0; GZIP_LENGTH_BYTES];
-    // In a shorter message, bytes of the prefix are read as the size; no real client sends this.
+    // In a compressed message of fewer than four bytes, bytes of the prefix are read as the size. No real client sends
+    // such a message.
     let known = &seen[end - GZIP_LENGTH_BYTES..end];
     tail.copy_from_slice(if payload.len() < GZIP_LENGTH_BYTES {
         known

@@ -1,10 +1,10 @@
-//! Frames from clients and the resulting events.
+//! Tests the events that result from client frames.
 
 use super::*;
 
 const MASK: [u8; 4] = [1, 2, 3, 4];
 
-/// A frame from a client.
+/// Returns a frame from a client.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_head(Kind::Text, payload.len(), &mut out);
@@ -17,7 +17,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns the events of bytes that arrive in pieces of this size, with data joined.
+/// Returns the events decoded from bytes that arrive in pieces of this size, with adjacent data joined.
 fn events(bytes: &[u8], piece: usize) -> Result<Vec<Event>, Violation> {
     let (mut decoder, mut input) = (Decoder::default(), BytesMut::new());
     let mut events: Vec<Event> = Vec::new();
