@@ -1,19 +1,18 @@
 //! Received messages that wait for the consensus core, and the limit on them.
 //!
-//! A reader acquires space before it passes on a batch, and reads more only afterwards. A member that is
-//! overloaded therefore slows down its peers through TCP flow control instead of filling its memory. The
-//! space is released as soon as the consensus thread takes the batch from its queue; its own limits apply
-//! from then on.
+//! A stream reader acquires space before it passes on a batch, and only then continues to read. An overloaded member
+//! therefore slows down its peers through TCP flow control instead of filling its own memory. The space is released as
+//! soon as the consensus thread takes the batch from its queue. From then on, the limits of the consensus core apply.
 
 use std::sync::Arc;
 
 use quorate_raft::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Received bytes, over all peers, that may wait.
+/// Maximum bytes of received messages that wait, summed over all peers.
 pub(crate) const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// Messages of one peer in order, with the space that they occupy while they wait.
+/// Messages from one peer, in order, with the space that they occupy while they wait.
 #[derive(Debug)]
 pub struct Received {
     messages: Vec<Message>,
@@ -39,13 +38,13 @@ impl Backlog {
         Self { free_bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX)) }
     }
 
-    /// Returns the bytes that wait.
+    /// Returns the number of bytes that wait.
     pub(crate) fn waiting_bytes(&self) -> usize {
         WAITING_BYTES_MAX - self.free_bytes.available_permits()
     }
 
-    /// Waits until there is space for messages of this many received bytes. A batch that is larger than the
-    /// limit takes the whole space.
+    /// Waits until there is space for messages of this many received bytes. A batch larger than the limit takes all the
+    /// space.
     pub(crate) async fn admit(&self, messages: Vec<Message>, bytes: usize) -> Received {
         let wanted = u32::try_from(bytes.min(WAITING_BYTES_MAX)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.free_bytes).acquire_many_owned(wanted).await;

@@ -1,7 +1,7 @@
 //! A single request to a peer's HTTP port, with its complete answer.
 //!
-//! This is for occasional requests: members, versions, hashes, forwarded promotions. Each uses its own
-//! connection. Frequent requests use pooled connections, and continuous traffic uses streams.
+//! Occasional requests (members, versions, hashes, forwarded promotions) each use a connection of their own. Frequent
+//! requests use pooled connections, and continuous traffic uses streams.
 //!
 //! # Bounds
 //!
@@ -58,7 +58,7 @@ pub enum CallError {
         /// The error.
         reason: String,
     },
-    /// The call has exceeded its timeout.
+    /// The call did not complete within its timeout.
     #[error("{url}: context deadline exceeded")]
     Deadline {
         /// The URL of the call.
@@ -66,12 +66,12 @@ pub enum CallError {
     },
 }
 
-/// A request to `base` (a peer URL), with the limits of its answer.
+/// A request to a peer URL, with the limits for its answer.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The method, usually GET.
     pub method: Method,
-    /// A peer URL as members advertise it.
+    /// A peer URL, as members advertise it.
     pub base: String,
     /// The path, starting with `/`.
     pub path: String,
@@ -108,7 +108,7 @@ impl Call {
         }
     }
 
-    /// Makes the call over a pooled connection. The call may reach the peer twice.
+    /// Makes the call over a pooled connection. The peer may receive the request twice.
     pub async fn send_over(
         self,
         pool: &ConnectionPool,
@@ -121,13 +121,14 @@ impl Call {
         }
     }
 
-    /// Makes the call and returns the answer with a streaming body, without timeout and length limit.
+    /// Makes the call and returns the answer with a streaming body. Neither a timeout nor a length limit applies to the
+    /// body.
     pub(crate) async fn open(self, dialer: &Dialer) -> Result<Response<Incoming>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
         let opening = async {
             let target = target(&url, &self.base)?;
             let (mut sender, connection) = connect(dialer, &target, &url).await?;
-            // The reader of the body gets the connection's error.
+            // Connection errors are returned to the reader of the body.
             tokio::spawn(async move { drop(connection.await) });
             let request = self.request(&url, target.authority())?;
             let http = |source| CallError::Http { url: url.clone(), source };
@@ -183,7 +184,7 @@ impl Call {
             }
         }
         let (mut sender, connection) = connect(dialer, &target, url).await?;
-        // The caller that waits for the answer gets the connection's error.
+        // Connection errors are returned to the caller that waits for the answer.
         tokio::spawn(async move { drop(connection.await) });
         let answer = self.exchange(url, authority, &mut sender).await?;
         pool.put(self.base, sender);
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Answers one connection with these bytes and returns the request.
+    /// Answers one connection with these bytes. Returns the request.
     async fn answer(listener: tokio::net::TcpListener, bytes: &'static [u8]) -> Vec<u8> {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut asked = vec![0; 4096];
@@ -281,8 +282,8 @@ mod tests {
         );
     }
 
-    /// Answers two requests on each connection and then closes it. Returns the number of connections for this
-    /// many requests.
+    /// Answers two requests on each connection and then closes it. Returns the number of connections used for this many
+    /// requests.
     async fn answer_twice_each(listener: tokio::net::TcpListener, requests: usize) -> usize {
         let (mut connections, mut answered) = (0, 0);
         while answered < requests {

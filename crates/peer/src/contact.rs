@@ -1,5 +1,5 @@
-//! The data that all connections to one other member share: its id, its URLs, whether it is reachable, and
-//! how many bytes may wait for it. `peer` owns the connections.
+//! The data that all connections to one other member share: its id, its URLs, whether it is reachable, and how many
+//! bytes may wait for it. The connections themselves belong to `peer`.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::status::Status;
 use crate::urls::Urls;
 use quorate_telemetry::throttle::LogThrottle;
 
-/// One other member's address and status.
+/// The address and status of another member.
 #[derive(Debug)]
 pub(crate) struct Contact {
     pub(crate) id: MemberId,
-    /// The id in hex.
+    /// The member's id in hex.
     pub(crate) name: String,
     pub(crate) urls: Urls,
     pub(crate) status: Status,
@@ -23,7 +23,7 @@ pub(crate) struct Contact {
     pub(crate) notices: Notices,
 }
 
-/// Limits for log lines that may repeat often.
+/// Rate limits for log lines that may repeat often.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     pub(crate) dropped: LogThrottle,

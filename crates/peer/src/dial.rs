@@ -19,7 +19,7 @@ use crate::local::Local;
 use quorate_gotext::quote::go_dial_reason;
 use quorate_telemetry::log;
 
-/// The longest answer that is read. The answers of peers are a single line.
+/// Maximum length of an answer. Peers answer with a single line.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Why a peer cannot be reached.
@@ -65,12 +65,12 @@ pub(crate) enum PostError {
     Status(StatusCode),
 }
 
-/// Checks that this member can connect to the URL.
+/// Parses the URL. Fails if this member cannot connect to such a URL.
 pub(crate) fn target(url: &str) -> Result<Target, DialError> {
     Target::of(url).ok_or_else(|| DialError::Url { url: url.to_owned() })
 }
 
-/// Connects to a URL. Also returns the host header for requests there.
+/// Connects to a URL. Returns the connection and the host header for requests over it.
 pub(crate) async fn connect(
     local: &Local,
     url: &str,
@@ -85,7 +85,7 @@ pub(crate) async fn connect(
     }
 }
 
-/// A connection for consecutive requests. Dropping it closes the connection.
+/// A connection that is used for consecutive requests. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Channel<B> {
     sender: http1::SendRequest<B>,
@@ -94,7 +94,7 @@ pub(crate) struct Channel<B> {
 }
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
-    /// Connects. The connection is closed if sent data is not acknowledged within `timeout`.
+    /// Opens a connection. The connection is closed if sent data is not acknowledged within `timeout`.
     pub(crate) async fn open(
         local: &Local,
         url: &str,
@@ -103,7 +103,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
         let (stream, authority) = connect(local, url, Some(timeout)).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         local.runtime.spawn(async move {
-            // The caller that waits for the answer gets the connection's error.
+            // Connection errors are returned to the caller that waits for the answer.
             drop(connection.await);
         });
         Ok(Self { sender, authority, url: url.to_owned() })
@@ -127,13 +127,13 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
     }
 }
 
-/// Reads a short answer completely.
+/// Reads a short answer to its end.
 pub(crate) async fn read_answer(body: Incoming) -> Result<String, PostError> {
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(PostError::Answer)?;
     Ok(String::from_utf8_lossy(&body.to_bytes()).trim_end_matches('\n').to_owned())
 }
 
-/// Logs that a member's state has another origin than this member's.
+/// Logs that another member's state has a different origin from this member's.
 pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch) -> PostError {
     if contact.notices.refusals.admits().is_some() {
         log::error!(
@@ -148,7 +148,7 @@ pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch)
     mismatch.into()
 }
 
-/// Interprets an error status, for any request.
+/// Returns the error for an answer with an error status, for any request.
 pub(crate) fn refusal(
     local: &Local,
     contact: &Contact,

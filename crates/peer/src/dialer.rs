@@ -16,7 +16,7 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
 
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// The host header of requests to a socket file.
+/// The host header for requests to a socket file.
 const LOCAL_HOST: &str = "localhost";
 
 /// The target of a URL.
@@ -61,7 +61,7 @@ impl Target {
         Some(Self { place, is_secured })
     }
 
-    /// Returns the host header for requests there.
+    /// Returns the host header for requests to this target.
     pub(crate) fn authority(&self) -> &str {
         match &self.place {
             Place::Host(authority) => authority,
@@ -79,12 +79,12 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// The settings for connections to other members.
+/// Settings for connections to other members.
 #[derive(Clone, Debug, Default)]
 pub struct Dialer {
     /// The TLS settings. Without them, URLs that require TLS are refused.
     pub tls: Option<Connector>,
-    /// The local address of connections; `None` leaves the choice to the system.
+    /// The local address of connections. With `None`, the system chooses one.
     pub from: Option<IpAddr>,
 }
 
@@ -106,8 +106,8 @@ impl std::fmt::Debug for PeerStream {
 }
 
 impl Dialer {
-    /// Connects. If `timeout` is given, the connection is closed when sent data is not acknowledged for that
-    /// long.
+    /// Connects to a target. If `timeout` is given, the connection is closed when sent data is not acknowledged for
+    /// that long.
     pub(crate) async fn connect(
         &self,
         target: &Target,

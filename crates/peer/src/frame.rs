@@ -7,30 +7,30 @@
 //!                   0x02, u64 length, raftpb.Message
 //! ```
 //!
-//! All numbers are big endian. Both ends of an append stream remember the term and index at which the last
-//! append ended. An append that continues there, in the leader's own term, is sent in the short form (0x01).
+//! All numbers are big endian. Both ends of an append stream remember the term and index at which the last append
+//! ended. An append that continues from that position in the leader's current term is sent in the short form (0x01).
 //!
 //! # Guarantees
 //!
-//! * A decoder that has received all output of one encoder returns the same messages, regardless of how the
-//!   bytes are split.
-//! * A decoder buffers only received bytes. An announced length allocates no memory, and a frame longer than
-//!   [`FRAME_BYTES_MAX`] is refused.
-//! * Payloads are slices of the decoder's buffer, which is filled without gaps. Slices of the connection's
-//!   buffer would waste memory: it allocates a new block for every read while a slice is in use, so a small
-//!   entry in the log would retain kilobytes.
+//! * A decoder that has received all output of one encoder returns the same messages, regardless of how the bytes are
+//!   split into reads.
+//! * A decoder buffers only received bytes. It allocates no memory for an announced length, and refuses frames longer
+//!   than [`FRAME_BYTES_MAX`].
+//! * Payloads are slices of the decoder's buffer, which is filled without gaps. Slices of the connection's buffer would
+//!   waste memory, because the connection allocates a new block for every read while a slice is in use. A small entry
+//!   in the log would then retain kilobytes.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_raft::{Entry, LogIndex, MemberId, Message, MessageKind, Term};
 
 use crate::wire::{self, WireError};
 
-/// The longest frame that is accepted.
+/// Maximum length of an accepted frame.
 pub(crate) const FRAME_BYTES_MAX: u64 = 512 << 20;
 
 const LENGTH_BYTES: usize = 8;
 
-/// The size of a buffer block. It is freed when the last message in it is dropped.
+/// Size of a buffer block. A block is freed when the last message in it is dropped.
 const BLOCK_BYTES: usize = 64 << 10;
 
 const LINK_HEARTBEAT: u8 = 0;
@@ -40,7 +40,7 @@ const WHOLE_MESSAGE: u8 = 2;
 /// The two streams that a member opens to each peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamKind {
-    /// Appends of a leader.
+    /// Append messages from a leader.
     Append,
     /// All other messages.
     Message,
@@ -49,7 +49,7 @@ pub(crate) enum StreamKind {
 impl StreamKind {
     pub(crate) const ALL: [Self; 2] = [Self::Append, Self::Message];
 
-    /// Returns its name in log lines.
+    /// Returns the stream's name in log lines.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Append => "stream MsgApp v2",
@@ -77,7 +77,7 @@ pub(crate) enum FrameError {
     Wire(#[from] WireError),
 }
 
-/// The encoder of one stream.
+/// Encodes the messages of one stream.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     kind: StreamKind,
@@ -141,7 +141,7 @@ impl Encoder {
     }
 }
 
-/// Appends a message after its length, as in the message stream and before a snapshot.
+/// Appends a message preceded by its length, as in the message stream and before a snapshot.
 pub(crate) fn put_framed(message: &Message, out: &mut BytesMut) {
     let len = wire::message_len(message);
     out.reserve(LENGTH_BYTES + len);
@@ -149,14 +149,14 @@ pub(crate) fn put_framed(message: &Message, out: &mut BytesMut) {
     wire::put_message(message, out);
 }
 
-/// The decoder of one stream.
+/// Decodes the messages of one stream.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     kind: StreamKind,
     from: MemberId,
     to: MemberId,
     position: Position,
-    /// The received part of an incomplete frame, after frames that are still in use.
+    /// The received part of an incomplete frame. It follows frames that are still in use.
     buffer: BytesMut,
     extent: Extent,
     link_heartbeats: u64,
@@ -181,8 +181,8 @@ impl Decoder {
         std::mem::take(&mut self.link_heartbeats)
     }
 
-    /// Processes the next bytes of the stream, and adds the messages that they complete. Link heartbeats are
-    /// not added.
+    /// Processes the next bytes of the stream, and adds each message that is now complete to the list. Link heartbeats
+    /// are not added.
     pub(crate) fn feed(
         &mut self,
         input: &[u8],
@@ -246,20 +246,20 @@ impl Decoder {
     }
 }
 
-/// The extent of a frame according to the received bytes.
+/// The extent of a frame, as far as it follows from the received bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     /// The minimum length of the frame.
     known: usize,
-    /// In the short form, the number of entries beyond `known`; `None` before the number was read.
+    /// In the short form, the number of entries beyond `known`; `None` until that number is read.
     entries_left: Option<u64>,
     /// Whether `known` is the final length.
     is_final: bool,
 }
 
 impl Extent {
-    /// Continues where the last call ended. Returns whether `bytes` contains the whole frame, whose length is
-    /// then `known`. Otherwise `known` is a minimum length greater than `bytes`.
+    /// Continues where the last call stopped. Returns true if `bytes` contains the whole frame; `known` is then the
+    /// frame's length. Otherwise `known` is a minimum length that exceeds the length of `bytes`.
     fn find(&mut self, kind: StreamKind, bytes: &[u8]) -> Result<bool, FrameError> {
         loop {
             if bytes.len() < self.known {
@@ -272,7 +272,7 @@ impl Extent {
         }
     }
 
-    /// Extends `known` by the next part, using the bytes before `known`, which are all received.
+    /// Extends `known` by the next part, using the bytes before `known`, all of which have been received.
     fn advance(&mut self, kind: StreamKind, bytes: &[u8]) -> Result<(), FrameError> {
         match (kind, self.known, self.entries_left) {
             (StreamKind::Message, 0, _) => self.add(LENGTH_BYTES as u64),
@@ -290,7 +290,8 @@ impl Extent {
                 self.expect_entry_or_commit()
             }
             (StreamKind::Append, known, Some(left)) => {
-                // The length of an entry: the entry follows, then the next length or the commit index.
+                // This number is the length of an entry. The entry is followed by the next length or by the commit
+                // index.
                 self.entries_left = Some(left - 1);
                 self.add(number_before(bytes, known))?;
                 self.expect_entry_or_commit()
@@ -305,7 +306,7 @@ impl Extent {
         }
     }
 
-    /// The next entry's length and the commit index both have eight bytes.
+    /// Extends `known` by eight bytes, the size of both an entry's length and the commit index.
     fn expect_entry_or_commit(&mut self) -> Result<(), FrameError> {
         self.is_final = self.entries_left == Some(0);
         self.add(LENGTH_BYTES as u64)

@@ -1,4 +1,4 @@
-//! Fuzz targets: bytes from another member.
+//! Fuzz targets for the bytes that other members send.
 
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
@@ -8,8 +8,8 @@ use quorate_raft::Message;
 use crate::frame::{Decoder, Encoder, FrameError, StreamKind};
 use crate::wire;
 
-/// Decodes arbitrary bytes as a message, compares with the generated decoder, and checks that encoding and
-/// decoding return the same message.
+/// Decodes arbitrary bytes as a message and compares the result with that of the generated decoder. Also checks that
+/// the message survives encoding and decoding unchanged.
 pub fn message(data: &[u8]) {
     let data = Bytes::copy_from_slice(data);
     let decoded = wire::decode_message(&data);
@@ -27,8 +27,8 @@ pub fn message(data: &[u8]) {
     }
 }
 
-/// Snapshots are not compared: this decoder uses the last of several, while the generated decoder merges
-/// them.
+/// Compares the messages without their snapshots: if there are several, this decoder uses the last, while the generated
+/// decoder merges them.
 fn same(message: &Message, usual: &raftpb::Message) {
     let numbers = [
         (message.to, usual.to),
@@ -52,8 +52,8 @@ fn same(message: &Message, usual: &raftpb::Message) {
     }
 }
 
-/// Decodes arbitrary bytes as a stream, and checks that the result does not depend on how they are split. The
-/// first byte selects the stream and the second the length of the pieces.
+/// Decodes arbitrary bytes as a stream and checks that the result does not depend on how the bytes are split. The first
+/// byte selects the stream, and the second the length of the pieces.
 pub fn stream(data: &[u8]) {
     let [kind, piece, stream @ ..] = data else { return };
     let kind = StreamKind::ALL[usize::from(kind % 2)];

@@ -1,7 +1,7 @@
 //! The handshake headers between members: versions, the cluster id, and the member's URLs.
 //!
-//! Every request of the raft paths carries the sender's version and cluster id. Versions are compared by
-//! major and minor number only. A missing version counts as 2.0.
+//! Every request to the raft paths carries the sender's version and cluster id. Versions are compared by major and
+//! minor number only. A missing version counts as 2.0.
 
 use http::{HeaderMap, HeaderName, HeaderValue, request};
 
@@ -21,22 +21,22 @@ pub(crate) enum Mismatch {
     Version,
     #[error("cluster ID mismatch")]
     Cluster,
-    /// Quorate's own reason: only members of Quorate send or receive it.
+    /// Quorate's own reason. Only members of Quorate send or receive it.
     #[error("restored from another snapshot, or not restored")]
     Origin,
 }
 
-/// The major and minor number of a release.
+/// The major and minor version number of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(u64, u64);
 
 impl Version {
-    /// The version of a member that sends none.
+    /// The assumed version of a member that sends none.
     const SILENT: Self = Self(2, 0);
-    /// The first version with both kinds of stream.
+    /// The first version that supports both kinds of streams.
     const FIRST_WITH_STREAMS: Self = Self(2, 1);
 
-    /// Parses `3.7.1`, with or without a suffix.
+    /// Parses a version such as `3.7.1`, with or without a suffix.
     fn parse(text: &str) -> Option<Self> {
         let core = text.split(['-', '+']).next()?;
         let mut parts = core.split('.');
@@ -67,12 +67,13 @@ pub(crate) struct Introduction {
     pub(crate) version_text: String,
     pub(crate) member: String,
     pub(crate) cluster: String,
-    /// `None` if there are no URLs, or if they are not valid in a header.
+    /// `None` if there are no URLs, or if they cannot be encoded in a header.
     peer_urls: Option<HeaderValue>,
 }
 
 impl Introduction {
-    /// `version` is the version that this member reports. The ids are sent in hex, as everywhere.
+    /// Creates the headers. `version` is the version that this member reports. The ids are sent in hex, as in all
+    /// headers.
     pub(crate) fn new(
         version: &str,
         member_id: u64,
@@ -90,7 +91,7 @@ impl Introduction {
         }
     }
 
-    /// Adds the headers of every request.
+    /// Adds the headers that every request carries.
     pub(crate) fn introduce(&self, request: request::Builder) -> request::Builder {
         let request = request
             .header(SERVER_FROM, &self.member)
@@ -103,17 +104,17 @@ impl Introduction {
         }
     }
 
-    /// Adds the id of the member for which the request for a stream is meant.
+    /// Adds the id of the member to which the stream request is addressed.
     pub(crate) fn address(request: request::Builder, to: &str) -> request::Builder {
         request.header(RAFT_TO, to)
     }
 
-    /// Returns whether the request for a stream is meant for this member.
+    /// Returns whether the stream request is addressed to this member.
     pub(crate) fn is_addressed(&self, headers: &HeaderMap) -> bool {
         headers.get(RAFT_TO).is_some_and(|to| to == self.member.as_str())
     }
 
-    /// Returns whether the sender of a request is compatible with this member.
+    /// Checks that the sender of a request is compatible with this member.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Mismatch> {
         let server = Version::of_header(headers, &SERVER_VERSION).ok_or(Mismatch::Version)?;
         let min = Version::of_header(headers, &MIN_CLUSTER_VERSION).ok_or(Mismatch::Version)?;
@@ -126,19 +127,19 @@ impl Introduction {
         }
     }
 
-    /// Returns whether the member that sent these headers supports the streams.
+    /// Returns whether the member that sent these headers supports streams.
     pub(crate) fn streams_with(&self, headers: &HeaderMap) -> bool {
         Version::of_header(headers, &SERVER_VERSION)
             .is_some_and(|other| other >= self.version || other >= Version::FIRST_WITH_STREAMS)
     }
 }
 
-/// Returns the sender's id, if the request has one.
+/// Returns the sender's id, if the request contains one.
 pub(crate) fn sender_id(headers: &HeaderMap) -> Option<u64> {
     headers.get(SERVER_FROM)?.to_str().ok().and_then(parse_id)
 }
 
-/// Returns the sender's id and URLs, if the request has both.
+/// Returns the sender's id and URLs, if the request contains both.
 pub(crate) fn sender(headers: &HeaderMap) -> Option<(u64, Vec<String>)> {
     let from = sender_id(headers)?;
     let urls = headers.get(PEER_URLS)?.to_str().ok().filter(|urls| !urls.is_empty())?;
@@ -147,7 +148,7 @@ pub(crate) fn sender(headers: &HeaderMap) -> Option<(u64, Vec<String>)> {
 
 /// Parses an id in a header or path.
 pub(crate) fn parse_id(text: &str) -> Option<u64> {
-    // The standard parser would accept a sign.
+    // The standard parser would also accept a sign.
     let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hex.then(|| u64::from_str_radix(text, 16).ok())?
 }

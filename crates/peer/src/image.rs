@@ -1,9 +1,9 @@
-//! Fetching another member's state: its backend file at a point in time.
+//! Fetches another member's state, which is its backend file at a point in time.
 //!
-//! A leader sends its state to a member whose log is too far behind. A member with a sound log and a bad
-//! state requests one instead: `GET /quorate/image` on the peer port, a path that members of etcd do not
-//! have. The answer is the file followed by its SHA-256, as in a client's snapshot. The requesting member
-//! must present its peer certificate.
+//! A leader sends its state to a member whose log is too far behind. A member with a sound log and a corrupt state
+//! requests the state instead, with `GET /quorate/image` on the peer port. Members of etcd do not have this path. The
+//! answer is the file followed by its SHA-256, as in a client's snapshot. The requesting member must present its peer
+//! certificate.
 //!
 //! # Bounds
 //!
@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! Whether the state may be used: the requesting member compares it with that of a quorum.
+//! The decision whether to use the state: the requesting member compares it with the state of a quorum.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,22 +28,22 @@ use crate::call::{Call, CallError};
 use crate::dialer::Dialer;
 use crate::snapshot_in::{BodyError, PIECE_BYTES, Pieces};
 
-/// The path of the state.
+/// The path from which the state is fetched.
 pub const IMAGE_PATH: &str = "/quorate/image";
 
-/// The header with the cluster id of both members.
+/// The header that contains the cluster id of both members.
 pub const CLUSTER_HEADER: &str = "x-etcd-cluster-id";
 
-/// The header with the id of the requesting member.
+/// The header that contains the id of the requesting member.
 pub const FROM_HEADER: &str = "x-server-from";
 
-/// The length of the digest after the file.
+/// Length of the digest that follows the file.
 pub const DIGEST_BYTES: usize = 32;
 
-/// How many bytes of a refusal's text are read.
+/// Maximum number of bytes of a refusal's text that are read.
 const REFUSAL_BYTES: usize = 512;
 
-/// How long to wait for the start of the answer, and for each further piece.
+/// Timeout for the start of the answer, and for each further piece.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why the state could not be fetched.
@@ -52,7 +52,7 @@ pub enum FetchError {
     /// The request failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The member provides its state to no member, or not to this one.
+    /// The member refuses to provide its state, to any member or to this one.
     #[error("the member answered {status}: {text}")]
     Refused {
         /// The status of the answer.
@@ -72,8 +72,8 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// Returns whether the same member would refuse again: it is etcd, which does not have the path, or it
-    /// does not accept this member's certificate.
+    /// Returns whether the member would refuse again: either it is etcd, which does not have the path, or it does not
+    /// accept this member's certificate.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         const FINAL: [StatusCode; 2] = [StatusCode::NOT_FOUND, StatusCode::UNAUTHORIZED];
@@ -81,19 +81,19 @@ impl FetchError {
     }
 }
 
-/// The parameters of a request.
+/// The parameters of a request for a member's state.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// A peer URL of the other member.
     pub url: &'a str,
-    /// The cluster of both members.
+    /// The id of the cluster of both members.
     pub cluster_id: u64,
-    /// The requesting member.
+    /// The id of the requesting member.
     pub member_id: u64,
 }
 
-/// Fetches a member's state into a new file in `dir`, whose name contains `number`. A failed fetch leaves no
-/// file.
+/// Fetches a member's state into a new file in `dir`. The file's name contains `number`. A failed fetch leaves no file
+/// behind.
 pub async fn fetch(
     question: Question<'_>,
     dialer: &Dialer,
@@ -132,11 +132,11 @@ pub async fn fetch(
     blocking(move || storing.end()).await
 }
 
-/// A file that is being received, without the last bytes, which may be the digest.
+/// A file that is being received. The last received bytes are held back, because they may be the digest.
 struct Storing {
     file: IncomingDatabase,
     digest: Sha256,
-    /// The last bytes so far.
+    /// The last bytes received so far.
     tail: Vec<u8>,
 }
 
@@ -156,7 +156,7 @@ impl Storing {
         match self.file.write(&bytes) {
             Ok(()) => Ok(self),
             Err(error) => {
-                // If this fails too, the next start removes the file.
+                // If discarding fails as well, the next start removes the file.
                 drop(self.file.discard());
                 Err(error)
             }

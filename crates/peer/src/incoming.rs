@@ -1,15 +1,14 @@
-//! The reading end of a stream: connects to the peer, requests its messages and passes them to the consensus
-//! core.
+//! The reading end of a stream: connects to the peer, requests its messages and passes them to the consensus core.
 //!
-//! A member opens both streams of every peer and reopens them after failures. It makes at most one attempt
-//! per [`REDIAL_INTERVAL`], with a few faster ones just after a stream has broken, and uses the next URL
-//! after each failure. All complete messages of one read form a batch. A peer sends data at least three times
-//! per read timeout; if it is silent for a whole timeout, the stream is reopened. If a stream has broken and
-//! every URL refuses connections, the peer is reported to the consensus core as gone.
+//! A member opens both streams of every peer and reopens them after failures. It makes at most one attempt per
+//! [`REDIAL_INTERVAL`], with a few faster ones just after a stream has broken, and switches to the next URL after each
+//! failure. All complete messages of one read form a batch. A peer sends data at least three times per read timeout. If
+//! it is silent for a whole timeout, the stream is reopened. If a stream has broken and every URL refuses connections,
+//! the peer is reported to the consensus core as gone.
 //!
 //! # Not here
 //!
-//! Writing: this member's messages are sent on the streams that the peer has opened (`outgoing`).
+//! Sending messages, which uses the streams that the peer has opened (`outgoing`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -36,21 +35,21 @@ use crate::local::Local;
 use crate::status::Attempt;
 use quorate_telemetry::log;
 
-/// The shortest time between two attempts.
+/// Minimum time between two connection attempts.
 const REDIAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The shortest time between two attempts after a stream with invalid bytes, because the next stream is
-/// likely to be invalid too.
+/// Minimum time between two attempts after a stream with invalid bytes. It is longer because the next stream is likely
+/// to be invalid too.
 const REDIAL_INTERVAL_NONSENSE: Duration = Duration::from_secs(1);
 
-/// The shortest time between two attempts while the peer's process may be ending: its host still accepts
-/// connections for a moment.
+/// Minimum time between two attempts while the peer's process may be exiting. It is short because the host still
+/// accepts connections for a moment.
 const REDIAL_INTERVAL_SUSPECTED: Duration = Duration::from_millis(10);
 
-/// The approximate size of a batch; further received messages go into the next batch.
+/// Approximate size of a batch. Messages received after that go into the next batch.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// The size of a link heartbeat message.
+/// Size of a link heartbeat message.
 const LINK_HEARTBEAT_BYTES: u64 = 2;
 
 /// How reading a stream ended.
@@ -80,12 +79,12 @@ enum StreamError {
     Refused(#[from] PostError),
 }
 
-/// The checks of a peer whose stream has broken, until it counts as gone.
+/// Tracks the connection attempts to a peer whose stream has broken, until the peer counts as gone.
 #[derive(Debug)]
 struct Suspicion {
-    /// How many URLs have not refused a connection yet.
+    /// Number of URLs that have not refused a connection yet.
     refusals_left: usize,
-    /// How many attempts may still use the short interval.
+    /// Number of further attempts that may use the short interval.
     dials_at_once_left: usize,
 }
 
@@ -101,7 +100,7 @@ impl StreamError {
     }
 }
 
-/// Reads the stream of this kind for as long as the peer is known.
+/// Reads the stream of this kind while the peer is known.
 pub(crate) async fn read_stream(local: Arc<Local>, contact: Arc<Contact>, kind: StreamKind) {
     log::info!(
         "started stream reader with remote peer",
@@ -168,12 +167,12 @@ pub(crate) async fn read_stream(local: Arc<Local>, contact: Arc<Contact>, kind: 
 /// An open stream.
 struct Stream {
     kind: StreamKind,
-    /// Makes progress only while it is polled, which reading the body does.
+    /// The connection makes progress only while it is polled. Reading the body polls it.
     connection: http1::Connection<TokioIo<PeerStream>, Empty<Bytes>>,
     is_connection_done: bool,
     body: Incoming,
     decoder: Decoder,
-    /// The error that ends the stream after the messages before it are delivered.
+    /// The error that ends the stream once the messages before it are delivered.
     error: Option<ReadError>,
     deadline: Pin<Box<Sleep>>,
 }
@@ -192,7 +191,7 @@ impl Stream {
         let (settings, values) = local.settings.header();
         let request = request.header(settings, values);
         let request = request.body(Empty::new()).map_err(|_| {
-            // The host is not valid in a header.
+            // The host cannot be encoded in a header.
             DialError::Url { url: url.to_owned() }
         })?;
         let opening = async {
@@ -234,7 +233,7 @@ impl Stream {
     /// Reads until the stream ends.
     async fn read_all(&mut self, local: &Local, contact: &Contact) -> ReadError {
         let mut reconnects = local.reconnects.subscribe();
-        // The bytes of a message may arrive over many batches.
+        // A message may be received over several batches, so their bytes are added up.
         let mut bytes_before = 0;
         loop {
             let mut messages = Vec::new();
@@ -264,8 +263,8 @@ impl Stream {
         received.with(&[&contact.name]).add((bytes as u64).saturating_sub(links));
     }
 
-    /// Waits for data, then takes everything that has arrived. Returns the number of bytes. The end of the
-    /// stream is stored for later.
+    /// Waits for data, and then takes everything that has arrived. Returns the number of bytes. If the stream has
+    /// ended, the reason is stored in `error`.
     fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -288,7 +287,8 @@ impl Stream {
                 }
                 Poll::Pending if bytes > 0 => break,
                 Poll::Pending => {
-                    // The timer is reset only when it has expired: once per timeout, not per batch.
+                    // The timer is reset only after it has expired, so at most once per timeout instead of once per
+                    // batch.
                     while self.deadline.as_mut().poll(cx).is_ready() {
                         if Instant::now() >= deadline {
                             self.error = Some(ReadError::Silent);
@@ -306,7 +306,7 @@ impl Stream {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, ReadError>> {
         loop {
             if !self.is_connection_done && Pin::new(&mut self.connection).poll(cx).is_ready() {
-                // The body returns the error.
+                // The body returns the connection's error.
                 self.is_connection_done = true;
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
@@ -328,7 +328,7 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// Polls the connection and waits for something that arrives over it.
+/// Polls the connection while waiting for an outcome that depends on it.
 async fn drive<T>(
     connection: &mut http1::Connection<TokioIo<PeerStream>, Empty<Bytes>>,
     outcome: impl Future<Output = T>,
@@ -337,7 +337,7 @@ async fn drive<T>(
     tokio::select! {
         biased;
         outcome = &mut outcome => outcome,
-        // The waiting side detects the end of the connection itself.
+        // The future that waits for the outcome detects the end of the connection itself.
         _ = connection => outcome.await,
     }
 }

@@ -1,17 +1,16 @@
-//! Decides whose messages reach the consensus core: those of members, and those of senders that are confirmed
-//! to be members.
+//! Decides which senders' messages reach the consensus core: those of members, and of senders that are confirmed as
+//! members.
 //!
-//! A member that lags behind, or has not received the log yet, gets messages from members that are not in its
-//! own log, and depends on them. Therefore its own log cannot be the only source. The sender's own claim is
-//! not enough either, because a single message from an unknown sender can do permanent harm. An unknown
-//! sender is asked for its member list, at the URL that it gives. It is confirmed if it answers for this
-//! cluster and lists both itself and this member. Until then its messages are dropped, which consensus
-//! tolerates.
+//! A member that lags behind, or has not received the log yet, depends on messages from members that are not in its own
+//! log. Therefore its own log cannot be the only source. The sender's claim to be a member is not enough either,
+//! because a single message from an unknown sender can do permanent harm. This member therefore requests the member
+//! list from the URL that an unknown sender gives. The sender is confirmed if the answer is for this cluster and lists
+//! both the sender and this member. Until then its messages are dropped, which consensus tolerates.
 //!
 //! # Bounds
 //!
-//! Only the transport's remotes are asked, each at most once per [`ASK_INTERVAL`]. At most [`CONFIRMED_MAX`]
-//! confirmed senders are remembered; beyond that all of them are forgotten.
+//! Only the transport's remotes are asked, each at most once per [`ASK_INTERVAL`]. At most [`CONFIRMED_MAX`] confirmed
+//! senders are remembered. When that number is reached, all of them are forgotten.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -25,10 +24,10 @@ use crate::call::Call;
 use crate::dialer::Dialer;
 use crate::handshake::CLUSTER_ID;
 
-/// The shortest time between two requests to the same unknown sender.
+/// Minimum time between two requests to the same unknown sender.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Confirmed members that are not in the applied membership yet.
+/// Maximum number of confirmed members that are not in the applied membership yet.
 const CONFIRMED_MAX: usize = 64;
 
 /// The members from which this member accepts messages.
@@ -40,9 +39,9 @@ pub(crate) struct KnownMembers {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The members as applied, or as learned at the start.
+    /// The members as applied, or as learned at startup.
     members: HashSet<MemberId>,
-    /// The members that were removed; their ids are never reused.
+    /// The removed members. Their ids are never reused.
     removed: HashSet<MemberId>,
     confirmed: HashSet<MemberId>,
     asked: HashMap<MemberId, Instant>,
@@ -53,7 +52,7 @@ impl KnownMembers {
         Self { own, state: RwLock::default() }
     }
 
-    /// Adds members and removed members.
+    /// Adds current members and removed members.
     pub(crate) fn update(
         &self,
         members: impl Iterator<Item = MemberId>,
@@ -88,7 +87,7 @@ impl KnownMembers {
         state.members.iter().filter(|id| !state.removed.contains(id)).count()
     }
 
-    /// Returns whether to ask an unknown sender now.
+    /// Returns whether an unknown sender may be asked now. If so, records that it was asked.
     pub(crate) fn may_ask(&self, id: MemberId, now: Instant) -> bool {
         let mut state = self.state.write();
         state.asked.retain(|_, asked| now.duration_since(*asked) < ASK_INTERVAL);
@@ -99,7 +98,7 @@ impl KnownMembers {
         true
     }
 
-    /// Marks an unknown sender as a member.
+    /// Marks an unknown sender as a confirmed member.
     pub(crate) fn confirm(&self, id: MemberId) {
         let mut state = self.state.write();
         if state.confirmed.len() >= CONFIRMED_MAX {
@@ -113,8 +112,7 @@ impl KnownMembers {
         self.state.read().confirmed.len()
     }
 
-    /// Returns whether the member at this URL lists itself, under this id, and this member as members of the
-    /// cluster.
+    /// Returns whether the member at this URL lists both `id` and this member as members of the cluster.
     pub(crate) async fn is_listed(
         &self,
         id: MemberId,

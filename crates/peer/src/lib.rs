@@ -1,8 +1,8 @@
 //! The transport between the members of a cluster: etcd's peer protocol.
 //!
-//! Each member opens two streams to every other member and reads from them. It writes on the streams that the
-//! others have opened. A message without an open stream is sent as a request of its own; a snapshot always
-//! is.
+//! Each member opens two streams to every other member and reads from them. It writes on the streams that the others
+//! have opened. If a message's stream is not open, the message is sent as a separate request. Snapshots are always sent
+//! as separate requests.
 //!
 //! ```text
 //! consensus thread --send--> peer --> outgoing   --> body of the peer's stream     (frame, wire)
@@ -13,27 +13,26 @@
 //!                                       <- snapshot_in <-- POST /raft/snapshot
 //! ```
 //!
-//! All tasks run on the runtime that the member provides. It is separate from the client runtimes, so that
-//! heartbeats do not wait for client requests. The transport never blocks the consensus thread. Messages that
-//! cannot be sent are dropped and reported ([`Consensus`]).
+//! All tasks run on the runtime that the member provides. It is separate from the client runtimes, so that heartbeats
+//! do not wait for client requests. The transport never blocks the consensus thread. Messages that cannot be sent are
+//! dropped and reported ([`Consensus`]).
 //!
 //! # Terms
 //!
-//! A *member* is in the cluster according to the membership that this member has applied. A *peer* is another
-//! member with which the transport communicates. A *remote* claims to be a member; it gets answers but no
-//! streams. An *unknown sender* is neither, and its messages are dropped. A *contact* holds another member's
-//! URLs and status for all connections to it.
+//! A *member* is in the cluster according to the membership that this member has applied. A *peer* is another member
+//! with which the transport communicates. A *remote* claims to be a member; this member answers it but opens no streams
+//! to it. An *unknown sender* is neither a member nor confirmed as one, and its messages are dropped. A *contact* holds
+//! another member's URLs and status for all connections to it.
 //!
 //! # Modules
 //!
-//! `transport` is the interface for the rest of the member, and `service` answers the requests to the peer
-//! port; both work on the `table` of peers. `known_members` and `proposal` filter what reaches the core.
-//! `call` and `pool` make requests for other parts of the member; `dialer` connects. Imports between modules
-//! have no cycles.
+//! `transport` is the interface for the rest of the member, and `service` answers the requests to the peer port; both
+//! work on the `table` of peers. `known_members` and `proposal` filter what reaches the core. `call` and `pool` make
+//! requests for other parts of the member; `dialer` connects. Imports between modules have no cycles.
 //!
 //! # Not here
 //!
-//! The meaning of messages (`raft`, `node`), the threads of the member, the other paths of the peer port,
+//! The meaning of messages (`raft`, `node`), the threads of the member, the other paths of the peer port, and
 //! certificates (`tls`).
 
 mod backlog;

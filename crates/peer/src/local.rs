@@ -42,18 +42,18 @@ pub(crate) struct Local {
     /// Incremented to reopen all streams.
     pub(crate) reconnects: watch::Sender<u64>,
     pub(crate) known_members: KnownMembers,
-    /// Limits the log lines about messages that are not for this member.
+    /// Limits the rate of log lines about messages that are not for this member.
     pub(crate) refused_messages: LogThrottle,
 }
 
 impl Local {
-    /// Returns how often a stream without messages sends a link heartbeat.
+    /// Returns the interval at which a stream without messages sends link heartbeats.
     pub(crate) fn link_heartbeat_interval(&self) -> Duration {
         self.read_timeout / 3
     }
 
-    /// Returns the metric label for a sender: the id in hex of a current or removed member, or `of_strangers`
-    /// for all unknown senders, because their ids are unbounded.
+    /// Returns the metric label for a sender: the id in hex of a current or removed member, or `of_strangers` for all
+    /// unknown senders, because the number of their ids is unbounded.
     pub(crate) fn label(&self, from: MemberId, of_strangers: &'static str) -> Cow<'static, str> {
         match self.known_members.of(from) {
             Sender::Member | Sender::Removed => format!("{from:x}").into(),
@@ -61,7 +61,7 @@ impl Local {
         }
     }
 
-    /// Adds the headers of every request to another member.
+    /// Adds the headers that every request to another member carries.
     pub(crate) fn introduce(&self, request: request::Builder) -> request::Builder {
         let request = self.introduction.introduce(request);
         match self.origin.header() {
@@ -70,7 +70,7 @@ impl Local {
         }
     }
 
-    /// Checks the origin in a member's answer, and reports a conflict that must end this member.
+    /// Checks the origin in a member's answer. Reports a conflict that requires this member to end.
     pub(crate) fn check_origin(&self, from: MemberId, headers: &HeaderMap) -> Result<(), Mismatch> {
         let (checked, end) = self.origin.note(from, headers, self.known_members.member_count());
         if let Some(end) = end {
@@ -79,12 +79,12 @@ impl Local {
         checked
     }
 
-    /// Returns whether a message may be passed to the core.
+    /// Checks that a message may be passed to the core.
     pub(crate) fn admit(&self, message: &Message) -> Result<(), NotForUs> {
         incoming::admit(self.id, message, self.known_members.of(message.from))
     }
 
-    /// Logs a message that is not for this member, at a limited rate.
+    /// Logs, at a limited rate, a message that is not for this member.
     pub(crate) fn log_refused(&self, message: &Message, error: NotForUs) {
         if self.refused_messages.admits().is_some() {
             log::warn!(
@@ -96,8 +96,8 @@ impl Local {
         }
     }
 
-    /// Passes messages of this many received bytes to the consensus core when there is space. Messages that
-    /// no peer may send are dropped.
+    /// Passes messages to the consensus core as soon as there is space for them. `bytes` is their size as received.
+    /// Messages that no peer may send are dropped.
     pub(crate) async fn deliver(&self, mut messages: Vec<Message>, bytes: usize) {
         messages.retain_mut(|message| {
             if let Err(error) = self.admit(message) {
@@ -108,7 +108,8 @@ impl Local {
                 self.refuse_unfit_entries(message);
                 return !message.entries.is_empty();
             }
-            // A snapshot message without its database cannot be installed. Snapshots arrive by `snapshot_in`.
+            // A snapshot message without its database cannot be installed. Complete snapshots arrive through
+            // `snapshot_in`.
             !message.kind.is_local() && message.kind != MessageKind::Snapshot
         });
         if !messages.is_empty() {
@@ -117,8 +118,8 @@ impl Local {
         }
     }
 
-    /// Removes entries from a forwarded proposal that could not be applied. In the log, such an entry would
-    /// end its members at every start. The proposal of such an entry times out.
+    /// Removes entries from a forwarded proposal that members could not apply. In the log, such an entry would stop
+    /// every member, again after each restart. The removed entries' requests time out.
     fn refuse_unfit_entries(&self, message: &mut Message) {
         message.entries.retain(|entry| match proposal::check(entry) {
             Ok(()) => true,

@@ -1,18 +1,18 @@
-//! The origin of a member's state, and refusing members with another origin.
+//! Tracks the origin of a member's state, and refuses members with another origin.
 //!
-//! A directory restored from a snapshot has the same member and cluster ids as the cluster it was made for,
-//! if the cluster token is the same. If it met members that were not restored from the same snapshot, it
-//! would join their cluster with a different state, and nothing in the log would reveal that. Therefore
-//! requests and answers between members carry the sender's origin in a header of Quorate's own: the restore
-//! mark in the backend file, or `never`. Members of etcd ignore the header and do not send it. A member
-//! without a state has no origin yet and is compatible with every origin.
+//! A data directory restored from a snapshot has the same member and cluster ids as the cluster that it is meant for,
+//! if the cluster token is the same. If such a member connected to members that were not restored from the same
+//! snapshot, it would join their cluster with a different state, and nothing in the log would reveal that. Therefore
+//! requests and answers between members carry the sender's origin in a Quorate-specific header: the restore mark in the
+//! backend file, or `never`. Members of etcd ignore the header and do not send it. A member without any state has no
+//! origin yet and is compatible with every origin.
 //!
 //! # Invariants
 //!
 //! * Members with different origins exchange no consensus messages.
-//! * A member ends if a quorum of the members has another origin, or, if it was just restored, if any member
-//!   was never restored. Only answers of members that this one has connected to count, so that a forged
-//!   request cannot end it.
+//! * A member ends if a quorum of the members has another origin. A newly restored member also ends if any member was
+//!   never restored. Only answers on connections that the member itself has opened count, so that a forged request
+//!   cannot end it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,9 +62,9 @@ pub(crate) struct Origin(Mutex<State>);
 struct State {
     /// The header value; empty while this member has no state.
     own: String,
-    /// Whether this member was restored and its state is not yet compared with the others'.
+    /// Whether this member was restored and its state has not been compared with the other members' yet.
     is_unproven: bool,
-    /// The other members' header values; `None` for members that send no origin, such as etcd.
+    /// The header values of the other members; `None` for members that send no origin, such as etcd.
     others: BTreeMap<MemberId, Option<String>>,
 }
 
@@ -85,7 +85,7 @@ impl Origin {
     /// Returns the header for requests and answers.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let own = self.0.lock().own.clone();
-        // A mark that is not valid in a header was not written by Quorate, so no other member can have it.
+        // Quorate writes only marks that are valid in a header, so no other member can have an invalid mark.
         (!own.is_empty()).then(|| HeaderValue::try_from(own).ok())?
     }
 
@@ -97,8 +97,8 @@ impl Origin {
         }
     }
 
-    /// Checks and stores the origin in the answer of a member that this one has connected to. The second
-    /// value is the reason if this member must end.
+    /// Checks and stores the origin in the answer of a member that this one has connected to. The second value is the
+    /// conflict if this member must end.
     pub(crate) fn note(
         &self,
         from: MemberId,

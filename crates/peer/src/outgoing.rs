@@ -1,14 +1,14 @@
 //! The writing end of a stream: a queue of messages for the connection that the peer has opened.
 //!
-//! The consensus thread adds messages; the body of the answer to the peer's request takes them. Whenever the
-//! connection can accept more, the body encodes all queued messages into one buffer, which is sent as one
-//! chunk. While the connection is busy, messages accumulate. There is no writer task in between.
+//! The consensus thread adds messages; the body of the answer to the peer's stream request takes them. Whenever the
+//! connection can accept more, the body encodes all queued messages into one buffer, which is sent as one chunk. While
+//! the connection is busy, messages accumulate. No separate writer task is needed.
 //!
 //! # Bounds
 //!
-//! [`MESSAGES_QUEUED_MAX`] messages for each stream, and for each peer as many bytes as its [`Allowance`]
-//! permits. Each stream also holds one encoded chunk. A connection that accepts nothing for the write timeout
-//! although messages wait is detached: its messages are lost, and its body ends when it is polled again.
+//! At most [`MESSAGES_QUEUED_MAX`] messages wait for each stream, and for each peer at most as many bytes as its
+//! [`Allowance`] permits. Each stream also holds one encoded chunk. If messages wait and the connection accepts nothing
+//! for the write timeout, the connection is detached: its messages are lost, and its body ends when it is polled again.
 //!
 //! # Not here
 //!
@@ -30,27 +30,28 @@ use tokio::time::{Interval, MissedTickBehavior};
 use crate::body::BoxError;
 use crate::frame::{Encoder, StreamKind};
 
-/// Messages that may wait in one stream.
+/// Maximum number of messages that wait in one stream.
 pub(crate) const MESSAGES_QUEUED_MAX: usize = 4096;
 
-/// Bytes of messages that may wait for one peer.
+/// Maximum bytes of messages that wait for one peer.
 pub(crate) const QUEUED_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes that are encoded at once. The rest stays queued until the connection has accepted them.
+/// Number of bytes that are encoded at once. Further messages stay queued until the connection has accepted these
+/// bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Bytes that are passed to the connection at once. A connection that accepts this much within the write
-/// timeout is slow but not stuck.
+/// Number of bytes passed to the connection at once. A connection that accepts this many bytes within the write timeout
+/// is slow but not stuck.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The bytes that wait for one peer, in all queues.
+/// Counts the bytes that wait for one peer, in all queues.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     used_bytes: AtomicUsize,
 }
 
 impl Allowance {
-    /// Reserves space for a message. A message may have any size if no other message waits.
+    /// Reserves space for a message. A message of any size is accepted if no other message waits.
     pub(crate) fn reserve(&self, message: &Message) -> bool {
         let cost = cost(message);
         let used = self.used_bytes.fetch_add(cost, Ordering::Relaxed);
@@ -75,9 +76,9 @@ fn cost(message: &Message) -> usize {
 /// The result of adding a message.
 #[derive(Debug)]
 pub(crate) enum Pushed {
-    /// The message is queued. A returned waker must be woken after all messages of a batch are added.
+    /// The message is queued. If a waker is returned, it must be woken after all messages of the batch are added.
     Taken(Option<Waker>),
-    /// No connection is attached. This is the message.
+    /// No connection is attached. Contains the message that was not added.
     Detached(Message),
     Full,
     /// The connection has accepted nothing for too long. It was detached, and all queued messages are lost.
@@ -94,30 +95,30 @@ pub(crate) struct Outgoing {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the attached connection.
+    /// The number of the current attachment, if a connection is attached.
     attached: Option<u64>,
     attachments: u64,
-    /// The peer was removed, so no connection may attach.
+    /// Whether the peer was removed, so that no connection may attach any more.
     is_closed: bool,
     messages: VecDeque<Message>,
-    /// The connection has taken messages and has not asked for more since, so it may not have accepted all
-    /// their bytes.
+    /// Whether the connection has taken messages and has not asked for more since. If so, it may not have accepted all
+    /// of their bytes.
     has_unsent: bool,
-    /// The time since which the connection has not accepted queued messages.
+    /// The time since which messages have been queued without the connection accepting any data.
     waiting_since: Option<Instant>,
-    /// Wakes the connection when there are messages.
+    /// Wakes the connection when messages are added.
     waker: Option<Waker>,
 }
 
 impl State {
-    /// Returns whether messages have waited too long for a connection that accepts nothing.
+    /// Returns whether the connection has accepted nothing for too long while messages wait.
     fn is_stuck(&self, stuck_after: Duration) -> bool {
         self.attached.is_some()
             && self.waker.is_none()
             && self.waiting_since.is_some_and(|since| since.elapsed() > stuck_after)
     }
 
-    /// Detaches the connection. Returns the queued messages and the waker of the connection.
+    /// Detaches the connection. Returns the queued messages and the connection's waker.
     fn detach(&mut self) -> (VecDeque<Message>, Option<Waker>) {
         self.attached = None;
         self.has_unsent = false;
@@ -126,12 +127,12 @@ impl State {
     }
 }
 
-/// The result of detaching or finding an attachment.
+/// The result of ending an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) was_attached: bool,
-    /// Whether messages were lost that waited in the queue, or in a chunk that the connection had not accepted
-    /// completely. Messages in the buffers of the connection do not count.
+    /// Whether messages were lost, either from the queue or from a chunk that the connection had not completely
+    /// accepted. Messages in the connection's own buffers do not count.
     pub(crate) lost_any: bool,
 }
 
@@ -170,12 +171,12 @@ impl Outgoing {
         self.state.lock().attached.is_some()
     }
 
-    /// Attaches a new connection, which replaces any other.
+    /// Attaches a new connection, which replaces any earlier one.
     pub(crate) fn attach(&self) -> (u64, Ended) {
         let ended = self.detach();
         let mut state = self.state.lock();
         state.attachments += 1;
-        // A request may arrive just when its sender is removed. Its stream then ends at once.
+        // A request may arrive just as its sender is removed. In that case its stream ends immediately.
         state.attached = (!state.is_closed).then_some(state.attachments);
         (state.attachments, ended)
     }
@@ -249,15 +250,15 @@ impl Outgoing {
     }
 }
 
-/// The receiver of a stream's progress and end.
+/// Observes the progress and the end of a stream.
 pub(crate) trait Observer: Send + 'static {
-    /// This many bytes were written.
+    /// Called when this many bytes were written.
     fn wrote(&self, bytes: usize);
-    /// The connection has ended.
+    /// Called when the connection has ended.
     fn lost(&self, ended: Ended);
 }
 
-/// The body of a stream's answer.
+/// The body of the answer to a stream request.
 #[derive(Debug)]
 pub(crate) struct StreamBody<O: Observer> {
     outgoing: Arc<Outgoing>,
@@ -299,7 +300,7 @@ impl<O: Observer> StreamBody<O> {
         }
         if self.link_heartbeat.poll_tick(cx).is_ready() {
             self.encoder.put_link_heartbeat(&mut self.buffer);
-            // The timer wakes this task again only after another poll.
+            // The timer is polled until it is pending, because only then does it wake this task again.
             while self.link_heartbeat.poll_tick(cx).is_ready() {}
         }
     }
@@ -353,7 +354,7 @@ mod tests {
         fn lost(&self, _: Ended) {}
     }
 
-    /// Sends the end of a stream to a test.
+    /// Reports the end of a stream to the test.
     struct Reports(std::sync::mpsc::Sender<Ended>);
 
     impl Observer for Reports {
@@ -428,7 +429,7 @@ mod tests {
         }
         assert_eq!(pieces, 4);
         assert!(read == messages);
-        // The end of the connection is noticed between two pieces.
+        // The connection is lost between two pieces.
         outgoing.push(large(2 * PIECE_BYTES));
         assert!(matches!(poll(&mut body), Poll::Ready(Some(_))));
         outgoing.detach();
@@ -451,7 +452,7 @@ mod tests {
         assert!(poll(&mut first).is_ready());
         drop(first);
         assert_eq!(reported.try_recv(), Ok(lost(true)));
-        // A new connection replaces it after the first piece.
+        // A new connection replaces this one after the first piece.
         let (mut second, _) = open();
         assert!(matches!(outgoing.push(large(2 * PIECE_BYTES)), Pushed::Taken(_)));
         assert!(poll(&mut second).is_ready());

@@ -1,9 +1,8 @@
-//! One other member: the choice of the stream or request for a message, and the tasks that keep the
-//! connections open.
+//! One other member: chooses the stream or request for each message, and runs the tasks that keep the connections open.
 //!
-//! Appends use the append stream and all other messages use the message stream, if the peer has opened them.
-//! Other messages go through the pipeline. A member that is not in the applied membership has the pipeline
-//! only: it gets answers but no streams.
+//! Appends use the append stream, or the message stream if the peer has opened only that one. All other messages use
+//! the message stream. Without an open stream, messages go through the pipeline. A member that is not in the applied
+//! membership has only a pipeline: this member answers it but opens no streams to it.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -22,12 +21,12 @@ use crate::probe::{self, Pace, Route};
 use crate::status::Attempt;
 use quorate_telemetry::log;
 
-/// The status of another member. The words are etcd's.
+/// The status of another member. The names are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerKind {
-    /// A member of the cluster as applied by this member.
+    /// A member of the cluster according to the membership that this member has applied.
     Member,
-    /// A sender that claims to be a member and may not be in this member's log yet.
+    /// A sender that claims to be a member but may not be in this member's log yet.
     Remote,
 }
 
@@ -102,12 +101,12 @@ impl Peer {
         }
     }
 
-    /// Sends a message over the best available connection. Returns whether it was accepted. Adds to `wakers`
-    /// the connections to wake after the whole batch is queued.
+    /// Sends a message over the best available connection. Returns whether the message was accepted. Adds to `wakers`
+    /// the connections that must be woken after the whole batch is queued.
     pub(crate) fn send(&self, message: Message, wakers: &mut Vec<Waker>) -> bool {
         let kind = message.kind;
-        // After the loss is reported, consensus sends no more appends, so only this check can find the stuck
-        // stream.
+        // Consensus sends no more appends after the loss is reported. A stuck append stream is therefore detected here,
+        // when a heartbeat is sent.
         if kind == MessageKind::Heartbeat && self.append.give_up_if_stuck() {
             self.note_stuck(StreamKind::Append);
         }
@@ -162,7 +161,7 @@ impl Peer {
         }
     }
 
-    /// Returns the answer body for the peer's request for this stream. It replaces an older one.
+    /// Returns the body that answers the peer's request for this stream. It replaces any earlier body.
     pub(crate) fn open_stream(&self, kind: StreamKind) -> StreamBody<StreamObserver> {
         let outgoing = self.outgoing(kind);
         let (attachment, replaced) = outgoing.attach();

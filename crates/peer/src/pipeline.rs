@@ -1,13 +1,13 @@
-//! Messages to a peer that has not opened streams: one request per message.
+//! Sends messages to a peer that has not opened streams, one request per message.
 //!
-//! Each peer has several workers, each with its own persistent connection, so that a slow answer does not
-//! delay later messages. Messages may therefore overtake each other. If a connection turns out to be closed
-//! as idle, the worker opens a new one and sends the message again. Proposals are an exception, because it is
-//! unknown whether the peer has received the first request: a proposal gets a new connection and one attempt.
+//! Each peer has several workers, each with its own persistent connection, so that a slow answer does not delay later
+//! messages. Messages may therefore overtake each other. If a connection turns out to be closed as idle, the worker
+//! opens a new one and sends the message again. Proposals are an exception, because it is unknown whether the peer has
+//! received the first request: a proposal gets a new connection and one attempt.
 //!
 //! # Bound
 //!
-//! [`MESSAGES_QUEUED_MAX`] messages wait, within the peer's limit of bytes.
+//! At most [`MESSAGES_QUEUED_MAX`] messages wait, within the peer's limit on bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,12 @@ use crate::outgoing::Allowance;
 use crate::status::Attempt;
 use crate::wire;
 
-/// Messages that may wait.
+/// Maximum number of waiting messages.
 const MESSAGES_QUEUED_MAX: usize = 64;
 
 const WORKER_COUNT: usize = 4;
 
-/// The throughput of the slowest supported link.
+/// Throughput of the slowest supported link.
 const BYTES_PER_SECOND_MIN: usize = 1 << 20;
 
 /// The queue of a pipeline.

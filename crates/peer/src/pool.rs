@@ -1,14 +1,14 @@
-//! A pool of persistent connections to peers' HTTP ports, for frequent calls: a follower forwards every lease
-//! renewal, and one connection per renewal would exhaust the local ports.
+//! A pool of persistent connections to peers' HTTP ports, for frequent calls: a follower forwards every lease renewal,
+//! and one connection per renewal would exhaust the local ports.
 //!
-//! A call takes an idle connection or opens one, and returns it when the answer is complete. If the peer has
-//! closed the connection meanwhile, the call is made again on a new one. Therefore the pool is for calls that
-//! may be made twice.
+//! A call takes an idle connection from the pool or opens a new one, and puts it into the pool once the answer is
+//! complete. If the peer has closed the idle connection, the call is repeated on a new one. The pool is therefore
+//! suitable only for calls that may be made twice.
 //!
 //! # Bound
 //!
-//! At most [`IDLE_MAX`] idle connections to one address, each for at most [`IDLE_TIME_MAX`]. The number of
-//! connections in use equals the number of calls.
+//! The pool keeps at most [`IDLE_MAX`] idle connections to each address, each for at most [`IDLE_TIME_MAX`]. The number
+//! of connections in use equals the number of calls.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use http_body_util::Full;
 use hyper::client::conn::http1::SendRequest;
 use parking_lot::Mutex;
 
-/// Idle connections to one address.
+/// Maximum number of idle connections to one address.
 const IDLE_MAX: usize = 32;
 
-/// How long a connection may be idle.
+/// Maximum time for which a connection may be idle.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A connection that its own task drives; dropping it closes the connection.
@@ -34,7 +34,7 @@ pub struct ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// Takes the most recently used idle connection to this peer URL that seems open.
+    /// Takes the most recently used idle connection to this peer URL that appears to be open.
     pub(crate) fn take(&self, base: &str) -> Option<Sender> {
         let mut idle = self.idle.lock();
         let waiting = idle.get_mut(base)?;
@@ -46,10 +46,10 @@ impl ConnectionPool {
         None
     }
 
-    /// Returns a connection whose last answer is complete.
+    /// Puts back a connection whose last answer is complete.
     pub(crate) fn put(&self, base: String, sender: Sender) {
         let mut idle = self.idle.lock();
-        // After a change of the leader, the connections to the old one would otherwise stay in the pool.
+        // Without this, the connections to a former leader would stay in the pool.
         idle.retain(|_, waiting| {
             waiting.retain(|(_, since)| since.elapsed() < IDLE_TIME_MAX);
             !waiting.is_empty()

@@ -1,7 +1,7 @@
 //! Probes a peer every few seconds to measure the round-trip time and the clock difference.
 //!
-//! Each peer has two probes, as in etcd: one over a persistent connection, like the pipeline, and one that
-//! opens a connection each time, like the streams.
+//! Each peer has two probes, as in etcd: one uses a persistent connection, like the pipeline, and the other opens a
+//! connection each time, like the streams.
 //!
 //! The reports have their own timer, because a probe that hangs must not prevent its own report.
 
@@ -37,7 +37,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// The intervals of etcd.
     pub(crate) fn new(read_timeout: Duration) -> Self {
-        // Shorter than the time after which the peer closes an idle connection.
+        // The probe interval is shorter than the time after which the peer closes an idle connection.
         let probe = read_timeout.saturating_sub(Duration::from_secs(1));
         Self {
             probe: probe.max(Duration::from_millis(100)),
@@ -77,7 +77,7 @@ struct Alive {
     now: String,
 }
 
-/// Returns the body of this member's answer.
+/// Returns the body of this member's answer to a probe.
 pub(crate) fn answer() -> String {
     format!("{{\"OK\":true,\"Now\":\"{}\"}}\n", jiff::Timestamp::now())
 }
@@ -91,14 +91,14 @@ struct Findings {
 }
 
 impl Findings {
-    /// A peer is unhealthy until a probe succeeds.
+    /// Creates the health of a peer before its first probe: unhealthy until a probe succeeds.
     fn none() -> Self {
         let error = Some("no probe has been answered yet".to_owned());
         Self { round_trip: Duration::ZERO, clock_drift: Duration::ZERO, error }
     }
 }
 
-/// Probes the peer and reports, while it is polled.
+/// Probes the peer and reports the results while the future is polled.
 pub(crate) async fn keep_probing(
     local: Arc<Local>,
     contact: Arc<Contact>,
@@ -185,7 +185,7 @@ fn apart(one: SystemTime, other: SystemTime) -> Duration {
     one.duration_since(other).unwrap_or_else(|error| error.duration())
 }
 
-/// Smooths the round-trip time: the first value counts fully, later ones by one eighth.
+/// Smooths the round-trip time: the first value counts fully, each later one by one eighth.
 fn smoothed(before: Duration, measured: Duration) -> Duration {
     if before.is_zero() { measured } else { before * 7 / 8 + measured / 8 }
 }
@@ -223,7 +223,7 @@ mod tests {
         let alive: Alive = serde_json::from_str(answer().trim_end()).unwrap();
         let now = SystemTime::from(alive.now.parse::<jiff::Timestamp>().unwrap());
         assert!(alive.is_ok && apart(SystemTime::now(), now) < Duration::from_secs(3600));
-        // The answer of etcd.
+        // An answer of etcd.
         let alive: Alive =
             serde_json::from_str(r#"{"OK":true,"Now":"2026-11-21T02:37:29.123456Z"}"#).unwrap();
         assert!(alive.now.parse::<jiff::Timestamp>().is_ok());

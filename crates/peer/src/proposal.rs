@@ -1,6 +1,6 @@
 //! Validates the entries of a forwarded proposal: only entries that members can apply are accepted.
 //!
-//! An entry in the log that cannot be applied would end the members at every start.
+//! An entry in the log that cannot be applied would stop every member, again after each restart.
 
 use prost::Message as _;
 use quorate_api::raftpb::ConfChange;
@@ -20,7 +20,7 @@ pub(crate) enum Unfit {
     ChangeV2,
 }
 
-/// Checks that any member of this version could apply the entry.
+/// Checks that any member of this version can apply the entry.
 pub(crate) fn check(entry: &Entry) -> Result<(), Unfit> {
     match entry.kind {
         EntryKind::Normal if entry.data.is_empty() => {}

@@ -4,8 +4,8 @@
 //!
 //! # Bound
 //!
-//! The body of a message has at most the length of a frame. Bodies beyond [`SMALL_BODY_BYTES`] are read a few
-//! at a time, and each must keep arriving (`pace`).
+//! The body of a message is at most as long as a frame. Only a few bodies longer than [`SMALL_BODY_BYTES`] are read at
+//! the same time, and each must keep arriving (`pace`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,13 +32,13 @@ use quorate_net::pace::Pace;
 use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
 
-/// Bodies up to this size are read without waiting.
+/// Maximum size of a body that is read without waiting for a permit.
 const SMALL_BODY_BYTES: usize = 64 << 10;
 
-/// Larger bodies that may be read at the same time.
+/// Maximum number of larger bodies that are read at the same time.
 const LARGE_BODIES_MAX: usize = 4;
 
-/// The error of a body that stops arriving.
+/// The error text for a body that stops arriving.
 const TOO_SLOW: &str = "read tcp: i/o timeout";
 
 /// The metric label of unknown senders.
@@ -110,7 +110,7 @@ impl Service {
         answer
     }
 
-    /// Passes on a message of this many received bytes, if it is for the consensus core.
+    /// Passes on a message if it is for the consensus core. `bytes` is its size as received.
     async fn process(&self, message: Message, bytes: usize) -> Response<PeerBody> {
         let local = &self.local;
         let from = local.label(message.from, UNKNOWN_SENDER);
@@ -120,7 +120,7 @@ impl Service {
                 local.deliver(vec![message], bytes).await;
                 empty(StatusCode::NO_CONTENT)
             }
-            // If the sender turns out to be a member, this message counts as lost, which consensus tolerates.
+            // If the sender is confirmed as a member later, this message counts as lost, which consensus tolerates.
             Err(error @ NotForUs::UnknownSender) => {
                 local.log_refused(&message, error);
                 self.table.probe_identity(message.from);
@@ -211,7 +211,7 @@ impl Service {
             return *refused;
         }
         let sender = handshake::sender_id(request.headers());
-        // A separate task, which outlives the connection and cleans up.
+        // A separate task receives the snapshot, because it has to clean up even if the connection ends.
         let receiving = self.local.runtime.spawn({
             let (local, depot) = (Arc::clone(&self.local), Arc::clone(&self.depot));
             let body = request.into_body();
@@ -237,7 +237,7 @@ impl Service {
                 if matches!(error, ReceiveError::Message(_)) {
                     self.count_bad_request(sender);
                 }
-                // If the sender turns out to be a member, its next attempt is accepted.
+                // If the sender is confirmed as a member, its next attempt is accepted.
                 if let (ReceiveError::Stranger, Some(sender)) = (&error, sender) {
                     self.table.probe_identity(sender);
                 }
@@ -248,7 +248,7 @@ impl Service {
         answer
     }
 
-    /// Makes the checks of every request except probes. The refusal is boxed because it is large and rare.
+    /// Makes the checks that apply to every request except probes. The refusal is boxed because it is large and rare.
     fn greet(
         &self,
         request: &Request<Incoming>,
@@ -290,7 +290,7 @@ impl Service {
         Ok(())
     }
 
-    /// Adds the headers of every answer.
+    /// Adds the headers that every answer carries.
     fn mark(&self, answer: &mut Response<PeerBody>) {
         let cluster = HeaderValue::try_from(&self.local.introduction.cluster);
         answer.headers_mut().insert(CLUSTER_ID, cluster.expect("hex digits are valid"));
@@ -321,7 +321,7 @@ async fn read_body<B>(
 where
     B: Body<Data = Bytes, Error: std::error::Error + 'static> + Unpin,
 {
-    // The body is copied to its own buffer, so that an entry that is kept retains only its message.
+    // The body is copied into a buffer of its own, so that a retained entry keeps only its own message in memory.
     let mut gathered = BytesMut::new();
     let mut place: Option<(SemaphorePermit<'_>, Pace)> = None;
     loop {
@@ -349,8 +349,8 @@ where
     Ok(gathered.freeze())
 }
 
-/// Returns whether a message claims another sender than the request's headers, if they name one. Messages
-/// that members forward to their leader keep their original sender.
+/// Returns whether a message claims a different sender from the request's headers, if they contain one. Messages that
+/// members forward to their leader keep their original sender.
 fn is_of_another(sender: Option<MemberId>, message: &Message) -> bool {
     message.kind.carries_term() && sender.is_some_and(|sender| sender != message.from)
 }
@@ -390,7 +390,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Delivers more than a small body at once, and then this many bytes per second, `rest` times.
+    /// Delivers more than a small body at once, and then `each` bytes per second, `rest` times.
     struct Trickle {
         each: usize,
         rest: usize,
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(slow, Ok(SMALL_BODY_BYTES + 1 + 60 * 4_000));
     }
 
-    /// Returns the time to read this many bodies of ten seconds each that arrive at once.
+    /// Returns the time to read this many bodies that all start at the same time and take ten seconds each.
     async fn time_of(count: usize) -> u64 {
         let places = Arc::new(Semaphore::new(LARGE_BODIES_MAX));
         let begin = Instant::now();
@@ -453,7 +453,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn large_bodies_beyond_the_bound_wait_for_a_permit() {
         assert_eq!(time_of(LARGE_BODIES_MAX).await, 10);
-        // Its first piece has already arrived when it gets the permit.
+        // The first piece of the additional body has already arrived when the body gets its permit.
         assert_eq!(time_of(LARGE_BODIES_MAX + 1).await, 19);
     }
 }

@@ -1,14 +1,14 @@
-//! Settings that should be equal on all members, because the stored state depends on them, and a warning if
-//! they differ.
+//! Compares settings that should be equal on all members, because the stored state depends on them, and logs a warning
+//! if they differ.
 //!
-//! A member applies entries with its own settings, and the log does not contain the settings of other
-//! members. Therefore each request for a stream carries the sender's settings in a header of Quorate's own.
-//! Members of etcd ignore the header and do not send it.
+//! A member applies entries with its own settings, and the log does not contain the settings of other members.
+//! Therefore each request for a stream carries the sender's settings in a Quorate-specific header. Members of etcd
+//! ignore the header and do not send it.
 //!
 //! # Bound
 //!
-//! The last header of each peer with streams is stored, up to [`HEADER_BYTES_MAX`]. A difference is logged
-//! once, and again if the value changes.
+//! Only the last header of each peer with streams is stored, up to [`HEADER_BYTES_MAX`]. A difference is logged once,
+//! and again if the value changes.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +19,20 @@ use quorate_telemetry::log;
 
 const SETTINGS: HeaderName = HeaderName::from_static("x-quorate-settings");
 
-/// Longer headers are ignored.
+/// Maximum length of a header. Longer headers are ignored.
 const HEADER_BYTES_MAX: usize = 1024;
 
-/// This member's settings and those of the others.
+/// The settings of this member and of the others.
 #[derive(Debug)]
 pub(crate) struct SharedSettings {
-    /// Names and values. They never contain the separators of the header.
+    /// Names and values. They never contain the header's separators.
     own: Vec<(&'static str, String)>,
-    /// Settings that other members need to know but that may differ.
+    /// Settings that other members need to know but that may differ between members.
     announced: Vec<(&'static str, String)>,
     received: Mutex<BTreeMap<MemberId, HeaderValue>>,
 }
 
-/// A setting with another value at another member.
+/// A setting whose value on another member differs from this member's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Difference {
     name: &'static str,
@@ -56,7 +56,7 @@ impl SharedSettings {
         (SETTINGS, value.expect("names of settings and numbers are visible characters"))
     }
 
-    /// Returns a peer's last value of a setting; `None` if the peer sends none, such as etcd.
+    /// Returns the last value of a setting that a peer sent; `None` if the peer sends none, such as etcd.
     pub(crate) fn announced_by(&self, peer: MemberId, name: &str) -> Option<String> {
         let received = self.received.lock();
         let text = received.get(&peer)?.to_str().ok()?;
@@ -80,7 +80,7 @@ impl SharedSettings {
     /// Returns the differences, unless the peer has sent the same header before.
     fn differences(&self, from: MemberId, headers: &HeaderMap) -> Vec<Difference> {
         let Some(header) = headers.get(SETTINGS) else {
-            // If another program has replaced the member, its settings are unknown.
+            // Another program may have replaced this member, so its settings are unknown.
             self.received.lock().remove(&from);
             return Vec::new();
         };

@@ -1,7 +1,8 @@
-//! Receives a snapshot over a connection: the message, then the image. [`quorate_core::incoming`] decides
-//! which snapshots are accepted and when consensus receives the message.
+//! Receives a snapshot over a connection: the message, then the image. [`quorate_core::incoming`] decides which
+//! snapshots are accepted and when consensus receives the message.
 //!
-//! The image is written to disk in pieces, outside the runtime. Meanwhile flow control slows down the sender.
+//! The image is written to disk in pieces, on threads outside the runtime. Flow control slows down the sender
+//! meanwhile.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use crate::wire;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 
-/// The longest message before the image. It contains the membership only.
+/// Maximum length of the message before the image. The message contains only the membership.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// The smallest piece that is written at once.
+/// Minimum size of a piece that is written at once.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
 const LENGTH_BYTES: usize = 8;
@@ -101,7 +102,7 @@ pub(crate) fn depot(disk: Arc<dyn Disk>, dir: &Path) -> Depot {
     Depot::new(disk, dir, u64::try_from(now.as_nanos()).unwrap_or(0))
 }
 
-/// Receives the body of a snapshot request from the member that the request's headers name.
+/// Receives the body of a snapshot request. `from` is the member that the request's headers name.
 pub(crate) async fn receive(
     local: &Local,
     depot: &Arc<Depot>,
@@ -124,7 +125,7 @@ pub(crate) async fn receive(
         Ok(snapshot) => snapshot,
         Err(refused) => {
             let error = ReceiveError::from(refused);
-            // The id may be a member's, used by another sender.
+            // The id may belong to a member although the sender is a different one.
             let name = if matches!(error, ReceiveError::Stranger) { UNKNOWN_SENDER } else { &from };
             network.snapshot_receive_failures.with(&[name]).inc();
             return Err(error);
@@ -181,7 +182,7 @@ async fn take_in(
     Ok(())
 }
 
-/// The longest pause between two pieces.
+/// Maximum pause between two pieces.
 const REST_MAX: Duration = Duration::from_millis(50);
 
 /// Stores an image. Returns its length and the message for consensus.
@@ -210,14 +211,14 @@ async fn save(
             blocking(move || match piece.iter().try_for_each(|piece| arriving.write(piece)) {
                 Ok(()) => Ok(arriving),
                 Err(error) => {
-                    // If this fails too, the next start removes the file.
+                    // If discarding fails as well, the next start removes the file.
                     drop(arriving.discard());
                     Err(error)
                 }
             })
             .await?;
-        // After each piece, the disk and the CPU are free for the same time, so that receiving a snapshot
-        // does not disturb clients.
+        // After each piece, the disk and the CPU stay free for as long as the piece took to write, so that receiving a
+        // snapshot does not disturb clients.
         tokio::time::sleep(writing.elapsed().min(REST_MAX)).await;
     }
     let bytes = arriving.bytes();
@@ -245,13 +246,13 @@ async fn read_message(body: &mut Pieces) -> Result<Message, ReceiveError> {
 /// A request body that is being received.
 pub(crate) struct Pieces {
     body: Incoming,
-    /// Data that has arrived and is not consumed yet.
+    /// Received data that is not consumed yet.
     rest: Bytes,
     timeout: Duration,
 }
 
 impl Pieces {
-    /// A body that may pause for up to `timeout`.
+    /// Wraps a body that may pause for up to `timeout`.
     pub(crate) const fn new(body: Incoming, timeout: Duration) -> Self {
         Self { body, rest: Bytes::new(), timeout }
     }
@@ -288,7 +289,7 @@ impl Pieces {
         Ok(gathered.freeze())
     }
 
-    /// Returns at least `bytes_min` bytes in pieces; fewer at the end, and none after it.
+    /// Returns at least `bytes_min` bytes in pieces. Returns fewer at the end of the body, and an empty list after it.
     pub(crate) async fn gather(&mut self, bytes_min: usize) -> Result<Vec<Bytes>, BodyError> {
         let (mut pieces, mut bytes) = (Vec::new(), 0);
         while bytes < bytes_min

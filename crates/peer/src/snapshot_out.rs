@@ -1,13 +1,13 @@
-//! Sends a snapshot: one request, whose body is the message and then the backend file at that point in time.
+//! Sends a snapshot in one request, whose body is the message followed by the backend file at a point in time.
 //!
-//! The snapshot's pages stay allocated until the transfer ends. They are read outside the runtime, one piece
-//! at a time, after the connection has accepted the previous piece. The result is always reported, because
-//! until then the consensus core sends nothing to that member.
+//! The snapshot's pages stay allocated until the transfer ends. They are read on threads outside the runtime, one piece
+//! at a time, each after the connection has accepted the previous piece. The result is always reported, because until
+//! then the consensus core sends nothing else to that member.
 //!
 //! # Bound
 //!
-//! The transfer fails if the peer accepts nothing for [`STALL_MAX`], or does not answer within
-//! [`ANSWER_WAIT_MAX`] after it has received everything.
+//! The transfer fails if the peer accepts nothing for [`STALL_MAX`], or if it does not answer within
+//! [`ANSWER_WAIT_MAX`] after receiving everything.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,12 +31,12 @@ use crate::status::Attempt;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 
-/// Bytes that are read at once.
+/// Number of bytes that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// The peer may need this long to sync a large file.
+/// Maximum time from the end of the body to the answer. The peer may need this long to sync a large file.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(600);
 
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,10 +44,10 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// A snapshot for one member.
 #[derive(Debug)]
 pub struct OutgoingSnapshot {
-    /// The message with recipient, metadata and the membership as JSON. The members in the consensus core's
-    /// message are older.
+    /// The message with its recipient, its metadata and the membership as JSON. The membership in the consensus core's
+    /// own message may be older.
     pub message: Message,
-    /// The state at that index.
+    /// The state at the index of the message.
     pub image: ReadTx,
 }
 
@@ -133,15 +133,15 @@ async fn post(
     }
 }
 
-/// The progress of a body, for the stall check.
+/// The progress of a body, which the stall check observes.
 #[derive(Debug, Default)]
 struct Progress {
-    /// [`u64::MAX`] after everything is handed over.
+    /// Bytes handed over so far, or [`u64::MAX`] after everything is handed over.
     handed_bytes: AtomicU64,
 }
 
 impl Progress {
-    /// Waits until the body has made no progress for too long.
+    /// Returns when the body has made no progress for too long.
     async fn stalled(&self) {
         let (mut seen, mut since) = (0, Instant::now());
         loop {
@@ -160,12 +160,12 @@ impl Progress {
 
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes, BoltError>> + Send>>;
 
-/// The message after its length, then the file.
+/// The body of a snapshot request: the length of the message, the message, and the file.
 struct SnapshotBody {
     head: Option<Bytes>,
     image: ReadTx,
     image_bytes: u64,
-    /// Bytes handed over so far.
+    /// Number of bytes of the file handed over so far.
     offset: u64,
     reading: Option<Reading>,
     progress: Arc<Progress>,
@@ -236,7 +236,7 @@ impl Body for SnapshotBody {
         }))
     }
 
-    /// Unknown, so that the body is chunked, as in etcd.
+    /// The size is left unknown, so that the body is sent in chunks, as in etcd.
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
     }

@@ -1,7 +1,6 @@
-//! The reachability of a peer according to the last attempt.
+//! The reachability of a peer according to the last attempt to reach it.
 //!
-//! All connections to the peer report here. Only changes are logged and counted; a repeated failure is not a
-//! change.
+//! All connections to the peer report here. Only changes are logged and counted; a repeated failure is not a change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,12 +11,12 @@ use parking_lot::Mutex;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 
-/// A failed attempt.
+/// The operation of a failed attempt, for the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
-    /// The part of the transport.
+    /// The part of the transport that made the attempt.
     pub(crate) source: &'static str,
-    /// A verb.
+    /// The operation that failed, as a verb.
     pub(crate) action: &'static str,
 }
 
@@ -36,7 +35,7 @@ enum State {
     Active {
         since: Instant,
     },
-    /// The peer was removed; later reports of its tasks are ignored.
+    /// The peer was removed. Later reports of its tasks are ignored.
     Ended,
 }
 
@@ -61,7 +60,7 @@ impl Status {
         self.active_since().is_some()
     }
 
-    /// An attempt succeeded.
+    /// Records a successful attempt.
     pub(crate) fn activate(&self) {
         let mut state = self.state.lock();
         if let State::Inactive = *state {
@@ -72,7 +71,7 @@ impl Status {
         }
     }
 
-    /// An attempt failed.
+    /// Records a failed attempt.
     pub(crate) fn deactivate(&self, attempt: Attempt, reason: &dyn fmt::Display) {
         let error = || {
             let Attempt { source, action } = attempt;
@@ -100,7 +99,7 @@ impl Status {
         }
     }
 
-    /// The peer was removed.
+    /// Records that the peer was removed.
     pub(crate) fn end(&self) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Ended);
         if let State::Active { .. } = before {

@@ -1,11 +1,12 @@
-//! The table of peers, which are members as applied here, and of remotes, which claim to be members.
+//! The table of peers, which are members according to the applied membership, and of remotes, which claim to be
+//! members.
 //!
 //! # Bound
 //!
-//! [`REMOTES_MAX`] remotes. When the table is full, a new remote replaces the one that has been silent longest,
-//! if it was silent for [`REMOTE_QUIET_MIN`]. A remote that is confirmed as a member is considered only if all
-//! are confirmed: otherwise active unknown senders could replace a member that is unreachable for a while. If
-//! no remote can be replaced, the new sender gets no answers; its next request tries again.
+//! The table holds at most [`REMOTES_MAX`] remotes. When it is full, a new remote replaces the one that has been silent
+//! longest, provided that it has been silent for at least [`REMOTE_QUIET_MIN`]. Remotes that are confirmed as members
+//! are replaced only if all remotes are confirmed, because otherwise active unknown senders could replace a member that
+//! is unreachable for a while. If no remote can be replaced, the new sender is not added; its next request tries again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use crate::local::Local;
 use crate::peer::{Peer, PeerKind};
 use quorate_telemetry::log;
 
-/// Remotes, which get answers but are not in the applied membership.
+/// Maximum number of remotes.
 const REMOTES_MAX: usize = 64;
 
-/// How long a remote must be silent before it may be replaced. A member that lags behind requests streams
+/// Minimum time for which a remote must be silent before it may be replaced. A member that lags behind requests streams
 /// more often than that.
 const REMOTE_QUIET_MIN: Duration = Duration::from_secs(10);
 
@@ -51,7 +52,7 @@ struct Remote {
 }
 
 impl Entries {
-    /// Removes one remote that may be replaced.
+    /// Removes and returns a remote that may be replaced, if there is one.
     fn make_room(&mut self, known: &KnownMembers, now: Instant) -> Option<Remote> {
         let rank = |(id, remote): (&MemberId, &Remote)| {
             (known.of(*id) == Sender::Member, *remote.heard.lock(), *id)
@@ -77,7 +78,7 @@ impl Table {
         self.entries.read().peers.get(&id).map(Arc::clone)
     }
 
-    /// Adds a member, or updates its URLs. Its entry as a remote is removed.
+    /// Adds a member, or updates its URLs. If it was a remote, it is removed from the remotes.
     pub(crate) fn add_member(&self, id: MemberId, peer_urls: &[String]) {
         if !self.is_of_others(id) {
             return;
@@ -109,11 +110,11 @@ impl Table {
         if !self.is_of_others(id) {
             return;
         }
-        // Every request passes here, and most senders are known.
+        // Every request takes this path and most senders are known, so a read lock is tried first.
         {
             let entries = self.entries.read();
             if let Some(remote) = entries.remotes.get(&id) {
-                // The first sender with this id may not have been its owner.
+                // The URLs are updated, because an earlier sender may have used this id without being its owner.
                 remote.peer.contact.urls.update(peer_urls);
                 *remote.heard.lock() = now;
             }
@@ -133,7 +134,7 @@ impl Table {
         entries.remotes.insert(id, Remote { peer, heard: Mutex::new(now) });
     }
 
-    /// Returns whether this is the id of another member that was not removed.
+    /// Returns whether this id belongs to another member and that member was not removed.
     fn is_of_others(&self, id: MemberId) -> bool {
         id != self.local.id && !self.local.known_members.is_removed(id)
     }
@@ -161,8 +162,8 @@ impl Table {
         peer
     }
 
-    /// Asks the host at a remote's URL whether the remote is a member that is not in this member's log yet.
-    /// Messages of confirmed members are accepted from then on.
+    /// Asks the host at a remote's URL whether the remote is a member that is not in this member's log yet. If so, its
+    /// messages are accepted from then on.
     pub(crate) fn probe_identity(&self, id: MemberId) {
         let remote = self.entries.read().remotes.get(&id).map(|remote| Arc::clone(&remote.peer));
         let Some(remote) = remote else { return };
@@ -216,7 +217,7 @@ impl Table {
             }
         }
         drop(entries);
-        // Connections are woken after the whole batch is queued, so that they find all of it.
+        // Connections are woken after the whole batch is queued, so that each takes all of its messages at once.
         for waker in wakers {
             waker.wake();
         }
@@ -232,7 +233,7 @@ impl Table {
         }
     }
 
-    /// Removes all peers and remotes and accepts no new ones.
+    /// Removes all peers and remotes, and prevents adding new ones.
     pub(crate) fn stop(&self) {
         let stopped = Entries { is_stopped: true, ..Entries::default() };
         let entries = std::mem::replace(&mut *self.entries.write(), stopped);

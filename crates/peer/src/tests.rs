@@ -1,4 +1,4 @@
-//! Members that communicate over loopback: messages in both directions over every kind of connection, and
+//! Tests with members that communicate over loopback: messages in both directions over every kind of connection, and
 //! refused senders.
 
 use std::convert::Infallible;
@@ -49,7 +49,7 @@ use quorate_telemetry::metrics::MetricsLevel;
 
 const CLUSTER: u64 = 0xc1;
 
-/// A report of a transport to its member.
+/// A report from a transport to its member.
 #[derive(Debug)]
 enum Report {
     Received(Received),
@@ -60,17 +60,17 @@ enum Report {
         outcome: SnapshotOutcome,
     },
     Removal,
-    /// Sent by the test: all reports before it were made earlier.
+    /// Sent by the test, after all reports that were made earlier.
     End,
 }
 
-/// Stores reports for the test.
+/// Passes reports to the test.
 #[derive(Clone, Debug)]
 struct Reports(blocking_mpsc::Sender<Report>);
 
 impl Reports {
     fn add(&self, report: Report) {
-        // A test may end while its members still send messages.
+        // A test may end while its members are still sending messages.
         drop(self.0.send(report));
     }
 }
@@ -101,7 +101,7 @@ impl Consensus for Reports {
     }
 }
 
-/// A transport with a listener but without a member.
+/// A transport with a listener, but without the other parts of a member.
 struct TestMember {
     id: MemberId,
     url: String,
@@ -114,7 +114,7 @@ struct TestMember {
     _stop: watch::Sender<bool>,
 }
 
-/// Serves the transport and the member list, which has two members.
+/// Serves the transport and a member list of two members.
 #[derive(Clone)]
 struct TestService(Arc<Peers>);
 
@@ -212,7 +212,7 @@ impl TestMember {
         self.reported.recv_timeout(timeout).expect("something is reported")
     }
 
-    /// Waits for a report that is wanted and skips the others.
+    /// Skips reports until `wanted` returns a value.
     fn wait_for<T>(&self, mut wanted: impl FnMut(Report) -> Option<T>) -> T {
         loop {
             if let Some(found) = wanted(self.next_report()) {
@@ -221,7 +221,7 @@ impl TestMember {
         }
     }
 
-    /// Waits for this many messages.
+    /// Waits until this many messages are received.
     fn receive(&self, count: usize) -> Vec<Message> {
         let mut messages = Vec::new();
         while messages.len() < count {
@@ -234,7 +234,7 @@ impl TestMember {
         messages
     }
 
-    /// Waits for this many messages and skips heartbeats.
+    /// Waits until this many messages other than heartbeats are received.
     fn receive_answers_and_appends(&self, count: usize) -> Vec<Message> {
         let mut messages = Vec::new();
         while messages.len() < count {
@@ -260,7 +260,7 @@ impl TestMember {
         let known = &other.peers.local.known_members;
         self.peers.send(vec![heartbeat(self.id, other.id)]);
         wait_until(|| {
-            // The other member does this for each message of an unknown sender.
+            // The other member does this for each message from an unknown sender.
             other.peers.table.probe_identity(self.id);
             known.of(self.id) == Sender::Member
         });
@@ -373,7 +373,7 @@ fn messages_arrive_in_both_directions_and_in_order() {
 fn an_unresponsive_peer_is_reported_before_its_next_probe() {
     let one = TestMember::start(1);
     let local = Arc::clone(&one.peers.local);
-    // No process accepts here, so the probe neither succeeds nor fails.
+    // No process accepts connections at this address, so the probe neither succeeds nor fails.
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let contact = Arc::new(contact::Contact::new(&local, 2, &[url]));
@@ -381,7 +381,7 @@ fn an_unresponsive_peer_is_reported_before_its_next_probe() {
     let pace = probe::Pace { probe: hour, healthy: hour, unhealthy: Duration::from_millis(10) };
     let prober = probe::keep_probing(Arc::clone(&local), contact, probe::Route::Stream, pace);
     let task = local.runtime.spawn(prober);
-    // The first report and a second one, which is early because the first was unhealthy.
+    // The first report marks the peer as unhealthy, so the second one follows early.
     wait_until(|| one.metrics.network.peer_round_trip_time.with(&["2"]).count() >= 2);
     task.abort();
 }
@@ -392,7 +392,7 @@ fn streams_are_opened_again_after_a_reconnect() {
     one.peers.reconnect();
     one.wait_for_streams_of(&two);
     two.wait_for_streams_of(&one);
-    // Messages around the end of a stream may be lost, but later ones are not.
+    // Messages that are sent while a stream ends may be lost, but later ones are not.
     let mut index = 0;
     let received = loop {
         index += 1;
@@ -404,7 +404,7 @@ fn streams_are_opened_again_after_a_reconnect() {
     assert!(!received.is_empty());
 }
 
-/// Posts a snapshot message and part of a file. Returns the head of the answer.
+/// Posts a snapshot message followed by part of a file. Returns the head of the answer.
 async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u8]) -> String {
     let mut encoded = bytes::BytesMut::new();
     wire::put_message(message, &mut encoded);
@@ -417,7 +417,7 @@ async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u
     );
     let mut stream = TcpStream::connect(to.url.strip_prefix("http://").unwrap()).await.unwrap();
     stream.write_all(head.as_bytes()).await.unwrap();
-    // The request may be refused before all of it is read.
+    // The server may refuse the request before it has read the whole body.
     drop(stream.write_all(&body).await);
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
@@ -430,13 +430,13 @@ fn each_message_is_sent_as_a_request_if_there_are_no_streams() {
     // The second member does not know the first, so it does not open streams to it.
     one.peers.set_members(&members(&[&one, &two]));
     two.peers.set_members(&members(&[&two]));
-    // It does not accept the first member's messages until that is confirmed as a member.
+    // The second member does not accept the first member's messages until the first is confirmed as a member.
     one.introduce_to(&two);
     one.peers.send(vec![append(1, 2, 0, 200_000), answer(1, 2, 7)]);
     let mut received = two.receive_answers_and_appends(2);
     received.sort_by_key(|message| message.index);
     assert_eq!(received, [append(1, 2, 0, 200_000), answer(1, 2, 7)]);
-    // It has learned the first member's URL from the requests.
+    // The second member has learned the first member's URL from the requests.
     two.peers.send(vec![answer(2, 1, 9)]);
     assert_eq!(one.receive(1), [answer(2, 1, 9)]);
 }
@@ -501,12 +501,12 @@ fn a_snapshot_message_is_received_with_its_backend_file() {
     assert_eq!(two.receive(1), std::slice::from_ref(&message), "it was not shown to the core");
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
 
-    // If the image cannot be stored, the sender gets an error.
+    // If the image cannot be stored, the sender receives an error.
     std::fs::remove_dir_all(two.dir.path()).unwrap();
     one.peers.send_snapshot(outgoing());
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
     assert_eq!(one.metrics.network.snapshot_send_failures.with(&["2"]).value(), 2);
-    // A snapshot to an unknown recipient is not sent.
+    // A snapshot for an unknown recipient is not sent.
     let mut nobodys = outgoing();
     nobodys.message.to = 9;
     one.peers.send_snapshot(nobodys);
@@ -534,7 +534,7 @@ fn a_new_stream_replaces_the_previous_one() {
                 head.push(stream.read_u8().await.unwrap());
             }
             let head = String::from_utf8(head).unwrap();
-            // The head arrives at once, before any message.
+            // The head of the answer arrives immediately, before any message.
             assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
             assert!(head.contains("X-Server-Version: 3.7.1\r\n"), "{head}");
             assert!(head.contains("X-Etcd-Cluster-Id: c1\r\n"), "{head}");
@@ -549,7 +549,7 @@ fn a_new_stream_replaces_the_previous_one() {
         one.peers.send(vec![answer(1, 2, 5)]);
         let mut chunk = [0; 20];
         second.read_exact(&mut chunk).await.unwrap();
-        // A chunk, the length, the message.
+        // One chunk with the length of the message and the message.
         assert_eq!(
             &chunk,
             b"12\r\n\0\0\0\0\0\0\0\x0a\x08\x04\x10\x02\x18\x01\x20\x03"[..20].as_ref()
@@ -566,7 +566,7 @@ fn a_silent_peer_is_dialed_again() {
         let silent = Member::new(units::MemberId(1), vec![url]);
         two.peers.set_members(&Members::new([silent], []));
         let (mut open, mut dialed) = (Vec::new(), 0);
-        // Both streams twice, and any other requests.
+        // Each of the two streams is requested twice. Other requests may come in between.
         while dialed < 4 {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = vec![0; 4096];
@@ -610,8 +610,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// Returns the next connection with a message, and the message. Connections for streams and probes are
-/// dropped.
+/// Returns the next connection that posts a message, and the message. Connections for streams and probes are dropped.
 async fn next_post(listener: &TcpListener) -> (TcpStream, String) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -636,7 +635,7 @@ fn no_message_is_lost_when_an_idle_connection_was_closed() {
         assert!(request.contains("x-etcd-cluster-id: c1\r\n"), "{request}");
         assert!(request.contains("content-type: application/protobuf\r\n"), "{request}");
         stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-        // The workers take turns, so the first one gets a message again.
+        // The workers take turns, so the worker of the first connection gets a message again eventually.
         let (mut others, mut sent) = (Vec::new(), 1);
         let again = loop {
             two.peers.send(vec![answer(2, 1, 2)]);
@@ -650,14 +649,14 @@ fn no_message_is_lost_when_an_idle_connection_was_closed() {
             }
         };
         assert!(again.starts_with("POST /raft "), "{again}");
-        // The connection is closed during the request, which is sent again on a new one.
+        // The connection is closed during the request, so the message is sent again on a new one.
         drop(stream);
         let (mut stream, _) = next_post(&listener).await;
         stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
         let bytes = sent * wire::message_len(&answer(2, 1, 1)) as u64;
         wait_until(|| two.metrics.network.peer_sent_bytes.with(&["1"]).value() == bytes);
     });
-    // No loss was reported.
+    // No lost message was reported.
     two.peers.stop();
     two.reports.add(Report::End);
     let lost = two.wait_for(|report| match report {
@@ -683,7 +682,7 @@ fn a_stream_with_invalid_bytes_is_counted_and_reopened() {
             if request.starts_with("GET /raft/stream/msgapp/2 ") {
                 let head = b"HTTP/1.1 200 OK\r\nX-Server-Version: 3.5.16\r\n\
                     Transfer-Encoding: chunked\r\n\r\n";
-                // A frame of an unknown type.
+                // Sends a frame of an unknown type.
                 stream.write_all(&[&head[..], b"1\r\n\x07\r\n"].concat()).await.unwrap();
                 answered += 1;
             }
@@ -735,7 +734,7 @@ fn members_are_counted_as_known_until_they_are_removed() {
     one.peers.set_members(&Members::new(left, [units::MemberId(2)]));
     assert_eq!((known("1"), known("2")), (1, 0));
     assert!(one.peers.table.peer(2).is_none());
-    // It does not return as a remote either.
+    // The removed member is not accepted as a remote either.
     one.peers.table.add_remote(2, std::slice::from_ref(&two.url), Instant::now());
     assert_eq!(one.peers.table.remote_count(), 0);
 }
@@ -744,7 +743,7 @@ fn members_are_counted_as_known_until_they_are_removed() {
 fn an_overloaded_member_slows_down_its_peers() {
     let (one, two) = pair();
     let (payload, count) = (1 << 20, 160);
-    // More than both ends together can buffer.
+    // Sends more data than both ends together can buffer.
     let mut sent = 0;
     for index in 0..count {
         one.peers.send(vec![append(1, 2, index, payload)]);
@@ -761,7 +760,7 @@ fn an_overloaded_member_slows_down_its_peers() {
     assert!(received_bytes() < (64 + 16) << 20);
     let waiting = || two.peers.load().waiting_bytes;
     wait_until(|| (32 << 20..=WAITING_BYTES_MAX).contains(&waiting()));
-    // All accepted messages arrive after there is space for them.
+    // All accepted messages arrive once there is space for them.
     let taken = usize::try_from(sent - dropped).unwrap();
     let received = two.receive(taken);
     assert!(received.iter().zip(0..).all(|(message, index)| message.index == LogIndex(index)));

@@ -1,4 +1,4 @@
-//! The interface of the transport for the rest of a member.
+//! The interface between the transport and the rest of the member.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::throttle::LogThrottle;
 
-/// Added to the election timeout, this is the time limit for connecting.
+/// Added to the election timeout, this is the timeout for connecting.
 const DIAL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// Snapshots that may be sent at the same time; further ones fail at once.
+/// Maximum number of snapshots that are sent at the same time. Further snapshots fail immediately.
 const SNAPSHOTS_MAX: usize = 16;
 
 /// The parameters of [`Peers::new`].
@@ -40,33 +40,33 @@ const SNAPSHOTS_MAX: usize = 16;
 pub struct Parts {
     /// This member's id.
     pub member_id: MemberId,
-    /// The cluster id; members of other clusters are refused.
+    /// The cluster id. Members of other clusters are refused.
     pub cluster_id: u64,
-    /// This member's URLs, as it advertises them.
+    /// The URLs that this member advertises.
     pub peer_urls: Vec<String>,
     /// The version that this member reports.
     pub server_version: String,
-    /// Settings that should be equal on all members: names and values of letters, digits and hyphens.
+    /// Settings that should be equal on all members. Names and values consist of letters, digits and hyphens.
     pub shared_settings: Vec<(&'static str, String)>,
-    /// Settings that are sent to the other members but may differ.
+    /// Settings that are sent to the other members but may differ from theirs.
     pub announced_settings: Vec<(&'static str, String)>,
-    /// Connects to other members.
+    /// Connects to the other members.
     pub dialer: Dialer,
     /// The election timeout.
     pub election_timeout: Duration,
-    /// How long a peer may send nothing during a read.
+    /// Maximum time for which a peer may send nothing during a read.
     pub read_timeout: Duration,
-    /// How long a peer may accept nothing during a write.
+    /// Maximum time for which a peer may accept nothing during a write.
     pub write_timeout: Duration,
     /// The receiver of reports.
     pub consensus: Arc<dyn Consensus>,
-    /// The disk for received snapshots.
+    /// The disk on which received snapshots are stored.
     pub disk: Arc<dyn Disk>,
-    /// The directory for received snapshots.
+    /// The directory in which received snapshots are stored.
     pub snap_dir: PathBuf,
     /// The metrics.
     pub metrics: Arc<Metrics>,
-    /// The runtime of all tasks.
+    /// The runtime on which all tasks run.
     pub runtime: Handle,
 }
 
@@ -79,16 +79,16 @@ pub struct Peers {
     snapshots: Arc<Semaphore>,
 }
 
-/// The use of the limits on data from other members.
+/// The current use of the limits on data from other members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeersLoad {
-    /// Bytes that consensus has not taken yet.
+    /// Bytes of received messages that the consensus core has not taken yet.
     pub waiting_bytes: usize,
-    /// Large bodies that are being read.
+    /// Number of large bodies that are being read.
     pub large_bodies: usize,
-    /// Senders that get answers but are not in the applied membership.
+    /// Number of senders that get answers but are not in the applied membership.
     pub remotes: usize,
-    /// Remotes that are confirmed as members before the log contains them.
+    /// Number of senders that are confirmed as members but are not in the applied membership yet.
     pub confirmed: usize,
 }
 
@@ -124,8 +124,8 @@ impl Peers {
         Arc::new(Self { local, table, service, snapshots })
     }
 
-    /// Sets the applied membership: adds new members and removes members that were removed. Senders that are
-    /// neither may be members that the log does not contain yet.
+    /// Sets the applied membership: adds new members as peers, and drops removed members. Senders outside the
+    /// membership are kept, because they may be members that the log does not contain yet.
     pub fn set_members(&self, members: &Members) {
         let ids = members.iter().map(|member| member.id.0);
         self.local.known_members.update(ids, members.removed().map(|id| id.0));
@@ -142,13 +142,13 @@ impl Peers {
         }
     }
 
-    /// Ends all streams; both ends open them again.
+    /// Ends all streams. Both ends then open them again.
     pub fn reconnect(&self) {
         self.local.reconnects.send_modify(|count| *count += 1);
         self.table.end_streams();
     }
 
-    /// Returns the dialer, also for requests besides consensus.
+    /// Returns the dialer, which is also used for requests other than consensus messages.
     pub fn dialer(&self) -> &Dialer {
         &self.local.dialer
     }
@@ -183,7 +183,7 @@ impl Peers {
         });
     }
 
-    /// Returns the use of the limits.
+    /// Returns the current use of the limits.
     pub fn load(&self) -> PeersLoad {
         PeersLoad {
             waiting_bytes: self.local.backlog.waiting_bytes(),
@@ -193,32 +193,32 @@ impl Peers {
         }
     }
 
-    /// Returns the time since which the member has been reachable without interruption.
+    /// Returns the time since which the member has been reachable without interruption, if it is reachable.
     pub fn active_since(&self, id: MemberId) -> Option<Instant> {
         self.table.peer(id)?.contact.status.active_since()
     }
 
-    /// Returns a member's value of a setting; `None` if the member sends none, such as etcd.
+    /// Returns a member's value of a setting, or `None` if the member sends none, such as etcd.
     pub fn setting_of(&self, id: MemberId, name: &str) -> Option<String> {
         self.local.settings.announced_by(id, name)
     }
 
-    /// Sets the restore mark from which this member's state originates; `None` if it was never restored.
+    /// Sets the restore mark from which this member's state originates, or `None` if the state was never restored.
     pub fn set_origin(&self, mark: Option<String>) {
         self.local.origin.set(mark);
     }
 
-    /// Returns whether [`Self::set_origin`] was called.
+    /// Returns whether the origin of this member's state has been set.
     pub fn has_origin(&self) -> bool {
         self.local.origin.is_known()
     }
 
-    /// Sets whether this member was restored and its state is not yet compared with the others'.
+    /// Sets whether this member was restored and its state has not been compared with the other members' yet.
     pub fn set_unproven(&self, is_unproven: bool) {
         self.local.origin.set_unproven(is_unproven);
     }
 
-    /// Returns the members that were reached and send no origin, such as members of etcd.
+    /// Returns the members that have answered without an origin, such as members of etcd.
     pub fn members_without_origin(&self) -> Vec<MemberId> {
         self.local.origin.silent()
     }

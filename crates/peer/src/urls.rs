@@ -1,4 +1,4 @@
-//! The choice of a peer's URL: the same one until it fails, then the next.
+//! Chooses a peer's URL: the same one until it fails, then the next.
 
 use parking_lot::Mutex;
 
@@ -19,7 +19,7 @@ impl Urls {
         Self { state: Mutex::new(State { urls: sorted(urls), picked: 0 }) }
     }
 
-    /// Replaces the URLs and starts with the first. Returns whether they have changed.
+    /// Replaces the URLs and starts again with the first. Returns whether the URLs have changed.
     pub(crate) fn update(&self, urls: &[String]) -> bool {
         let urls = sorted(urls);
         let mut state = self.state.lock();
@@ -30,7 +30,7 @@ impl Urls {
         is_change
     }
 
-    /// Returns the URL to use. A member without URLs gets an empty one, which no dial can reach.
+    /// Returns the URL to use. For a member without URLs, it is empty, and connecting to it fails.
     pub(crate) fn pick(&self) -> String {
         let state = self.state.lock();
         state.urls.get(state.picked).cloned().unwrap_or_default()
@@ -40,7 +40,7 @@ impl Urls {
         self.state.lock().urls.len()
     }
 
-    /// Records that a URL failed. The next one is used, unless the failure was already reported.
+    /// Records that a URL failed. The next URL is used from then on, unless the failure was already recorded.
     pub(crate) fn failed(&self, url: &str) {
         let mut state = self.state.lock();
         if state.urls.get(state.picked).is_some_and(|picked| picked == url) {
@@ -67,7 +67,7 @@ mod tests {
         urls.failed("http://b");
         assert_eq!(urls.pick(), "http://a");
         urls.failed("http://a");
-        // The second report of the same failure.
+        // The same failure is reported a second time.
         urls.failed("http://a");
         assert_eq!(urls.pick(), "http://b");
         urls.failed("http://b");

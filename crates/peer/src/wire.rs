@@ -1,21 +1,20 @@
 //! Encodes and decodes Raft messages as `raftpb` bytes.
 //!
-//! This code is written by hand to avoid copies: an entry's payload is copied from the log directly into the
-//! socket's buffer, and a received payload remains a slice of the buffer it was read into.
+//! The code is handwritten to avoid copies: an entry's payload is copied from the log directly into the socket's
+//! buffer, and a received payload remains a slice of the buffer into which it was read.
 //!
 //! # Guarantees
 //!
-//! * Absent and zero fields are equal, in any encoding: etcd 3.5 and 3.6 write zeros, 3.5 writes an empty
-//!   snapshot, and 3.7 writes neither. Quorate writes only non-zero fields.
-//! * Invalid bytes never cause a panic, or an allocation larger than the received data.
-//! * Unknown fields are skipped, as are known fields with an unexpected wire type. The last value of a
-//!   repeated scalar is used. An unknown kind of message is decoded as a local message, which is never
-//!   accepted from peers.
+//! * An absent field is decoded as zero, because versions of etcd differ: 3.5 and 3.6 write zeros, 3.5 also writes an
+//!   empty snapshot, and 3.7 writes neither. Quorate writes only non-zero fields.
+//! * Invalid bytes cause neither a panic nor an allocation larger than the received data.
+//! * Unknown fields are skipped, as are known fields with an unexpected wire type. If a scalar field occurs several
+//!   times, the last value is used. A message of an unknown kind is decoded as a local message, which is never accepted
+//!   from peers.
 //!
 //! # Not here
 //!
-//! The framing of messages in a stream (`frame`). Fields that only a member's own threads use are not
-//! encoded.
+//! The framing of messages in a stream (`frame`). Fields that only a member's own threads use are not encoded.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protobuf::{Fields, Malformed, Value, put_length, take_varint, varint_len};
@@ -23,7 +22,7 @@ use quorate_raft::{
     ConfState, Entry, EntryKind, LogIndex, Message, MessageKind, Snapshot, SnapshotMetadata, Term,
 };
 
-/// Invalid bytes.
+/// Why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("proto: cannot parse invalid wire-format data")]
@@ -62,7 +61,7 @@ pub(crate) fn put_message(message: &Message, out: &mut BytesMut) {
     put_bytes(12, &message.context, out);
 }
 
-/// Returns the numeric fields in the order of their field numbers.
+/// Returns the numeric fields in ascending order of field number.
 fn scalars(message: &Message) -> [(u32, u64); 9] {
     let kind =
         u64::try_from(message.kind.to_wire()).expect("the numbers of kinds are not negative");
@@ -115,7 +114,7 @@ fn metadata_len(metadata: &SnapshotMetadata) -> usize {
         + number_len(metadata.term.get())
 }
 
-/// Returns the lists of a configuration with their field numbers.
+/// Returns the member lists of a configuration with their field numbers.
 fn conf_lists(state: &ConfState) -> [(u32, &[u64]); 4] {
     [
         (1, &state.voters),
@@ -130,7 +129,7 @@ fn conf_state_len(state: &ConfState) -> usize {
     ids.map(|id| 1 + varint_len(*id)).sum::<usize>() + 2
 }
 
-/// The encoding of Go: lists are unpacked, and the flag is always present.
+/// Appends the configuration as Go's encoder does: lists are unpacked, and the flag is always present.
 fn put_conf_state(state: &ConfState, out: &mut BytesMut) {
     for (number, ids) in conf_lists(state) {
         for id in ids {
@@ -140,7 +139,7 @@ fn put_conf_state(state: &ConfState, out: &mut BytesMut) {
     out.put_slice(&[5 << 3, u8::from(state.auto_leave)]);
 }
 
-/// Returns the length of a number field, whose key is one byte. Zero is not encoded.
+/// Returns the encoded length of a number field whose key takes one byte. Zero is not encoded.
 fn number_len(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + varint_len(value) }
 }
@@ -195,7 +194,7 @@ fn message_kind(number: u64) -> MessageKind {
     i32::try_from(number).ok().and_then(MessageKind::from_wire).unwrap_or(MessageKind::Hup)
 }
 
-/// Decodes an entry that is a part of `buffer`. Its payload is a slice of `buffer`.
+/// Decodes an entry that is part of `buffer`. Its payload is a slice of `buffer`.
 pub(crate) fn decode_entry(buffer: &Bytes, entry: &[u8]) -> Result<Entry, WireError> {
     let mut decoded = Entry::default();
     for field in Fields::new(entry) {
@@ -257,7 +256,7 @@ fn decode_conf_state(state: &[u8]) -> Result<ConfState, WireError> {
         };
         match value {
             Value::Varint(id) => ids.push(id),
-            // Packed, as encoders other than Go's may write it.
+            // The list is packed. Go's encoder does not pack it, but others may.
             Value::Bytes(mut packed) => {
                 while !packed.is_empty() {
                     ids.push(take_varint(&mut packed)?);
@@ -406,11 +405,11 @@ pub(crate) mod tests {
     fn the_link_heartbeats_of_all_releases_are_decoded() {
         let link = Message::new(MessageKind::Heartbeat, 0);
         for bytes in [
-            // 3.5, with an empty snapshot.
+            // etcd 3.5, with an empty snapshot.
             "08 08 10 00 18 00 20 00 28 00 30 00 40 00 4a 0a 12 08 0a 02 28 00 10 00 18 00 50 00 58 00",
-            // 3.6
+            // etcd 3.6.
             "08 08 10 00 18 00 20 00 28 00 30 00 40 00 50 00 58 00 68 00",
-            // 3.7 and Quorate
+            // etcd 3.7 and Quorate.
             "08 08",
         ] {
             assert_eq!(decode_message(&from_hex(bytes)), Ok(link.clone()), "{bytes}");
@@ -444,7 +443,7 @@ pub(crate) mod tests {
         assert_eq!(decode_message(&from_hex("08 18")).unwrap().kind, MessageKind::Hup);
         assert_eq!(decode_message(&from_hex("3a 02 08 07")), Err(WireError::EntryKind(7)));
         assert_eq!(decode_message(&from_hex("3a 7f 08")), Err(Malformed::Truncated.into()));
-        // The vote and the old priority field of other encoders, and an unknown field.
+        // The vote field and the old priority field of other encoders, and an unknown field.
         assert_eq!(
             decode_message(&from_hex("68 00 70 05 fa 01 01 aa 08 08")).unwrap().kind,
             MessageKind::Heartbeat

@@ -53,10 +53,10 @@ fn consecutive_appends_are_sent_in_the_short_form() {
         append(1, 1, 1, &[b"b", b"c"]),
         // Only the commit index advances.
         append(1, 1, 3, &[]),
-        // A lower index, as after a rejection.
+        // An append from a lower index, as after a rejection.
         append(1, 1, 1, &[b"b"]),
         append(1, 1, 2, &[b"c"]),
-        // The first append of the next term is a whole message; the second uses the short form.
+        // The first append of the next term is a whole message, and the second uses the short form.
         append(2, 1, 3, &[b"d"]),
         append(2, 2, 4, &[b"e"]),
     ];
@@ -116,7 +116,7 @@ fn a_frame_with_a_too_large_length_is_refused_before_its_payload() {
     assert_eq!(refused(StreamKind::Append, "02 00 00 00 00 20 00 00 01"), too_long);
     let entry = "01 00 00 00 00 00 00 00 01 ff ff ff ff ff ff ff ff";
     assert_eq!(refused(StreamKind::Append, entry), too_long);
-    // An announced long frame allocates no memory.
+    // The announcement of a long frame allocates no memory.
     assert_eq!(refused(StreamKind::Message, "00 00 00 00 1f 00 00 00 08"), Ok(()));
     let many = "01 ff ff ff ff ff ff ff ff 00 00 00 00 00 00 00 00";
     assert_eq!(refused(StreamKind::Append, many), Ok(()));
@@ -141,7 +141,7 @@ fn payloads_of_small_entries_are_stored_close_together() {
     places.sort_unstable();
     let blocks = places.windows(2).filter(|pair| pair[1] - pair[0] > 100).count() + 1;
     assert!(blocks <= bytes / BLOCK_BYTES + 1, "{blocks} blocks for {bytes} bytes");
-    // When no entry is retained, the block is reused.
+    // Once no entry is retained, the block is reused.
     kept.clear();
     let place = decoder.buffer.as_ptr() as usize;
     for message in &messages {
@@ -171,7 +171,7 @@ proptest! {
 
     #[test]
     fn encoded_runs_of_appends_are_decoded(
-        // Steps of a leader: how many entries follow, and whether it restarts from another index.
+        // The leader's steps: the number of entries that follow, and whether the leader restarts from another index.
         steps in vec((0..4_u64, proptest::option::weighted(0.2, 0..50_u64), 1..3_u64), 1..20),
         piece in 1..100_usize,
     ) {
@@ -190,7 +190,7 @@ proptest! {
 
     #[test]
     fn encoded_payloads_of_any_size_are_decoded(
-        // Payloads from empty to more than a block, and more than one read brings.
+        // Payloads range from empty to larger than a block, which is more than one read returns.
         sizes in vec(vec(prop_oneof![0..20_usize, 0..2 * BLOCK_BYTES + 9], 0..4), 1..5),
         piece in prop_oneof![1000..3000_usize, 1..3 * BLOCK_BYTES],
         is_append in any::<bool>(),

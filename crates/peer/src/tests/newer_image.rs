@@ -9,7 +9,7 @@ use quorate_storage::bolt::ReadTx;
 
 use super::*;
 
-/// Creates a backend file with the entries up to `index`, of term 3, and these members.
+/// Creates a backend file with these members and the entries up to `index`, all of term 3.
 fn image_at(dir: &Path, index: u64, version: Option<&'static str>) -> ReadTx {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let path = dir.join(format!("image-{index}-{}", version.unwrap_or("3.5")));
@@ -37,7 +37,7 @@ fn the_snapshot_of_a_newer_image_has_the_index_and_members_of_the_image() {
         Report::Snapshot { to: 2, outcome } => Some(outcome),
         _ => None,
     };
-    // Written by etcd after a restart: etcd has not applied the entry that adds member 9 again yet.
+    // This is the state of an etcd member after a restart, before it has applied the entry that adds member 9 again.
     let conf_state = ConfState { voters: vec![1], learners: vec![2], ..ConfState::default() };
     let metadata = SnapshotMetadata { conf_state, index: LogIndex(77), term: Term(2) };
     let snapshot = Snapshot { data: Bytes::from_static(b"{}"), metadata };
@@ -58,8 +58,8 @@ fn the_snapshot_of_a_newer_image_has_the_index_and_members_of_the_image() {
     assert_eq!((voters, learners), (vec![1, 9], vec![2]));
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
     assert!(database_path(two.dir.path(), 80).exists());
-    // At the index of the message, the message decides who is counted: a table of etcd may have rows of former
-    // members.
+    // If the image is at the message's index, the message determines the members, because etcd's table of members may
+    // contain rows of former members.
     send(77, Some("3.6.0"));
     let received = two.receive(1).remove(0).snapshot.unwrap().metadata;
     let ConfState { voters, learners, .. } = received.conf_state;
@@ -71,8 +71,8 @@ fn the_snapshot_of_a_newer_image_has_the_index_and_members_of_the_image() {
     let image = image_at(dir.path(), 77, Some("3.7"));
     one.peers.send_snapshot(OutgoingSnapshot { message: unknown, image });
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed, "member 5 has no row");
-    // A file of 3.5 may lack promotions, an older file may lack anything, and a file without an index belongs
-    // to no snapshot.
+    // A file of etcd 3.5 may lack promotions, an image older than the message may lack any change, and a file without
+    // an index belongs to no snapshot.
     for (index, version) in [(81, None), (76, Some("3.6.0")), (0, Some("3.6.0"))] {
         send(index, version);
         assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed, "{index} {version:?}");

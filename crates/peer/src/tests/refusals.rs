@@ -1,4 +1,4 @@
-//! Senders and data that a member refuses.
+//! Tests for senders and data that a member refuses.
 
 use super::*;
 use quorate_raft::{LogIndex, Term};
@@ -12,8 +12,8 @@ fn forwarded_proposals_that_cannot_be_applied_are_dropped() {
     let good = entry(EntryKind::Normal, request(Some(PutRequest::default())).encode_to_vec());
     let junk = entry(EntryKind::Normal, vec![0xff; 20]);
     let nothing = entry(EntryKind::Normal, request(None).encode_to_vec());
-    // Transactions nested deeper than any decoder supports: operations (4) in transactions (2), one in the
-    // entry (6).
+    // Builds transactions that are nested deeper than any decoder supports: operations (field 4) inside transactions
+    // (field 2), wrapped in the entry (field 6).
     let mut deep = Vec::new();
     for tag in [2, 4].into_iter().cycle().take(4 * deep_txn::DEPTH_MAX + 1).chain([6]) {
         let mut outer = Vec::new();
@@ -80,8 +80,8 @@ fn a_snapshot_for_another_member_or_from_an_unknown_sender_is_not_stored() {
         }
     });
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is stored");
-    // The message's claim about its sender is not trusted if the sender is unknown. A member that is not in
-    // the log yet has been asked meanwhile.
+    // An unknown sender is refused even if its own message lists it as a member. It is accepted once it is confirmed as
+    // a member that is not in the log yet.
     let fit = with(9, 7, 3, &[1, 2, 9]);
     let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
@@ -140,7 +140,7 @@ fn stream_requests_are_checked_in_the_order_of_etcd() {
     old[1].1 = "2.3.0";
     assert_eq!(get(stream, &old), refused(412, "incompatible version"));
     assert_eq!(get(stream, &GREETING[..3]), refused(412, "cluster ID mismatch"));
-    // The name of the encoding differs from the name in the path.
+    // The name of the encoding differs from the one in the path.
     assert_eq!(get("/raft/stream/msgappv2/2", &GREETING), refused(404, "invalid path"));
     assert_eq!(get("/raft/stream/message/2/3", &GREETING), refused(404, "invalid path"));
     assert_eq!(get("/raft/stream/message/xyz", &GREETING), refused(404, "invalid from"));
@@ -151,7 +151,7 @@ fn stream_requests_are_checked_in_the_order_of_etcd() {
     assert_eq!(get("/raft/elsewhere", &GREETING), refused(404, "404 page not found"));
     let (status, alive) = get("/raft/probing", &[]);
     assert!(status == 200 && alive.starts_with("{\"OK\":true,\"Now\":\""), "{alive}");
-    // A member that is stopping knows no peers.
+    // A stopping member knows no peers.
     one.peers.stop();
     assert_eq!(get(stream, &GREETING), refused(404, "error sender not found"));
 }
@@ -179,11 +179,11 @@ fn messages_addressed_to_another_member_are_refused() {
     assert_eq!(post(Bytes::new()), refused(500, "error processing raft message"));
     assert_eq!(post(encoded(&answer(2, 5, 1))), refused(500, "error processing raft message"));
     assert_eq!(post(Bytes::from_static(b"\xff")), refused(400, "error unmarshalling raft message"));
-    // A message that only a member itself may create is accepted and dropped.
+    // A message of a kind that only a member itself may create is accepted and dropped.
     let local = Message { from: 2, ..Message::new(MessageKind::Unreachable, 1) };
     assert_eq!(post(encoded(&local)), (204, String::new()));
     assert_eq!(post(encoded(&answer(2, 1, 4))), (204, String::new()));
-    // The headers name member 2. It may forward messages of member 3, but none that carries a term.
+    // The headers name member 2. It may forward messages of member 3, but no message that carries a term.
     assert_eq!(post(encoded(&heartbeat(3, 1))), refused(500, "error processing raft message"));
     let passed_on = Message { from: 3, ..Message::new(MessageKind::TransferLeader, 1) };
     assert_eq!(post(encoded(&passed_on)), (204, String::new()));
@@ -193,7 +193,7 @@ fn messages_addressed_to_another_member_are_refused() {
 #[test]
 fn messages_of_unknown_senders_are_dropped() {
     let one = TestMember::start(1);
-    // The members of this cluster do not list member 9. The members of the other cluster list member 2.
+    // The members of this cluster do not list member 9, and the members of the other cluster list member 2.
     let unlisted = TestMember::start(9);
     let elsewhere = TestMember::start_in(2, 0xc2, Duration::from_secs(5));
     for (from, url) in
@@ -221,11 +221,11 @@ fn messages_of_unknown_senders_are_dropped() {
         )));
         assert_eq!(known.of(from), Sender::Unknown);
     }
-    // A known sender's stream cannot deliver messages of an unknown sender either.
+    // A stream of a known sender cannot deliver messages of an unknown sender either.
     let mixed = vec![heartbeat(9, 1), heartbeat(1, 1), heartbeat(2, 1)];
     block_on(one.peers.local.deliver(mixed, 1));
     assert_eq!(one.receive(1), [heartbeat(1, 1)]);
-    // Member 2 turns out to be a member.
+    // Member 2 is confirmed as a member.
     let two = TestMember::start(2);
     two.peers.set_members(&members(&[&one, &two]));
     one.peers.set_members(&members(&[&one]));
@@ -245,7 +245,7 @@ fn silent_remotes_are_replaced_by_new_ones() {
     }
     assert_eq!(one.peers.load(), PeersLoad { remotes: 64, ..PeersLoad::default() });
     assert!(!table.has_remote(199), "there was no room");
-    // One of the first two is confirmed as a member, and a later one sends again.
+    // One of the first two senders is confirmed as a member, and a later one sends another request.
     one.peers.local.known_members.confirm(100);
     table.add_remote(102, &urls, start + second * 5);
     table.add_remote(300, &urls, start + second * 10);
@@ -275,11 +275,11 @@ fn active_unknown_remotes_do_not_replace_silent_members() {
     table.add_remote(100, &urls, start + second * 9);
     table.add_remote(200, &urls, start + second * 10);
     assert!(!table.has_remote(200) && (100..164).all(|id| table.has_remote(id)));
-    // It becomes silent, so the next sender replaces it.
+    // The remote becomes silent, so the next sender replaces it.
     table.add_remote(200, &urls, start + second * 19);
     assert!(table.has_remote(200) && !table.has_remote(100));
     assert!((101..164).all(|id| table.has_remote(id)));
-    // All remotes are confirmed, so the one that was silent longest is replaced.
+    // All remotes are confirmed, so the one that has been silent longest is replaced.
     one.peers.local.known_members.confirm(200);
     table.add_remote(201, &urls, start + second * 20);
     assert!(table.has_remote(201) && !table.has_remote(101) && table.has_remote(200));
