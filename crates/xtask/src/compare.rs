@@ -1,16 +1,15 @@
-//! `compare` runs etcd and our server on the same work in turn, and prints the ratios: against Debian's etcd,
-//! or against the versions in the given folders, with one table for each.
+//! `compare` runs the same workloads on etcd and on Quorate in turn, and prints the ratios of their results. It uses
+//! Debian's etcd, or the etcd versions in the given folders, and prints one table for each version.
 //!
-//! On a machine with other load, only the ratio of two figures measured directly after each other is
-//! meaningful. Each case is therefore measured on one server and then on the other, several times, and its
-//! result is the median of the ratios of the pairs. The most important figure is the server's CPU time per
-//! operation.
+//! On a machine with other load, only the ratio of two figures measured in immediate succession is meaningful. Each
+//! case is therefore measured several times, on one server directly after the other, and its result is the median ratio
+//! of these pairs. The most important figure is the server's CPU time per operation.
 //!
 //! ```text
-//! compare   arguments, order of the work, destination of the table
-//!   small   cases on 100,000 keys, one member or three: new servers for each, one side is measured at a time
+//! compare   arguments, order of the cases, destination of the table
+//!   small   cases on 100,000 keys, on one member or three, with new servers for each case
 //!   large   cases on 1,000,000 keys: memory, restart, compaction, defragmentation, a paged walk
-//!   faults  three members that lose one: its leader killed, a member that missed 1,000,000 entries
+//!   faults  clusters of three that lose a member: a killed leader, a follower that missed 1,000,000 entries
 //!   cluster starts members together and finds the leader
 //!   server  starts, stops and kills a process
 //!   service runs load (`quorate bench`, or a client on tonic) and `quorate ctl` against servers
@@ -51,7 +50,7 @@ usage: cargo xtask compare [--etcd FOLDER]... [--only NAME,NAME] [--quick] [--pa
   --write    put the tables of each version between its markers in this file, which are added where they are missing
 ";
 
-/// The options of a run.
+/// Options of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Options {
     etcd: Vec<PathBuf>,
@@ -104,18 +103,18 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether the case is selected.
+    /// Returns whether the case is selected.
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
     }
 
-    /// An amount of work, reduced in a quick run.
+    /// Returns the number of operations for a case, reduced in a quick run.
     const fn amount(&self, whole: u64) -> u64 {
         if self.quick { whole / 5 } else { whole }
     }
 }
 
-/// The names of all cases.
+/// Returns the names of all cases.
 fn names() -> Vec<&'static str> {
     let small = |place: fn(Place) -> bool| {
         small::CASES.iter().filter(move |case| place(case.place)).map(|case| case.name)
@@ -133,8 +132,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         return Ok(());
     }
     let (folders, tools) = (folders(&options)?, tools(&options)?);
-    // Folders are checked first, so that a folder without etcd does not end the run after hours of
-    // measurements.
+    // The folders are checked before the first measurement: a folder without etcd must not fail the run hours later.
     let ours = (!options.noise).then(|| tools.quorate.clone());
     let programs: Vec<Programs> = folders
         .into_iter()
@@ -171,7 +169,7 @@ fn measure(section: Section, programs: &Programs, options: &Options) -> Result<V
     Ok(rows)
 }
 
-/// The folders of the etcd versions to compare with.
+/// Returns the folders of the etcd versions to compare with.
 fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
     if !options.etcd.is_empty() {
         return Ok(options.etcd.clone());
@@ -183,7 +181,7 @@ fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
     }])
 }
 
-/// The client programs, and ours.
+/// Returns the paths of the client programs and of our server, after building those that are needed.
 fn tools(options: &Options) -> Result<Tools, String> {
     let quorate = match &options.quorate {
         Some(file) => file.clone(),
@@ -203,7 +201,7 @@ fn tools(options: &Options) -> Result<Tools, String> {
     Ok(Tools { quorate, tonic_load, certificates })
 }
 
-/// Builds an example of the tests: an ordinary client, or a generator of certificates.
+/// Builds an example program of the tests package: the tonic client or the certificate generator.
 fn example(name: &str) -> Result<PathBuf, String> {
     say(&format!("compare: building {name}"));
     let args = ["build", "--profile", "blackbox", "--package", "quorate-tests", "--example", name];
@@ -211,7 +209,7 @@ fn example(name: &str) -> Result<PathBuf, String> {
     Ok(target()?.join("blackbox").join("examples").join(name))
 }
 
-/// Creates certificates, and returns their folder.
+/// Creates the certificates, and returns their folder.
 fn certificates() -> Result<PathBuf, String> {
     let program = example("certificates")?;
     let folder = target()?.join("certificates");

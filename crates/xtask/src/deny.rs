@@ -1,8 +1,8 @@
-//! `deny` checks the supply chain: the source of each dependency must be allowed, and so must its licence.
+//! `deny` checks the supply chain: the source and the licence of each dependency must be allowed.
 //!
-//! `deny.toml` contains the rules. If cargo-deny is installed, it runs as well and also checks duplicates and
-//! security advisories. Without it, and without a network, this module checks the other rules. If the advisory
-//! database exists, or `QUORATE_REQUIRE` contains `advisories`, the check fails unless advisories were checked.
+//! `deny.toml` contains the rules. If cargo-deny is installed, it runs as well and also checks duplicates and security
+//! advisories. This module checks the other rules, and needs neither cargo-deny nor a network. If the advisory database
+//! exists, or `QUORATE_REQUIRE` contains `advisories`, the check fails unless advisories were checked.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -50,17 +50,17 @@ pub(crate) fn run() -> Outcome {
     }
 }
 
-/// The name in `QUORATE_REQUIRE` for the check of advisories.
+/// The name of the advisory check in `QUORATE_REQUIRE`.
 pub(crate) const ADVISORIES: &str = "advisories";
 
-/// The folder with cargo-deny's copies of the advisory database.
+/// Returns the folder with cargo-deny's copies of the advisory database.
 fn database() -> Option<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     Some(home?.join("advisory-dbs"))
 }
 
-/// The available means to check advisories.
+/// The conditions that determine how advisories are checked.
 #[derive(Clone, Copy, Debug)]
 struct Advisories {
     is_installed: bool,
@@ -69,7 +69,7 @@ struct Advisories {
     is_required: bool,
 }
 
-/// How advisories are checked.
+/// The source of the advisories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lookup {
     Fetched,
@@ -97,7 +97,7 @@ impl Advisories {
     }
 }
 
-/// The licences that the rules allow.
+/// Returns the licences allowed by the rules.
 fn allowed(rules: &str) -> Result<Vec<String>, String> {
     let line = rules.lines().find_map(|line| line.strip_prefix("allow = ["));
     let list = line.and_then(|line| line.strip_suffix(']'));
@@ -128,7 +128,7 @@ fn complaints(all: &Dependencies, allowed: &[String]) -> Vec<String> {
     complaints
 }
 
-/// Whether an SPDX expression is satisfied by the allowed licences. A slash is an old form of OR.
+/// Returns whether the allowed licences satisfy an SPDX expression. A slash is an old form of OR.
 fn is_allowed(expression: &str, allowed: &[String]) -> Result<bool, String> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

@@ -1,5 +1,5 @@
-//! The dependencies of the program, from `cargo metadata` and the lock file, for supply chain checks and for a
-//! bill of materials.
+//! The dependencies of the program, read from `cargo metadata` and the lock file. The supply chain checks and the bill
+//! of materials use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +15,20 @@ const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 pub(crate) struct Dependency {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// The licence in its manifest; `None` if there is none.
+    /// The licence in the package's manifest, if any.
     pub(crate) licence: Option<String>,
-    /// Its source; `None` for packages of this repository.
+    /// The source of the package; `None` for packages of this repository.
     pub(crate) source: Option<String>,
     /// The SHA-256 of the download, in hexadecimal.
     pub(crate) checksum: Option<String>,
-    /// The identifiers of its own dependencies.
+    /// The identifiers of the package's own dependencies.
     pub(crate) needs: BTreeSet<String>,
 }
 
 /// Packages by their identifiers.
 pub(crate) type Dependencies = BTreeMap<String, Dependency>;
 
-/// All dependencies of the workspace, including those of tests, on the platform of releases.
+/// Returns all dependencies of the workspace, including those of tests, on the release platform.
 pub(crate) fn all() -> Result<Dependencies, String> {
     let args = ["metadata", "--format-version", "1", "--locked", "--filter-platform", PLATFORM];
     let metadata = output(&mut cargo(&args))?;
@@ -40,7 +40,7 @@ pub(crate) fn all() -> Result<Dependencies, String> {
     read(&metadata, &checksums(&lock)).ok_or_else(|| "cargo metadata: unexpected output".to_owned())
 }
 
-/// The dependencies of one program of the workspace, without those of only tests and build scripts.
+/// Returns the dependencies of one program of the workspace, without those used only by tests and build scripts.
 pub(crate) fn of_program<'a>(
     all: &'a Dependencies,
     name: &str,
@@ -57,7 +57,7 @@ pub(crate) fn of_program<'a>(
     found
 }
 
-/// The checksums of a lock file, by name and version.
+/// Returns the checksums in a lock file, by package name and version.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let value = |entry: &str, field: &str| {
         let line = entry.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(" = \""));
@@ -95,7 +95,7 @@ fn read(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Opt
     Some(found)
 }
 
-/// Whether a dependency is linked into the program. Build and test dependencies are not.
+/// Returns whether a dependency is linked into the program, unlike dependencies of build scripts and tests.
 fn is_shipped(dependency: &Value) -> bool {
     let kinds = dependency["dep_kinds"].as_array();
     kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))

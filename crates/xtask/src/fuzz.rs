@@ -1,8 +1,8 @@
 //! `fuzz` runs the targets of `fuzz/` with cargo-fuzz, one after the other.
 //!
-//! Each starts with the samples in `fuzz/seeds/<target>`, which tests wrote and also run
-//! (`test_support::mutate`). New inputs are kept in `fuzz/corpus`, which is local to the machine. An input that
-//! fails is stored in `fuzz/artifacts`; once the defect is fixed, add it to the samples.
+//! Each target starts with the samples in `fuzz/seeds/<target>`, which tests generate and also run
+//! (`test_support::mutate`). New inputs are kept in `fuzz/corpus`, which is not committed. A failing input is stored in
+//! `fuzz/artifacts`. Add it to the samples once the defect is fixed.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,18 +10,18 @@ use std::process::Command;
 use crate::workspace::{cargo, output, root, status};
 use crate::{Outcome, say};
 
-/// The default time for a target, in seconds.
+/// The default run time of a target, in seconds.
 const SECONDS: u64 = 60;
 
-/// The maximum size of inputs: large enough for relevant inputs, and small ones are tried faster.
+/// The maximum input size. Small inputs run faster, and this size still allows every relevant kind of input.
 const INPUT_BYTES_MAX: u64 = 64 << 10;
 
-/// A folder in memory, if there is one: targets that read files write them first.
+/// An in-memory folder for temporary files, if the machine has one: targets that read files first write them.
 const MEMORY_FOLDER: &str = "/dev/shm";
 
 const USAGE: &str = "usage: cargo xtask fuzz [TARGET] [--seconds N]";
 
-/// Runs the named target, or all.
+/// Runs the named target, or all targets.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let targets = targets()?;
     let Request { target, seconds } = Request::read(args)?;
@@ -73,7 +73,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The names of all targets.
+/// Returns the names of all targets.
 fn targets() -> Result<Vec<String>, String> {
     let folder = root().join("fuzz/fuzz_targets");
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
@@ -94,7 +94,7 @@ fn fuzz(target: &str, seconds: u64) -> Result<Command, String> {
     command.arg(format!("-max_total_time={seconds}"));
     command.arg(format!("-max_len={INPUT_BYTES_MAX}"));
     command.arg("-print_final_stats=1");
-    // The fuzzer needs unstable compiler flags, but uses the toolchain of the repository.
+    // The fuzzer needs unstable compiler flags, which `RUSTC_BOOTSTRAP` allows with the repository's toolchain.
     command.env("RUSTC_BOOTSTRAP", "1");
     if Path::new(MEMORY_FOLDER).is_dir() && std::env::var_os("TMPDIR").is_none() {
         command.env("TMPDIR", MEMORY_FOLDER);

@@ -1,12 +1,12 @@
 //! `package` builds the release and packs it: Debian packages, a container image, its root file system, and the
 //! checksums of all files.
 //!
-//! Two runs on one commit produce the same bytes: every timestamp is that of the commit (or
-//! `SOURCE_DATE_EPOCH`), every file belongs to root, archives are sorted, and the program contains no path of
-//! the machine. The image contains the C library of the machine, which the summary names. The program is the
-//! same only if the toolchain is the same, which `rust-toolchain.toml` pins, and the C compiler.
+//! Two runs on one commit produce the same bytes: every timestamp is that of the commit (or `SOURCE_DATE_EPOCH`), every
+//! file belongs to root, archive entries are sorted, and the program contains no path of the build machine. The image
+//! contains the C library of the build machine; the summary names its version. Identical programs also require the same
+//! C compiler and the same Rust toolchain, which `rust-toolchain.toml` pins.
 //!
-//! Not here: signing, uploading, the other parts of a release (`release`), and a static program, which needs a
+//! Not here: signing, uploading, the other parts of a release (`release`), and a static program, which would need a
 //! toolchain with another C library.
 
 mod base;
@@ -28,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use crate::workspace::{cargo, output, root, status, target};
 use crate::{Outcome, say};
 
-/// The one-line description.
+/// The one-line description of the packages.
 const SUMMARY: &str = "consistent key-value store that speaks etcd's protocols";
 
 const USAGE: &str = "usage: cargo xtask package [--binary PATH] [--into FOLDER]";
@@ -36,7 +36,7 @@ const USAGE: &str = "usage: cargo xtask package [--binary PATH] [--into FOLDER]"
 /// File contents by file name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Builds and packs. `--binary` packs an existing program, and `--into` sets the destination.
+/// Builds and packs the program. `--binary` packs an existing program, and `--into` sets the destination.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let (binary, folder) = read_args(args)?;
     let folder = match folder {
@@ -48,12 +48,12 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     write(&folder, &with_sums(files))
 }
 
-/// How the version of a package is chosen.
+/// The source of a package's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// From the commit, unless it has the tag of a release.
+    /// The version is derived from the commit, unless the commit has a release tag.
     Commit,
-    /// The release that will be tagged.
+    /// The version of the release about to be tagged.
     Release,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn make(
     pack(&program, &commit)
 }
 
-/// The existing program, and the destination of the files.
+/// Parses the paths of the existing program and of the destination folder.
 pub(crate) fn read_args(args: &[String]) -> Result<(Option<PathBuf>, Option<PathBuf>), String> {
     let (mut binary, mut folder) = (None, None);
     let mut args = args.iter();
@@ -94,7 +94,7 @@ pub(crate) fn read_args(args: &[String]) -> Result<(Option<PathBuf>, Option<Path
     Ok((binary, folder))
 }
 
-/// All files by name, and notes for the user.
+/// Returns all files by name, and notes for the user.
 fn pack(program: &contents::Program<'_>, commit: &Commit) -> Result<(Files, String), String> {
     let (version, architecture) = (&commit.version, program.needs.architecture);
     let mut summary = String::new();
@@ -109,7 +109,7 @@ fn pack(program: &contents::Program<'_>, commit: &Commit) -> Result<(Files, Stri
     }
     let about =
         oci::About { version, revision: commit.hash.as_deref(), architecture, time: commit.time };
-    // Compression takes most of the time.
+    // The package and the container are built in parallel, because compression takes most of the time.
     let (package, container) = std::thread::scope(|scope| {
         let package = scope.spawn(|| contents::package(program)?.build(commit.time));
         let container = container.archive("", commit.time).map(|layer| {
@@ -129,7 +129,7 @@ fn pack(program: &contents::Program<'_>, commit: &Commit) -> Result<(Files, Stri
     Ok((files, summary))
 }
 
-/// Adds a file with the checksums of all files.
+/// Adds `SHA256SUMS`, a file with the checksums of the given files.
 pub(crate) fn with_sums(mut files: Files) -> Files {
     let mut sums = String::new();
     for (name, bytes) in &files {
@@ -139,7 +139,7 @@ pub(crate) fn with_sums(mut files: Files) -> Files {
     files
 }
 
-/// Writes the files, replaces those of an earlier run, and prints their names.
+/// Writes the files in place of those of an earlier run, and prints their names.
 pub(crate) fn write(folder: &Path, files: &Files) -> Outcome {
     for (name, bytes) in files {
         say(&format!("  {name} ({} KiB)", bytes.len().div_ceil(1024)));
@@ -161,7 +161,7 @@ fn replace(folder: &Path, files: &Files) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Builds the release program. It does not contain the build path, because folders are remapped.
+/// Builds the release program. Its debug information contains no path of this machine, because folders are remapped.
 fn build(folder: &Path) -> Result<PathBuf, String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
@@ -179,10 +179,10 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
     Ok(folder.join("dist").join("quorate"))
 }
 
-/// The commit that is packed, as described by the checkout.
+/// The packed commit, as reported by git.
 struct Commit {
     hash: Option<String>,
-    /// The timestamp of all files.
+    /// The timestamp of all packed files, in seconds since 1970.
     time: u64,
     /// The version in Debian's order: pre-release versions sort before the release.
     version: String,
@@ -216,13 +216,13 @@ impl Commit {
     }
 }
 
-/// Compresses without a name or a timestamp.
+/// Compresses with gzip, without a file name or a timestamp in the header.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut writer = GzBuilder::new().write(Vec::new(), Compression::default());
     writer.write_all(bytes).and_then(|()| writer.finish()).expect("memory takes everything")
 }
 
-/// The SHA-256 sum in hexadecimal.
+/// Returns the SHA-256 digest in hexadecimal.
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes it");

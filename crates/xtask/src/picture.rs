@@ -1,11 +1,11 @@
-//! The picture of `quorate ctl top` in the README: `cargo xtask picture`.
+//! `cargo xtask picture` creates the screenshot of `quorate ctl top` for the README.
 //!
-//! Starts a cluster of three members on this machine, puts the load of a Kubernetes API server on it, runs `ctl top` at
-//! a terminal of fixed size, and writes the last screen as an SVG image with text ([`PICTURE`]). `script` of util-linux
-//! makes the terminal.
+//! The command starts a cluster of three members on this machine, applies the load of a Kubernetes API server, runs
+//! `ctl top` in a terminal of fixed size, and writes its last screen as an SVG image with text ([`PICTURE`]). `script`
+//! from util-linux provides the terminal.
 //!
 //! The member names, the load and the size of the terminal are fixed. The figures on the screen are measured, so each
-//! run writes another picture.
+//! run writes a different image.
 
 mod screen;
 
@@ -25,12 +25,12 @@ const PICTURE: &str = "docs/top.svg";
 const COLUMNS: usize = 112;
 const ROWS: usize = 24;
 
-/// Time from the start of a cluster to its first answer.
+/// The timeout for a cluster to start and answer.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Time that `ctl top` runs. Members time the round trips to their peers every 30 seconds.
+/// How long `ctl top` runs, in seconds. Members measure the round trips to their peers every 30 seconds.
 const WATCHED_SECS: u64 = 45;
 
-/// The arguments of `quorate bench`, one line for each process.
+/// The arguments of the `quorate bench` processes, one line for each.
 const LOADS: [&str; 2] = [
     "kubernetes --keys 3000 --rate 300 --prefix /registry/",
     "put --keys 2000 --rate 150 --prefix /jobs/queue/",
@@ -38,20 +38,20 @@ const LOADS: [&str; 2] = [
 
 const MEMBERS: [&str; 3] = ["amsterdam", "berlin", "cordoba"];
 
-/// Processes that are killed when the command ends.
+/// Processes that are killed when this value is dropped.
 struct Processes(Vec<Child>);
 
 impl Drop for Processes {
     fn drop(&mut self) {
         for process in &mut self.0 {
-            // It may have ended already.
+            // The process may have exited already.
             drop(process.kill());
             drop(process.wait());
         }
     }
 }
 
-/// Makes the picture with the program at `--binary`, or with a release build.
+/// Creates the image with the program given by `--binary`, or with a release build.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let program = match args {
         [] => built()?,
@@ -117,7 +117,7 @@ fn start(command: &mut Command) -> Result<Child, String> {
     command.spawn().map_err(|error| format!("{}: {error}", command.get_program().display()))
 }
 
-/// Ports that are free now.
+/// Returns currently unused ports.
 fn free_ports(count: usize) -> Result<Vec<u16>, String> {
     let failed = |error: std::io::Error| format!("a free port: {error}");
     let listeners: Vec<TcpListener> = (0..count)
@@ -143,8 +143,8 @@ fn wait_for_health(program: &Path, endpoints: &str) -> Outcome {
     }
 }
 
-/// Runs `ctl top` at a terminal and returns the bytes that it prints. The terminal stays open until the program is
-/// killed, so that the last screen is complete.
+/// Runs `ctl top` in a terminal and returns its output. The terminal stays open until the program is killed, so that
+/// the last screen is complete.
 fn top(program: &Path, endpoints: &str) -> Result<Vec<u8>, String> {
     let line = format!(
         "stty cols {COLUMNS} rows {ROWS}; exec '{}' ctl top --interval 2s --endpoints {endpoints}",
@@ -157,7 +157,7 @@ fn top(program: &Path, endpoints: &str) -> Result<Vec<u8>, String> {
     let failed = |error: std::io::Error| format!("timeout script: {error}");
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = pipes.spawn().map_err(failed)?;
-    // `script` ends the program when the keyboard is closed.
+    // `script` ends the program when its standard input is closed.
     let keyboard = process.stdin.take();
     let output = process.wait_with_output().map_err(failed)?;
     drop(keyboard);

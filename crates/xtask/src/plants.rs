@@ -1,10 +1,10 @@
 //! `plants` checks that the simulator finds planted defects.
 //!
 //! `crates/sim/plants` contains the defects: patches against production code, whose headers name the violated invariant
-//! and the code that relies on it. This command applies one at a time to a copy of the source tree, builds the simulator
-//! there, and runs seeds until one fails or the time is up. The patch of a defect in code that the simulator does not
-//! run (ports, the proxy, tokens) has a line `Found by: cargo test ...`; these tests are then run instead. Each result
-//! is written to the table in `docs/testing.md` at once.
+//! and the code that relies on it. This command applies one at a time to a copy of the source tree, builds the
+//! simulator there, and runs seeds until one fails or the time limit is reached. If the simulator does not run the
+//! defective code (ports, the proxy, tokens), the patch has a line `Found by: cargo test ...`, and the command runs
+//! these tests instead. Each result is written to the table in `docs/testing.md` as soon as it is known.
 //!
 //! The copy and its build products stay in the target folder, so that the next plant recompiles only the crates that it
 //! changes and their dependents.
@@ -29,7 +29,7 @@ const FOLDER: &str = "crates/sim/plants";
 /// The default maximum time for one plant.
 const MINUTES: u64 = 10;
 
-/// More seeds than any run completes.
+/// A number of seeds larger than any run completes.
 const SEEDS: &str = "1000000000";
 
 /// The two fixed parts of a line that reports a failed seed.
@@ -48,13 +48,13 @@ struct Plant {
     tests: Option<Vec<String>>,
 }
 
-/// A defect that was found.
+/// The detection of a plant.
 struct Found {
-    /// The failed seed of the simulator; `None` if a test found the defect.
+    /// The failed seed of the simulator; `None` if a test detected the defect.
     seed: Option<u64>,
     /// The reported failure, or the name of the failed test.
     failure: String,
-    /// The time until the failure.
+    /// The time from the start of the run to the failure.
     time: Duration,
 }
 
@@ -64,11 +64,11 @@ struct Options {
     limit: Duration,
     first: u64,
     threads: String,
-    /// The theme to which seeds are restricted, if any.
+    /// The theme to which the seeds are restricted, if any.
     theme: Option<String>,
 }
 
-/// Tries all plants, or the named ones, and prints a row for each.
+/// Tries all plants, or only the named ones, and prints a row for each.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let options = read(args)?;
     let mut plants = all(&root())?;
@@ -136,7 +136,7 @@ fn try_plant(plant: &Plant, folder: &Path, options: &Options) -> Result<Option<F
     }
     let mut command = cargo(&tree, &build);
     command.args(["build", "--profile", PROFILE, "--package", "quorate-sim", "--bin", PROGRAM]);
-    // Warnings are not printed: a defect may leave code unused.
+    // The output with the compiler's warnings is dropped, because a defect may leave code unused.
     output(&mut command).map_err(|why| format!("{}: {why}", plant.name))?;
     let mut simulator = Command::new(build.join(PROFILE).join(PROGRAM));
     simulator.args(["--first", &options.first.to_string(), "--seeds", SEEDS]);
@@ -145,8 +145,8 @@ fn try_plant(plant: &Plant, folder: &Path, options: &Options) -> Result<Option<F
     run_until_found(&mut simulator, options.limit, |seed| passes_without_plant(seed, options))
 }
 
-/// Whether a seed passes in the simulator without a plant. Only then does its failure prove that the simulator finds
-/// the plant.
+/// Returns whether a seed passes in the simulator without a plant. Only then does its failure prove that the simulator
+/// detects the plant.
 fn passes_without_plant(seed: u64, options: &Options) -> Result<bool, String> {
     let mut simulator = sim::simulator()?;
     simulator.args(["--first", &seed.to_string(), "--seeds", "1"]);
@@ -162,8 +162,8 @@ fn cargo(tree: &Path, build: &Path) -> Command {
     command
 }
 
-/// Builds the server and the tests with the defect, and runs the selected tests. Returns `None` if none of them fails.
-/// It is an error if the filter selects no test, or if the code does not compile.
+/// Builds the server and the tests with the defect, and runs the selected tests. Returns `None` if they all pass. A
+/// filter that selects no test and a compilation error are errors.
 fn run_tests(
     name: &str,
     tests: &[String],
@@ -192,7 +192,7 @@ fn read_failed_test(text: &str) -> Option<String> {
     failed.find_map(|line| line.strip_prefix("test ")).map(str::to_owned)
 }
 
-/// Runs the simulator until it reports the failure of a seed that passes without the plant, or the time is up.
+/// Runs the simulator until it reports the failure of a seed that passes without the plant, or until the time limit.
 fn run_until_found(
     simulator: &mut Command,
     limit: Duration,
@@ -208,7 +208,7 @@ fn run_until_found(
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
         for failure in lines.filter_map(|line| read_failure(&line)) {
             if sender.send(failure).is_err() {
-                // The time is up.
+                // The receiver was dropped at the time limit or after the result.
                 break;
             }
         }
@@ -239,7 +239,7 @@ fn read_failure(line: &str) -> Option<(u64, String)> {
     Some((seed.parse().ok()?, failure.to_owned()))
 }
 
-/// Applies a patch to the copy. The copy may lie inside a repository, which `git` must not find.
+/// Applies a patch to the copy. The copy may lie inside a repository, so `git` is kept from finding that repository.
 fn apply(tree: &Path, patch: &Path) -> Outcome {
     let ceiling = tree.parent().expect("the copy has a parent folder");
     let mut git = Command::new("git");

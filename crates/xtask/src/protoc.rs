@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Outcome, workspace};
 
-/// Whether the program was started under the compiler's name.
+/// Returns whether the program was started under the compiler's name.
 pub(crate) fn is_called_as(program: &str) -> bool {
     Path::new(program).file_stem().is_some_and(|name| name == "protoc")
 }
@@ -27,7 +27,7 @@ pub(crate) fn install() -> Result<PathBuf, String> {
         if std::fs::read(&installed).is_ok_and(|present| present == bytes) {
             return Ok(());
         }
-        // A running program cannot be overwritten, but it can be replaced.
+        // A running program's file cannot be overwritten, but it can be replaced.
         let fresh = folder.join(format!("protoc.{}", std::process::id()));
         std::fs::copy(&original, &fresh)?;
         std::fs::rename(&fresh, &installed)
@@ -36,7 +36,7 @@ pub(crate) fn install() -> Result<PathBuf, String> {
     Ok(installed)
 }
 
-/// Compiles the files in the arguments.
+/// Compiles the files named in the arguments.
 pub(crate) fn run(args: &[String]) -> Outcome {
     match Request::parse(args)? {
         Request::Version => print_version(),
@@ -76,7 +76,7 @@ impl Request {
                 "--version" => return Ok(Self::Version),
                 "--include_imports" => job.include_imports = true,
                 "--include_source_info" => job.include_source_info = true,
-                // Optional fields are always allowed now.
+                // The compiler always accepts optional fields, so the flag has no effect.
                 "--experimental_allow_proto3_optional" => {}
                 "-o" => output = Some(PathBuf::from(value()?)),
                 "-I" => job.folders.push(value()?.into()),

@@ -1,12 +1,12 @@
-//! Downloads Debian's packages of etcd, for the interoperability tests; of Patroni, which is tested with our
-//! server; and of promtool, which tests the alert rules.
+//! Downloads Debian's packages of etcd for the interoperability tests, of Patroni, which is tested with our server, and
+//! of promtool, which tests the alert rules.
 //!
-//! The packages are downloaded with the machine's apt from its configured mirror, with another suite name. Apt
-//! runs with a separate root under the target directory, so that the system's package lists, cache and hooks
-//! are not touched and no permissions are needed. A downloaded package is used again without the network.
+//! The machine's apt downloads the packages from the configured mirror, but from the suite named in the call. Apt runs
+//! with a separate root under the target directory, so that the system's package lists, cache and hooks are not touched
+//! and no permissions are needed. A package that has been downloaded is reused without network access.
 //!
-//! A machine without apt or without access to a mirror is no error: the interoperability tests are then
-//! skipped, and the output reports the reason.
+//! A missing apt or an unreachable mirror is not an error: the interoperability tests are then skipped, and the output
+//! reports the reason.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::process::Command;
 use crate::workspace::{output, target};
 use crate::{Outcome, say};
 
-/// Debian's stable release at the time of writing, with etcd 3.5.16.
+/// Debian's stable release when this was written, with etcd 3.5.16.
 pub(crate) const DEFAULT_SUITE: &str = "trixie";
 
 /// The last Debian release whose Prometheus package contains `promtool`.
@@ -23,8 +23,8 @@ const PROMTOOL_SUITE: &str = "bookworm";
 
 const SUITES: [&str; 3] = ["trixie", "bookworm", "sid"];
 const PACKAGES: [&str; 2] = ["etcd-server", "etcd-client"];
-/// Patroni and its imports. Its C modules are built for one version of Python, the one of the machine's
-/// release.
+/// Patroni and the packages that it imports. Its C modules are built for a single Python version, that of the machine's
+/// Debian release.
 const PATRONI: [&str; 15] = [
     "patroni",
     "python3-cdiff",
@@ -47,7 +47,7 @@ const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.pgp",
 ];
 
-/// Prints the directory with the suite's binaries, or the reason why there is none.
+/// Prints the folder with the suite's binaries, or the reason why they are unavailable.
 #[expect(clippy::print_stdout, reason = "the directory is the output of the command")]
 pub(crate) fn run(args: &[String]) -> Outcome {
     let suite = args.first().map_or(DEFAULT_SUITE, String::as_str);
@@ -72,12 +72,13 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     Ok(())
 }
 
-/// The notice about skipped tests.
+/// Returns the notice about skipped tests.
 pub(crate) fn skipped(why: &str) -> String {
     format!("provision: etcd is not available, the interoperability tests are skipped: {why}")
 }
 
-/// The directory with `etcd`, `etcdctl` and `etcdutl` of a Debian suite. It is downloaded if it does not exist.
+/// Returns the folder with `etcd`, `etcdctl` and `etcdutl` of a Debian suite. They are downloaded if the folder does
+/// not exist.
 pub(crate) fn etcd(suite: &str) -> Result<PathBuf, String> {
     let home = target()?.join("provisioned");
     let note = home.join(format!("{suite}.version"));
@@ -93,7 +94,8 @@ pub(crate) fn etcd(suite: &str) -> Result<PathBuf, String> {
     Ok(binaries(&home.join(version)))
 }
 
-/// The root into which Patroni of the machine's release is unpacked. It is downloaded if it does not exist.
+/// Returns the root into which Patroni of the machine's release is unpacked. Patroni is downloaded if it does not
+/// exist.
 pub(crate) fn patroni() -> Result<PathBuf, String> {
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let field = |name: &str| release.lines().find_map(|line| line.strip_prefix(name));
@@ -111,7 +113,7 @@ pub(crate) fn patroni() -> Result<PathBuf, String> {
     Ok(place)
 }
 
-/// `promtool` of Debian's Prometheus, which tests alert rules. It is downloaded if it does not exist.
+/// Returns the path of `promtool` from Debian's Prometheus package, which is downloaded if it does not exist.
 pub(crate) fn promtool() -> Result<PathBuf, String> {
     let home = target()?.join("provisioned");
     let place = home.join(format!("prometheus-{PROMTOOL_SUITE}"));
@@ -126,7 +128,7 @@ pub(crate) fn promtool() -> Result<PathBuf, String> {
     if program.is_file() { Ok(program) } else { Err(format!("{}: missing", program.display())) }
 }
 
-/// Processes packages of a suite from the first of the machine's mirrors that has them.
+/// Calls a function with an apt configured for each of the machine's mirrors in turn, until one succeeds.
 fn from_a_mirror<T>(
     home: &Path,
     suite: &str,
@@ -151,7 +153,7 @@ fn binaries(unpacked: &Path) -> PathBuf {
     unpacked.join("usr").join("bin")
 }
 
-/// The package sources of the machine's apt, in order.
+/// Returns the package mirrors configured in the machine's apt, in order.
 fn mirrors() -> Result<Vec<String>, String> {
     let listing = output(Command::new("apt-get").args([
         "indextargets",
@@ -199,14 +201,14 @@ fn etcd_of(apt: &Apt, home: &Path, suite: &str) -> Result<String, String> {
     Ok(version)
 }
 
-/// An apt with its own root.
+/// An apt installation with its own root, configuration and cache.
 struct Apt {
     root: PathBuf,
 }
 
 impl Apt {
     fn new(root: &Path) -> Result<Self, String> {
-        // The machine's network settings (proxies, certificates), but no other settings.
+        // The machine's network settings (proxies, certificates) are kept, and all its other settings are ignored.
         let mut config = String::new();
         for line in output(Command::new("apt-config").args(["dump", "Acquire"]))?.lines() {
             if !line.starts_with("Acquire::IndexTargets") {
@@ -252,12 +254,12 @@ impl Apt {
     fn run(&self, args: &[&str]) -> Result<(), String> {
         let mut command = Command::new("apt-get");
         command.env("APT_CONFIG", self.root.join("apt.conf")).env("LC_ALL", "C");
-        // By default apt treats a list that cannot be downloaded as a warning only.
+        // By default, apt only warns about a package list that cannot be downloaded.
         command.arg("-qq").arg("-o").arg("APT::Update::Error-Mode=any");
         output(command.args(args).current_dir(&self.root)).map(drop)
     }
 
-    /// The newest downloaded file of a package.
+    /// Returns the newest downloaded file of a package.
     fn downloaded(&self, package: &str) -> Result<PathBuf, String> {
         let prefix = format!("{package}_");
         let entries = std::fs::read_dir(&self.root).map_err(|error| error.to_string())?;

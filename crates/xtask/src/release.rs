@@ -1,11 +1,10 @@
-//! `release` builds what is published for a commit: the packages, a bill of materials, the text of the tag, and
-//! the checksums of all files. `release prepare` makes the commit.
+//! `release` builds the files of a release from a commit: the packages, a bill of materials, the text of the tag, and
+//! the checksums of all files. `release prepare` creates the commit.
 //!
 //! # Guarantees
 //!
-//! * All files are built from one commit, whose changelog has a section for its version, in a checkout without
-//!   changes.
-//! * Nothing is published, pushed or tagged: the last lines of the output list the commands to type.
+//! * All files are built from one commit in a checkout without changes. The changelog has a section for its version.
+//! * Nothing is published, pushed or tagged: the last lines of the output list the commands for that.
 //!
 //! # Not here
 //!
@@ -34,7 +33,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-/// Sets the version, and creates its section in the changelog.
+/// Sets the version, and adds its section to the changelog.
 fn prepare(version: &str) -> Outcome {
     check_unchanged()?;
     let present = env!("CARGO_PKG_VERSION");
@@ -56,7 +55,7 @@ fn prepare(version: &str) -> Outcome {
     Ok(())
 }
 
-/// Builds everything that is published for this commit.
+/// Builds all files of the release from this commit.
 fn make(args: &[String]) -> Outcome {
     let (binary, folder) = package::read_args(args).map_err(|_| USAGE.to_owned())?;
     let folder = match folder {

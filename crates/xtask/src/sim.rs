@@ -5,21 +5,20 @@ use std::process::Command;
 use crate::Outcome;
 use crate::workspace::{cargo, status, target};
 
-/// The build profile: nearly as fast as a release, with all checks.
+/// The build profile. It is nearly as fast as a release build, with all checks enabled.
 pub(crate) const PROFILE: &str = "sim";
 
 /// The simulator, a binary of `quorate-sim`.
 pub(crate) const PROGRAM: &str = "quorate-simulate";
 
-/// The time limit of `test`, in minutes. It always runs the same seeds, from the first on, as many as the machine
+/// The time limit of `test`, in minutes. Every run starts at the first seed and runs as many seeds as the machine
 /// completes.
 const TEST_MINUTES: &str = "2";
 
-/// The last seed for `test`. The result must not depend on the speed of the machine, and these seeds are known
-/// to pass.
+/// The last seed of `test`. All seeds up to it are known to pass, so a faster machine cannot fail on an untried seed.
 const TEST_SEEDS: &str = "4000";
 
-/// Runs seeds as the arguments request.
+/// Runs the simulator with the given arguments.
 pub(crate) fn run(args: &[String]) -> Outcome {
     status(simulator()?.args(args))
 }
@@ -30,7 +29,7 @@ pub(crate) fn run_limited() -> Outcome {
     status(simulator()?.args(limits))
 }
 
-/// Builds the simulator.
+/// Builds the simulator, and returns the command that runs it.
 pub(crate) fn simulator() -> Result<Command, String> {
     let package = ["build", "--profile", PROFILE, "--package", "quorate-sim", "--bin", PROGRAM];
     status(&mut cargo(&package))?;

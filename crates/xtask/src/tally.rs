@@ -1,8 +1,8 @@
 //! Counts tests: runs `cargo test`, prints its output, and sums up the results.
 //!
-//! The test runner does not know tests that are skipped because their material is missing: such a test prints a
-//! line that begins with [`SKIPPED`] and passes. Therefore the runner also prints the output of passing tests,
-//! which is parsed here and not shown.
+//! The test runner cannot mark a test as skipped at run time. A test whose material is missing prints a line that
+//! begins with [`SKIPPED`] and passes. Therefore the runner also prints the output of passing tests, which is parsed
+//! here and not shown.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::Outcome;
 
-/// The beginning of the line of a skipped test.
+/// The start of the line that a skipped test prints.
 const SKIPPED: &str = "skipped: ";
 
 /// The results of all tests so far.
@@ -19,7 +19,7 @@ pub(crate) struct Tally {
     passed: u64,
     failed: u64,
     skipped: u64,
-    /// The reasons of skipped tests, without duplicates.
+    /// The distinct reasons of skipped tests.
     reasons: BTreeSet<String>,
 }
 
@@ -52,7 +52,8 @@ impl Tally {
         drop(std::io::stdout().flush());
         let status = process.wait().map_err(|error| format!("{command:?}: {error}"))?;
         if !status.success() && (results == 0 || self.failed == 0) {
-            // The program was not built, or ended without a summary, so that no other line reports the failure.
+            // Cargo failed before the tests ran, or a test program ended without a summary. No other line reports this
+            // failure.
             self.failed += 1;
         }
         if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
@@ -86,7 +87,7 @@ impl Tally {
         !reading.in_successes
     }
 
-    /// The reasons of skipped tests, and the summary line.
+    /// Returns the reasons of skipped tests and the summary line.
     pub(crate) fn text(&self) -> String {
         let reasons = self.reasons.iter().map(|reason| format!("skipped: {reason}\n"));
         let Self { passed, failed, skipped, .. } = self;

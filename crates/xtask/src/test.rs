@@ -1,16 +1,16 @@
 //! `test` runs all tests, and `ci` runs everything that a change must pass.
 //!
-//! The simulator runs for two minutes. The server is built first, in the profile for black-box tests, and its
-//! path is passed to them. Debian's etcd is downloaded, so that the same tests are verified with the original.
-//! The black-box package runs last, so its summary is at the end of the output. Its suite runs four times: with
-//! a single member, at the leader of three, at a follower, and at a follower with authentication and with
-//! certificates for clients and peers. The long form also runs it this way at the other two places. Parts of
-//! the suite run through a proxy and through a gateway; the long form runs all of it there. `QUORATE_GOLDEN`
-//! and `RAFT_TESTDATA`, if set, are passed to every test.
+//! The simulator runs for two minutes. The server is built first, in the black-box test profile, and its path is passed
+//! to the tests. Debian's etcd is downloaded, so that the same tests also run against the original. The black-box
+//! package runs last, so its summary is at the end of the output. Its suite runs four times: against a single member,
+//! against the leader of three members, against a follower, and against a follower with authentication and with
+//! certificates for clients and peers. The long form also runs it with authentication and certificates against the
+//! single member and the leader. Parts of the suite also run through a proxy and through a gateway; the long form runs
+//! all of it through both. `QUORATE_GOLDEN` and `RAFT_TESTDATA`, if set, are passed to every test.
 //!
-//! Tests whose material is missing are skipped, and the last lines count them. `QUORATE_REQUIRE` lists material
-//! that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`. It is passed to the tests as well,
-//! which then fail instead.
+//! Tests whose material is missing are skipped, and the last lines of the output report their number. `QUORATE_REQUIRE`
+//! lists material that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`. It is passed to the tests as
+//! well, which then fail instead.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,10 +21,11 @@ use crate::{Outcome, deny, protoc, provision, say, sim, tidy};
 
 const BLACK_BOX: &str = "quorate-tests";
 
-/// The number of parallel black-box tests, which mostly wait for servers. Tests of clusters limit themselves.
+/// The number of black-box tests that run in parallel. They mostly wait for servers. Tests with clusters have their own
+/// limit.
 const BLACK_BOX_THREADS: &str = "6";
 
-/// Test material: its name in `QUORATE_REQUIRE`, and the variable with its path.
+/// Test material: the name in `QUORATE_REQUIRE`, and the environment variable with the path.
 const MATERIAL: [(&str, &str); 4] = [
     ("golden", "QUORATE_GOLDEN"),
     ("raft-testdata", "RAFT_TESTDATA"),
@@ -37,9 +38,9 @@ const PROMTOOL: &str = "promtool";
 /// The value of `QUORATE_CLUSTER` for tests whose clients use a proxy.
 const PROXY: &str = "proxy";
 
-/// The tests of the short form: those in which the proxy does more than forward. Run all with
-/// `QUORATE_CLUSTER=proxy cargo test --package quorate-tests --test blackbox quorate`, as in the long form,
-/// which also includes etcd's proxy.
+/// Tests that the short form runs through the proxy: those in which the proxy does more than forward requests. Run all
+/// with `QUORATE_CLUSTER=proxy cargo test --package quorate-tests --test blackbox quorate`, as in the long form, which
+/// also includes etcd's proxy.
 const BY_PROXY: [&str; 9] = [
     "watch::",
     "watch_flow::",
@@ -55,12 +56,12 @@ const BY_PROXY: [&str; 9] = [
 /// The value of `QUORATE_CLUSTER` for tests whose connections go through a gateway.
 const GATEWAY: &str = "gateway";
 
-/// The tests of the short form: long streams, connections that end in different ways, and large amounts of
-/// data.
+/// Tests that the short form runs through the gateway: long streams, different ways of closing a connection, and large
+/// amounts of data.
 const BY_GATEWAY: [&str; 7] =
     ["watch_flow::", "http::", "websocket::", "grpc_edge::", "lease::", "--skip", "::etcd"];
 
-/// The heading of a repeated run.
+/// Returns the heading of a repeated run.
 fn heading(place: &str) -> String {
     match place {
         PROXY => "the black-box tests again, through a proxy".to_owned(),
@@ -69,7 +70,7 @@ fn heading(place: &str) -> String {
     }
 }
 
-/// Builds the server and runs all tests; `--long` selects the long forms.
+/// Builds the server and runs all tests. `--long` selects the long form.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let required = required(&std::env::var("QUORATE_REQUIRE").unwrap_or_default())?;
     check_material(&required)?;
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         tally.run(&mut command, filters)
     };
     outcome = outcome.and(black_box(&["--tests"], None, false, &filters));
-    // To a client, a cluster must look like a single member. The long form verifies this with etcd as well.
+    // To a client, a cluster must behave like a single member. The long form verifies this with etcd as well.
     let ours = ["quorate", "--skip", "_to_etcd"];
     let filters = if filters.is_empty() && !long { &ours[..] } else { &filters };
     let part = |of_short: &'static [&'static str]| if filters == ours { of_short } else { filters };
@@ -123,7 +124,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         let there = black_box(&["--test", "blackbox"], Some(place), false, filters);
         outcome = outcome.and(there);
     }
-    // A follower forwards most requests, so this also covers secured connections to the leader.
+    // A follower forwards most requests to the leader, so this run also covers secured connections between members.
     let places: &[_] =
         if long { &[Some("follower"), Some("leader"), None] } else { &[Some("follower")] };
     for place in places {
@@ -147,7 +148,7 @@ struct Material {
 }
 
 impl Material {
-    /// Builds the server, and downloads what is available.
+    /// Builds the server, and downloads the material that is available.
     fn prepare(required: &[&str], is_long: bool) -> Result<Self, String> {
         status(&mut cargo(&["build", "--profile", "blackbox", "--package", "quorate"]))?;
         let protoc = protoc::install()?;
@@ -178,7 +179,7 @@ impl Material {
     }
 }
 
-/// Prints the skipped tests as the last lines, after success and failure alike.
+/// Prints the skipped tests as the last lines, whether the run passed or failed.
 #[expect(clippy::print_stdout, reason = "the summary is the output of the command")]
 fn conclude(has_passed: bool, summary: String) -> Outcome {
     if !has_passed {
@@ -214,7 +215,7 @@ fn check_material(required: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// The real etcd to compare with, if it is configured or can be downloaded.
+/// Returns the folder of the real etcd to compare with, if it is configured or can be downloaded.
 fn etcd(is_required: bool) -> Result<Option<PathBuf>, String> {
     if let Some(folder) = std::env::var_os("ETCD_BIN_DIR") {
         return Ok(Some(folder.into()));
@@ -232,7 +233,7 @@ fn etcd(is_required: bool) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// The program that tests alert rules, if it is configured or can be downloaded.
+/// Returns the path of the program that tests alert rules, if it is configured or can be downloaded.
 fn promtool(is_required: bool) -> Result<Option<PathBuf>, String> {
     if let Some(program) = std::env::var_os("PROMTOOL") {
         return Ok(Some(program.into()));
@@ -249,12 +250,11 @@ fn promtool(is_required: bool) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// Lints for shipped code only, not for tests, whose numbers are small: conversions must keep the value of each
-/// number.
+/// Lints for production code only, where a numeric conversion must preserve every value. Tests use small numbers.
 const SHIPPED_LINTS: [&str; 3] =
     ["clippy::cast_possible_truncation", "clippy::cast_possible_wrap", "clippy::cast_sign_loss"];
 
-/// Everything that a change must pass, cheapest first.
+/// Runs all checks that a change must pass, cheapest first.
 pub(crate) fn ci(args: &[String]) -> Outcome {
     status(&mut cargo(&["fmt", "--all", "--check"]))?;
     tidy::run(&[])?;

@@ -1,9 +1,9 @@
 //! Rules of this repository that no lint checks.
 //!
 //! * Each crate depends only on the crates that the architecture allows.
-//! * Every declared dependency is used, and every dependency outside `dev-dependencies` is used by production code.
+//! * Every declared dependency is used, and production code uses every dependency outside `dev-dependencies`.
 //! * The files and modules of a crate have no import cycles.
-//! * In a crate with layers, modules import from lower layers only.
+//! * In a crate with layers, modules import only from lower layers.
 //! * Production code uses every public item of the library crates.
 //! * Every Rust file opens with a header that states its purpose.
 //! * No Rust file has more than [`LINES_MAX`] lines, except for those in [`LONG_FILES`], which may only shrink.
@@ -18,10 +18,10 @@
 //! * The number of stilted sentences, and of headings that are sentences, does not rise.
 //! * Log and error messages that the documentation quotes occur in the sources.
 //! * Every entry in the skip lists of the black-box tests, and every test in the table of plants, names a test.
-//! * No file contains unfinished work, or a path of one machine.
+//! * No file contains a marker of unfinished work, or a path that exists on a single machine only.
 //!
-//! The tests of the pure crates may use the environment; [`production`] defines which lines are tests. The rules also
-//! run as a test of this crate.
+//! Tests of the pure crates may use the environment. [`production`] determines which lines are not tests. The rules
+//! also run as a test of this crate.
 
 mod architecture;
 mod asserts;
@@ -61,11 +61,11 @@ const LINES_MAX: usize = 800;
 /// Longer files, each with its own maximum.
 const LONG_FILES: &[(&str, usize)] = &[];
 
-/// Each package of the workspace, and the other packages of the workspace that it may depend on.
+/// Each package of the workspace, with the workspace packages that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-protobuf", &[]),
     ("quorate-api", &["quorate-protobuf", "quorate-test-support"]),
-    // Always a dev-dependency: scenario files, and inputs with random changes.
+    // Always a dev-dependency. It reads scenario files, and mutates test inputs.
     ("quorate-test-support", &["quorate-seeded-random"]),
     ("quorate-raft", &["quorate-protobuf", "quorate-seeded-random", "quorate-test-support"]),
     ("quorate-node", &["quorate-raft", "quorate-seeded-random"]),
@@ -112,7 +112,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("quorate-gotext", &[]),
-    // gRPC on the wire, for a member, a proxy and the load generator.
+    // gRPC framing, used by members, proxies and the load generator.
     ("quorate-grpc", &["quorate-gotext", "quorate-test-support"]),
     ("quorate-profiler", &["quorate-protobuf", "quorate-seeded-random"]),
     ("quorate-json", &["quorate-protobuf", "quorate-test-support"]),
@@ -130,7 +130,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-history-checker", &["quorate-seeded-random"]),
     ("quorate-tls", &["quorate-gotext", "quorate-telemetry"]),
     ("quorate-net", &["quorate-telemetry", "quorate-test-support", "quorate-tls"]),
-    // HTTP answers and debug pages for a member and a proxy, so that the proxy does not depend on a member's crates.
+    // HTTP responses and debug pages of members and proxies. It is separate so that the proxy does not depend on a
+    // member's crates.
     (
         "quorate-http-pages",
         &["quorate-net", "quorate-profiler", "quorate-version", "quorate-telemetry"],
@@ -150,7 +151,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate-peer",
         &[
             "quorate-api",
-            // Decides which messages and snapshots to accept; the simulator uses the same code.
+            // Decides which messages and snapshots are accepted. The simulator uses the same code.
             "quorate-core",
             "quorate-gotext",
             "quorate-net",
@@ -237,7 +238,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-storage",
         ],
     ),
-    // The common base of ctl and its live view, so that both are compiled in parallel.
+    // The common base of ctl and its live view, which are thus compiled in parallel.
     ("quorate-client", &["quorate-api", "quorate-grpc", "quorate-tls"]),
     ("quorate-top", &["quorate-api", "quorate-cli", "quorate-client", "quorate-tls"]),
     (
@@ -310,7 +311,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Folders of the crates that receive time and seeds as arguments.
+/// Folders of the crates whose code receives time and random seeds as arguments.
 const PURE: [&str; 9] = [
     "crates/protobuf/",
     "crates/seeded_random/",
@@ -323,20 +324,20 @@ const PURE: [&str; 9] = [
     "crates/sim/",
 ];
 
-/// Programs of pure crates. They have a clock and threads.
+/// Programs in the folders of pure crates. These programs may use clocks and threads.
 const PROGRAMS: [&str; 1] = ["crates/sim/src/bin/simulate.rs"];
 
 /// Names that must not occur in the pure crates.
 const AMBIENT: [&str; 6] =
     ["Instant::now", "SystemTime::now", "thread::", "std::env", "rand::", "env::var"];
 
-/// Macros that mark unfinished work. They are written in two parts, because this file is checked as well.
+/// Macros that mark unfinished work. Their names are split, because this file is checked as well.
 const UNFINISHED: [&str; 2] = [concat!("to", "do!("), concat!("unimple", "mented!(")];
 
-/// Beginnings of paths that exist on one machine only.
+/// Prefixes of paths that exist on a single machine only.
 const LOCAL_PATHS: [&str; 1] = [concat!("/wo", "rk/")];
 
-/// Prints every violation, and fails if there are any. `--lower` writes the table of [`prose`] instead, and `--prose`
+/// Prints every violation, and fails if there is any. `--lower` writes the table of [`prose`] instead, and `--prose`
 /// prints the counted sentences.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let sources = read_all(&root())?;
@@ -440,7 +441,7 @@ fn check_pure(source: &Source, complaints: &mut Vec<String>) {
     }
 }
 
-/// Reports pure crates whose `clippy.toml` differs from that of the others.
+/// Reports a pure crate whose `clippy.toml` differs from those of the other pure crates.
 fn check_bans(sources: &[Source], complaints: &mut Vec<String>) {
     let text = |path: &str| sources.iter().find(|source| source.path == path).map(|s| &s.text[..]);
     let Some(root) = text("clippy.toml") else { return };
@@ -464,7 +465,7 @@ fn check_bans(sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// Whether the line contains the word, and not only as the end of a longer word.
+/// Returns whether the line contains the word, other than as the end of a longer word.
 fn mentions(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(is_letter))
 }

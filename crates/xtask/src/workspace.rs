@@ -1,15 +1,15 @@
-//! Paths of the repository, and the execution of other programs.
+//! Paths in the repository, and functions that run other programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The root of the repository.
+/// Returns the root folder of the repository.
 pub(crate) fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.ancestors().nth(2).expect("xtask lives in crates/xtask").to_owned()
 }
 
-/// The build directory of cargo, which also contains the files that commands download.
+/// Returns cargo's build folder, which also contains the files that commands download.
 pub(crate) fn target() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     // `<target>/<profile>/xtask`
@@ -17,14 +17,14 @@ pub(crate) fn target() -> Result<PathBuf, String> {
     Ok(target.to_owned())
 }
 
-/// The cargo that started this program, with arguments.
+/// Returns a command that calls the cargo that started this program, with these arguments.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(args);
     command
 }
 
-/// Runs a program in the terminal of this one. If it fails, the error contains its command line.
+/// Runs a program with inherited input and output. If it fails, the error contains its command line.
 pub(crate) fn status(command: &mut Command) -> Result<(), String> {
     let line = shown(command);
     match command.status() {

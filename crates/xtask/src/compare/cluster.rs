@@ -1,7 +1,7 @@
 //! A cluster in a comparison. Its members start together, and requests go to the leader or to a follower.
 //!
-//! The leader is determined again each time, because it may change. The only member of a cluster is its own
-//! leader, so cases for one and for three members differ in nothing else.
+//! The leader is looked up for each use, because it may change. A single member is its own leader, so cases for one
+//! member and for three need no separate code.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::service::{Service, USER, number, user_name};
 const TIMEOUT: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Running members.
+/// A running cluster.
 #[derive(Debug)]
 pub(super) struct Cluster {
     /// The proxy that clients connect to, if there is one.
@@ -22,7 +22,7 @@ pub(super) struct Cluster {
     members: Vec<Server>,
 }
 
-/// A member of a cluster, by its position.
+/// The position of a member in its cluster.
 pub(super) type Position = usize;
 
 impl Cluster {
@@ -38,7 +38,7 @@ impl Cluster {
         Self::begin(members)
     }
 
-    /// Enables authentication; from then on clients are [`Service::for_user`].
+    /// Enables authentication. Services returned afterwards carry the user's credentials ([`Service::for_user`]).
     pub(super) fn guarded(mut self) -> Result<Self, String> {
         let service = self.members[0].service();
         for command in [
@@ -67,18 +67,19 @@ impl Cluster {
         Ok(Self { proxy: None, members })
     }
 
-    /// Puts a proxy in front of the first member. Clients use it from then on, and its cost is measured.
+    /// Puts a proxy in front of the first member. Services returned afterwards connect to the proxy, and measure only
+    /// its cost.
     pub(super) fn proxied(mut self) -> Result<Self, String> {
         self.proxy = Some(Proxy::before(&self.members[0])?);
         Ok(self)
     }
 
-    /// Waits for a leader, and returns it.
+    /// Waits until there is a leader, and returns its position.
     pub(super) fn leader(&self) -> Result<Position, String> {
         let start = Instant::now();
         while start.elapsed() < TIMEOUT {
             for (position, member) in self.members.iter().enumerate() {
-                // A stopped member is no leader, and a member that does not answer is asked again.
+                // A stopped member cannot be the leader. A member that does not answer is asked again.
                 if member.pid().is_some()
                     && let Ok(status) = member.service().status()
                     && leads(&status)
@@ -91,7 +92,7 @@ impl Cluster {
         Err(format!("no member leads after {} s", TIMEOUT.as_secs()))
     }
 
-    /// A running follower.
+    /// Returns the position of a running follower.
     pub(super) fn follower(&self) -> Result<Position, String> {
         let leader = self.leader()?;
         let mut others = (0..self.members.len()).filter(|position| *position != leader);
@@ -103,7 +104,8 @@ impl Cluster {
         &mut self.members[position]
     }
 
-    /// The service of one member, at the cost of all members.
+    /// Returns a service that sends requests to one member and measures the cost of all members. With a proxy, it uses
+    /// and measures the proxy instead.
     pub(super) fn service(&self, position: Position) -> Service {
         match &self.proxy {
             Some(proxy) => proxy.service(),
@@ -111,7 +113,8 @@ impl Cluster {
         }
     }
 
-    /// The service of all members but one. Its cost is not measured, because that member may end meanwhile.
+    /// Returns a service that sends requests to all members but one. It measures no costs, because the excluded member
+    /// may end during the run.
     pub(super) fn service_without(&self, position: Position) -> Result<Service, String> {
         let others = self.members.iter().enumerate().filter(|(other, _)| *other != position);
         let service = others.map(|(_, member)| member.service()).reduce(Service::and);
@@ -123,12 +126,12 @@ impl Cluster {
         self.members.iter().filter_map(Server::pid).collect()
     }
 
-    /// Waits until a member has applied what the leader had applied at the time of the call.
+    /// Waits until a member's applied index has reached the leader's.
     pub(super) fn wait_until_caught_up(&self, position: Position) -> Result<(), String> {
         let applied = |status: &Value| number(status, "/raftAppliedIndex");
         let start = Instant::now();
         while start.elapsed() < TIMEOUT {
-            // A client would wait for seconds for a member that does not listen.
+            // Checked first, because a request to a member that does not listen blocks the client for seconds.
             if self.members[position].listens() {
                 let leader = self.members[self.leader()?].service().status()?;
                 let member = self.members[position].service().status();
@@ -154,7 +157,7 @@ mod tests {
     #[test]
     fn a_member_that_reports_itself_as_leader_is_the_leader() {
         let status = |leader: u64, member: u64| serde_json::json!({"leader": leader, "header": {"member_id": member}});
-        // Two numbers that are equal as floating point numbers.
+        // Converted to floating point, the two numbers are equal.
         let own = u64::MAX - 1;
         assert!(leads(&status(own, own)));
         assert!(!leads(&status(own, own - 1)));

@@ -1,5 +1,5 @@
-//! Cases on clusters of three members that lose one: how long the service is unavailable after the leader is
-//! killed, and the cost of a member's return after a long absence.
+//! Cases on clusters of three that lose a member. One measures how long the service is unavailable after the leader is
+//! killed, the other the cost of a member's return after a long absence.
 //!
 //! Members run with etcd's default timing (heartbeats every 100 ms, elections after 1,000 ms).
 
@@ -16,20 +16,20 @@ use crate::say;
 pub(super) const NAMES: [&str; 2] = ["cluster-failover", "cluster-catch-up"];
 
 const MEMBERS: usize = 3;
-/// The number of kills for each pair and side.
+/// The number of times that the leader is killed, for each pair and side.
 const KILLS: usize = 5;
-/// The load around a kill, at the surviving members. It does not wait for responses: requests that the old
-/// leader had accepted are lost, and their clients would wait for the full request timeout.
+/// The load while the leader is killed, sent to the other two members. It is open-loop: requests that the old leader
+/// had accepted are lost, and clients that wait for responses would wait for the full request timeout.
 const LOAD: [&str; 7] = ["put", "--rate", "500", "--clients", "8000", "--connections", "8"];
 /// How long the load runs before the kill and after the election.
 const AROUND: Duration = Duration::from_secs(2);
-/// The maximum time between a kill and the beginning of the silence that follows it, in either order.
+/// The maximum distance between the kill and the start of the silence, in seconds. Either may come first.
 const SLACK_SECONDS: f64 = 0.2;
 
-/// The number of entries that a member misses.
+/// The number of entries that the stopped member misses.
 const MISSED: u64 = 1_000_000;
 const AFTER_FILL: Duration = Duration::from_secs(5);
-/// The puts that measure how much the return disturbs other clients.
+/// The load whose latency shows how much the member's return disturbs other clients.
 const PROBE: [&str; 5] = ["put", "--clients", "10", "--rate", "500"];
 
 /// Runs the chosen cases.
@@ -58,12 +58,12 @@ fn failover(programs: &Programs, options: &Options) -> Result<Row, String> {
         }
     }
     let work = format!("leader killed to first acknowledged put, median of {}", outages[0].len());
-    // The duration of an election is random, so kills are no pairs, and the medians are compared.
+    // The duration of an election is random, so single kills cannot be paired. The medians are compared instead.
     let medians = outages.map(median);
     Ok(Row::of_pairs(work, "ms", &[(medians[0], medians[1])], 1.0))
 }
 
-/// Kills the leader under load, and returns the number of seconds without an acknowledged put.
+/// Kills the leader under load, and returns how long no put was acknowledged, in seconds.
 fn kill_leader(cluster: &mut Cluster) -> Result<f64, String> {
     let leader = cluster.leader()?;
     let args = [&LOAD[..], &["--duration", "600s"]].concat();
@@ -73,7 +73,7 @@ fn kill_leader(cluster: &mut Cluster) -> Result<f64, String> {
     cluster.member(leader).kill()?;
     cluster.leader()?;
     std::thread::sleep(AROUND);
-    // The errors are the requests that were lost with the leader.
+    // The requests lost with the leader are reported as errors.
     let report = load.finish()?;
     let began = number(&report, "/longest_silence/began_unix_seconds");
     let ended = began + number(&report, "/longest_silence/seconds");
@@ -160,7 +160,7 @@ fn catch_up_once(side: &Side, programs: &Programs, options: &Options) -> Result<
     let fill = ["fill", "--order", "random", "--keys", &keys, "--clients", "1000"];
     checked(service.bench(&fill)?)?;
     let probe = [&PROBE[..], &["--keys", &keys]].concat();
-    // The disk is still writing the data that was put.
+    // The disk may still be writing the data of the fill.
     std::thread::sleep(AFTER_FILL);
     let idle_p99_ms = idle_p99_ms(&service, &probe)?;
     let (seconds, meanwhile) = come_back(&mut cluster, away, &service, &probe)?;
@@ -171,8 +171,8 @@ fn catch_up_once(side: &Side, programs: &Programs, options: &Options) -> Result<
     })
 }
 
-/// The latency of puts without other load. The first puts of a run are slow, and count more the shorter the run
-/// is; these runs are about as short as a return.
+/// Measures the p99 latency of puts without other load, in milliseconds. The first puts of a run are slow and weigh
+/// more in a short run, so these runs are about as short as a return.
 fn idle_p99_ms(service: &Service, probe: &[&str]) -> Result<f64, String> {
     const RUNS: usize = 3;
     let run = [probe, &["--duration", "4s"]].concat();
@@ -182,7 +182,7 @@ fn idle_p99_ms(service: &Service, probe: &[&str]) -> Result<f64, String> {
     Ok(median(runs?))
 }
 
-/// Starts the member again. Returns how long it took to catch up, and the latencies of puts meanwhile.
+/// Starts the member again. Returns how long it took to catch up, in seconds, and the report of the puts meanwhile.
 fn come_back(
     cluster: &mut Cluster,
     away: usize,

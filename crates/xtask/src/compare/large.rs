@@ -1,8 +1,8 @@
-//! Cases on 1,000,000 keys written in random order: the cost of a large member.
+//! Cases on 1,000,000 keys written in random order, which measure the cost of a large member.
 //!
-//! Each server goes through the same sequence: load, overwrite everything, restart, a paged walk, compaction of
-//! all superseded revisions during puts, and defragmentation during puts. The servers run one after the other,
-//! so that they do not compete for memory. A pair is one sequence of each.
+//! Each server goes through the same sequence: writing all keys, overwriting all keys, a restart, a paged walk,
+//! compaction of all superseded revisions during puts, and defragmentation during puts. The servers run one after the
+//! other, so that they do not compete for memory. A pair consists of one sequence for each server.
 
 use std::time::Instant;
 
@@ -16,13 +16,13 @@ use crate::say;
 pub(super) const NAMES: [&str; 5] = ["memory", "restart", "compaction", "defrag", "walk"];
 
 const KEYS: u64 = 1_000_000;
-/// The number of pages at each end of the walk.
+/// The number of pages read at each end of the walk.
 const WALK_PAGES: &str = "100";
 const WALK_LIMIT: u64 = 500;
-/// The puts that measure how much a maintenance task disturbs: from one client, at a fixed rate.
+/// The load whose latency shows how much a maintenance task disturbs clients. Its rate is fixed.
 const PROBE: [&str; 5] = ["put", "--clients", "10", "--rate", "200"];
 
-/// The figures of one sequence.
+/// The measurements of one sequence.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     loaded_bytes: f64,
@@ -34,7 +34,7 @@ struct Figures {
     compaction_cpu_seconds: f64,
     idle_p99_ms: f64,
     compaction_p99_ms: f64,
-    /// Bytes of the file after defragmentation for each byte in use.
+    /// The size of the file after defragmentation, divided by its bytes in use.
     file_slack: f64,
     defrag_longest_put_ms: f64,
 }
@@ -85,7 +85,7 @@ fn run_sequence(mut server: Server, options: &Options) -> Result<Figures, String
     Ok(figures)
 }
 
-/// The cost of a page at the beginning of a walk and at its end.
+/// Measures the cost of a page at the start of a walk and at its end, in microseconds.
 fn walk(service: &Service, options: &Options) -> Result<(f64, f64), String> {
     let keys = options.amount(KEYS);
     let pages: u64 = WALK_PAGES.parse().expect("a number of pages");
@@ -100,7 +100,7 @@ fn walk(service: &Service, options: &Options) -> Result<(f64, f64), String> {
     Ok((page("0")?, page(&last)?))
 }
 
-/// Compacts all superseded revisions during puts.
+/// Compacts all superseded revisions while puts run.
 fn compact(service: &Service, keys: &str, figures: &mut Figures) -> Result<(), String> {
     let probe = [&PROBE[..], &["--keys", keys]].concat();
     let idle = checked(service.bench(&[&probe[..], &["--duration", "10s"]].concat())?)?;
@@ -117,7 +117,7 @@ fn compact(service: &Service, keys: &str, figures: &mut Figures) -> Result<(), S
     Ok(())
 }
 
-/// Defragments during puts.
+/// Defragments while puts run.
 fn defragment(service: &Service, keys: &str, figures: &mut Figures) -> Result<(), String> {
     let before = number(&service.status()?, "/dbSize") / 1e6;
     let meanwhile = [&PROBE[..], &["--keys", keys, "--duration", "600s"]].concat();

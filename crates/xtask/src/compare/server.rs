@@ -1,8 +1,8 @@
-//! A server process in a comparison: started, measured, stopped, killed.
+//! A server process in a comparison: it is started, measured, and stopped or killed.
 //!
 //! # Not here
 //!
-//! The requests to it (`service`), and the choice of the member in a cluster (`cluster`).
+//! Requests to the server (`service`), and the choice of a member of a cluster (`cluster`).
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use super::service::{Service, Tools};
 use crate::workspace::{output, target};
 
-/// A quota large enough for every case.
+/// A backend quota large enough for every case, in bytes.
 const QUOTA_BYTES: &str = "8589934592";
-/// The timeout for starting to serve, and for stopping.
+/// The timeout for a server to become healthy, and to stop.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The range of ports for servers.
 const PORTS: Range<u16> = 20_000..30_000;
@@ -28,9 +28,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// One of the two compared programs.
 #[derive(Clone, Debug)]
 pub(super) struct Side {
-    /// Its name in the table.
+    /// The name of this side in the table.
     pub(super) name: String,
-    /// The folder of its data.
+    /// The name of the folder for the servers' data.
     folder: &'static str,
     program: PathBuf,
 }
@@ -38,14 +38,14 @@ pub(super) struct Side {
 /// The programs of a comparison.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
-    /// The reference, then our program.
+    /// The reference etcd, then our program.
     pub(super) sides: [Side; 2],
-    /// The programs that generate load and send requests, on both sides.
+    /// The programs that generate load and send requests. Both sides use the same ones.
     tools: Tools,
 }
 
 impl Programs {
-    /// Etcd against ours; without `ours`, etcd against itself.
+    /// Compares etcd with our program; without `ours`, compares etcd with itself.
     pub(super) fn new(etcd: PathBuf, ours: Option<PathBuf>, tools: Tools) -> Result<Self, String> {
         let version = output(Command::new(&etcd).arg("--version"))?;
         let line = version.lines().next().unwrap_or_default();
@@ -71,10 +71,10 @@ pub(super) struct Server {
     name: String,
     client: String,
     peer: String,
-    /// All members of its cluster.
+    /// The value of `--initial-cluster`: all members of the server's cluster.
     initial_cluster: String,
-    /// If the server requires client certificates: the folder of certificates, and the plaintext address of its
-    /// health endpoint.
+    /// The certificates' folder and the plaintext address of the health endpoint, if the server requires client
+    /// certificates.
     secured: Option<(PathBuf, String)>,
     /// Whether authentication is enabled.
     is_guarded: bool,
@@ -89,7 +89,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Prepares the members of a new cluster.
+    /// Prepares the members of a new cluster without starting them.
     pub(super) fn founders(
         side: &Side,
         programs: &Programs,
@@ -127,7 +127,7 @@ impl Server {
         })
     }
 
-    /// Makes it require client certificates from its next start on.
+    /// Makes the server require client certificates from its next start.
     pub(super) fn secure(&mut self) -> Result<(), String> {
         let folder =
             self.tools.certificates.clone().ok_or("no certificates have been generated")?;
@@ -135,7 +135,7 @@ impl Server {
         Ok(())
     }
 
-    /// The TLS flags for the process.
+    /// Returns the TLS flags for the process.
     fn security(&self) -> Vec<OsString> {
         let Some((folder, health)) = &self.secured else { return Vec::new() };
         let flags =
@@ -150,7 +150,7 @@ impl Server {
         self.is_guarded = true;
     }
 
-    /// Starts the process, and returns how long it took until it served requests.
+    /// Starts the process, and returns how long it took to become healthy.
     pub(super) fn run(&mut self) -> Result<Duration, String> {
         let start = Instant::now();
         self.spawn()?;
@@ -203,7 +203,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether a process listens at the client address.
+    /// Returns whether a process listens on the client address.
     pub(super) fn listens(&self) -> bool {
         TcpStream::connect(&self.client).is_ok()
     }
@@ -215,7 +215,7 @@ impl Server {
         Ok(())
     }
 
-    /// Asks the process to stop, and waits until it has ended.
+    /// Asks the process to stop, and waits until it has exited.
     pub(super) fn stop(&mut self) -> Result<(), String> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         output(Command::new("kill").arg(process.id().to_string()))?;
@@ -226,25 +226,25 @@ impl Server {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        // It has not ended within the timeout.
+        // The process did not exit within the timeout.
         drop(process.kill());
         drop(process.wait());
         Err(format!("{} did not stop", self.program.display()))
     }
 
-    /// The process id, while it runs.
+    /// Returns the process id while the process runs.
     pub(super) fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Child::id)
     }
 
-    /// The server as a service, at its own cost only.
+    /// Returns a service that sends requests to this server and measures the cost of this server only.
     pub(super) fn service(&self) -> Service {
         let certificates = self.secured.as_ref().map(|(folder, _)| folder.clone());
         let service = Service::new(self.tools.clone(), &self.client, self.pid());
         service.secured(certificates).for_user(self.is_guarded)
     }
 
-    /// Resident memory now, in bytes.
+    /// Returns the current resident memory in bytes.
     pub(super) fn resident_bytes(&self) -> Result<f64, String> {
         let pid = self.pid().unwrap_or_default();
         let path = format!("/proc/{pid}/status");
@@ -255,7 +255,7 @@ impl Server {
     }
 }
 
-/// A process of `grpc-proxy`, ended when it is dropped.
+/// A `grpc-proxy` process, which ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Proxy {
     tools: Tools,
@@ -264,7 +264,7 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts the server's own proxy in front of it, and waits until it answers.
+    /// Starts the server's own proxy program in front of the server, and waits until the proxy answers.
     pub(super) fn before(server: &Server) -> Result<Self, String> {
         let address = free_address()?;
         let process = Command::new(&server.program)
@@ -287,7 +287,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// The server through the proxy, at the cost of the proxy.
+    /// Returns a service that sends requests through the proxy and measures the cost of the proxy.
     pub(super) fn service(&self) -> Service {
         Service::new(self.tools.clone(), &self.address, Some(self.process.id()))
     }
@@ -295,7 +295,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // The process has ended, or ends now.
+        // The process may have exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
@@ -303,7 +303,7 @@ impl Drop for Proxy {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The comparison has ended or failed already, so a failure here does no harm.
+        // A failure does no harm here, because the comparison has already ended.
         drop(self.stop());
         drop(std::fs::remove_dir_all(&self.data_dir));
         for folder in self.data_dir.ancestors().skip(1).take(2) {
@@ -312,8 +312,8 @@ impl Drop for Server {
     }
 }
 
-/// An unused address, outside the range of ports for outgoing connections, so that it is still free when a
-/// killed server restarts.
+/// Returns an unused address whose port is outside the range for outgoing connections. Therefore the port is still free
+/// when a killed server restarts.
 fn free_address() -> Result<String, String> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % u32::from(PORTS_COUNT));
@@ -328,7 +328,7 @@ fn free_address() -> Result<String, String> {
     Err("no port is free".to_owned())
 }
 
-/// Whether the health endpoint reports success.
+/// Returns whether the health endpoint at `address` reports success.
 fn serves(address: &str) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut socket = TcpStream::connect(address)?;

@@ -1,4 +1,5 @@
-//! A service in a comparison, as clients see it: the target of load and requests.
+//! A service in a comparison, as seen by clients: the endpoints for load and requests, and the processes whose cost is
+//! measured.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -14,14 +15,14 @@ use crate::workspace::output;
 pub(super) enum Generator {
     /// `quorate bench`.
     Bench,
-    /// An ordinary client: the example `tonic_load` of the tests.
+    /// An ordinary client: the `tonic_load` example of the tests package.
     Tonic,
 }
 
-/// Name and password of the user, where authentication is enabled. The servers exist only for the comparison.
+/// Name and password of the user, for servers with authentication. The servers exist only for the comparison.
 pub(super) const USER: &str = "someone:a password";
 
-/// The user name.
+/// Returns the user name.
 pub(super) fn user_name() -> &'static str {
     USER.split(':').next().unwrap_or(USER)
 }
@@ -29,11 +30,11 @@ pub(super) fn user_name() -> &'static str {
 /// The programs on the client side.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
-    /// Our own program: `bench` generates load, `ctl` sends requests.
+    /// Our own program. `bench` generates load, and `ctl` sends requests.
     pub(super) quorate: PathBuf,
-    /// Built only if a case needs it.
+    /// The tonic load generator, built only if a case needs it.
     pub(super) tonic_load: Option<PathBuf>,
-    /// A folder with certificates, created only if a case needs them.
+    /// The folder with certificates, created only if a case needs them.
     pub(super) certificates: Option<PathBuf>,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Tools {
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     tools: Tools,
-    /// Comma-separated.
+    /// The endpoints, separated by commas.
     endpoints: String,
     pids: Vec<u32>,
     /// The folder of the certificates, if the server requires them.
@@ -51,23 +52,23 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// The service at `endpoint`, at the cost of process `pid`.
+    /// Creates a service at `endpoint` that measures the cost of process `pid`.
     pub(super) fn new(tools: Tools, endpoint: &str, pid: Option<u32>) -> Self {
         let pids = pid.into_iter().collect();
         Self { tools, endpoints: endpoint.to_owned(), pids, certificates: None, is_guarded: false }
     }
 
-    /// Adds certificates.
+    /// Sets the folder of the client certificates.
     pub(super) fn secured(self, certificates: Option<PathBuf>) -> Self {
         Self { certificates, ..self }
     }
 
-    /// Adds the user, if authentication is enabled.
+    /// Makes requests carry the user's credentials, if authentication is enabled.
     pub(super) fn for_user(self, is_guarded: bool) -> Self {
         Self { is_guarded, ..self }
     }
 
-    /// The security flags for our programs.
+    /// Returns the security flags for our programs.
     fn security(&self) -> Vec<OsString> {
         let user = if self.is_guarded { &["--user", USER][..] } else { &[] };
         let user = user.iter().map(OsString::from);
@@ -77,14 +78,14 @@ impl Service {
         user.chain(files).collect()
     }
 
-    /// Combines two services.
+    /// Combines the endpoints and processes of two services.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.endpoints = format!("{},{}", self.endpoints, other.endpoints);
         self.pids.extend(other.pids);
         self
     }
 
-    /// The same service at the cost of other processes.
+    /// Returns the same service, but measures the cost of other processes.
     pub(super) fn at_the_cost_of(self, pids: Vec<u32>) -> Self {
         Self { pids, ..self }
     }
@@ -97,7 +98,7 @@ impl Service {
     /// Runs a load generator, and returns its report.
     pub(super) fn load(&self, by: Generator, args: &[&str]) -> Result<Value, String> {
         let output = self.load_command(by, args)?.output().map_err(|error| error.to_string())?;
-        // A report about failed operations comes with a non-zero exit code.
+        // If operations failed, the exit code is not zero, but there is a report.
         serde_json::from_slice(&output.stdout).map_err(|error| {
             let complaint = String::from_utf8_lossy(&output.stderr);
             format!("{by:?} {}: {error}: {}", args.join(" "), complaint.trim())
@@ -135,7 +136,7 @@ impl Service {
         output(command.args(["--endpoints", &self.endpoints, "--command-timeout", "600s"]))
     }
 
-    /// The status of the (first) server.
+    /// Returns the status of the first server.
     pub(super) fn status(&self) -> Result<Value, String> {
         let text = self.ctl(&["endpoint", "status", "-w", "json"])?;
         let status: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
@@ -164,7 +165,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // It has ended already, unless an error makes its report useless.
+        // Killed only if an error occurred. Otherwise the process has exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
@@ -179,7 +180,7 @@ pub(super) fn checked(report: Value) -> Result<Value, String> {
     Err(format!("{errors} operations failed: {}", report["error_texts"]))
 }
 
-/// A number in a report; 0 if it is missing.
+/// Returns a number in a report; 0 if the number is missing.
 pub(super) fn number(report: &Value, pointer: &str) -> f64 {
     report.pointer(pointer).and_then(Value::as_f64).unwrap_or_default()
 }

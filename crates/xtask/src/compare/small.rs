@@ -1,7 +1,7 @@
-//! Cases on 100,000 keys of 16 bytes with values of 256 bytes: the cost of single operations, each on new
-//! servers.
+//! Cases on 100,000 keys of 16 bytes with values of 256 bytes, which measure the cost of single operations. Each case
+//! runs on new servers.
 //!
-//! In a cluster of three members, the cost of all members counts, wherever a request was sent.
+//! In a cluster of three, the cost of all members is counted, whichever member receives a request.
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use super::service::{Generator, Service, checked, number};
 use super::table::{Row, median};
 use crate::say;
 
-/// Writes all keys.
+/// The load that writes all keys.
 const FILL: [&str; 3] = ["fill", "--clients", "1000"];
 
-/// The compared figure of a report.
+/// A figure in a report that the table compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Figure {
     CpuPerOperation,
@@ -50,22 +50,22 @@ impl Figure {
     }
 }
 
-/// The sum of a figure over all servers of a report.
+/// Returns the sum of a figure over all servers in a report.
 fn sum(report: &Value, pointer: &str) -> f64 {
     let servers = report["servers"].as_array();
     servers.into_iter().flatten().map(|server| number(server, pointer)).sum()
 }
 
-/// The target of the requests.
+/// The server that receives the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A single member.
     Alone,
     /// A single member that requires client certificates.
     Secured,
-    /// A single member with authentication; clients are a user with a token and permissions on all keys.
+    /// A single member with authentication. Clients send the token of a user with permissions on all keys.
     Guarded,
-    /// A single member with both.
+    /// A single member with authentication that requires client certificates.
     GuardedAndSecured,
     /// A proxy in front of a single member.
     Proxy,
@@ -87,7 +87,7 @@ impl Place {
         }
     }
 
-    /// Whether there are no other members.
+    /// Returns whether the cluster has a single member.
     pub(super) const fn is_alone(self) -> bool {
         match self {
             Self::Alone | Self::Secured | Self::Guarded | Self::GuardedAndSecured | Self::Proxy => {
@@ -97,7 +97,7 @@ impl Place {
         }
     }
 
-    /// Whether clients must present certificates.
+    /// Returns whether clients must present certificates.
     pub(super) const fn asks_for_certificates(self) -> bool {
         match self {
             Self::Secured | Self::GuardedAndSecured => true,
@@ -105,7 +105,7 @@ impl Place {
         }
     }
 
-    /// The service at this target, at the cost of all members.
+    /// Returns the service at this target, which measures the cost of all members.
     fn service(self, cluster: &Cluster) -> Result<Service, String> {
         let position = match self {
             Self::Follower => cluster.follower()?,
@@ -120,7 +120,7 @@ impl Place {
     }
 }
 
-/// One kind of load.
+/// One case: a workload and its target.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) name: &'static str,
@@ -131,13 +131,13 @@ pub(super) struct Case {
     is_filled: bool,
     /// The arguments of the load generator.
     args: &'static [&'static str],
-    /// The number of operations in one measurement: as many as etcd completes in three to five seconds.
+    /// The number of operations in one measurement. Etcd completes them in three to five seconds.
     total: u64,
-    /// The compared figures, each with its target.
+    /// The compared figures, each with the maximum ratio to reach, if any.
     figures: &'static [(Figure, Option<f64>)],
 }
 
-/// The figures of one client in a cluster. Wake-ups are most of the cost, so context switches are counted.
+/// The figures for a single client in a cluster. Most of the cost is wake-ups, so context switches are counted.
 const LONE_IN_CLUSTER: &[(Figure, Option<f64>)] =
     &[(Figure::CpuPerOperation, None), (Figure::ContextSwitches, None), (Figure::P50, Some(0.9))];
 
@@ -539,7 +539,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Runs the selected cases that `belong` to the table.
+/// Runs the selected cases whose target `belongs` to the table.
 pub(super) fn run(
     programs: &Programs,
     options: &Options,
@@ -549,7 +549,7 @@ pub(super) fn run(
     let mut rows = Vec::new();
     for case in chosen {
         say(&format!("compare: {}", case.name));
-        // New servers for each case: earlier work costs a server memory, cache and more.
+        // Each case starts new servers, because earlier work affects a server's memory and caches.
         let [etcd, quorate] = &programs.sides;
         let clusters = [case.place.start(etcd, programs)?, case.place.start(quorate, programs)?];
         if case.is_filled {
@@ -577,7 +577,7 @@ fn measure(case: &Case, clusters: &[Cluster; 2], options: &Options) -> Result<Ve
     let latency = |side: usize, pointer: &str| {
         median(pairs.iter().map(|pair| number(&pair[side], pointer) / 1e3).collect())
     };
-    // For a watch, the delivery of events is what counts.
+    // For a watch, the latency of event delivery is reported.
     let of = if case.args[0] == "watch" { "/events" } else { "" };
     let [p50, p99] = ["p50", "p99"].map(|name| format!("{of}/latency_us/{name}"));
     let latencies = [0, 1].map(|side| [latency(side, &p50), latency(side, &p99)]);

@@ -1,16 +1,16 @@
-//! The rows of the comparison and the table they make.
+//! The rows of the comparison and the table that they form.
 
 use std::path::Path;
 
 use super::Options;
 use crate::Outcome;
 
-/// One of the tables.
+/// A section of the comparison, which has a table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
-    /// One member.
+    /// The cases with one member.
     Alone,
-    /// Three members.
+    /// The cases with three members.
     Clusters,
 }
 
@@ -24,12 +24,12 @@ impl Section {
         }
     }
 
-    /// The marker lines around the table of a minor version (`3.5`).
+    /// Returns the marker lines around the table of a minor version (`3.5`).
     fn markers(self, version: &str) -> [String; 2] {
         ["begin", "end"].map(|edge| format!("<!-- {} {version}: {edge} -->", self.name()))
     }
 
-    /// Whether a line ends a table of this section, for any version.
+    /// Returns whether a line ends a table of this section, for any version.
     fn is_end(self, line: &str) -> bool {
         let rest = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_prefix(self.name()));
         let version = rest.and_then(|rest| rest.strip_suffix(": end -->"));
@@ -37,13 +37,13 @@ impl Section {
     }
 }
 
-/// The minor version in a name such as `etcd 3.5.16`.
+/// Returns the minor version in a name such as `etcd 3.5.16`.
 fn minor_version(name: &str) -> String {
     let version = name.rsplit(' ').next().unwrap_or_default();
     version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".")
 }
 
-/// One line of the table.
+/// A row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     /// The work and the measured figure.
@@ -51,18 +51,18 @@ pub(super) struct Row {
     pub(super) etcd: f64,
     pub(super) quorate: f64,
     pub(super) unit: &'static str,
-    /// The median of the pairs' ratios, or another figure that is compared with the target.
+    /// The value compared with the target: the median of the pairs' ratios, or another figure.
     pub(super) measured: f64,
-    /// The maximum of `measured`; `None` without a target.
+    /// The maximum for `measured`, if there is a target.
     pub(super) target: Option<f64>,
     /// Whether `measured` is a ratio rather than our server's figure in the row's unit.
     pub(super) is_ratio: bool,
-    /// Latencies of etcd and ours, in milliseconds: p50, p99.
+    /// The p50 and p99 latencies of etcd, then of our server, in milliseconds.
     pub(super) latency: Option<[[f64; 2]; 2]>,
 }
 
 impl Row {
-    /// A row from pairs of measurements, etcd's first.
+    /// Creates a row from pairs of measurements. The first measurement of a pair is etcd's.
     pub(super) fn of_pairs(
         work: impl Into<String>,
         unit: &'static str,
@@ -87,7 +87,7 @@ impl Row {
     }
 }
 
-/// The median; for an even count, the mean of the two middle numbers.
+/// Returns the median; for an even count, the mean of the two middle numbers.
 pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     match (numbers.len() / 2, numbers.len() % 2) {
@@ -97,7 +97,7 @@ pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
     }
 }
 
-/// The table in Markdown, with a line about how it was measured.
+/// Renders the table in Markdown, with a line that describes the measurement.
 pub(super) fn render(rows: &[Row], [first, second]: [&str; 2], options: &Options) -> String {
     let mut lines = vec![
         format!("| work | {first} | {second} | ratio | target | p50 ms | p99 ms |"),
@@ -147,7 +147,7 @@ fn measured(row: &Row) -> String {
     }
 }
 
-/// A number with three significant digits.
+/// Formats a number with three significant digits.
 fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -157,8 +157,8 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Replaces the table for this etcd version between its markers in a file. A version without markers gets a new
-/// section after those of the other versions. A missing file is created.
+/// Replaces the table of this etcd version between its markers in a file. A version without markers gets a new section
+/// after those of the other versions. A missing file is created.
 pub(super) fn write(file: &Path, section: Section, etcd: &str, table: &str) -> Outcome {
     let named = |error: std::io::Error| format!("{}: {error}", file.display());
     let text = match std::fs::read_to_string(file) {
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_result_is_the_median_of_the_ratios_of_pairs() {
-        // The second pair was measured while the machine was busy, which does not affect its ratio.
+        // The machine was busy during the second pair, which leaves its ratio unaffected.
         let row = Row::of_pairs("w", "us", &[(50.0, 20.0), (500.0, 210.0), (52.0, 20.0)], 0.42);
         assert_eq!((row.etcd, row.quorate), (52.0, 20.0));
         assert!((row.measured - 0.4).abs() < 1e-9);
@@ -255,7 +255,7 @@ mod tests {
         let added = "<!-- compare 3.5: end -->\n\n### Beside etcd 3.7.1\n\n\
                      <!-- compare 3.7: begin -->\n\nnew\n\n<!-- compare 3.7: end -->\nb\n";
         assert!(first.contains(added) && first.contains("old"), "{first}");
-        // The next run finds these markers.
+        // The next run must find the markers written by the first.
         let again = replace(&first, Section::Alone, "etcd 3.7.2", "newer\n").unwrap();
         assert!(again.contains("newer") && !again.contains("new\n"), "{again}");
         assert_eq!(again.matches("### Beside").count(), 1);

@@ -1,7 +1,7 @@
-//! The files below a program in a root file system: the loader and the libraries that the program needs, copied
-//! from the build machine, and the few files of `/etc` that they read.
+//! The files that a program needs in a minimal root file system: its loader and libraries, copied from the build
+//! machine, and the few files in `/etc` that they read.
 //!
-//! There is no shell and no other tool in such a container.
+//! A container with this root has no shell and no other tools.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::elf::{Needs, needs};
 use super::oci::{HOME, USER};
 use super::tree::Tree;
 
-/// The library folders of Debian and other systems, where a loader searches by default.
+/// Library folders of Debian and other systems, which the loader searches by default.
 const FOLDERS: [&str; 6] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -20,10 +20,10 @@ const FOLDERS: [&str; 6] = [
     "/usr/lib64",
 ];
 
-/// The licences of these libraries, if the machine has them.
+/// Packages whose licences are copied, if the machine has them.
 const LICENCES: [&str; 2] = ["libc6", "libgcc-s1"];
 
-/// Adds what the program needs, and returns the version of glibc, if it is used.
+/// Adds the files that the program needs, and returns the version of glibc, if the program uses it.
 pub(super) fn put(root: &mut Tree, program: &Needs) -> Result<Option<String>, String> {
     let mut version = None;
     if let Some(loader) = &program.interpreter {
@@ -53,7 +53,7 @@ pub(super) fn put(root: &mut Tree, program: &Needs) -> Result<Option<String>, St
     let user = format!("quorate:x:{USER}:{USER}::{HOME}:/usr/sbin/nologin\n");
     root.file("etc/passwd", 0o644, format!("root:x:0:0::/:/usr/sbin/nologin\n{user}"));
     root.file("etc/group", 0o644, format!("root:x:0:\nquorate:x:{USER}:\n"));
-    // Without this file, names in the hosts file would be resolved last.
+    // Without this file, the resolver would consult the hosts file last.
     root.file("etc/nsswitch.conf", 0o644, "hosts: files dns\n");
     root.folder(HOME.trim_start_matches('/'), 0o700, USER);
     Ok(version)

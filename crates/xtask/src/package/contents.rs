@@ -1,8 +1,8 @@
-//! The installed files and their paths: of the Debian packages, and of the root file system of a container.
+//! The files, with their paths, that the Debian packages and a container's root file system contain.
 //!
-//! The main package can be installed next to Debian's etcd, which migration in both directions needs: none of
-//! its files has the same name. The other package contains only the names (`etcd`, `etcdctl`, `etcdutl`), and
-//! replaces Debian's package.
+//! The main package can be installed next to Debian's etcd, as migration in both directions requires: they have no file
+//! name in common. The second package contains only links named `etcd`, `etcdctl` and `etcdutl`, and replaces Debian's
+//! package.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,20 +13,20 @@ use super::tree::Tree;
 use super::{SUMMARY, base, gzip};
 use crate::workspace::{output, output_bytes, root};
 
-/// The program acts as etcd's programs when it is called by these names.
+/// The names of etcd's programs. Called by one of them, our program acts as that program.
 const NAMES: [&str; 3] = ["etcd", "etcdctl", "etcdutl"];
 
-/// The folder with links of these names, for users who add it to their `PATH`.
+/// The folder with links of these names. Users may add it to their `PATH`.
 const LINKS: &str = "usr/lib/quorate/bin";
 
-/// Shells, and their folders for completion scripts.
+/// Shells and the folders of their completion scripts.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/quorate"),
     ("zsh", "usr/share/zsh/vendor-completions/_quorate"),
     ("fish", "usr/share/fish/vendor_completions.d/quorate.fish"),
 ];
 
-/// Files of the repository that are installed unchanged.
+/// Files of the repository that are installed unchanged: source, destination and mode.
 const COPIED: [(&str, &str, u32); 12] = [
     ("packaging/systemd/quorate.service", "usr/lib/systemd/system/quorate.service", 0o644),
     ("packaging/debian/quorate.sysusers", "usr/lib/sysusers.d/quorate.conf", 0o644),
@@ -46,7 +46,7 @@ const COPIED: [(&str, &str, u32); 12] = [
     ("packaging/patroni/try.sh", "usr/share/doc/quorate/examples/patroni/try.sh", 0o755),
 ];
 
-/// The settings of the unit, which the operator may edit.
+/// The settings of the systemd unit, which the operator may edit.
 const DEFAULTS: &str = "etc/default/quorate";
 
 /// Files of the repository that are installed compressed, as Debian requires.
@@ -61,7 +61,7 @@ const COMPRESSED: [(&str, &str); 6] = [
 
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// The program that is packed.
+/// The program to pack.
 pub(super) struct Program<'a> {
     pub(super) path: &'a Path,
     pub(super) bytes: &'a [u8],
@@ -69,7 +69,7 @@ pub(super) struct Program<'a> {
     pub(super) version: &'a str,
 }
 
-/// The package `quorate`.
+/// Builds the contents of the package `quorate`.
 pub(super) fn package(program: &Program<'_>) -> Result<Package, String> {
     let mut files = Tree::default();
     files.file("usr/bin/quorate", 0o755, program.bytes);
@@ -109,7 +109,7 @@ pub(super) fn package(program: &Program<'_>) -> Result<Package, String> {
     Ok(Package { fields, scripts, conffiles: vec!["/etc/default/quorate"], files })
 }
 
-/// The package `quorate-as-etcd`.
+/// Builds the contents of the package `quorate-as-etcd`.
 pub(super) fn package_of_names(program: &Program<'_>) -> Result<Package, String> {
     let version = program.version;
     let said = output(Command::new(program.path).arg("--version"))?;
@@ -143,11 +143,11 @@ pub(super) fn package_of_names(program: &Program<'_>) -> Result<Package, String>
     Ok(Package { fields, files, ..Package::default() })
 }
 
-/// The root file system of a container, and the version of glibc in it.
+/// Returns the root file system of a container, and the version of glibc in it.
 pub(super) fn root_of_container(program: &Program<'_>) -> Result<(Tree, Option<String>), String> {
     let mut files = Tree::default();
     files.file("usr/bin/quorate", 0o755, program.bytes);
-    // A container manifest that runs etcd by name finds it: no other etcd is in the image.
+    // Links for container manifests that run etcd by name. The image contains no other etcd.
     for name in NAMES {
         files.link(&format!("usr/local/bin/{name}"), "../../bin/quorate");
     }
@@ -177,7 +177,7 @@ fn depends(needs: &Needs) -> String {
     if needs.libraries.iter().any(|name| name.starts_with("libgcc_s.")) {
         packages.push("libgcc-s1".to_owned());
     }
-    // The service user is created by one of these packages.
+    // Each of these packages creates the service user on installation.
     packages.push("systemd | systemd-standalone-sysusers | systemd-sysusers".to_owned());
     packages.join(", ")
 }

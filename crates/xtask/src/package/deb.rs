@@ -1,11 +1,10 @@
 //! Debian's package format (deb(5)): an `ar` archive of three members, two of which are compressed archives.
 //!
-//! The format is written here rather than by `dpkg-deb`, so that a package has the same bytes wherever it is
-//! built: the compressor is the one in `Cargo.lock`, all files belong to root without root permissions, and
-//! dpkg is not needed. The tests verify the result with dpkg.
+//! This module writes the format itself instead of calling `dpkg-deb`, so that a package has the same bytes wherever it
+//! is built: `Cargo.lock` pins the compressor. Packing files owned by root then needs no root permissions, and building
+//! needs no dpkg. The tests verify the result with dpkg.
 //!
-//! Checksums of the files (`md5sums`) are left to dpkg, which computes them at installation if a package has
-//! none.
+//! The package contains no file checksums (`md5sums`), because dpkg computes missing ones at installation.
 
 use std::fmt::Write as _;
 
@@ -15,18 +14,18 @@ use super::tree::Tree;
 /// A package: the control data for dpkg, and its files.
 #[derive(Default)]
 pub(super) struct Package {
-    /// The control fields in order.
+    /// The control fields, in order.
     pub(super) fields: Vec<(&'static str, String)>,
     /// Maintainer scripts, by name.
     pub(super) scripts: Vec<(&'static str, Vec<u8>)>,
-    /// Files that the operator may edit, and that an upgrade then leaves unchanged.
+    /// Files that the operator may edit, and that an upgrade leaves unchanged.
     pub(super) conffiles: Vec<&'static str>,
     /// The installed files.
     pub(super) files: Tree,
 }
 
 impl Package {
-    /// The package's file.
+    /// Returns the contents of the package file. All entries have the timestamp `time`.
     pub(super) fn build(&self, time: u64) -> Result<Vec<u8>, String> {
         let mut fields = String::new();
         for (name, value) in &self.fields {

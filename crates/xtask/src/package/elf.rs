@@ -1,18 +1,18 @@
-//! The requirements of a Linux program, read from its dynamic section: its loader, its libraries, and the
-//! newest version of the C library that its symbols need.
+//! The requirements of a Linux program, read from its ELF headers and dynamic section: its loader, its libraries, and
+//! the newest glibc version that its symbols require.
 //!
 //! Only 64-bit little-endian files are supported. Any other file is an error, never a panic.
 
 /// The requirements of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Needs {
-    /// The architecture, by the name that Debian and container images use.
+    /// The architecture, as named by Debian and by container images.
     pub(super) architecture: &'static str,
-    /// The program loader; `None` for a static program.
+    /// The path of the loader; `None` for a static program.
     pub(super) interpreter: Option<String>,
-    /// Libraries by name.
+    /// The names of the required libraries.
     pub(super) libraries: Vec<String>,
-    /// The oldest version of glibc that has every symbol.
+    /// The oldest version of glibc that provides all required symbols.
     pub(super) glibc: Option<(u32, u32)>,
 }
 
@@ -26,10 +26,10 @@ const STRINGS: u64 = 5;
 const VERSIONS: u64 = 0x6fff_fffe;
 const VERSIONS_COUNT: u64 = 0x6fff_ffff;
 
-/// The maximum length of a version chain, because a file may contain a cycle.
+/// The maximum length of a version chain, which in a corrupt file may contain a cycle.
 const CHAIN_MAX: u64 = 10_000;
 
-/// Reads a program or a library.
+/// Reads the requirements of a program or a library.
 pub(super) fn needs(bytes: &[u8]) -> Result<Needs, String> {
     let file = File(bytes);
     if !bytes.starts_with(b"\x7fELF\x02\x01") {
@@ -61,14 +61,14 @@ pub(super) fn needs(bytes: &[u8]) -> Result<Needs, String> {
     Ok(needs)
 }
 
-/// A segment of the file, and its address at run time.
+/// A loaded segment of the file, and its address at run time.
 struct Load {
     address: u64,
     size: u64,
     offset: u64,
 }
 
-/// The file offset of an address.
+/// Returns the file offset of an address.
 fn place(loads: &[Load], address: u64) -> Result<u64, String> {
     let offset = loads.iter().find_map(|load| {
         let distance = address.checked_sub(load.address)?;
@@ -108,18 +108,18 @@ fn read_dynamic(
     Ok(())
 }
 
-/// Parses `GLIBC_2.34`, or `GLIBC_2.2.5`, of which the last number is ignored.
+/// Parses `GLIBC_2.34`, or `GLIBC_2.2.5`, whose last number is ignored.
 fn glibc_version(name: &str) -> Option<(u32, u32)> {
     let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Adds offsets from the file; the sum may overflow.
+/// Adds offsets read from the file, whose sum may overflow.
 fn sum(offset: u64, more: u64) -> Result<u64, String> {
     offset.checked_add(more).ok_or("an offset is too large".to_owned())
 }
 
-/// The file, for reads at `base + offset`.
+/// The contents of the file, read at `base + offset`.
 struct File<'a>(&'a [u8]);
 
 impl File<'_> {
@@ -175,7 +175,7 @@ mod tests {
         for length in 0..2000 {
             drop(needs(&program[..length]));
         }
-        // Each byte of the headers and of their targets is inverted once.
+        // Each byte of the headers and of the tables that they point to is inverted in turn.
         for place in 0..2000 {
             let mut broken = program[..program.len().min(1 << 20)].to_vec();
             broken[place] ^= 0xff;

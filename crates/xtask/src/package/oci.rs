@@ -1,19 +1,19 @@
-//! A container image in the OCI layout, as one archive with one layer.
+//! A container image in the OCI layout: one archive with one layer.
 //!
-//! Besides the OCI index it contains the manifest list of `docker load`, so that all common tools accept the
-//! file. The format has no health check; `packaging/container/Dockerfile` has one.
+//! Besides the OCI index, the archive contains the manifest list that `docker load` reads, so that all common tools
+//! accept it. The format has no health check; `packaging/container/Dockerfile` has one.
 
 use serde_json::{Value, json};
 
 use super::digest;
 use super::tree::Tree;
 
-/// The user id of the process, which no other process on a machine should have.
+/// The user id of the process, which no other process on a host should have.
 pub(super) const USER: u32 = 65532;
-/// The data directory, which needs a volume.
+/// The data directory, which must be a volume.
 pub(super) const HOME: &str = "/var/lib/quorate";
 
-/// The description of an image.
+/// Facts about the image that its metadata contains.
 pub(super) struct About<'a> {
     pub(super) version: &'a str,
     pub(super) revision: Option<&'a str>,
@@ -22,7 +22,7 @@ pub(super) struct About<'a> {
     pub(super) time: u64,
 }
 
-/// The image for a root file system given as a compressed archive, and the digest of the uncompressed archive.
+/// Builds the image for a root file system, given its compressed archive and the digest of the uncompressed archive.
 pub(super) fn image(
     layer_digest: &str,
     compressed: &[u8],
@@ -114,11 +114,11 @@ fn labels(about: &About<'_>) -> Value {
     labels
 }
 
-/// Seconds since 1970 as a date (RFC 3339).
+/// Formats seconds since 1970 as a date (RFC 3339).
 fn date(time: u64) -> String {
     let (days, second) = (time / 86_400, time % 86_400);
-    // Years begin in March here, so that the leap day comes last; 719,468 days lie between the first of them
-    // and 1970.
+    // Years begin in March here, so that a leap day is the last day of its year. 719,468 days lie between 1 March of
+    // year 0 and 1970.
     let day = days + 719_468;
     let (era, day) = (day / 146_097, day % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,16 +1,16 @@
 //! The files to pack, and the archive (ustar) that contains them.
 //!
-//! The bytes depend only on the content and on the single timestamp of all entries, not on the order of
-//! insertion or on the user. Packing files of root needs no permissions.
+//! The bytes depend only on the contents and on the single timestamp of all entries, not on the order of insertion or
+//! on the user. Packing files owned by root needs no permissions.
 
 use std::collections::BTreeMap;
 
 /// The block size of an archive.
 const BLOCK: usize = 512;
-/// The maximum length of a name.
+/// The maximum length of a name in an archive.
 const NAME_MAX: usize = 100;
 
-/// Files by path; a path does not begin with a slash.
+/// Files by path. Paths have no leading slash.
 #[derive(Clone, Default)]
 pub(super) struct Tree {
     entries: BTreeMap<String, Entry>,
@@ -31,7 +31,7 @@ enum What {
 }
 
 impl Tree {
-    /// Adds a file, with its folders.
+    /// Adds a file and its parent folders.
     pub(super) fn file(&mut self, path: &str, mode: u32, bytes: impl Into<Vec<u8>>) {
         self.put(path, mode, 0, What::File(bytes.into()));
     }
@@ -55,7 +55,7 @@ impl Tree {
         self.entries.insert(path.to_owned(), Entry { mode, owner, what });
     }
 
-    /// The size of all files in KiB.
+    /// Returns the total size of all files in KiB.
     pub(super) fn size_kib(&self) -> usize {
         let sizes = self.entries.values().map(|entry| match &entry.what {
             What::File(bytes) => bytes.len().div_ceil(1024),
@@ -64,7 +64,7 @@ impl Tree {
         sizes.sum()
     }
 
-    /// The archive. `prefix` is added to each name.
+    /// Returns the archive. `prefix` is prepended to each name.
     pub(super) fn archive(&self, prefix: &str, time: u64) -> Result<Vec<u8>, String> {
         let mut archive = Vec::new();
         if !prefix.is_empty() {
@@ -75,7 +75,7 @@ impl Tree {
             let slash = if matches!(entry.what, What::Folder) { "/" } else { "" };
             append(&mut archive, &format!("{prefix}{path}{slash}"), entry, time)?;
         }
-        // The end of the archive: two empty blocks.
+        // Two empty blocks end the archive.
         archive.resize(archive.len() + 2 * BLOCK, 0);
         Ok(archive)
     }
@@ -100,7 +100,7 @@ fn append(archive: &mut Vec<u8>, name: &str, entry: &Entry, time: u64) -> Result
     field(116, &format!("{:07o}", entry.owner));
     field(124, &format!("{:011o}", bytes.len()));
     field(136, &format!("{time:011o}"));
-    // The checksum is computed with a blank checksum field.
+    // The checksum is computed with spaces in the checksum field.
     field(148, "        ");
     field(157, target);
     field(257, "ustar\x0000");

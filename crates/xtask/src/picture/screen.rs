@@ -1,22 +1,22 @@
-//! The screen of a terminal, as far as `ctl top` uses one, and its image.
+//! A terminal emulator with the features that `ctl top` uses, and an image of its screen.
 //!
-//! Known control sequences are: position of the cursor (`H`), end of line cleared (`K`), screen cleared (`J`) and style
-//! (`m`). Others are skipped.
+//! Supported control sequences move the cursor (`H`), clear the rest of the line (`K`), clear the screen (`J`) and set
+//! the style (`m`). Other sequences are ignored.
 
-/// Width and height of a cell in the image, and the margin around all cells.
+/// Width and height of a cell in the image, and the margin around all cells, in pixels.
 const CELL: (usize, usize) = (8, 17);
 const MARGIN: usize = 14;
 const FONT: &str = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace";
 const BACKGROUND: &str = "#16181d";
 const FOREGROUND: &str = "#d5d8de";
 
-/// How a cell is drawn.
+/// The style of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Style {
     bold: bool,
     faint: bool,
     reversed: bool,
-    /// The code of a colour, 31 to 37.
+    /// The code of the text colour, 31 to 37.
     colour: Option<u8>,
 }
 
@@ -29,7 +29,7 @@ struct Cell {
 const BLANK: Cell =
     Cell { letter: ' ', style: Style { bold: false, faint: false, reversed: false, colour: None } };
 
-/// Cells in rows, and where the next letter goes.
+/// The cells in rows, and the position of the next character.
 #[derive(Debug)]
 pub(super) struct Screen {
     cells: Vec<Vec<Cell>>,
@@ -39,7 +39,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// The screen of this size after a program has printed these bytes.
+    /// Returns the screen of this size after a program has printed these bytes.
     pub(super) fn of(printed: &[u8], columns: usize, rows: usize) -> Self {
         let mut screen = Self {
             cells: vec![vec![BLANK; columns]; rows],
@@ -54,7 +54,7 @@ impl Screen {
             match letter {
                 '\x1b' => {
                     let Some(sequence) = rest.strip_prefix('[') else { continue };
-                    // A sequence that is cut off ends the text.
+                    // A truncated control sequence ends the output.
                     let Some(end) = sequence.find(|c: char| ('@'..='~').contains(&c)) else {
                         break;
                     };
@@ -106,7 +106,7 @@ impl Screen {
         }
     }
 
-    /// The image: one piece of text for each run of cells of one style.
+    /// Returns an SVG image with one text element for each run of cells of one style.
     pub(super) fn svg(&self, title: &str) -> String {
         let columns = self.cells.first().map_or(0, Vec::len);
         let (width, height) =
@@ -128,7 +128,7 @@ impl Screen {
     }
 }
 
-/// Cells of one style, from a column of a row on.
+/// Draws cells of one style, starting at a column of a row.
 fn draw(run: &[Cell], column: usize, row: usize) -> String {
     let Some(Cell { style, .. }) = run.first().copied() else { return String::new() };
     let text: String = run.iter().map(|cell| cell.letter).collect();
@@ -154,7 +154,7 @@ fn draw(run: &[Cell], column: usize, row: usize) -> String {
         _ => FOREGROUND,
     };
     let weight = if style.bold { " font-weight=\"bold\"" } else { "" };
-    // The length fixes the columns where the font of the viewer has another width.
+    // The explicit length keeps the columns aligned if the viewer's font has another width.
     let length = text.chars().count() * CELL.0;
     image
         + &format!(
@@ -164,7 +164,7 @@ fn draw(run: &[Cell], column: usize, row: usize) -> String {
         )
 }
 
-/// Text of an SVG file.
+/// Escapes text for an SVG file.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace(' ', "\u{a0}")
 }

@@ -1,4 +1,4 @@
-//! A copy of the source tree. Only files that differ are written, so that the build products of the others stay valid.
+//! A copy of the source tree. Only changed files are written, so that build products of the other files stay valid.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(super) fn refresh(root: &Path, copy: &Path) -> Outcome {
     git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let listed = output(&mut git)?;
     let names = listed.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
-    // Files that were removed without a commit are still listed.
+    // `git` still lists files whose removal is not committed.
     let names: BTreeSet<PathBuf> = names.filter(|name| root.join(name).is_file()).collect();
     for name in &names {
         write_if_different(&root.join(name), &copy.join(name))?;

@@ -6,32 +6,32 @@ use std::path::Path;
 use super::Found;
 use crate::Outcome;
 
-/// The beginning of the table.
+/// The first lines of the table.
 pub(super) const HEADER: &str = "| plant | seeds | time | failure |\n|---|---|---|---|";
 
-/// The maximum length of a failure in the table, in characters.
+/// The maximum length of a failure text in the table, in characters.
 const FAILURE_CHARS_MAX: usize = 110;
 
 /// The cells of a plant that has not been tried.
 const NOT_TRIED: &str = "not tried | | |";
 
-/// The row of a plant.
+/// Returns the row of a plant.
 pub(super) fn row(name: &str, first: u64, theme: Option<&str>, found: Option<&Found>) -> String {
     let Some(found) = found else { return format!("| `{name}` | not found | | |") };
     let failure: String = found.failure.chars().take(FAILURE_CHARS_MAX).collect();
-    // A vertical bar would end the cell.
+    // A vertical bar would end the table cell.
     let failure = failure.replace('|', "/");
     let time = found.time.as_secs().max(1);
     let seeds = match (found.seed, theme) {
         (None, _) => "a test".to_owned(),
         (Some(seed), None) => (seed - first + 1).to_string(),
-        // Only some of the seeds have the theme, so the seed is more useful than a count.
+        // Only some of the seeds have the theme, so the seed number is more useful than a count.
         (Some(seed), Some(theme)) => format!("{seed}, {theme}"),
     };
     format!("| `{name}` | {seeds} | {time} s | {} |", failure.trim())
 }
 
-/// Writes a row to the table. Afterwards the table has a row for each of `names`, and no others.
+/// Writes a row to the table, which then has a row for each of `names` and no others.
 pub(super) fn write(path: &Path, names: &BTreeSet<String>, name: &str, row: &str) -> Outcome {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -60,7 +60,7 @@ fn with_row(text: &str, names: &BTreeSet<String>, name: &str, row: &str) -> Opti
     Some(text)
 }
 
-/// The names of the plants in the table of this text.
+/// Returns the names of the plants in the table.
 pub(super) fn names(text: &str) -> BTreeSet<String> {
     let rows = text.split_once(HEADER).and_then(|(_, table)| table.split_once("\n\n"));
     let names = rows.map(|(rows, _)| rows.lines().filter_map(name_of).map(str::to_owned));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::dependencies::Dependency;
 
-/// The bill of materials of a program with these packages, which include its own crates.
+/// Builds the bill of materials of a program with these packages, which include its own crates.
 pub(super) fn of_materials(
     packages: &BTreeMap<&str, &Dependency>,
     name: &str,
@@ -18,7 +18,7 @@ pub(super) fn of_materials(
     let is_own = |package: &Dependency| package.source.is_none();
     let foreign = || packages.values().filter(|package| !is_own(package));
     let components: Vec<Value> = foreign().map(|package| component(package)).collect();
-    // The program's own crates are one component, with the dependencies of all of them.
+    // The program's own crates form one component, which has the dependencies of all of them.
     let own = packages.values().filter(|package| is_own(package));
     let mut direct: Vec<String> =
         own.flat_map(|package| &package.needs).filter_map(|id| reference(packages, id)).collect();
@@ -53,7 +53,7 @@ fn component(package: &Dependency) -> Value {
         "version": package.version,
     });
     if let Some(licence) = &package.licence {
-        // An old form of OR, which is no valid expression any more.
+        // A slash is an old form of OR that SPDX no longer allows.
         component["licenses"] = json!([{"expression": licence.replace('/', " OR ")}]);
     }
     if let Some(checksum) = &package.checksum {
@@ -66,7 +66,7 @@ fn purl(package: &Dependency) -> String {
     format!("pkg:cargo/{}@{}", package.name, package.version)
 }
 
-/// The reference of a package in the bill; `None` for the program's own crates.
+/// Returns the reference of a package in the bill; `None` for the program's own crates.
 fn reference(packages: &BTreeMap<&str, &Dependency>, id: &str) -> Option<String> {
     packages.get(id).filter(|package| package.source.is_some()).map(|package| purl(package))
 }
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(edges.as_array().unwrap().len(), 2);
     }
 
-    /// The real bill contains what is certainly in the program, and nothing that only tests need.
+    /// The bill of this program must list packages that are certainly in it, and omit those that only tests need.
     #[test]
     fn the_bill_of_this_program_matches_the_lock_file() {
         let all = dependencies::all().unwrap();

@@ -2,7 +2,7 @@
 
 const UNRELEASED: &str = "## Unreleased\n";
 
-/// Converts the unreleased changes into the section of a release, and starts a new unreleased section.
+/// Turns the unreleased changes into the section of a release, and starts a new unreleased section.
 pub(super) fn release(text: &str, version: &str, date: &str) -> Result<String, String> {
     let (before, rest) =
         text.split_once(UNRELEASED).ok_or("the section `Unreleased` is missing")?;
@@ -13,7 +13,7 @@ pub(super) fn release(text: &str, version: &str, date: &str) -> Result<String, S
     Ok(format!("{before}{UNRELEASED}\n## {version} ({date})\n{rest}"))
 }
 
-/// The section of a release.
+/// Returns the section of a release.
 pub(super) fn section<'a>(text: &'a str, version: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("\n## {version} ("))?;
     let (_, rest) = rest.split_once('\n')?;
@@ -37,7 +37,7 @@ mod tests {
         assert_eq!(section(&released, "1.1.0").unwrap(), "- New.\n");
         assert_eq!(section(&released, "1.0.0").unwrap(), "- Old.\n");
         assert_eq!(section(&released, "1.1"), None);
-        // A second release without changes is refused.
+        // A second release without new changes must be refused.
         assert!(release(&released, "1.2.0", "2026-03-01").is_err());
         assert!(release("# Changelog\n", "1.2.0", "2026-03-01").is_err());
     }

@@ -1,8 +1,8 @@
 //! The names in `ARCHITECTURE.md`.
 //!
-//! The diagram contains every crate, and every crate is named in a third-level heading. A path in backticks, such
-//! as `storage::wal`, names a file, a module or a declared item of that crate. Below the heading of a crate, a single
-//! name in backticks does too, or it is the name of another crate.
+//! The diagram contains every crate, and every crate is named in a third-level heading. A path in backticks, such as
+//! `storage::wal`, names a file, a module or a declared item of that crate. Below the heading of a crate, a single name
+//! in backticks does too, unless it is the name of another crate.
 //!
 //! In the table of terms, a row that ends with a type, such as `raft::Term`, reserves this name: no other crate declares
 //! a type with it.
@@ -15,16 +15,16 @@ use super::tokens::tokens;
 /// The page.
 const PAGE: &str = "ARCHITECTURE.md";
 
-/// Keywords in front of a declared name.
+/// Keywords that precede a declared name.
 const DECLARING: [&str; 7] = ["fn", "struct", "enum", "trait", "const", "mod", "type"];
 
-/// Keywords in front of the name of a type.
+/// Keywords that precede the name of a type.
 const TYPES: [&str; 4] = ["struct", "enum", "trait", "type"];
 
-/// The declared names of each crate, by the name of its folder.
+/// The declared names of each crate, by the crate's folder name.
 type Crates<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
-/// Reports crates that are missing on the page, and undeclared names on it.
+/// Reports crates missing from the page, and undeclared names on it.
 pub(super) fn check_architecture(sources: &[Source], complaints: &mut Vec<String>) {
     let Some(page) = sources.iter().find(|source| source.path == PAGE) else { return };
     let crates = read(sources);
@@ -59,7 +59,7 @@ pub(super) fn check_architecture(sources: &[Source], complaints: &mut Vec<String
     }
 }
 
-/// Reports types that have the name of a term of another crate.
+/// Reports types named like a term of another crate.
 fn check_terms(page: &str, sources: &[Source], complaints: &mut Vec<String>) {
     let (_, terms) = page.split_once("\n## Terms\n").unwrap_or_default();
     let terms = terms.lines().take_while(|line| !line.starts_with("## "));
@@ -86,7 +86,7 @@ fn check_terms(page: &str, sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// The crates of which one must declare the name; `None` if the name is not checked.
+/// Returns the crates, one of which must declare the name; `None` if the name is not checked.
 fn owners<'a>(name: &'a str, entry: &[&'a str], crates: &Crates<'_>) -> Option<Vec<&'a str>> {
     match name.split_once("::") {
         Some((owner, _)) => crates.contains_key(owner).then(|| vec![owner]),
@@ -95,7 +95,7 @@ fn owners<'a>(name: &'a str, entry: &[&'a str], crates: &Crates<'_>) -> Option<V
     }
 }
 
-/// The names in a path or in a list of paths.
+/// Returns the names in a path or in a list of paths.
 fn segments(name: &str) -> impl Iterator<Item = &str> {
     name.split(|letter| !is_letter(letter)).filter(|segment| !segment.is_empty())
 }
@@ -133,7 +133,8 @@ fn read(sources: &[Source]) -> Crates<'_> {
 mod tests {
     use super::*;
 
-    /// The complaints about a page with this drawing and these lines, in a repository with the crates `log` and `core`.
+    /// Returns the complaints about a page with this drawing and these lines, in a repository with the crates `log` and
+    /// `core`.
     fn complaints(drawing: &str, lines: &str) -> Vec<String> {
         let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
         let page = format!("# Map\n\n```text\n{drawing}\n```\n\n{lines}\n");

@@ -1,6 +1,6 @@
 //! The number of asserts in the crates that store a member's data and make its decisions. It may only rise.
 //!
-//! An assert states an invariant, and also runs in release builds: a member with a violated invariant stops and
+//! An assert states an invariant, and also runs in release builds: if an invariant is violated, the member stops and
 //! restarts from its files instead of acknowledging a write that it may lose. `debug_assert!` and asserts in tests do
 //! not count.
 
@@ -15,7 +15,7 @@ pub(super) const ASSERTS: [(&str, usize); 5] = [
     ("crates/state/src/", 42),
 ];
 
-/// The minimum number of asserts in 1,000 lines of production code.
+/// The minimum number of asserts per 1,000 lines of production code.
 const PER_THOUSAND: usize = 4;
 
 /// Reports crates that have fewer asserts than before, or too few for their size.
@@ -34,7 +34,7 @@ pub(super) fn check_asserts(sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// Counts the lines of production code below a folder, without blank lines, and the asserts in them.
+/// Counts the non-blank lines of production code below a folder, and the asserts in them.
 fn count(sources: &[Source], crate_folder: &str) -> (usize, usize) {
     let sources: Vec<_> = sources
         .iter()
@@ -51,7 +51,7 @@ fn count(sources: &[Source], crate_folder: &str) -> (usize, usize) {
     })
 }
 
-/// The files of the test modules that a file declares.
+/// Returns the paths of the test modules that a file declares.
 fn test_modules(source: &Source) -> Vec<String> {
     let lines: Vec<_> = source.text.lines().map(str::trim).collect();
     let marked = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]");
@@ -60,7 +60,7 @@ fn test_modules(source: &Source) -> Vec<String> {
     names.map(|name| format!("{}{name}.rs", folder(&source.path))).collect()
 }
 
-/// Whether a line contains an assert that runs in release builds.
+/// Returns whether a line contains an assert that runs in release builds.
 fn has_assert(line: &str) -> bool {
     ["assert!(", "assert_eq!(", "assert_ne!("]
         .iter()

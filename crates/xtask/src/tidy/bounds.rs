@@ -1,14 +1,14 @@
 //! The names in the tables of `docs/bounds.md`.
 //!
-//! A word in backticks is the name of a constant, a type, a metric, a test, a field of limits or a flag. Each name must
-//! be declared in a Rust file. The columns of [`FILLED`] have no empty cells.
+//! A word in backticks is the name of a constant, a type, a metric, a test, a limit field or a flag. Each name must be
+//! declared in a Rust file. The columns of [`FILLED`] have no empty cells.
 
 use super::source::Source;
 
 /// The page.
 const PAGE: &str = "docs/bounds.md";
 
-/// The columns without empty cells.
+/// The columns that must not have empty cells.
 const FILLED: [&str; 2] = ["series", "reached by"];
 
 /// Reports undeclared names and empty cells in the tables of the page.
@@ -75,7 +75,7 @@ fn declares(source: &Source, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The complaints about a table with this header and row.
+    /// Returns the complaints about a table with this header and row.
     fn complaints_of(header: &str, row: &str) -> Vec<String> {
         let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
         let code = "const MOST: u64 = 1;\nfn most_is_most() {}\nlet x = \"quorate_most_bytes\";\n";

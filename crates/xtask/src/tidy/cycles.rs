@@ -1,8 +1,8 @@
 //! Import cycles between the files of a crate, and between its modules.
 //!
-//! A reader of one file in a cycle has to read all of its files. A module may import from its parents. Therefore
+//! To understand one file in a cycle, a reader has to read all of them. A module may import from its parents. Therefore
 //! sibling modules are also compared as a whole, each with all of its submodules: if a file in one module imports from
-//! the other, then no file of the other may import from the first.
+//! its sibling, no file in the sibling may import from that module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +20,14 @@ pub(super) fn check_cycles(sources: &[Source], complaints: &mut Vec<String>) {
         let imports = modules.imports();
         let cycles = cycles(&imports);
         complaints.extend(cycles.iter().map(|cycle| describe(cycle, &imports)));
-        // A cycle of files is often a cycle of modules as well, and is reported once.
+        // A cycle of files is often a cycle of modules as well, and must be reported only once.
         if cycles.is_empty() {
             complaints.extend(cycles_of_modules(&src, &imports));
         }
     }
 }
 
-/// Complaints about cycles of sibling modules, each taken with its submodules.
+/// Returns the complaints about cycles of sibling modules, each considered with its submodules.
 fn cycles_of_modules(src: &str, imports: &Imports<'_>) -> Vec<String> {
     let mut siblings: BTreeMap<(String, String), Vec<(&str, &str)>> = BTreeMap::new();
     for (from, to) in imports.keys() {
@@ -52,7 +52,7 @@ fn cycles_of_modules(src: &str, imports: &Imports<'_>) -> Vec<String> {
     complaints.collect()
 }
 
-/// The two sibling modules that contain the two files. `None` if one file is a parent of the other.
+/// Returns the two sibling modules that contain the two files, or `None` if one file is a parent of the other.
 fn siblings_of(src: &str, from: &str, to: &str) -> Option<(String, String)> {
     let [from, to] = [from, to].map(|path| path.strip_prefix(src).and_then(module_of));
     let (from, to) = (from?, to?);
@@ -61,7 +61,7 @@ fn siblings_of(src: &str, from: &str, to: &str) -> Option<(String, String)> {
     Some((sibling(&from)?, sibling(&to)?))
 }
 
-/// The cycles: sets of files in which each file imports every other, directly or not.
+/// Returns the cycles: sets of files in which each file imports every other, directly or indirectly.
 fn cycles<'a>(imports: &Imports<'a>) -> Vec<BTreeSet<&'a str>> {
     let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (from, to) in imports.keys() {

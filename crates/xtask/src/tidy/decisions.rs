@@ -1,14 +1,14 @@
-//! The decisions of a member that the simulator takes from production code.
+//! The decisions of a member for which the simulator must use production code.
 //!
-//! Each decision is implemented once. An entry of [`DECISIONS`] is a function or a type of production. The file in the
-//! entry must declare it, and the simulator must use it and must not declare the same name.
+//! Each decision is implemented once. An entry of [`DECISIONS`] is a function or a type of production code, with its
+//! file. The file must declare it. The simulator must use it, and must not declare the same name.
 
 use super::source::{Source, is_test_file, production, words};
 
 /// The simulator's sources.
 const SIMULATOR: &str = "crates/sim/src/";
 
-/// Functions and types that decide, each with the file that declares it.
+/// Functions and types that make decisions, each with the file that declares it.
 pub(super) const DECISIONS: &[(&str, &str)] = &[
     // The start of a member.
     ("classify_directory", "crates/core/src/bootstrap.rs"),
@@ -43,10 +43,10 @@ pub(super) const DECISIONS: &[(&str, &str)] = &[
     ("extension_millis", "crates/core/src/lease_rules.rs"),
 ];
 
-/// Keywords in front of a declared name.
+/// Keywords that precede a declared name.
 const DECLARING: [&str; 5] = ["fn", "struct", "enum", "trait", "type"];
 
-/// Reports decisions that the simulator copies or does not use.
+/// Reports decisions that the simulator reimplements or does not use.
 pub(super) fn check_decisions(sources: &[Source], complaints: &mut Vec<String>) {
     let simulator: Vec<&Source> = sources
         .iter()

@@ -1,6 +1,6 @@
 //! Layers of modules inside a crate: a layer imports only from the layers below it.
 //!
-//! Every file of such a crate belongs to a layer, except for the few modules at the top that connect the layers. An
+//! Every file of a crate with layers belongs to one, except for the few modules at the top that connect the layers. An
 //! import from one of these modules is followed to the file that defines the name, so a re-export cannot bypass the
 //! rule.
 
@@ -12,22 +12,22 @@ mod tests;
 
 /// The layers of one crate.
 struct Layers {
-    /// The folder of its sources.
+    /// The folder of the crate's sources.
     src: &'static str,
-    /// The layers, the highest first.
+    /// The layers, highest first.
     layers: &'static [&'static str],
-    /// The modules that belong to no layer.
+    /// The modules at the top, which belong to no layer.
     top: &'static [&'static str],
 }
 
-/// The crates that have layers.
+/// The crates with layers.
 const LAYERS: &[Layers] = &[Layers {
     src: "crates/member/src/",
     layers: &["duties", "requests", "threads"],
     top: &["error", "handles", "start"],
 }];
 
-/// Reports imports of a lower layer from a higher one, and files outside the layers.
+/// Reports imports by a lower layer from a higher one, and files outside the layers.
 pub(super) fn check_layers(sources: &[Source], complaints: &mut Vec<String>) {
     for crate_layers in LAYERS {
         check_crate(crate_layers, sources, complaints);

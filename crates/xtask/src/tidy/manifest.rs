@@ -1,25 +1,25 @@
-//! Dependencies in the manifests: forbidden ones between our crates, and unused ones.
+//! Dependencies in the manifests: those forbidden between our crates, and unused ones.
 //!
 //! A dependency is used if a path begins with its name: `bytes::Bytes`, `use bytes as`. Production code must use the
-//! entries of `[dependencies]`; a dependency of tests alone is a dev-dependency. A manifest must use each entry of
-//! `[workspace.dependencies]`.
+//! entries of `[dependencies]`; a dependency used only by tests must be a dev-dependency. A manifest must use each
+//! entry of `[workspace.dependencies]`.
 
 use super::source::{Source, folder, is_test_file, production, words};
 
 #[cfg(test)]
 mod tests;
 
-/// Needed dependencies whose names occur in no source: package, dependency, and reason.
+/// Dependencies that are needed although no source names them: package, dependency, and reason.
 const UNNAMED: &[(&str, &str, &str)] =
     &[("quorate-api", "tonic-prost", "used by the generated stubs, which tidy does not read")];
 
-/// The kind of a dependency: the code that may use it.
+/// The kind of a dependency, which determines the code that may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Production,
     Tests,
     Build,
-    /// `[workspace.dependencies]`, from which the manifests take versions.
+    /// `[workspace.dependencies]`, where the manifests take their versions from.
     Workspace,
 }
 
@@ -101,7 +101,7 @@ fn is_used(sources: &[Source], folder: &str, kind: Kind, dependency: &str) -> bo
         })
 }
 
-/// Whether a path in the line begins with the name: `name::..`, `use name;`, `use name as`.
+/// Returns whether a path in the line begins with the name: `name::..`, `use name;`, `use name as`.
 fn begins_a_path(line: &str, name: &str) -> bool {
     words(line).any(|(at, word)| {
         let (before, after) = (&line[..at], &line[at + word.len()..]);
@@ -117,7 +117,7 @@ fn package(manifest: &str) -> Option<&str> {
     line.split('"').nth(1)
 }
 
-/// All dependencies of a manifest.
+/// Returns all dependencies of a manifest.
 fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
     let mut found = Vec::new();
     let mut inside = None;

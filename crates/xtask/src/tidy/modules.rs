@@ -12,7 +12,7 @@ use super::tokens::{tokens, without_tests};
 /// The maximum length of a chain of re-exports that is followed.
 const REEXPORTS_MAX: usize = 8;
 
-/// A module, as the names on its path from the crate's root.
+/// A module: the names on its path from the crate root.
 pub(super) type Module<'a> = Vec<&'a str>;
 
 /// The modules of one crate, each with its file.
@@ -24,13 +24,13 @@ pub(super) struct Modules<'a> {
 #[derive(Debug)]
 struct File<'a> {
     path: &'a str,
-    /// The paths in it, from the crate's root.
+    /// The paths in the file, from the crate root.
     paths: Vec<Vec<&'a str>>,
-    /// The names that it imports, with their paths.
+    /// The names that the file imports, with their paths.
     names: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
-/// Imports: the importing file, the file that it imports from, and the names.
+/// Imports: the importing file, the file that defines the names, and the names.
 pub(super) type Imports<'a> = BTreeMap<(&'a str, &'a str), BTreeSet<&'a str>>;
 
 impl<'a> Modules<'a> {
@@ -55,7 +55,7 @@ impl<'a> Modules<'a> {
         modules
     }
 
-    /// All imports, except for those of a module from its parents.
+    /// Returns all imports, except for those of a module from its parents.
     pub(super) fn imports(&self) -> Imports<'a> {
         let mut imports = Imports::new();
         for (module, file) in &self.files {
@@ -70,7 +70,7 @@ impl<'a> Modules<'a> {
         imports
     }
 
-    /// The module whose file defines the last name of the path, and that name.
+    /// Returns the module whose file defines the last name of the path, and that name.
     fn resolve<'b>(&'b self, path: &[&'a str], hops: usize) -> (&'b [&'a str], &'a str) {
         let module = (0..=path.len())
             .rev()
@@ -88,7 +88,7 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// The module in a file below `src/`.
+/// Returns the module that a file below `src/` contains.
 pub(super) fn module_of(path: &str) -> Option<Module<'_>> {
     let path = path.strip_suffix(".rs")?;
     let path = path.strip_suffix("/mod").unwrap_or(path);
@@ -102,7 +102,7 @@ fn read_paths<'a>(tokens: &[&'a str], module: &[&'a str], file: &mut File<'a>) {
     let mut at = 0;
     while at < tokens.len() {
         let before = at.checked_sub(1).map_or("", |before| tokens[before]);
-        // `impl Trait + use<'_>` is no import.
+        // `impl Trait + use<'_>` is not an import.
         if tokens[at] == "use" && tokens.get(at + 1) != Some(&"<") {
             at = read_use(tokens, at + 1, &Path::start(module), file);
         } else if before != "::" && before != "in" && tokens.get(at + 1) == Some(&"::") {
@@ -120,7 +120,7 @@ fn read_paths<'a>(tokens: &[&'a str], module: &[&'a str], file: &mut File<'a>) {
     }
 }
 
-/// A path of which the first segments have been read.
+/// A path whose first segments have been read.
 #[derive(Clone, Debug)]
 struct Path<'a> {
     module: Vec<&'a str>,
@@ -148,7 +148,8 @@ impl<'a> Path<'a> {
                 if let Some(known) = file.names.get(name) {
                     self.names.clone_from(known);
                 } else {
-                    // A child of this module, or another crate; another crate is treated as a name in this file.
+                    // The name may be a child of this module or another crate; another crate is treated as a name in
+                    // this file.
                     self.names = [&self.module[..], &[name]].concat();
                 }
             }
@@ -158,7 +159,7 @@ impl<'a> Path<'a> {
     }
 }
 
-/// Reads one tree of a `use`, and returns the position of its end.
+/// Reads one tree of a `use` declaration, and returns the position after it.
 fn read_use<'a>(tokens: &[&'a str], mut at: usize, path: &Path<'a>, file: &mut File<'a>) -> usize {
     let mut path = path.clone();
     let mut last = "";
@@ -172,7 +173,7 @@ fn read_use<'a>(tokens: &[&'a str], mut at: usize, path: &Path<'a>, file: &mut F
                     match tokens.get(at) {
                         Some(&",") => at += 1,
                         Some(&"}") => {}
-                        // Not a tree.
+                        // The token does not begin a tree.
                         _ => return at,
                     }
                 }

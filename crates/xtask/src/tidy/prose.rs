@@ -10,7 +10,7 @@
 //! table is 0. Tidy fails if a count rises. `cargo xtask tidy --lower` writes lower counts to the table, and
 //! `cargo xtask tidy --prose [GROUP]` prints the counts, or the sentences of a group.
 //!
-//! The list of phrases is incomplete: a text without any of them may still be hard to read.
+//! The list of phrases is incomplete: a text that contains none of them may still be hard to read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) const TABLE: &str = "crates/xtask/prose.toml";
 /// The maximum number of words of a heading.
 const HEADING_WORDS_MAX: usize = 8;
 
-/// Phrases of stilted sentences. The comments name plain replacements.
+/// Phrases of stilted sentences. The comments list plain replacements.
 const PHRASES: &[&str] = &[
     // log, report, return, print, receive, notify
     "tell of",
@@ -84,7 +84,7 @@ const PHRASES: &[&str] = &[
     "see the module",
 ];
 
-/// Beginnings of clauses that replace a noun: a word, and the words that may follow it.
+/// Words that replace a noun at the start of a clause, each with the words that may follow it.
 const OPENINGS: &[(&str, &[&str])] = &[
     (
         "what",
@@ -133,17 +133,17 @@ impl Kind {
     }
 }
 
-/// Counts by kind and group, without zeros.
+/// Counts by kind and group. Zero counts are omitted.
 type Counts = BTreeMap<(Kind, String), usize>;
 
-/// A counted text, and its file.
+/// A counted sentence or heading, and its file.
 struct Finding<'a> {
     kind: Kind,
     path: &'a str,
     text: String,
 }
 
-/// Reports counts above those of the table, if there is a table.
+/// Reports counts that exceed those in the table, if there is a table.
 pub(super) fn check_prose(sources: &[Source], complaints: &mut Vec<String>) {
     let Some(table) = sources.iter().find(|source| source.path == TABLE) else { return };
     let allowed = match parse(&table.text) {
@@ -162,7 +162,7 @@ pub(super) fn check_prose(sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// A note about counts below those of the table.
+/// Returns a note about counts below those in the table.
 pub(super) fn fallen(sources: &[Source]) -> Option<String> {
     let allowed = parse(&sources.iter().find(|source| source.path == TABLE)?.text).ok()?;
     let counts = counts(&findings(sources));
@@ -172,7 +172,7 @@ pub(super) fn fallen(sources: &[Source]) -> Option<String> {
         .then(|| format!("tidy: {fallen} counts are below {TABLE}: run `cargo xtask tidy --lower`"))
 }
 
-/// Writes lower counts to the table. Higher counts are not written.
+/// Writes lower counts to the table. Higher counts are ignored.
 pub(super) fn lower(root: &Path, sources: &[Source]) -> Result<(), String> {
     let old = match sources.iter().find(|source| source.path == TABLE) {
         Some(table) => Some(parse(&table.text)?),
@@ -183,7 +183,7 @@ pub(super) fn lower(root: &Path, sources: &[Source]) -> Result<(), String> {
     std::fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The table of the new counts, each at most the old one. Without an old table there is no limit.
+/// Returns the table with the new counts, each at most the old one. Without an old table there is no limit.
 fn lowered(old: Option<&Counts>, new: Counts) -> String {
     let limit = |key: &(Kind, String), count| match old {
         Some(old) => old.get(key).copied().unwrap_or(0).min(count),
@@ -202,7 +202,7 @@ fn lowered(old: Option<&Counts>, new: Counts) -> String {
     text
 }
 
-/// The counts of all groups, or the texts of one group.
+/// Returns the counts of all groups, or the findings of one group.
 pub(super) fn report(sources: &[Source], group: Option<&str>) -> String {
     let findings = findings(sources);
     if let Some(group) = group {
@@ -236,7 +236,7 @@ pub(super) fn report(sources: &[Source], group: Option<&str>) -> String {
     text + &format!("{all} sentences, {stilted} stilted, {} %", percent(stilted, all))
 }
 
-/// A share in percent, with one decimal place.
+/// Formats a share in percent, with one decimal place.
 fn percent(part: usize, whole: usize) -> String {
     let tenths = (1000 * part + whole / 2).checked_div(whole).unwrap_or(0);
     format!("{}.{}", tenths / 10, tenths % 10)
@@ -272,7 +272,7 @@ fn counts(findings: &[Finding<'_>]) -> Counts {
     counts
 }
 
-/// The group of a file: its crate, its folder if that is not `docs`, or the page itself.
+/// Returns the group of a file: its crate, its folder if that is not `docs`, or the page itself.
 fn group_of(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     match parts[..] {
@@ -302,7 +302,7 @@ fn findings(sources: &[Source]) -> Vec<Finding<'_>> {
     findings
 }
 
-/// Whether the sentence contains a listed phrase or opening.
+/// Returns whether the sentence contains a listed phrase or opening.
 fn is_stilted(sentence: &str) -> bool {
     let text = plain(sentence).to_lowercase();
     let begins = text.char_indices().filter(|(at, letter)| {
@@ -320,23 +320,23 @@ fn is_stilted(sentence: &str) -> bool {
     })
 }
 
-/// Whether the text begins with the phrase, which must end at the end of a word.
+/// Returns whether the text begins with the phrase, followed by the end of a word.
 fn begins_with(text: &str, phrase: &str) -> bool {
     text.strip_prefix(phrase).is_some_and(|rest| !rest.starts_with(is_letter))
 }
 
-/// Whether a clause begins after this text.
+/// Returns whether a clause begins after this text.
 fn begins_a_clause(before: &str) -> bool {
     before.is_empty() || [". ", "; ", ": ", ", "].iter().any(|end| before.ends_with(end))
 }
 
-/// The text, with a word in place of each span of code.
+/// Returns the text with each code span replaced by a word.
 fn plain(text: &str) -> String {
     let spans = text.split('`').enumerate();
     spans.map(|(number, part)| if number % 2 == 0 { part } else { "Code" }).collect()
 }
 
-/// Whether a heading is a sentence or a question rather than a noun phrase.
+/// Returns whether a heading is a sentence or a question rather than a noun phrase.
 fn is_sentence(heading: &str) -> bool {
     let text = plain(heading).to_lowercase();
     let words: Vec<&str> = text

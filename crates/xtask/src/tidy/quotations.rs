@@ -1,20 +1,20 @@
 //! Log and error messages that the documentation quotes.
 //!
 //! A quotation is a text of at least [`WORDS_MIN`] words between backticks or double quotes on a page for users, or the
-//! value of `"msg"` in a code block. Commands and [`OTHER_TEXTS`] are no quotations. The words of a quotation must occur
-//! in this order in a string literal of production code. A word of the literal with a placeholder, such as `{path}`,
-//! matches any word.
+//! value of `"msg"` in a code block. Commands and [`OTHER_TEXTS`] are not quotations. The words of a quotation must
+//! occur in this order in a string literal of production code. A word with a placeholder in the literal, such as
+//! `{path}`, matches any word.
 
 use super::source::{Source, is_test_file, production};
 use super::tokens::literals;
 
-/// The minimum number of words of a quotation. Shorter texts are often names or commands.
+/// The minimum number of words in a quotation. Shorter texts are often names or commands.
 const WORDS_MIN: usize = 3;
 
 /// First words of commands.
 const PROGRAMS: [&str; 7] = ["cargo", "ctl", "etcd", "etcdctl", "etcdutl", "go", "quorate"];
 
-/// Texts on the pages that are no messages of our own, such as messages of etcd alone, with the reason.
+/// Texts on the pages that are not messages of our own, such as messages that only etcd has, each with the reason.
 const OTHER_TEXTS: &[(&str, &str)] = &[("some extra key", "a key in an example")];
 
 /// Reports quotations that no string literal contains, and entries of [`OTHER_TEXTS`] that no page contains.
@@ -55,24 +55,24 @@ pub(super) fn check_quotations(sources: &[Source], complaints: &mut Vec<String>)
     }
 }
 
-/// Whether a file is a page for users. Decision records are not: they may quote former messages.
+/// Returns whether a file is a page for users. Decision records are not, because they may quote former messages.
 fn is_page(path: &str) -> bool {
     let is_direct = |page: &str| page.ends_with(".md") && !page.contains('/');
     path.strip_prefix("docs/").is_some_and(is_direct)
         || ["README.md", "SECURITY.md"].contains(&path)
 }
 
-/// Whether a file has messages of the product.
+/// Returns whether a file contains messages of the product.
 fn has_messages(path: &str) -> bool {
     let is_source = path.starts_with("crates/") && path.ends_with(".rs");
     is_source && !path.starts_with("crates/xtask/") && !is_test_file(path)
 }
 
-/// The quotations of a page, each with the number of its line.
+/// Returns the quotations of a page, each with its line number.
 fn quotations(page: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut is_code = false;
-    // A paragraph, with the number of its first line. Quotations may continue on the next line.
+    // The current paragraph, and the number of its first line. A quotation may continue on the next line.
     let (mut first, mut paragraph) = (1, String::new());
     for (number, line) in (1..).zip(page.lines()).chain([(0, "")]) {
         let is_fence = line.trim_start().starts_with("```");
@@ -99,7 +99,7 @@ fn quotations(page: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The texts of a paragraph between backticks or double quotes, each with the number of lines before it.
+/// Returns the texts between backticks or double quotes in a paragraph, each with the number of lines before it.
 fn spans(paragraph: &str) -> impl Iterator<Item = (usize, String)> {
     let mut rest = paragraph;
     std::iter::from_fn(move || {
@@ -113,7 +113,7 @@ fn spans(paragraph: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// Whether a text is a sequence of words and no command.
+/// Returns whether a text is a sequence of words but not a command.
 fn is_message(text: &str) -> bool {
     let words: Vec<&str> = text.split(' ').collect();
     let is_command =
@@ -121,7 +121,7 @@ fn is_message(text: &str) -> bool {
     !is_command && words.len() >= WORDS_MIN
 }
 
-/// The words of a text, without punctuation around them.
+/// Returns the words of a text, without surrounding punctuation.
 fn words(text: &str) -> Vec<String> {
     let trimmed = text.split_whitespace().map(|word| {
         let edge = |letter: char| !letter.is_alphanumeric() && !"{}".contains(letter);
@@ -130,7 +130,8 @@ fn words(text: &str) -> Vec<String> {
     trimmed.filter(|word| !word.is_empty()).collect()
 }
 
-/// Whether the words of a quotation occur in a literal. At least half of them must match without a placeholder.
+/// Returns whether the words of a quotation occur in a literal. At least half of them must match literally, not through
+/// a placeholder.
 fn contains(literal: &[String], quoted: &[String]) -> bool {
     !quoted.is_empty()
         && literal.windows(quoted.len()).any(|window| {
@@ -145,7 +146,7 @@ fn contains(literal: &[String], quoted: &[String]) -> bool {
 mod tests {
     use super::*;
 
-    /// The complaints about a page and one source file, without those about [`OTHER_TEXTS`].
+    /// Returns the complaints about a page and one source file, without those about [`OTHER_TEXTS`].
     fn complaints(page: &str, source: &str) -> Vec<String> {
         let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
         let sources = [file("docs/runbook.md", page), file("crates/log/src/log.rs", source)];

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-/// Extensions of the files to read. Files without an extension are read in `.ci` only.
+/// Extensions of the files to read. Files without an extension are read only in `.ci`.
 const TEXT: [&str; 8] = ["rs", "toml", "md", "proto", "sh", "yml", "yaml", "json"];
 
-/// A file of the repository: its path from the root, separated by `/`, and its text.
+/// A file of the repository: its text, and its path from the root, separated by `/`.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) path: String,
@@ -26,7 +26,7 @@ pub(super) fn read_all(root: &Path) -> Result<Vec<Source>, String> {
                     folders.push(path);
                 }
             } else if is_text(&path) {
-                // A file that is not UTF-8 is no text.
+                // A file that is not UTF-8 is not text.
                 if let Ok(text) = std::fs::read_to_string(&path) {
                     let path = path.strip_prefix(root).expect("found below the root");
                     sources.push(Source { path: path.to_string_lossy().replace('\\', "/"), text });
@@ -46,13 +46,13 @@ fn is_text(path: &Path) -> bool {
 }
 
 pub(super) fn is_test_file(path: &str) -> bool {
-    // Fuzz targets are compiled for the fuzzer and for tests only.
+    // Fuzz targets are compiled only for the fuzzer and for tests.
     let is_fuzz = path.ends_with("/fuzz.rs") || path.contains("/fuzz/");
     is_fuzz || path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/")
 }
 
-/// The numbered lines of production code, without comments. An inline module with `#[cfg(test)]` ends the production
-/// code of a file, because test modules come last.
+/// Returns the numbered lines of production code, without comments. An inline module with `#[cfg(test)]` ends the
+/// production code of a file, because test modules come last.
 pub(super) fn production(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut marked = false;
     (1..)
@@ -66,7 +66,7 @@ pub(super) fn production(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
-/// The identifiers and keywords of a line, each with its position.
+/// Returns the identifiers and keywords of a line, each with its position.
 pub(super) fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -79,12 +79,12 @@ pub(super) fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Whether a character may be part of an identifier.
+/// Returns whether a character may be part of an identifier.
 pub(super) fn is_letter(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// The folder of a path, with a `/` at its end.
+/// Returns the folder of a path, with a trailing `/`.
 pub(super) fn folder(path: &str) -> &str {
     path.rfind('/').map_or("", |at| &path[..=at])
 }

@@ -1,11 +1,11 @@
 //! Names of tests in skip lists and in the table of plants.
 //!
-//! An entry of a list of tests that a run of the black-box tests skips or selects is a string literal such as
-//! `"lease::a_short_"` in one of the [`FILES`]: the module of a test, and the beginning of its name. Each entry must
-//! match a test, because a misspelled or outdated entry has no effect.
+//! Each of the [`FILES`] lists black-box tests that a run skips or selects. An entry is a string literal such as
+//! `"lease::a_short_"`: the module of a test, and the beginning of its name. Each entry must match a test, because a
+//! misspelled or outdated entry has no effect.
 //!
-//! A row of the table in [`PLANTS`] whose second cell is `a test` ends with the path of the test that found the plant. A
-//! function must have this name.
+//! A row of the table in [`PLANTS`] whose second cell is `a test` ends with the path of the test that found the plant.
+//! This test function must exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const FILES: [&str; 3] = ["crates/xtask/src/test.rs", "tests/src/company.rs", "t
 /// The page with the table of plants.
 const PLANTS: &str = "docs/testing.md";
 
-/// The folder of the black-box tests. A file in a folder of it is a module.
+/// The folder of the black-box tests. Each file in a subfolder is a module.
 const TESTS: &str = "tests/tests/";
 
 /// Macros whose arguments are the names of test functions.
@@ -30,7 +30,7 @@ pub(super) fn check_test_names(sources: &[Source], complaints: &mut Vec<String>)
     check_lists(sources, complaints);
 }
 
-/// Reports rows of the table of plants whose test does not exist.
+/// Reports rows in the table of plants that name a missing test.
 fn check_plants(sources: &[Source], complaints: &mut Vec<String>) {
     let Some(page) = sources.iter().find(|source| source.path == PLANTS) else { return };
     for (number, line) in (1..).zip(page.text.lines()) {
@@ -69,14 +69,14 @@ fn check_lists(sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// The module and the beginning of the name in an entry. Names of lints (`clippy::..`) are no entries.
+/// Splits an entry into the module and the beginning of the test name. Names of lints (`clippy::..`) are not entries.
 fn split(entry: &str) -> Option<(&str, &str)> {
     let (module, name) = entry.split_once("::")?;
     let is_entry = !module.is_empty() && module != "clippy";
     (is_entry && module.chars().chain(name.chars()).all(is_letter)).then_some((module, name))
 }
 
-/// The names of the test functions of each module.
+/// Returns the names of the test functions in each module.
 fn tests(sources: &[Source]) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut tests: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for source in sources {
@@ -88,7 +88,7 @@ fn tests(sources: &[Source]) -> BTreeMap<&str, BTreeSet<&str>> {
     tests
 }
 
-/// The names of functions with `#[test]`, and the names in the arguments of [`TEST_MACROS`].
+/// Returns the names of functions with `#[test]`, and the names in the arguments of [`TEST_MACROS`].
 fn test_names<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     let mut names = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
@@ -108,7 +108,7 @@ fn test_names<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
 mod tests {
     use super::*;
 
-    /// The complaints about a list with these entries, in a repository with two modules of tests.
+    /// Returns the complaints about a list with these entries, in a repository with two test modules.
     fn complaints(entries: &[&str]) -> Vec<String> {
         let file = |path: &str, text: String| Source { path: path.to_owned(), text };
         let list = |entry: &&str| format!("const X: &str = \"{entry}\";\n");

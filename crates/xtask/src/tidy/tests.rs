@@ -1,4 +1,4 @@
-//! The repository passes all checks, and a violation of each rule is reported.
+//! Checks that the repository passes all rules, and that a violation of each rule is reported.
 
 use super::*;
 
@@ -100,7 +100,7 @@ fn the_profiling_build_differs_from_packages_only_in_its_symbols() {
         let lines = rest.split("\n[").next().unwrap().lines();
         lines.filter(|line| line.contains('=')).map(ToOwned::to_owned).collect()
     };
-    // Crash reports and profiles need the symbols.
+    // Crash reports and profiles need the symbol table.
     assert!(settings("release").contains(&"strip = \"debuginfo\"".to_owned()));
     assert_eq!(settings("dist"), ["inherits = \"release\"", "lto = \"fat\""]);
     let only = ["inherits = \"dist\"", "debug = \"line-tables-only\"", "strip = false"];

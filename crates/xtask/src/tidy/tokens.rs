@@ -2,13 +2,13 @@
 
 use super::source::is_letter;
 
-/// Splits a source into identifiers, `::` and single punctuation marks. The quote of a lifetime is a token of its own.
+/// Splits a source into identifiers, `::` and single punctuation marks. The quote of a lifetime is a separate token.
 pub(super) fn tokens(text: &str) -> Vec<&str> {
     let pieces = pieces(text).filter(|(kind, _)| *kind == Kind::Token);
     pieces.map(|(_, token)| token).collect()
 }
 
-/// The contents of all string literals of a source, with continued lines joined.
+/// Returns the contents of all string literals in a source, with continued lines joined.
 pub(super) fn literals(text: &str) -> Vec<String> {
     let contents = |literal: &str| {
         let start = literal.find('"')?;
@@ -20,7 +20,7 @@ pub(super) fn literals(text: &str) -> Vec<String> {
     pieces.filter_map(|(_, literal)| contents(literal)).collect()
 }
 
-/// The kinds of pieces of a source.
+/// The kind of a piece of source text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Token,
@@ -29,7 +29,7 @@ enum Kind {
     Other,
 }
 
-/// Splits a source into tokens, string and character literals, and the rest.
+/// Splits a source into tokens, string and character literals, and other text.
 fn pieces(text: &str) -> impl Iterator<Item = (Kind, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -56,7 +56,7 @@ fn pieces(text: &str) -> impl Iterator<Item = (Kind, &str)> {
     })
 }
 
-/// The length of the string or character literal at the beginning, if there is one.
+/// Returns the length of the string or character literal at the beginning, if there is one.
 fn text_len(rest: &str) -> Option<usize> {
     let body = rest.strip_prefix('b').unwrap_or(rest);
     let prefix = rest.len() - body.len();
@@ -70,14 +70,14 @@ fn text_len(rest: &str) -> Option<usize> {
     if let Some(text) = body.strip_prefix('"') {
         return Some(prefix + 1 + quoted_len(text, '"'));
     }
-    // `'a'` and `'\n'` are characters, `'a` is a lifetime.
+    // `'a'` and `'\n'` are character literals, and `'a` is a lifetime.
     let inner = body.strip_prefix('\'')?;
     let mut letters = inner.chars();
     let is_character = letters.next() == Some('\\') || letters.next() == Some('\'');
     is_character.then(|| prefix + 1 + quoted_len(inner, '\''))
 }
 
-/// The length of the rest of a literal after its first quote, including the last quote.
+/// Returns the length of the rest of a literal after its opening quote, including the closing quote.
 fn quoted_len(rest: &str, end: char) -> usize {
     let mut is_escaped = false;
     for (at, letter) in rest.char_indices() {
@@ -89,7 +89,7 @@ fn quoted_len(rest: &str, end: char) -> usize {
     rest.len()
 }
 
-/// Removes the items with `#[cfg(test)]`. Also returns the names of the removed modules that have their own files.
+/// Removes items with `#[cfg(test)]`. Also returns the names of removed modules that have their own files.
 pub(super) fn without_tests<'a>(tokens: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
     const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut kept, mut modules) = (Vec::with_capacity(tokens.len()), Vec::new());
@@ -111,7 +111,7 @@ pub(super) fn without_tests<'a>(tokens: &[&'a str]) -> (Vec<&'a str>, Vec<&'a st
     (kept, modules)
 }
 
-/// The number of tokens of the first item: up to its `;` or the end of its block.
+/// Returns the number of tokens in the first item, which ends at its `;` or at the end of its block.
 fn item_len(tokens: &[&str]) -> usize {
     let is_use = tokens.iter().take_while(|token| **token != ";").any(|token| *token == "use");
     let mut depth = 0_usize;

@@ -1,19 +1,19 @@
 //! Public items of library crates that no production code uses.
 //!
-//! The compiler does not report unused `pub` items, because other crates may use them. In this repository all crates
-//! are known. An item is used if its name occurs in the production code of any crate. For crates that exist for tests
-//! ([`FOR_TESTS`]), occurrences in the tests of other crates also count. Imports (`use`) and definitions do not count.
-//! An unused item that shares its name with a used one is not found; a used item is never reported.
+//! The compiler does not report unused `pub` items, because other crates may use them. In this repository, all using
+//! crates are known. An item is used if its name occurs in the production code of any crate. For crates that exist for
+//! tests ([`FOR_TESTS`]), occurrences in the tests of other crates also count. Imports (`use`) and definitions do not
+//! count. An unused item that shares its name with a used one is missed, but a used item is never reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Source, is_letter, is_test_file};
 use super::tokens::{tokens, without_tests};
 
-/// Keywords in front of the name of an item.
+/// Keywords that precede the name of an item.
 const DEFINING: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
 
-/// Items that only tests use, with the reason.
+/// Items that only tests use, each with the reason.
 const EXEMPT: &[(&str, &str)] = &[
     ("override_election_timeout", "the scenarios of etcd's raft choose the first candidate"),
     (
@@ -30,10 +30,10 @@ const EXEMPT: &[(&str, &str)] = &[
 /// Crates that only tests use.
 const FOR_TESTS: [&str; 2] = ["crates/history_checker/", "crates/test_support/"];
 
-/// The sources of one crate: production code, and tests.
+/// The sources of one crate, split into production code and tests.
 #[derive(Default)]
 struct Code<'a> {
-    /// The tokens of each file, with its path.
+    /// The tokens of each file, with the file's path.
     production: Vec<(&'a str, Vec<&'a str>)>,
     tests: Vec<Vec<&'a str>>,
 }
@@ -126,7 +126,7 @@ fn read(sources: &[Source]) -> BTreeMap<&str, Code<'_>> {
     crates
 }
 
-/// The path of a submodule of this file, without its extension.
+/// Returns the path of a submodule of this file, without its extension.
 fn module_path(path: &str, name: &str) -> String {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let (folder, file) = stem.rsplit_once('/').unwrap_or(("", stem));
@@ -136,11 +136,11 @@ fn module_path(path: &str, name: &str) -> String {
     }
 }
 
-/// The tokens that are missing in `kept`, which is a subsequence of `tokens`.
+/// Returns the tokens missing from `kept`, which is a subsequence of `tokens`.
 fn left_out<'a>(tokens: &[&'a str], kept: &[&'a str]) -> Vec<&'a str> {
     let mut kept = kept.iter().peekable();
     let is_kept = |token: &&&str| {
-        // Compared by position in the text, not by content.
+        // Tokens are compared by their position in the text, not by content.
         let is_next = kept.peek().is_some_and(|next| std::ptr::eq(**next, **token));
         if is_next {
             kept.next();
@@ -150,7 +150,7 @@ fn left_out<'a>(tokens: &[&'a str], kept: &[&'a str]) -> Vec<&'a str> {
     tokens.iter().filter(is_kept).copied().collect()
 }
 
-/// The names of all public items, each with its file.
+/// Returns the names of all public items, each with its file.
 fn public_items<'a>(files: &[(&'a str, Vec<&'a str>)]) -> Vec<(&'a str, &'a str)> {
     let in_file = |(path, tokens): &(&'a str, Vec<&'a str>)| {
         let path = *path;
@@ -161,7 +161,8 @@ fn public_items<'a>(files: &[(&'a str, Vec<&'a str>)]) -> Vec<(&'a str, &'a str)
     files.iter().flat_map(in_file).collect()
 }
 
-/// The name of the first item, if its kind is checked. Items with `pub(crate)` are not: the compiler checks them.
+/// Returns the name of the first item, if its kind is checked. Items with `pub(crate)` are not, because the compiler
+/// checks them.
 fn item_name<'a>(tokens: &[&'a str]) -> Option<&'a str> {
     let mut rest = tokens.iter();
     let mut is_defined = false;
@@ -174,12 +175,12 @@ fn item_name<'a>(tokens: &[&'a str]) -> Option<&'a str> {
     }
 }
 
-/// The words of a source without imports and without the names of defined items.
+/// Returns the words of a source, except for imports and for the names of defined items.
 fn used<'a>(tokens: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
     let mut is_import = false;
     let mut before = "";
     tokens.iter().enumerate().filter_map(move |(at, token)| {
-        // `impl Trait + use<'_>` is no import.
+        // `impl Trait + use<'_>` is not an import.
         is_import = match *token {
             "use" => tokens.get(at + 1) != Some(&"<"),
             ";" => false,

@@ -1,8 +1,8 @@
-//! Import cycles in small crates.
+//! Tests of import cycles in small crates.
 
 use super::*;
 
-/// The complaints about a crate with these files below `src/`.
+/// Returns the complaints about a crate with these files below `src/`.
 fn complaints(files: &[(&str, &str)]) -> Vec<String> {
     let source = |path: String, text: &str| Source { path, text: text.to_owned() };
     let mut sources = vec![source("crates/x/Cargo.toml".to_owned(), "")];
@@ -47,7 +47,7 @@ fn a_module_may_import_from_its_parents() {
         ("a/b.rs", "use super::Alpha; use crate::Root;"),
     ];
     assert_eq!(complaints(&files), [""; 0]);
-    // A cycle through a file outside the parent is reported.
+    // The cycle leads through a file outside the parent module.
     let files = [
         ("lib.rs", "mod a; mod c;"),
         ("a.rs", "mod b; use b::Beta; pub struct Alpha;"),
@@ -69,7 +69,7 @@ fn names_are_followed_to_their_definitions() {
     let found = complaints(&files);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("a.rs -> crates/x/src/b.rs: Beta"), "{found:?}");
-    // Through an imported module to its submodule.
+    // The path leads through an imported module to its submodule.
     let files = [
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "use crate::b; fn f() { b::c::gamma() }"),
@@ -110,7 +110,7 @@ fn modules_whose_submodules_import_each_other_are_reported() {
     let [found] = &found[..] else { panic!("{found:?}") };
     assert!(found.starts_with("import cycle of modules: a, b"), "{found}");
     assert!(found.contains("crates/x/src/b/low.rs -> crates/x/src/a/deep.rs"), "{found}");
-    // The rule also holds for siblings below the root.
+    // The rule also applies to siblings below the crate root.
     let files = [
         ("lib.rs", "mod top;"),
         ("top.rs", "mod a; mod b;"),

@@ -1,8 +1,8 @@
-//! Layers of a small crate.
+//! Tests of layers in a small crate.
 
 use super::*;
 
-/// The complaints about a crate with these files below `src/`.
+/// Returns the complaints about a crate with these files below `src/`.
 fn complaints(files: &[(&str, &str)]) -> Vec<String> {
     let layers = Layers { src: "crates/x/src/", layers: &["upper", "lower"], top: &["ties"] };
     let source = |(path, text): &(&str, &str)| Source {

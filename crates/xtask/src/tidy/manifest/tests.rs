@@ -1,4 +1,4 @@
-//! Forbidden and unused dependencies.
+//! Tests of forbidden and unused dependencies.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn an_unknown_package_is_reported() {
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
-/// The complaints about a crate that declares `http-body` in a section and has one source file.
+/// Returns the complaints about a crate that declares `http-body` in a section and has one source file.
 fn unused(section: &str, path: &str, text: &str) -> Vec<String> {
     let manifest = format!("[package]\nname = \"low\"\n[{section}]\nhttp-body.workspace = true\n");
     let mut complaints = Vec::new();

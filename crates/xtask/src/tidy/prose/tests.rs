@@ -1,4 +1,4 @@
-//! Counted sentences and headings, and the table.
+//! Tests of the counted sentences and headings, and of the table.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn a_heading_with_a_verb_a_question_or_many_words_is_a_sentence() {
     );
 }
 
-/// The number of complaints about a text with this table.
+/// Returns the number of complaints about a text with this table.
 fn complaints(table: &str, text: &str) -> usize {
     let mut complaints = Vec::new();
     check_prose(&[file(TABLE, table), file("crates/log/src/log.rs", text)], &mut complaints);

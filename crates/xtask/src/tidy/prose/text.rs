@@ -1,11 +1,11 @@
-//! The sentences and headings of a Markdown page, or of the comments of a Rust file.
+//! Extracts the sentences and headings of a Markdown page, or of the comments in a Rust file.
 
 use super::super::source::Source;
 
-/// The minimum number of words of a sentence.
+/// The minimum number of words in a sentence.
 const WORDS_MIN: usize = 4;
 
-/// The sentences of a file.
+/// Returns the sentences of a file.
 pub(super) fn sentences(source: &Source) -> Vec<String> {
     let paragraphs = if source.path.ends_with(".md") {
         paragraphs(source.text.lines().map(|line| Some(line.trim_end())), true)
@@ -17,7 +17,7 @@ pub(super) fn sentences(source: &Source) -> Vec<String> {
     paragraphs.iter().flat_map(|paragraph| split(paragraph)).collect()
 }
 
-/// The headings of a Markdown page, without the `#` marks and without the number of a decision record.
+/// Returns the headings of a Markdown page, without the `#` marks and without the number of a decision record.
 pub(super) fn headings(source: &Source) -> Vec<String> {
     if !source.path.ends_with(".md") {
         return Vec::new();
@@ -35,14 +35,14 @@ pub(super) fn headings(source: &Source) -> Vec<String> {
     found
 }
 
-/// The text of a line that is a comment.
+/// Returns the text of a line that is a comment.
 fn comment(line: &str) -> Option<&str> {
     let text = line.trim_start().strip_prefix("//")?;
     let text = text.strip_prefix(['/', '!']).unwrap_or(text);
     Some(text.strip_prefix(' ').unwrap_or(text).trim_end())
 }
 
-/// Joins lines to paragraphs. Blank lines, list items, headings, tables, code and lines without text end a paragraph.
+/// Joins lines into paragraphs. Blank lines, list items, headings, tables, code and lines without text end a paragraph.
 fn paragraphs<'a>(lines: impl Iterator<Item = Option<&'a str>>, is_page: bool) -> Vec<String> {
     let mut done = Vec::new();
     let mut open = String::new();
@@ -74,7 +74,7 @@ fn paragraphs<'a>(lines: impl Iterator<Item = Option<&'a str>>, is_page: bool) -
     done
 }
 
-/// The text of a list item, a quotation or a heading.
+/// Returns the text of a list item, a quotation or a heading.
 fn without_mark(text: &str) -> Option<&str> {
     let rest = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
     let mark = match rest.len() < text.len() {
@@ -87,7 +87,7 @@ fn without_mark(text: &str) -> Option<&str> {
     mark.filter(|rest| rest.starts_with(' ')).map(str::trim_start)
 }
 
-/// Splits a paragraph into sentences. The next sentence begins with a capital letter, code, a link or emphasis.
+/// Splits a paragraph into sentences. A sentence begins with a capital letter, code, a link or emphasis.
 fn split(paragraph: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut open: Vec<&str> = Vec::new();
