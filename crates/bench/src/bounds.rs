@@ -1,21 +1,21 @@
-//! Limits of a run: a mistyped number is refused before memory is allocated for it.
+//! Limits on the flags of a run, so that a mistyped number is refused before memory is allocated for it.
 //!
-//! The limits are far above what servers can handle, and the bytes in flight are bounded.
+//! The limits are far above what servers can handle. The bytes of in-flight requests are limited as well.
 
 use crate::cli::{Cli, Load, Options};
 use crate::error::BenchError;
 
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 const KEY_BYTES_MAX: u64 = 1 << 20;
-/// The maximum size of all requests in flight.
+/// The maximum total size of all in-flight requests.
 const FLIGHT_BYTES_MAX: u64 = 2 << 30;
 const CLIENTS_MAX: u64 = 1_000_000;
-/// The number of ports from which a machine can connect.
+/// The number of source ports from which a machine can connect.
 const CONNECTIONS_MAX: u64 = 65_535;
 const THREADS_MAX: u64 = 1024;
-/// Low enough that sums of key numbers do not overflow.
+/// Small enough that sums of key numbers do not overflow.
 const KEYS_MAX: u64 = 1 << 60;
-/// The state kept for each object is in memory.
+/// Limited because the state kept for each object is in memory.
 const OBJECTS_MAX: u64 = 100_000_000;
 const WATCHERS_MAX: u64 = 10_000_000;
 const STREAMS_MAX: u64 = 1_000_000;

@@ -14,7 +14,7 @@ use quorate_cli::start::{Begun, Names, begin};
 use crate::endpoint::{Address, Security};
 use crate::secret::Secret;
 
-/// The exit code for a wrong command line.
+/// The exit code for an invalid command line.
 const MISTAKE: u8 = 2;
 
 const NAMES: Names = Names { of_etcd: "", own: "quorate bench" };
@@ -35,7 +35,7 @@ pub(crate) struct Cli {
     pub(crate) load: Load,
 }
 
-/// The options of all loads.
+/// The options common to all loads.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) endpoints: Vec<Address>,
@@ -60,7 +60,7 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
-/// A load.
+/// A load and its own options.
 #[derive(Clone, Debug)]
 pub(crate) enum Load {
     Put { order: OrderName },
@@ -103,7 +103,7 @@ pub(crate) struct WatchArgs {
     pub(crate) watch_connections: usize,
 }
 
-/// The order of keys.
+/// The order in which keys are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrderName {
     Random,
@@ -165,7 +165,7 @@ const OPTIONS: &[Flag] = &[
     Flag::bool("json", "Report as JSON"),
 ];
 
-/// Environment variables that set flags.
+/// Flags that environment variables set if the command line does not.
 const VARIABLES: [(&str, &str); 7] = [
     ("endpoints", "ETCDCTL_ENDPOINTS"),
     ("cacert", "ETCDCTL_CACERT"),
@@ -339,8 +339,8 @@ pub(crate) const ROOT: Command<Leads> = Command {
     ..Command::EMPTY
 };
 
-/// Parses a command line, whose first word is the program's name. Otherwise prints help or an error, and
-/// returns the exit code. `variable` reads an environment variable.
+/// Parses a command line whose first word is the program's name. `variable` reads an environment variable. If the
+/// command line is invalid or asks for help, the function prints the error or the help and returns the exit code.
 pub(crate) fn read(
     args: impl IntoIterator<Item = OsString>,
     variable: impl Fn(&str) -> Option<String>,
@@ -439,7 +439,7 @@ impl Options {
         })
     }
 
-    /// The TLS settings of connections.
+    /// Returns the TLS settings of connections.
     pub(crate) fn security(&self) -> Security {
         Security {
             cacert: self.cacert.clone(),
@@ -501,7 +501,7 @@ fn size(matches: &Matches, name: &str) -> usize {
     usize::try_from(matches.uint(name)).unwrap_or(usize::MAX)
 }
 
-/// Parses a duration in Go's syntax; a plain number counts seconds.
+/// Parses a duration in Go's syntax. A plain number is in seconds.
 fn duration(matches: &Matches, name: &str) -> Result<Duration, String> {
     let text = matches.text(name);
     let seconds = if text.ends_with(|last: char| last.is_ascii_digit()) { "s" } else { "" };
@@ -515,12 +515,12 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The error for an invalid value, in the form of the other command line errors.
+/// Returns the error for an invalid value, worded like the other command line errors.
 fn invalid(name: &str, value: &str, reason: &str) -> String {
     format!("invalid argument {} for \"--{name}\" flag: {reason}", quote(value.as_bytes()))
 }
 
-/// Parses a command line for tests, with these variables; an error is returned as printed.
+/// Parses a command line for tests, with these environment variables. An error is the exit code and the printed text.
 #[cfg(test)]
 pub(crate) fn read_line(line: &str, variables: &[(&str, &str)]) -> Result<Cli, (u8, String)> {
     let args = std::iter::once("quorate").chain(line.split_whitespace()).map(OsString::from);

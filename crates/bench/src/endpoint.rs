@@ -21,11 +21,11 @@ use crate::error::BenchError;
 /// The host name in requests to a server on a Unix socket.
 const LOCAL_AUTHORITY: &str = "localhost";
 
-/// An address from the command line: `host:port` or a URL.
+/// The address of a server on the command line: `host:port` or a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     place: Place,
-    /// Whether the scheme asks for TLS; `None` without a scheme.
+    /// Whether the scheme requires TLS; `None` without a scheme.
     is_secured: Option<bool>,
 }
 
@@ -57,7 +57,7 @@ impl FromStr for Address {
     }
 }
 
-/// The TLS settings.
+/// The TLS settings of connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Security {
     pub(crate) cacert: Option<PathBuf>,
@@ -67,7 +67,7 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    /// The endpoints for these addresses. An address without a scheme uses TLS if TLS files are given.
+    /// Returns the endpoints for these addresses. An address without a scheme uses TLS if TLS files are given.
     pub(crate) fn endpoints(&self, addresses: &[Address]) -> Result<Vec<Endpoint>, BenchError> {
         let is_asked_for = self.cacert.is_some() || self.cert.is_some() || self.key.is_some();
         let is_secured = |address: &Address| address.is_secured.unwrap_or(is_asked_for);
@@ -104,7 +104,7 @@ impl Security {
     }
 }
 
-/// A server, and how to connect to it.
+/// The address of a server, and the TLS settings for connecting to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     place: Place,
@@ -112,7 +112,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The host name in requests.
+    /// Returns the host name for requests.
     pub(crate) fn authority(&self) -> &str {
         match &self.place {
             Place::Host(authority) => authority,
@@ -120,7 +120,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether the connection uses TLS.
+    /// Returns whether the connection uses TLS.
     pub(crate) const fn is_secured(&self) -> bool {
         self.tls.is_some()
     }
@@ -141,24 +141,24 @@ impl Endpoint {
     }
 }
 
-/// A connection, before HTTP/2.
+/// An open connection, below HTTP/2.
 pub(crate) enum Socket {
     Plain(TcpStream),
     Other(ChannelStream),
 }
 
-/// The result of one round on a socket.
+/// The result of one round of writing and reading.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Round {
     pub(crate) written: usize,
     pub(crate) read: usize,
-    /// The server has closed the connection.
+    /// Whether the server has closed the connection.
     pub(crate) is_closed: bool,
 }
 
 impl Socket {
-    /// Writes as much of `output` as the socket accepts, waits until the socket is readable or writable, and
-    /// reads once. If the future is dropped, only the data that `round` reports is consumed.
+    /// Writes as much of `output` as the socket accepts, waits until the socket is readable or writable, and reads
+    /// once. If the future is dropped, `round` still reports exactly the data written and read.
     pub(crate) async fn exchange(
         &mut self,
         output: &[u8],
@@ -221,7 +221,7 @@ fn exchange_other(
             Poll::Pending => break,
         }
     }
-    // Flush errors appear on the next read, so the result of the flush does not matter here.
+    // An error of the flush is ignored here, because the next read returns it.
     if let Poll::Ready(flushed) = stream.as_mut().poll_flush(cx) {
         flushed?;
     }

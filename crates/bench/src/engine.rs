@@ -1,10 +1,10 @@
 //! Runs operations over connections and records their outcomes.
 //!
-//! Connections are distributed over threads. Each thread has a single-threaded runtime with one task per
-//! connection. A task sends requests while it has idle clients and tickets, writes them at once, sleeps until
-//! the socket is ready, and records every reply of that read. A client is a slot for one request in flight and
-//! costs nothing. When a connection is lost, its requests count as errors, and the task connects again, to the
-//! next endpoint if there are several.
+//! Connections are distributed over threads. Each thread has a single-threaded runtime with one task per connection. A
+//! task encodes requests while it has idle clients and tickets, writes them together, sleeps until the socket is ready,
+//! reads, and records every reply in the received data. A client is a slot for one in-flight request and costs nothing.
+//! When a connection is lost, its requests count as errors, and the task reconnects, to the next endpoint if there are
+//! several.
 //!
 //! # Not here
 //!
@@ -35,7 +35,7 @@ pub(crate) use link::{LOOK, Link, call, calls, log_in};
 pub(crate) use stream::run_streams;
 pub(crate) use unary::run_unary;
 
-/// How the load is spread over connections and threads.
+/// How the load is distributed over endpoints, connections and threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
     pub(crate) endpoints: Vec<Endpoint>,
@@ -44,26 +44,26 @@ pub(crate) struct Spread {
     pub(crate) threads: usize,
     /// The user's tokens, one for each connection; empty without a login.
     pub(crate) tokens: Arc<[Secret]>,
-    /// Logs in again when a token is refused.
+    /// The user's credentials, used to log in again when a token is refused.
     pub(crate) login: Option<Arc<Login>>,
 }
 
-/// The part of the load that one connection carries.
+/// The share of the load that one connection carries.
 #[derive(Clone)]
 pub(crate) struct Part {
     endpoints: Vec<Endpoint>,
-    /// The index of its endpoint.
+    /// The index of the connection's own endpoint.
     position: usize,
     /// The index of the connection among all connections.
     pub(crate) index: usize,
-    /// The maximum number of requests in flight.
+    /// The maximum number of in-flight requests.
     pub(crate) clients: usize,
     token: Option<Secret>,
     login: Option<Arc<Login>>,
 }
 
 impl Part {
-    /// The same part, restricted to its own endpoint.
+    /// Returns the same part, restricted to its own endpoint.
     fn at_its_endpoint(mut self) -> Self {
         self.endpoints = vec![self.endpoints.swap_remove(self.position)];
         self.position = 0;
@@ -91,18 +91,18 @@ impl Spread {
     }
 }
 
-/// A source of requests; each connection has one.
+/// A source of requests. Each connection has its own.
 pub(crate) trait Source: Send + 'static {
     /// Writes the request of operation `number` to `message`. Returns the method, and the kind under which the
     /// operation is recorded.
     fn request(&mut self, number: u64, message: &mut Vec<u8>) -> (&'static str, usize);
 }
 
-/// The records, by kind of operation.
+/// The records of a run, one for each kind of operation.
 pub(crate) type Records = Vec<Record>;
 
-/// Runs `task` for each part on its thread and merges the records. If several fail, the first failure is
-/// returned, after all threads have ended.
+/// Runs `task` for each part on the part's thread, and merges the records. If several tasks fail, returns one of their
+/// errors, after all threads have ended.
 pub(crate) fn run_parts<F, Fut>(
     spread: &Spread,
     kinds: usize,
@@ -160,7 +160,7 @@ pub(crate) struct Run {
     pub(crate) kinds: usize,
 }
 
-/// How long an interrupted run waits for outstanding replies.
+/// How long an interrupted run waits for pending replies.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Detects the end of an interrupted run's grace period.

@@ -1,8 +1,8 @@
 //! `quorate bench`: generates load for any etcd-compatible server and measures the cost of serving it.
 //!
-//! The most important figure is the server's CPU time per operation, because throughput on a shared machine
-//! depends on the other processes. For the same reason the generator is cheap: it has its own gRPC client
-//! (`wire`) and sends requests that are encoded only once (`template`).
+//! The most important figure is the server's CPU time per operation, because on a shared machine throughput depends on
+//! the other processes. For the same reason, the generator uses little CPU time: it has its own gRPC client (`wire`),
+//! and encodes a request only once (`template`).
 //!
 //! ```text
 //! run ─► workload (requests) ─► engine (connections, threads) ─► wire (HTTP/2)
@@ -12,8 +12,8 @@
 //! # Invariants
 //!
 //! * The same seed yields the same sequence of keys and values on each connection.
-//! * Only the run itself is measured. Connections and watchers are set up before the measurement starts, where
-//!   their setup would affect the result.
+//! * Only the run itself is measured. Where the setup of connections and watchers would affect the result, it precedes
+//!   the measurement.
 //!
 //! # Not here
 //!
@@ -45,14 +45,14 @@ use std::process::ExitCode;
 
 use quorate_cli::start;
 
-/// The manual page of this tool, for `man`.
+/// Returns the manual page of this tool, in the format of `man`.
 #[must_use]
 pub fn man_page() -> String {
     manual::MANUAL.man_page()
 }
 
-/// Runs the benchmark that the arguments describe; the first argument is the program's name. The exit code is 0
-/// if every operation succeeded, 1 if some failed or the run was impossible, and 2 if the arguments are wrong.
+/// Runs the benchmark described by the arguments. The first argument is the program's name. The exit code is 0 if every
+/// operation succeeded, 1 if some failed or the run was impossible, and 2 if the arguments are wrong.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
     let streams: (&mut dyn Write, &mut dyn Write) =

@@ -1,4 +1,4 @@
-//! Logs a user in, for servers with authentication. `engine` performs the login and keeps the tokens.
+//! Credentials for servers with authentication. `engine` logs in and keeps the tokens.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// Reads the flags: `name:password`, or name and password separately.
+    /// Returns the credentials given by the flags: `name:password` in one flag, or name and password in two.
     pub(crate) fn of(
         user: Option<&Secret>,
         password: Option<&Secret>,
@@ -34,7 +34,7 @@ impl Login {
         Ok(Some(Arc::new(Self { user: user.to_owned(), password })))
     }
 
-    /// The request for a token.
+    /// Returns the request for a token.
     pub(crate) fn request(&self) -> AuthenticateRequest {
         let (name, password) = (self.user.clone(), self.password.text().to_owned());
         AuthenticateRequest { name, password }

@@ -1,4 +1,4 @@
-//! The texts of the manual page besides loads and flags.
+//! Texts of the manual page, apart from those of loads and flags.
 
 use quorate_cli::manual::Manual;
 

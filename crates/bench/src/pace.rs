@@ -1,8 +1,8 @@
-//! Decides when each request is sent: one ticket for each operation, drawn by any connection.
+//! Decides when each request is sent. Each operation has one ticket, and any connection may draw it.
 //!
-//! A run ends after a number of operations, after a duration, or when it is interrupted, whichever comes first.
-//! With a rate, ticket `n` is due `n / rate` after the start, however fast the server is. Latency counts from
-//! the due time, so a stall of the server also counts for the requests that had to wait.
+//! A run ends after a number of operations, after a duration, or when it is interrupted, whichever comes first. With a
+//! rate, ticket `n` is due `n / rate` after the start, however fast the server is. Latency is measured from the due
+//! time, so that a stall of the server also affects the latency of the requests delayed by it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Ticket {
     /// The number of the operation within the run.
     pub(crate) number: u64,
-    /// When to send the request; in the past if there is no rate.
+    /// The time to send the request; the current time if there is no rate.
     pub(crate) due: Instant,
 }
 
@@ -27,12 +27,12 @@ pub(crate) struct Pace {
     drawn: AtomicU64,
     done: AtomicU64,
     interrupted: Arc<AtomicBool>,
-    /// Why the run was ended early.
+    /// Why the run was ended before its end.
     given_up: OnceLock<String>,
 }
 
 impl Pace {
-    /// Starts now. `total` is `u64::MAX` if only the duration ends the run.
+    /// Creates the tickets of a run that starts now. `total` is `u64::MAX` if only the duration ends the run.
     pub(crate) fn start(total: u64, duration: Option<Duration>, rate: Option<f64>) -> Self {
         let start = Instant::now();
         Self {
@@ -47,7 +47,7 @@ impl Pace {
         }
     }
 
-    /// A flag that ends the run early when it is set.
+    /// Returns the flag that ends the run early when it is set.
     pub(crate) fn interruption(&self) -> Arc<AtomicBool> {
         self.interrupted.clone()
     }
@@ -56,19 +56,19 @@ impl Pace {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Ends the run early, because it cannot continue.
+    /// Ends the run early because it cannot continue.
     pub(crate) fn give_up(&self, reason: String) {
         // Only the first reason is kept.
         drop(self.given_up.set(reason));
     }
 
-    /// Why the run ended early.
+    /// Returns why the run ended early, if it did.
     pub(crate) fn cut_short(&self) -> Option<String> {
         let interrupted = || self.is_interrupted().then(|| "it was interrupted".to_owned());
         self.given_up.get().cloned().or_else(interrupted)
     }
 
-    /// Whether there are no more tickets.
+    /// Returns whether there are no more tickets.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.end.is_some_and(|end| now >= end)
             || self.is_interrupted()
@@ -76,7 +76,7 @@ impl Pace {
             || self.drawn.load(Ordering::Relaxed) >= self.total
     }
 
-    /// Draws the next ticket, or `None` when the run is over.
+    /// Draws the next ticket, or returns `None` if the run is over.
     pub(crate) fn draw(&self, now: Instant) -> Option<Ticket> {
         if self.is_over(now) {
             return None;

@@ -1,4 +1,4 @@
-//! CPU time and memory of processes on this machine, as the kernel reports them in `/proc`.
+//! CPU time and memory of processes on this machine, read from `/proc`.
 
 use std::fs;
 use std::io;
@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::error::BenchError;
 
-/// The unit of CPU time in `/proc`, a constant of the Linux interface.
+/// The unit of CPU time in `/proc`, which is a constant of the Linux interface.
 const TICK_MICROS: u64 = 10_000;
-/// The tolerated difference between the ticks of a process and the sum over its threads.
+/// The tolerated difference between the CPU time of a process in ticks and the sum over its threads.
 const TICK_ERROR_MICROS: u64 = 3 * TICK_MICROS;
 
 /// The CPU time and memory of a process.
@@ -17,7 +17,7 @@ const TICK_ERROR_MICROS: u64 = 3 * TICK_MICROS;
 pub(crate) struct Usage {
     pub(crate) user_micros: u64,
     pub(crate) system_micros: u64,
-    /// Figures of the living threads.
+    /// The sums over the threads that have not ended.
     threads: Threads,
     pub(crate) memory: Memory,
 }
@@ -25,9 +25,9 @@ pub(crate) struct Usage {
 /// The sums over the threads of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Threads {
-    /// CPU time, which is exact, unlike the ticks.
+    /// The CPU time, which is exact, unlike the ticks.
     cpu_nanos: u64,
-    /// How often a thread has given up the CPU to wait.
+    /// How often a thread has given up the CPU in order to wait.
     voluntary_switches: u64,
 }
 
@@ -46,22 +46,23 @@ impl Cpu {
     }
 }
 
-/// Resident memory, in bytes.
+/// The memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Memory {
-    /// The current value.
+    /// The current resident memory.
     pub(crate) resident_bytes: u64,
-    /// The highest value since the process started.
+    /// The peak resident memory since the process started.
     pub(crate) peak_bytes: u64,
-    /// The part of it that the process has allocated.
+    /// The resident memory that the process has allocated.
     pub(crate) anonymous_bytes: u64,
-    /// The part of it that is mapped from files.
+    /// The resident memory that is mapped from files.
     pub(crate) file_bytes: u64,
 }
 
 impl Usage {
-    /// CPU time since `earlier`. The sum over the threads is used as long as the ticks confirm it, that is,
-    /// unless threads have ended meanwhile. The ticks determine how it is split.
+    /// Returns the CPU time since `earlier`. The total is the sum over the threads, which is exact. If the ticks
+    /// contradict it, because threads ended meanwhile, the ticks are used instead. The ticks also determine the split
+    /// between user and system time.
     pub(crate) fn cpu_since(&self, earlier: &Self) -> Cpu {
         let user = self.user_micros.saturating_sub(earlier.user_micros);
         let system = self.system_micros.saturating_sub(earlier.system_micros);
@@ -92,12 +93,12 @@ pub(crate) fn usage(pid: u32) -> Result<Usage, BenchError> {
     Ok(Usage { user_micros, system_micros, threads, memory })
 }
 
-/// The figures of the living threads.
+/// Sums the CPU time and context switches of the threads that have not ended.
 fn threads(pid: u32) -> io::Result<Threads> {
     let mut total = Threads::default();
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let thread = thread?.path();
-        // A thread may end while the others are read.
+        // A thread may end while the other threads are read.
         let read = |file: &str| fs::read_to_string(thread.join(file)).unwrap_or_default();
         let (schedstat, status) = (read("schedstat"), read("status"));
         total.cpu_nanos += first_number(&schedstat);
@@ -112,7 +113,7 @@ fn first_number(text: &str) -> u64 {
 }
 
 fn parse_stat(stat: &str) -> Option<(u64, u64)> {
-    // The second field is the program's name in parentheses and may contain anything.
+    // The second field is the program's name in parentheses, which may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let mut micros = || fields.next()?.parse::<u64>().ok()?.checked_mul(TICK_MICROS);

@@ -1,4 +1,4 @@
-//! The progress bar, shown only at a terminal.
+//! The progress bar, which is shown only on a terminal.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::pace::Pace;
 
 const REDRAW: Duration = Duration::from_millis(200);
 
-/// A bar that follows a run until it is dropped.
+/// A progress bar that shows a run until it is dropped.
 pub(crate) struct Progress {
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Progress {
-    /// Starts to draw if standard error is a terminal. Without a `total` the bar counts up to `duration`.
+    /// Starts drawing if standard error is a terminal. Without a `total`, the bar shows the elapsed part of `duration`.
     pub(crate) fn follow(pace: Arc<Pace>, total: Option<u64>, duration: Option<Duration>) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self { thread: None };
@@ -47,7 +47,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.thread.take() {
             drop(stop);
-            // A failure of the bar must not lose the result.
+            // A failure of the bar must not lose the result of the run.
             drop(thread.join());
         }
     }

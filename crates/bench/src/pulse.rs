@@ -1,18 +1,18 @@
-//! The longest time without a successful operation: how long a fault made the service unavailable.
+//! Measures the longest time without a successful operation, which shows how long a fault made the service unavailable.
 //!
-//! Latencies do not show this. Operations that fail because of a fault end long after others succeed again, and
-//! operations that waited for the end of a fault show how long they waited, not when the fault ended.
+//! Latencies do not show this. An operation that fails because of a fault may end long after other operations succeed
+//! again. An operation that waits until a fault is over shows how long it waited, but not when the fault ended.
 //!
 //! # Not here
 //!
-//! The time before the first success and after the last one: nothing is known about it.
+//! The time before the first success and after the last one, which may not be due to a fault.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// Records when operations succeed.
+/// Records the times of successful operations.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     start: Instant,
@@ -26,11 +26,11 @@ struct Seen {
     longest: (Instant, Instant),
 }
 
-/// A time between two successes.
+/// An interval between two successes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Silence {
     pub(crate) seconds: f64,
-    /// When it began, in Unix seconds, so that it can be related to other events.
+    /// The start of the interval in Unix seconds, for comparison with other events.
     pub(crate) began_unix_seconds: f64,
 }
 
@@ -41,7 +41,7 @@ impl Pulse {
         Self { start: Instant::now(), start_unix_seconds, seen: Mutex::new(None) }
     }
 
-    /// Records a success. Threads may report slightly out of order, by as much as they wait for the lock.
+    /// Records a success. Threads may report slightly out of order, because they wait for the lock.
     pub(crate) fn beat(&self, now: Instant) {
         let mut seen = self.seen();
         let seen = seen.get_or_insert(Seen { last: now, longest: (now, now) });
@@ -56,7 +56,7 @@ impl Pulse {
         self.seen.lock().expect("nobody panics while taking a note")
     }
 
-    /// The longest time without a success; `None` without any success.
+    /// Returns the longest interval between two successes; `None` if there was no success.
     pub(crate) fn longest_silence(&self) -> Option<Silence> {
         let (from, to) = (*self.seen())?.longest;
         let began = from.saturating_duration_since(self.start).as_secs_f64();

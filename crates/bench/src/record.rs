@@ -1,6 +1,6 @@
-//! The outcomes of the operations of a run: latencies, errors, bytes.
+//! The outcomes of a run's operations: latencies, errors and bytes.
 //!
-//! Each thread has its own record; the records are merged at the end.
+//! Each connection has its own records, which are merged at the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use hdrhistogram::Histogram;
 
 use crate::wire::Status;
 
-/// The maximum number of distinct errors that are listed; further ones are only counted.
+/// The maximum number of distinct errors that are listed. Further errors are only counted.
 const ERROR_TEXTS_MAX: usize = 16;
-/// The highest latency recorded: an hour.
+/// The highest latency that can be recorded: one hour.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
 
 /// The outcomes of one kind of operation.
@@ -54,7 +54,7 @@ impl Record {
         }
     }
 
-    /// Adds another record to this one.
+    /// Merges another record into this one.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.latency.add(&other.latency).expect("all histograms have the same bounds");
         self.errors += other.errors;
@@ -64,7 +64,7 @@ impl Record {
         }
     }
 
-    /// The number of operations, successful or not.
+    /// Returns the number of operations, successful or not.
     pub(crate) fn count(&self) -> u64 {
         self.latency.len() + self.errors
     }

@@ -1,4 +1,4 @@
-//! The result of a run, as text and as JSON.
+//! The result of a run, and its text and JSON forms.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ pub(crate) struct Cost {
 #[derive(Debug)]
 struct ServerCost {
     pid: u32,
-    /// `None` for a process that has ended: its usage is lost.
+    /// The resources used; `None` if the process ended, because its usage is then lost.
     used: Option<(Cpu, Memory)>,
 }
 
@@ -54,7 +54,7 @@ impl Meter {
     }
 }
 
-/// The whole result.
+/// The complete result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     load: String,
@@ -62,13 +62,13 @@ pub(crate) struct Report {
     connections: usize,
     value_size: usize,
     seconds: f64,
-    /// All operations; for watches, the writes.
+    /// The figures of all operations; for watches, those of the writes.
     #[serde(flatten)]
     operations: Part,
-    /// The operations by kind, if there are several kinds.
+    /// The figures of each kind of operation, if there are several kinds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     kinds: BTreeMap<&'static str, Part>,
-    /// Events that watchers received, with their latency since the write.
+    /// The events received by watchers, with their latency since the write.
     #[serde(skip_serializing_if = "Option::is_none")]
     events: Option<Part>,
     /// The longest time between two successes.
@@ -77,7 +77,7 @@ pub(crate) struct Report {
     /// Why the run ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut_short: Option<String>,
-    /// Server processes that ended during the run.
+    /// The ids of server processes that ended during the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ended: Vec<u32>,
     generator_cpu_us_per_operation: f64,
@@ -119,7 +119,7 @@ struct ServerPart {
     memory: Memory,
 }
 
-/// The parts of a report besides the figures.
+/// The parameters of a run that the report repeats.
 #[derive(Clone, Debug)]
 pub(crate) struct Heading {
     pub(crate) load: String,
@@ -129,7 +129,7 @@ pub(crate) struct Heading {
 }
 
 impl Report {
-    /// Computes the figures of a run. `kinds` names the records in order.
+    /// Computes the figures of a run. `kinds` names the records, in order.
     pub(crate) fn new(
         heading: Heading,
         kinds: &[&'static str],
@@ -175,7 +175,7 @@ impl Report {
         }
     }
 
-    /// Adds the longest time without a success, and the reason if the run ended early.
+    /// Adds the longest time between two successes, and the reason if the run ended early.
     pub(crate) fn with_course(
         self,
         longest_silence: Option<Silence>,
@@ -184,7 +184,7 @@ impl Report {
         Self { longest_silence, cut_short, ..self }
     }
 
-    /// Whether every operation succeeded, and the run was complete.
+    /// Returns whether every operation succeeded and the run was complete.
     pub(crate) fn clean(&self) -> bool {
         let events = self.events.as_ref().map_or(0, |events| events.errors);
         self.operations.errors == 0 && events == 0 && self.cut_short.is_none()
@@ -216,7 +216,7 @@ impl Report {
             "  operations  {count} in {seconds:.2} s, {per_second:.0} per second, {errors} errors"
         )?;
         writeln!(out, "  latency     {}", self.operations.latency_us)?;
-        // A kind without operations has no latency.
+        // A kind without operations has no latencies to print.
         for (name, part) in self.kinds.iter().filter(|(_, part)| part.count > 0) {
             writeln!(out, "  {name:<10}  {} operations, {}", part.count, part.latency_us)?;
         }
@@ -253,7 +253,7 @@ impl Part {
             count: record.count(),
             errors: record.errors,
             error_texts: record.error_texts.clone(),
-            // Only successful operations count as throughput.
+            // Only successful operations count towards throughput.
             per_second: record.latency.len() as f64 / seconds,
             reply_bytes_per_second: record.reply_bytes as f64 / seconds,
             latency_us: Latency::new(&record.latency),
@@ -356,7 +356,7 @@ mod tests {
     fn json_has_every_figure() {
         let json: serde_json::Value = serde_json::from_str(&sample().to_json()).unwrap();
         assert_eq!(json["count"], 3);
-        // Two of the three succeeded.
+        // Two of the three operations succeeded.
         assert_eq!(json["per_second"], 1.0);
         assert_eq!(
             (&json["cut_short"], &json["ended"][0]),

@@ -1,4 +1,4 @@
-//! One run: from the command line to the report.
+//! Performs one run, from the command line to the report.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crate::workload::path;
 use crate::workload::watch::{Board, Layout, STAMP_BYTES, Writes, run_watchers};
 
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
-/// How often the setup of watchers is polled.
+/// The interval for polling the setup of watchers.
 const LOOK: Duration = Duration::from_millis(20);
 const NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
 const WATCH_LATENCY_RATE: f64 = 100.0;
@@ -58,7 +58,7 @@ pub(crate) fn run(cli: &Cli) -> Result<Report, BenchError> {
     }
 }
 
-/// The results of a paced run.
+/// The results of a run, without the cost.
 #[derive(Default)]
 struct Done {
     records: Records,
@@ -67,8 +67,8 @@ struct Done {
     cut_short: Option<String>,
 }
 
-/// Logs in once for each connection before the run, so that the run does not include the logins. Does nothing
-/// if authentication is disabled.
+/// Logs in once for each connection before the run, so that logins are not measured. Does nothing if authentication is
+/// disabled.
 fn tokens(
     login: &Login,
     endpoints: &[Endpoint],
@@ -82,7 +82,7 @@ fn tokens(
     }
 }
 
-/// The watchers of a run.
+/// The watchers of a run and their connections.
 struct Audience {
     layout: Layout,
     connections: usize,
@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
                 clients: options.clients,
                 connections,
                 threads: options.threads,
-                // Without tokens authentication is disabled, and no login is needed later either.
+                // An empty list of tokens means that authentication is disabled, so no login is needed later either.
                 login: login.filter(|_| !tokens.is_empty()),
                 tokens: tokens.into(),
             },
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
             total = total.or(self.options.duration.is_none().then_some(pages));
             order = Order::Pages { first, pages, stride };
         } else if args.span > 0 {
-            // Every range lies completely within the keys.
+            // Every range must lie completely within the keys.
             order = Order::Random { count: self.keys.count - args.span + 1 };
         }
         let kind = keyed::list(&self.keys, &self.values, shape);
@@ -233,12 +233,12 @@ impl<'a> Session<'a> {
         let report = self.measured("lease-keepalive", &["keepalive"], self.options.total, |run| {
             run_streams(&self.spread, run, path::LEASE_KEEP_ALIVE, requests)
         });
-        // If the server is gone, the leases expire.
+        // An error is ignored, because leases that are not revoked expire.
         drop(leases.revoke(endpoints, self.token()));
         report
     }
 
-    /// Runs `work` between two readings of the processes.
+    /// Runs `work`, and measures the cost of the processes meanwhile.
     fn measured(
         &self,
         name: &str,
@@ -266,7 +266,7 @@ impl<'a> Session<'a> {
         };
         let pace = Arc::new(Pace::start(total.unwrap_or(u64::MAX), duration, rate));
         for signal in [SIGINT, SIGTERM] {
-            // A second signal ends the process, in case the server does not answer.
+            // A second signal ends the process at once, in case the server does not answer.
             let flag = pace.interruption();
             signal_hook::flag::register_conditional_shutdown(signal, 1, flag.clone())?;
             signal_hook::flag::register(signal, flag)?;
@@ -335,8 +335,8 @@ impl<'a> Session<'a> {
         self.watched("kubernetes", kinds, &audience, ask, |_| shape.written())
     }
 
-    /// Runs `work` while the watchers watch, and waits until they have received every event of what it has
-    /// `written`.
+    /// Runs `work` while the watchers watch, and waits until they have received the events of all its writes, whose
+    /// number `written` returns.
     fn watched(
         &self,
         name: &str,
@@ -384,12 +384,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One of the user's tokens, if there are any.
+    /// Returns one of the user's tokens, if there is any.
     fn token(&self) -> Option<Secret> {
         self.spread.tokens.first().cloned()
     }
 
-    /// The current revision.
+    /// Returns the server's current revision.
     fn revision(&self) -> Result<i64, BenchError> {
         let request = RangeRequest { key: vec![0].into(), ..Default::default() };
         let reply: RangeResponse =

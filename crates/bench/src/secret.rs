@@ -1,8 +1,8 @@
-//! Passwords and tokens, which never appear in `Debug` output or messages.
+//! Passwords and tokens, which never appear in `Debug` output or in messages.
 
 use std::fmt;
 
-/// A text that is never printed.
+/// A text that must never be printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
@@ -19,7 +19,7 @@ impl From<String> for Secret {
 }
 
 impl Secret {
-    /// The text itself.
+    /// Returns the text itself.
     pub(crate) fn text(&self) -> &str {
         &self.0
     }

@@ -1,9 +1,9 @@
-//! A pseudo-random order of numbers that needs no memory.
+//! A pseudo-random permutation that needs no memory for its elements.
 
 use quorate_seeded_random::mix;
 
-/// A random order of `0..count` in which any position can be computed at once: a Feistel network over
-/// the next power of four, walked until it lands inside.
+/// A random permutation of `0..count` that computes the number at any position directly. It applies a Feistel network
+/// over the smallest sufficient power of four until the result is below `count`.
 #[derive(Clone, Debug)]
 pub(crate) struct Shuffle {
     count: u64,
@@ -17,7 +17,7 @@ impl Shuffle {
         Self { count, half_bits: bits.div_ceil(2).max(1), seed }
     }
 
-    /// The number at `position`, which must be below the count.
+    /// Returns the number at `position`, which must be below the count.
     pub(crate) fn at(&self, position: u64) -> u64 {
         let mask = (1_u64 << self.half_bits) - 1;
         let mut value = position;

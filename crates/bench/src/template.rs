@@ -1,18 +1,17 @@
 //! Requests encoded once and patched for every operation.
 //!
-//! A run sends millions of messages that differ only in their keys and values, all of fixed length. So a
-//! message is encoded once with marker keys and a marker value; an operation copies it and overwrites the
-//! markers.
+//! A run sends millions of messages that differ only in their keys and values, all of fixed length. A message is
+//! therefore encoded once, with marker keys and a marker value. Each operation copies it and overwrites the markers.
 
 use prost::Message;
 use quorate_seeded_random::SplitMix64;
 
 use crate::error::BenchError;
 
-/// Random bytes that values are cut from.
+/// The number of possible start positions of a value in the pool of random bytes.
 const POOL_BYTES: usize = 64 << 10;
 
-/// The keys of a run: a prefix and a number of fixed width.
+/// The keys of a run: a prefix followed by a number of fixed width.
 #[derive(Clone, Debug)]
 pub(crate) struct KeySpace {
     prefix: String,
@@ -22,7 +21,7 @@ pub(crate) struct KeySpace {
 }
 
 impl KeySpace {
-    /// Refuses keys that are too short for their numbers.
+    /// Creates the key space. Fails if `key_bytes` is too small for the prefix and the largest number.
     pub(crate) fn new(prefix: &str, key_bytes: usize, count: u64) -> Result<Self, BenchError> {
         let needed = prefix.len() + count.max(1).to_string().len();
         if key_bytes < needed {
@@ -33,15 +32,15 @@ impl KeySpace {
         Ok(Self { prefix: prefix.to_owned(), digits, count: count.max(1) })
     }
 
-    /// The key of `number`.
+    /// Returns the key with this number.
     pub(crate) fn key(&self, number: u64) -> Vec<u8> {
         format!("{}{number:0width$}", self.prefix, width = self.digits).into_bytes()
     }
 
-    /// The first key after all keys of the run.
+    /// Returns the smallest key that is greater than all keys of the run.
     pub(crate) fn end(&self) -> Vec<u8> {
         let mut end = self.prefix.clone().into_bytes();
-        // ':' is the successor of '9'.
+        // In ASCII, ':' is the successor of '9'.
         end.resize(self.prefix.len() + self.digits, b':');
         end
     }
@@ -53,7 +52,7 @@ impl KeySpace {
         }
     }
 
-    /// A key that no operation uses, with which a template finds the positions of its keys.
+    /// Returns a key that no operation uses. A template finds the positions of its keys by such markers.
     fn marker(&self, letter: u8) -> Vec<u8> {
         let mut marker = self.prefix.clone().into_bytes();
         marker.resize(self.prefix.len() + self.digits, letter);
@@ -77,7 +76,7 @@ impl Values {
         Self { pool, value_bytes }
     }
 
-    /// The value of an operation.
+    /// Returns a random value.
     pub(crate) fn choose(&self, random: &mut SplitMix64) -> &[u8] {
         let start = random.position(POOL_BYTES);
         &self.pool[start..start + self.value_bytes]
@@ -88,14 +87,14 @@ impl Values {
     }
 }
 
-/// The markers in a message from which a [`Template`] is built.
+/// The markers from which the message of a [`Template`] is built.
 #[derive(Clone, Debug)]
 pub(crate) struct Markers {
-    /// Replaced by the operation's key.
+    /// The marker that is replaced by the operation's key.
     pub(crate) key: Vec<u8>,
-    /// Replaced by the end of the operation's range.
+    /// The marker that is replaced by the end of the operation's range.
     pub(crate) end: Vec<u8>,
-    /// Replaced by a value.
+    /// The marker that is replaced by a value.
     pub(crate) value: Vec<u8>,
 }
 
@@ -113,7 +112,7 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// Builds the message from markers and finds them in its encoding.
+    /// Builds the message from markers, and finds their positions in its encoding.
     pub(crate) fn new<M: Message>(
         keys: &KeySpace,
         values: &Values,
@@ -151,7 +150,7 @@ impl Template {
         }
     }
 
-    /// Overwrites the beginning of the values in a filled message.
+    /// Overwrites the beginning of each value in a filled message.
     pub(crate) fn stamp(&self, stamp: &[u8], message: &mut [u8]) {
         for offset in &self.value_offsets {
             message[*offset..offset + stamp.len()].copy_from_slice(stamp);

@@ -5,7 +5,7 @@ pub(crate) mod kubernetes;
 pub(crate) mod lease;
 pub(crate) mod watch;
 
-/// The paths of the calls.
+/// The gRPC paths of the calls.
 pub(crate) mod path {
     use quorate_grpc::methods::named;
 

@@ -1,4 +1,4 @@
-//! Load on a server with authentication, which is real etcd: `ETCD_BIN_DIR` names its folder.
+//! Runs loads against real etcd with authentication. `ETCD_BIN_DIR` is the folder with etcd's programs.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // The process may have exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
@@ -59,7 +59,7 @@ impl Server {
         command.status().unwrap().success()
     }
 
-    /// Runs a load; returns whether every operation succeeded.
+    /// Runs a load, and returns whether every operation succeeded.
     fn bench(&self, line: &str) -> bool {
         let words =
             format!("bench --endpoints {} --json --total 50 --clients 5 {line}", self.endpoint);

@@ -1,4 +1,4 @@
-//! Operations of several calls, each of which depends on the reply to the previous one.
+//! Operations that consist of several calls, each of which depends on the reply to the previous one.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use crate::error::BenchError;
 use crate::record::Record;
 use crate::wire::connection::{Event, Replies};
 
-/// A call to make.
+/// A call to be made.
 pub(crate) struct Ask<S> {
     pub(crate) path: &'static str,
     /// The kind under which the call is recorded.
@@ -17,19 +17,19 @@ pub(crate) struct Ask<S> {
     pub(crate) state: S,
 }
 
-/// The logic of such operations; each connection has one.
+/// The logic of such operations. Each connection has its own instance.
 pub(crate) trait Dialogue: 'static {
     /// The state needed to process a reply.
     type State: 'static;
 
-    /// The first call of operation `number`.
+    /// Returns the first call of operation `number`.
     fn begin(&mut self, number: u64) -> Ask<Self::State>;
 
     /// Processes the reply to a successful call, and returns the next call of the operation, if there is one.
     fn answered(&mut self, state: Self::State, answer: &[u8]) -> Option<Ask<Self::State>>;
 }
 
-/// A call in flight.
+/// An in-flight call.
 struct Call<S> {
     started: Instant,
     kind: usize,
@@ -37,9 +37,9 @@ struct Call<S> {
     answer: Vec<u8>,
 }
 
-/// Runs operations until the pace has no more tickets and every operation has ended. Each call is recorded
-/// separately; the latency of the first call of an operation counts from its due time. An operation ends when
-/// one of its calls fails.
+/// Runs operations until the pace has no more tickets and every operation has ended. Each call is recorded separately.
+/// The latency of an operation's first call is measured from its due time. An operation ends when one of its calls
+/// fails.
 pub(crate) fn run_dialogues<D: Dialogue>(
     spread: &Spread,
     run: &Run,
@@ -61,7 +61,7 @@ async fn connection<D: Dialogue>(
     let mut records = vec![Record::new(); run.kinds];
     let clients = part.clients;
     let mut link: Link<Call<D::State>> = Link::new(part).await?;
-    // The number of operations in progress, and the next calls of those that have not sent theirs yet.
+    // The number of operations in progress, and the calls that continue such an operation but have not been sent.
     let (mut in_flight, mut next): (usize, Vec<Ask<D::State>>) = (0, Vec::new());
     let (mut held, mut over, mut grace_period) = (None, false, GracePeriod::default());
     loop {
@@ -85,7 +85,7 @@ async fn connection<D: Dialogue>(
             send(&mut link, dialogue.begin(ticket.number), ticket.due);
             in_flight += 1;
         }
-        // Without a connection no ticket is drawn, so the end must be checked here.
+        // No ticket is drawn without a connection, so the end of the run must be checked here.
         over |= held.is_none() && run.pace.is_over(now);
         let is_cut_off = !link.is_connected() && run.pace.is_over(now);
         if is_cut_off {
@@ -102,7 +102,7 @@ async fn connection<D: Dialogue>(
         let mut each = |event: Event<'_, Call<D::State>>| match event {
             Event::Message { tag, body } => tag.answer.extend_from_slice(body),
             Event::Closed { tag, status, reply_bytes } => {
-                // One clock reading serves all replies of a read.
+                // One clock reading is enough for all replies received in one read.
                 let now = *now.get_or_insert_with(Instant::now);
                 records[tag.kind].add(now.duration_since(tag.started), &status, reply_bytes);
                 let follows = if status.code == 0 {

@@ -1,7 +1,7 @@
-//! Operations that are one connection each: connect, TLS handshake if configured, HTTP/2 preface, close.
+//! Operations that each open and close one connection: connect, TLS handshake if configured, HTTP/2 preface, close.
 //!
-//! A connection counts as established when the server's SETTINGS frame arrives. A TLS server sends it after it
-//! has accepted the client's certificate.
+//! A connection counts as established when the server's SETTINGS frame arrives. A TLS server sends this frame only
+//! after it has accepted the client's certificate.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ async fn client(part: Part, run: Run) -> Result<Records, crate::error::BenchErro
 }
 
 async fn greet(part: Part) -> Result<(), crate::error::BenchError> {
-    // If the endpoint is down, every connection to it counts as an error.
+    // Other endpoints are not tried: if the endpoint is down, every connection to it must count as an error.
     let mut link: Link<()> = Link::new(part.at_its_endpoint()).await?;
     while !link.has_room() {
         link.exchange(Instant::now() + LOOK, &mut |_| {}).await?;

@@ -16,39 +16,39 @@ use crate::wire::connection::{Connection, Event, Replies};
 
 /// The maximum number of bytes in one read.
 const READ_BYTES: usize = 256 << 10;
-/// The run fails if a server sends nothing for this long while a reply is outstanding, or is unreachable for
+/// The run fails if a server sends nothing for this long while a reply is pending, or if no server is reachable for
 /// this long.
 const STALL: Duration = Duration::from_secs(60);
-/// The timeout for connecting, and the pause before the next attempt.
+/// The timeout for connecting.
 const DIAL: Duration = Duration::from_secs(2);
 const DIAL_PAUSE: Duration = Duration::from_millis(50);
 /// The gRPC code for an invalid token.
 const UNAUTHENTICATED: u16 = 16;
 const AUTHENTICATE: &str = named("/etcdserverpb.Auth/Authenticate").path;
-/// How often a task without a connection checks whether the run has ended.
+/// How often a task checks whether the run has ended while nothing else wakes it.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// A connection joined to its socket. When the connection is lost, its calls end, and the next endpoint is
-/// dialled.
+/// A connection joined to its socket. When the connection is lost, its calls end, and the next endpoint is dialled.
 pub(crate) struct Link<T> {
-    /// The endpoints, dialled in turn.
+    /// The endpoints, which are dialled in turn.
     endpoints: Vec<Endpoint>,
     position: usize,
     login: Option<Arc<Login>>,
     state: State,
     pub(crate) wire: Connection<T>,
-    /// The number of connections so far.
+    /// The number of connections made so far.
     pub(crate) dialled: u64,
-    /// Since when no server has sent anything; `None` while one does.
+    /// The time since which no server has sent anything; `None` if one has sent data since the last connection was
+    /// lost.
     silent_since: Option<Instant>,
-    /// Whether this connection has received anything.
+    /// Whether data has been received since the last dial.
     has_heard: bool,
     input: Vec<u8>,
     filled: usize,
 }
 
 enum State {
-    /// With the time of the last received data, or of the last time without outstanding calls.
+    /// An open connection. `heard` is the time of the last received data, or the last time at which no call was open.
     Connected {
         socket: Socket,
         heard: Instant,
@@ -57,7 +57,8 @@ enum State {
 }
 
 impl<T> Link<T> {
-    /// Connects to the part's endpoint, or to the next one that accepts, on the current runtime.
+    /// Connects to the part's endpoint on the current runtime. If it does not accept, connects to the next one that
+    /// does.
     pub(crate) async fn new(part: Part) -> Result<Self, BenchError> {
         let Part { endpoints, position, token, login, .. } = part;
         Ok(Self { login, ..Self::over(endpoints, position, token).await? })
@@ -84,7 +85,7 @@ impl<T> Link<T> {
         })
     }
 
-    /// Whether another call may be opened now.
+    /// Returns whether another call may be opened now.
     pub(crate) fn has_room(&self) -> bool {
         self.is_connected() && self.wire.has_room()
     }
@@ -93,9 +94,9 @@ impl<T> Link<T> {
         matches!(self.state, State::Connected { .. })
     }
 
-    /// Writes pending output, waits for the socket or for `until`, and passes on received events. Returns after
-    /// one round, whether or not anything arrived. A lost connection is dialled again in later rounds; only a
-    /// server that stays unreachable is an error.
+    /// Writes pending output, waits for the socket or for `until`, and passes on received events. Returns after one
+    /// round, whether or not anything arrived. A lost connection is redialled in later rounds. Only a server that stays
+    /// unreachable and a refused login are errors.
     pub(crate) async fn turn(
         &mut self,
         until: Instant,
@@ -120,8 +121,8 @@ impl<T> Link<T> {
         self.position = (self.position + 1) % self.endpoints.len();
     }
 
-    /// Dials the next endpoint: at once if the previous connection was used, otherwise after a pause. Fails if
-    /// no server has sent anything for a long time, or if a login is refused.
+    /// Dials the next endpoint, without delay if the previous connection received data, otherwise after a pause. Fails
+    /// if no server has sent anything for [`STALL`], or if a login is refused.
     async fn dial(&mut self, until: Instant) -> Result<(), BenchError> {
         if !std::mem::take(&mut self.has_heard) {
             let pause = until.min(Instant::now() + DIAL_PAUSE);
@@ -154,7 +155,8 @@ impl<T> Link<T> {
         Ok(())
     }
 
-    /// Writes pending output, and waits for the socket or for `until`. An error of the connection is returned.
+    /// Writes pending output, waits for the socket or for `until`, and passes on received events. Returns errors of the
+    /// connection.
     pub(crate) async fn exchange(
         &mut self,
         until: Instant,
@@ -194,7 +196,7 @@ impl<T> Link<T> {
         let used = self.wire.receive(&self.input[..self.filled], &mut each)?;
         self.input.copy_within(used..self.filled, 0);
         self.filled -= used;
-        // The next connection logs in again.
+        // The error closes the connection, because only a new connection logs in again.
         if is_token_refused && self.login.is_some() {
             return Err(BenchError::TokenRefused);
         }
@@ -202,7 +204,7 @@ impl<T> Link<T> {
     }
 }
 
-/// Connects to the endpoint at this position, or to the next one that accepts.
+/// Connects to the endpoint at position `first`. If it does not accept, connects to the next one that does.
 async fn dial_any(endpoints: &[Endpoint], first: usize) -> Result<(usize, Socket), BenchError> {
     let mut failure = None;
     for position in (first..endpoints.len()).chain(0..first) {
@@ -217,7 +219,7 @@ async fn dial_any(endpoints: &[Endpoint], first: usize) -> Result<(usize, Socket
     Err(failure.unwrap_or_else(|| BenchError::Usage("there are no endpoints".to_owned())))
 }
 
-/// Connects, and logs in again if there is a login, because the server may have forgotten the token.
+/// Connects. If there is a login, logs in again, because the server may have forgotten the token.
 async fn redial(
     endpoint: &Endpoint,
     login: Option<&Login>,
@@ -234,7 +236,7 @@ async fn dial(endpoint: &Endpoint) -> io::Result<Socket> {
     dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Runs `work` on a new single-threaded runtime, on which it may spawn local tasks.
+/// Runs `work` on a new single-threaded runtime, where it may spawn local tasks.
 pub(crate) fn on_runtime<R>(
     work: impl Future<Output = Result<R, BenchError>>,
 ) -> Result<R, BenchError> {
@@ -242,7 +244,8 @@ pub(crate) fn on_runtime<R>(
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
-/// Logs in over a separate connection to the endpoint at this position, or to the next one that accepts.
+/// Logs in over a separate connection to the endpoint at this position. If it does not accept, uses the next one that
+/// does.
 pub(crate) fn log_in(
     endpoints: &[Endpoint],
     position: usize,
@@ -277,8 +280,8 @@ pub(crate) fn call<Reply: prost::Message + Default>(
     Ok(replies.pop().expect("one request has one reply"))
 }
 
-/// Makes parallel calls over one connection to the first endpoint that accepts it, and returns the replies in
-/// the order of the requests.
+/// Makes calls in parallel over one connection to the first endpoint that accepts it, and returns the replies in the
+/// order of the requests.
 pub(crate) fn calls<Reply: prost::Message + Default>(
     endpoints: &[Endpoint],
     token: Option<Secret>,

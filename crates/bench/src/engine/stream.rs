@@ -1,4 +1,4 @@
-//! Operations of one message in each direction on a long-lived stream; each client has one stream.
+//! Operations of one message in each direction on a long-lived stream. Each client has its own stream.
 
 use std::time::Instant;
 
@@ -7,8 +7,8 @@ use crate::error::BenchError;
 use crate::record::Record;
 use crate::wire::connection::{Event, Replies, Status, StreamId};
 
-/// Runs exchanges on streams of the call `path` until the pace has no more tickets. Client `n` of all
-/// clients sends `requests[n]` each time.
+/// Runs exchanges on streams of the call `path` until the pace has no more tickets. The client with number `n` in the
+/// whole run always sends `requests[n]`.
 pub(crate) fn run_streams(
     spread: &Spread,
     run: &Run,
@@ -23,7 +23,7 @@ pub(crate) fn run_streams(
     })
 }
 
-/// A client's stream, which opens with the first request, and the time since which it waits for a reply.
+/// A client. `stream` is opened by its first request, and `started` is set while it waits for a reply.
 #[derive(Default)]
 struct Client {
     stream: Option<StreamId>,
@@ -64,7 +64,7 @@ async fn connection(
                 *stream.get_or_insert_with(|| link.wire.open(path, Replies::Collect, client));
             link.wire.send(stream, &requests[client]);
         }
-        // Without a connection no ticket is drawn, so the end must be checked here.
+        // No ticket is drawn without a connection, so the end of the run must be checked here.
         over |= held.is_none() && run.pace.is_over(now);
         if idle.len() == clients.len() && (over || !link.is_connected() && run.pace.is_over(now)) {
             if held.is_some() {
@@ -83,7 +83,7 @@ async fn connection(
                 idle.push(*tag);
             }
             Event::Closed { tag, status, .. } => {
-                // The next request opens another stream.
+                // The client's next request opens a new stream.
                 clients[tag].stream = None;
                 if clients[tag].started.take().is_some() {
                     let Status { message, code } = status;

@@ -1,4 +1,4 @@
-//! Operations of one unary call each.
+//! Operations that consist of a single unary call.
 
 use std::time::Instant;
 
@@ -7,14 +7,14 @@ use crate::error::BenchError;
 use crate::record::Record;
 use crate::wire::connection::{Event, Replies};
 
-/// A call in flight.
+/// An in-flight call.
 struct Call {
     started: Instant,
     kind: usize,
 }
 
-/// Runs unary calls until the pace has no more tickets and every call has ended. `source` makes the request
-/// source of the connection with the given index.
+/// Runs unary calls until the pace has no more tickets and every call has ended. `source` creates the request source
+/// for the connection with the given index.
 pub(crate) fn run_unary<S: Source>(
     spread: &Spread,
     run: &Run,
@@ -52,7 +52,7 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
             link.wire.unary(path, &message, Replies::Discard, Call { started: ticket.due, kind });
             in_flight += 1;
         }
-        // Without a connection no ticket is drawn, so the end must be checked here.
+        // No ticket is drawn without a connection, so the end of the run must be checked here.
         over |= held.is_none() && run.pace.is_over(now);
         if in_flight == 0 && (over || !link.is_connected() && run.pace.is_over(now)) {
             if held.is_some() {
@@ -64,7 +64,7 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
         let (mut now, mut succeeded) = (None, None);
         let mut each = |event: Event<'_, Call>| {
             if let Event::Closed { tag, status, reply_bytes } = event {
-                // One clock reading serves all replies of a read.
+                // One clock reading is enough for all replies received in one read.
                 let now = *now.get_or_insert_with(Instant::now);
                 if status.code == 0 {
                     succeeded = Some(now);

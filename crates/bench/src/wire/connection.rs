@@ -6,14 +6,14 @@
 //!
 //! # Invariants
 //!
-//! * No frame exceeds the server's windows. Data that does not fit waits in `blocked`, in order, and later data
-//!   waits behind it.
+//! * No frame exceeds the server's flow-control windows. Data that does not fit waits in `blocked`, in order, and later
+//!   data waits behind it.
 //! * Every opened call ends with exactly one [`Event::Closed`], at the latest through [`Connection::end`].
-//! * After a GOAWAY frame no new call is opened; the server may still answer the calls that it has accepted.
+//! * After a GOAWAY frame no new call is opened, but the server may still answer calls that it has accepted.
 //!
 //! # Not here
 //!
-//! Queueing: the caller asks [`Connection::has_room`] before it opens a call.
+//! Queueing: the caller checks [`Connection::has_room`] before it opens a call.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -27,7 +27,7 @@ use crate::secret::Secret;
 
 const WINDOW_DEFAULT: u32 = 65_535;
 const WINDOW_MAX: u32 = 0x7fff_ffff;
-/// When this many bytes of a window are used, the window is refilled.
+/// A window is refilled when this many bytes of it are used.
 const WINDOW_REFILL_BYTES: u32 = 1 << 29;
 
 const SETTING_MAX_STREAMS: u16 = 3;
@@ -35,20 +35,20 @@ const SETTING_INITIAL_WINDOW: u16 = 4;
 const SETTING_FRAME_LEN_MAX: u16 = 5;
 const SETTING_ENABLE_PUSH: u16 = 2;
 
-/// The gRPC codes that this client sets itself.
+/// gRPC codes that this client sets itself.
 const UNKNOWN: u16 = 2;
 const UNAVAILABLE: u16 = 14;
 
-/// How a call ended.
+/// The result of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
-    /// gRPC code, 0 for success.
+    /// The gRPC code; 0 for success.
     pub(crate) code: u16,
-    /// The server's message, empty on success.
+    /// The server's message; empty on success.
     pub(crate) message: String,
 }
 
-/// Something that happened to a call.
+/// An event of a call.
 #[derive(Debug)]
 pub(crate) enum Event<'a, T> {
     /// A complete message of a call whose replies are collected.
@@ -57,19 +57,19 @@ pub(crate) enum Event<'a, T> {
     Closed { tag: T, status: Status, reply_bytes: u64 },
 }
 
-/// Why a connection cannot continue.
+/// The reason why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("the server violated the protocol: {0}")]
     Protocol(&'static str),
 }
 
-/// How the reply messages of a call are handled.
+/// How to handle the reply messages of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replies {
-    /// Counted in bytes and dropped.
+    /// Reply bytes are counted and dropped.
     Discard,
-    /// Passed to the caller one by one.
+    /// Each message is passed to the caller.
     Collect,
 }
 
@@ -84,14 +84,14 @@ struct Stream<T> {
     /// Bytes received since the window was last refilled.
     received_bytes: u32,
     reply_bytes: u64,
-    /// The beginning of a message that is incomplete.
+    /// The received part of an incomplete message.
     partial: Vec<u8>,
     http_status: Option<u16>,
     grpc_status: Option<u16>,
     message: String,
 }
 
-/// Data that waits for window.
+/// Data that waits for the server to enlarge a window.
 #[derive(Debug)]
 struct Blocked {
     stream: StreamId,
@@ -100,7 +100,7 @@ struct Blocked {
     ends_stream: bool,
 }
 
-/// A header block that is incomplete.
+/// An incomplete header block.
 #[derive(Debug)]
 struct OpenBlock {
     stream: StreamId,
@@ -108,7 +108,7 @@ struct OpenBlock {
     block: Vec<u8>,
 }
 
-/// A connection; `T` is the tag type of calls.
+/// A connection. `T` is the type of the calls' tags.
 #[derive(Debug)]
 pub(crate) struct Connection<T> {
     output: Vec<u8>,
@@ -122,7 +122,7 @@ pub(crate) struct Connection<T> {
     send_window: i64,
     received_bytes: u32,
     settings_seen: bool,
-    /// Why no more calls may be opened.
+    /// Why no more calls may be opened; set when the server sends GOAWAY.
     farewell: Option<String>,
     peer_window: u32,
     peer_streams_max: u32,
@@ -130,7 +130,7 @@ pub(crate) struct Connection<T> {
 }
 
 impl<T> Connection<T> {
-    /// Makes a connection to `authority` whose output begins with the preface.
+    /// Creates a connection to `authority`. Its output begins with the preface.
     pub(crate) fn new(authority: String, is_secured: bool, token: Option<Secret>) -> Self {
         let mut output = PREFACE.to_vec();
         FrameHeader { len: 12, kind: kind::SETTINGS, flags: 0, stream: 0 }.put(&mut output);
@@ -158,8 +158,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Whether another call may be opened now: the server's limits are known and not reached, the server has
-    /// sent no GOAWAY, and no earlier request waits for window.
+    /// Returns whether another call may be opened now: the server's limits are known and not reached, the server has
+    /// sent no GOAWAY, stream ids are left, and no earlier request waits for a window.
     pub(crate) fn has_room(&self) -> bool {
         self.settings_seen
             && self.farewell.is_none()
@@ -168,17 +168,18 @@ impl<T> Connection<T> {
             && self.next_stream < WINDOW_MAX
     }
 
-    /// Whether calls are in progress.
+    /// Returns whether any call is open.
     pub(crate) fn is_busy(&self) -> bool {
         !self.streams.is_empty()
     }
 
-    /// Whether the connection is finished: the server has sent GOAWAY and answered every call.
+    /// Returns whether the connection is finished: every call has ended, and the server has sent GOAWAY or the stream
+    /// ids are used up.
     pub(crate) fn is_spent(&self) -> bool {
         self.streams.is_empty() && (self.farewell.is_some() || self.next_stream >= WINDOW_MAX)
     }
 
-    /// Ends all calls with this reason, or with the reason in the server's GOAWAY.
+    /// Ends all calls with the reason in the server's GOAWAY, or else with this reason.
     pub(crate) fn end(&mut self, reason: &str, each: &mut impl FnMut(Event<'_, T>)) {
         let reason = self.farewell.take().unwrap_or_else(|| reason.to_owned());
         self.end_above(0, &reason, each);
@@ -199,7 +200,7 @@ impl<T> Connection<T> {
         self.data(stream, message, true);
     }
 
-    /// Opens a call that takes more requests through [`Connection::send`].
+    /// Opens a call whose requests are sent with [`Connection::send`].
     pub(crate) fn open(&mut self, path: &'static str, replies: Replies, tag: T) -> StreamId {
         let stream = self.next_stream;
         self.next_stream += 2;
@@ -227,17 +228,17 @@ impl<T> Connection<T> {
         stream
     }
 
-    /// Sends one more request on an open call. On a call that has ended it does nothing.
+    /// Sends another request on a call. Does nothing if the call has ended.
     pub(crate) fn send(&mut self, stream: StreamId, message: &[u8]) {
         self.data(stream, message, false);
     }
 
-    /// The bytes to write to the socket.
+    /// Returns the bytes to write to the socket.
     pub(crate) fn output(&self) -> &[u8] {
         &self.output[self.written..]
     }
 
-    /// Removes the first `count` bytes from the output, which have been written.
+    /// Removes the first `count` bytes of the output, which have been written.
     pub(crate) fn wrote(&mut self, count: usize) {
         self.written += count;
         if self.written == self.output.len() {
@@ -246,8 +247,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Processes received bytes and returns how many were consumed. The caller passes the rest again, together
-    /// with the bytes after it.
+    /// Processes received bytes, and returns how many were consumed. The caller must pass the remaining bytes again,
+    /// followed by newly received ones.
     pub(crate) fn receive(
         &mut self,
         bytes: &[u8],
@@ -308,7 +309,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The server accepts no new calls, and answers none after the last stream that it names.
+    /// Records that the server accepts no new calls, and ends the calls that it will not answer: those after the last
+    /// stream that it names.
     fn received_go_away(&mut self, payload: &[u8], each: &mut impl FnMut(Event<'_, T>)) {
         let last = read_u32(payload).unwrap_or_default() & WINDOW_MAX;
         let code = payload.get(4..).and_then(read_u32).unwrap_or_default();
@@ -329,7 +331,7 @@ impl<T> Connection<T> {
             match u16::from_be_bytes([id0, id1]) {
                 SETTING_MAX_STREAMS => self.peer_streams_max = value,
                 SETTING_INITIAL_WINDOW => {
-                    // Applies to open streams too (RFC 9113, section 6.9.2).
+                    // A new initial window also applies to open streams (RFC 9113, section 6.9.2).
                     let more = i64::from(value) - i64::from(self.peer_window);
                     self.peer_window = value;
                     self.streams.values_mut().for_each(|stream| stream.send_window += more);
@@ -434,7 +436,7 @@ impl<T> Connection<T> {
         each(Event::Closed { tag: stream.tag, status, reply_bytes: stream.reply_bytes });
     }
 
-    /// Writes one message as far as the windows allow, and queues the rest.
+    /// Writes as much of a message as the windows allow, and queues the remainder.
     fn data(&mut self, stream: StreamId, message: &[u8], ends_stream: bool) {
         let Some(window) = self.streams.get(&stream).map(|open| open.send_window) else { return };
         let len = HEAD_BYTES + message.len();
@@ -487,7 +489,7 @@ impl<T> Connection<T> {
 }
 
 impl<T> Stream<T> {
-    /// Passes on the messages that `body` completes, and keeps the remainder.
+    /// Passes on the messages that `body` completes, and keeps an incomplete one.
     fn messages(&mut self, body: &[u8], each: &mut impl FnMut(Event<'_, T>)) {
         if self.partial.is_empty() {
             let used = hand_out(body, &mut self.tag, each);
@@ -500,7 +502,7 @@ impl<T> Stream<T> {
     }
 }
 
-/// Passes on the complete messages at the front of `bytes`, and returns how many bytes they take.
+/// Passes on the complete messages at the front of `bytes`, and returns their total length.
 fn hand_out<T>(bytes: &[u8], tag: &mut T, each: &mut impl FnMut(Event<'_, T>)) -> usize {
     let mut used = 0;
     while let Some(body) = first_message(&bytes[used..]) {
@@ -528,8 +530,8 @@ fn header_block(header: FrameHeader, payload: &[u8]) -> Option<&[u8]> {
     if header.has(flag::PRIORITY) { block.get(5..) } else { Some(block) }
 }
 
-/// Stream ids are small consecutive numbers and need no strong hash: a multiplication by 2^64 over the golden ratio
-/// spreads them.
+/// A hasher for stream ids, which are small consecutive numbers and need no strong hash. A multiplication by 2^64
+/// divided by the golden ratio spreads them.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -549,7 +551,7 @@ impl Hasher for IdHasher {
     }
 }
 
-/// A length as a signed number, because windows may be negative.
+/// Converts a length to a signed number, because windows may become negative.
 fn wide(len: usize) -> i64 {
     i64::try_from(len).expect("a length in memory has 63 bits")
 }

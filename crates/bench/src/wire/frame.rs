@@ -1,9 +1,9 @@
-//! HTTP/2 frame headers (RFC 9113, section 4.1): nine bytes of length, type, flags and stream.
+//! HTTP/2 frame headers (RFC 9113, section 4.1): nine bytes that contain length, type, flags and stream.
 
-/// Bytes of a frame before its payload.
+/// The length of a frame header in bytes.
 pub(super) const HEADER_LEN: usize = 9;
 
-/// The preface with which every client begins.
+/// The preface, which every client sends first.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Frame types.
@@ -18,7 +18,7 @@ pub(super) mod kind {
     pub(crate) const CONTINUATION: u8 = 9;
 }
 
-/// Frame flags; `ACK` is for SETTINGS and PING.
+/// Frame flags. `ACK` is used by SETTINGS and PING.
 pub(super) mod flag {
     pub(crate) const ACK: u8 = 0x1;
     pub(crate) const END_STREAM: u8 = 0x1;
@@ -37,7 +37,7 @@ pub(super) struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Reads a header off the front of `bytes`, or `None` if they are too few.
+    /// Reads the header at the beginning of `bytes`. Returns `None` if `bytes` is too short.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let &[a, b, c, kind, flags, s0, s1, s2, s3] = bytes.first_chunk::<HEADER_LEN>()?;
         Some(Self {
@@ -60,7 +60,7 @@ impl FrameHeader {
     }
 }
 
-/// Reads a big-endian number off the front of `bytes`.
+/// Reads the big-endian number at the beginning of `bytes`.
 pub(super) fn read_u32(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|chunk| u32::from_be_bytes(*chunk))
 }

@@ -1,7 +1,7 @@
-//! Header blocks (RFC 7541): encodes the few that requests need, and decodes the fields of replies that matter
-//! to a call.
+//! Header blocks (RFC 7541): encodes the few fields that requests need, and decodes the reply fields that matter to a
+//! call.
 //!
-//! Both directions use the dynamic table like ordinary clients and servers, so that a server under test has
+//! Both directions use the dynamic table, like ordinary clients and servers do, so that a server under test does
 //! exactly the work that a real client would cause.
 
 use std::collections::VecDeque;
@@ -9,15 +9,15 @@ use std::collections::VecDeque;
 use super::huffman;
 use crate::secret::Secret;
 
-/// The size of the dynamic table on either side, the protocol's default.
+/// The maximum size of the dynamic table in each direction, which is the protocol's default.
 const TABLE_BYTES_MAX: usize = 4096;
-/// The size of an entry besides its strings (RFC 7541, section 4.1).
+/// The size of a table entry in addition to its strings (RFC 7541, section 4.1).
 const ENTRY_OVERHEAD_BYTES: usize = 32;
-/// Complete fields, by their index in the static table.
+/// Bytes that encode complete fields, by their index in the static table.
 const POST: u8 = 0x83;
 const SCHEME_HTTP: u8 = 0x86;
 const SCHEME_HTTPS: u8 = 0x87;
-/// Entries of the static table.
+/// The number of entries in the static table.
 const STATIC_COUNT: usize = 61;
 
 /// Encodes the header blocks of one connection's requests.
@@ -26,9 +26,9 @@ pub(super) struct Encoder {
     authority: String,
     /// The user's token.
     token: Option<Secret>,
-    /// Method and scheme, by static index.
+    /// The method and the scheme, as indexed fields of the static table.
     beginning: [u8; 2],
-    /// Literals in the order of their insertion into the dynamic table.
+    /// The literals in the dynamic table, in the order of insertion.
     inserted: Vec<Literal>,
 }
 
@@ -48,8 +48,8 @@ impl Encoder {
         Self { authority, token, beginning, inserted: Vec::new() }
     }
 
-    /// Appends the header block of a call to `path`. A connection uses few paths, so the table never overflows,
-    /// and the index of an entry follows from the order of insertion.
+    /// Appends the header block of a call to `path`. A connection uses few paths, so the table never overflows, and the
+    /// order of insertion determines the index of an entry.
     pub(super) fn encode(&mut self, path: &'static str, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.beginning);
         for literal in [
@@ -73,7 +73,7 @@ impl Encoder {
             out.push(0x80 | index.to_le_bytes()[0]);
             return;
         }
-        // A literal with incremental indexing; its name is a static index where one exists.
+        // Encoded as a literal with incremental indexing. The name is a static index where one exists.
         let value = match literal {
             Literal::Path(path) => {
                 out.push(0x44);
@@ -123,7 +123,7 @@ fn put_string(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A header field of a reply that matters.
+/// A decoded header field of a reply. `Other` stands for fields that do not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     HttpStatus(u16),
@@ -135,7 +135,7 @@ pub(super) enum Field {
 /// Decodes the header blocks of one connection's replies.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    /// The entries, newest first, each with its size.
+    /// The entries of the dynamic table, newest first.
     table: VecDeque<Entry>,
     table_bytes: usize,
     table_bytes_max: usize,
@@ -148,7 +148,7 @@ struct Entry {
     bytes: usize,
 }
 
-/// How a field's value is interpreted, given its name.
+/// The name of a field: how to interpret the value, and the length of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name {
     class: Class,
@@ -168,8 +168,8 @@ impl Decoder {
         Self { table: VecDeque::new(), table_bytes: 0, table_bytes_max: TABLE_BYTES_MAX }
     }
 
-    /// Passes every field of a block to `each`. `None` means that the block is malformed, after which the
-    /// connection is unusable.
+    /// Passes every field of a block to `each`. Returns `None` if the block is malformed; the connection is then
+    /// unusable.
     pub(super) fn decode(&mut self, mut block: &[u8], mut each: impl FnMut(&Field)) -> Option<()> {
         while let Some(&first) = block.first() {
             if first & 0x80 != 0 {
@@ -211,7 +211,7 @@ impl Decoder {
         }
         let (name, value) = *STATIC.get(index.checked_sub(1)?)?;
         let name = name_of(name.as_bytes());
-        // Entries without a value are used only for their names.
+        // Static entries without a value are used only for their names.
         let field = name.class.field(value.as_bytes()).unwrap_or(Field::Other);
         Some(Entry { field, name, bytes: 0 })
     }
@@ -389,12 +389,12 @@ mod tests {
         let expected =
             [Field::HttpStatus(200), Field::GrpcStatus(14), Field::GrpcMessage("gone".to_owned())];
         assert_eq!(decode(&mut decoder, &block).as_deref(), Some(&expected[..]));
-        // The same by index, and a new value for an indexed name.
+        // The same fields by index, and a new value for an indexed name.
         assert_eq!(decode(&mut decoder, &[0x88, 0xbf, 0xbe]).as_deref(), Some(&expected[..]));
         let mut named = vec![0x0f, 63 - 15];
         put_string("0", &mut named);
         assert_eq!(decode(&mut decoder, &named), Some(vec![Field::GrpcStatus(0)]));
-        // A table of size zero drops all entries.
+        // A maximum size of zero must evict all entries.
         assert_eq!(decode(&mut decoder, &[0x20]), Some(vec![]));
         assert_eq!(decode(&mut decoder, &[0xbe]), None);
     }

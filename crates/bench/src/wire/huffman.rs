@@ -1,10 +1,10 @@
 //! The Huffman code of header strings (RFC 7541, appendix B).
 //!
-//! The code is canonical: symbols of one length have consecutive codes in symbol order, and shorter codes come
-//! first. The lengths alone therefore define it, and decoding needs only the first code of each length and the
-//! start of its symbols.
+//! The code is canonical: symbols with codes of the same length have consecutive codes in symbol order, and shorter
+//! codes come first. The lengths alone therefore define the code. Decoding needs only the first code of each length and
+//! the index of its first symbol.
 
-/// Code length of each byte, in bits.
+/// The length of each byte's code in bits.
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
     28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5,
@@ -20,7 +20,7 @@ const LENGTHS: [u8; 256] = [
 
 const LEN_MAX: usize = 30;
 
-/// The symbols of one code length.
+/// The codes of one length.
 #[derive(Clone, Copy)]
 struct Length {
     first_code: u32,
@@ -57,7 +57,7 @@ const fn tables() -> Tables {
     Tables { lengths, symbols }
 }
 
-/// Decodes a string. `None` if the encoding is invalid.
+/// Decodes a string. Returns `None` if the encoding is invalid.
 pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() * 2);
     let (mut code, mut len) = (0_u32, 0_usize);
@@ -73,7 +73,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
             }
         }
     }
-    // The remainder is padding: fewer than eight bits, all ones.
+    // The remaining bits must be padding: fewer than eight, all ones.
     (len < 8 && code == (1 << len) - 1).then_some(out)
 }
 

@@ -1,4 +1,4 @@
-//! Unary calls about keys: put, get, list, txn, and a mix of reads and writes.
+//! Unary calls on keys: put, get, list, txn, and a mix of reads and writes.
 
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use quorate_api::etcdserverpb::{
@@ -14,11 +14,11 @@ use crate::template::{KeySpace, Template, Values};
 /// The order in which operations use keys.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
-    /// A random one of the first `count` keys.
+    /// A random key among the first `count`.
     Random { count: u64 },
-    /// One key after another, starting again after `count`.
+    /// The keys in sequence, starting again after `count` keys.
     Sequential { count: u64 },
-    /// The first key of each page of `stride` keys, from page `first` on, starting again after `pages`.
+    /// The first key of each page of `stride` keys, starting with page `first` and wrapping around after `pages` pages.
     Pages { first: u64, pages: u64, stride: u64 },
     /// Every key once, in random order.
     Shuffled(Shuffle),
@@ -42,22 +42,22 @@ pub(crate) struct Kind {
     pub(crate) template: Template,
 }
 
-/// A load of unary calls about keys.
+/// A load of unary calls on keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Keyed {
     pub(crate) kinds: Vec<Kind>,
-    /// The percentage of operations of the first kind; the rest are of the second.
+    /// The percentage of operations of the first kind. The other operations are of the second kind.
     pub(crate) first_percent: u64,
     pub(crate) order: Order,
 }
 
 impl Keyed {
-    /// A load of one kind.
+    /// Creates a load of a single kind.
     pub(crate) fn only(kind: Kind, order: Order) -> Self {
         Self { kinds: vec![kind], first_percent: 100, order }
     }
 
-    /// The source for one connection.
+    /// Creates the source for one connection.
     pub(crate) const fn source(&self, load: Self, seed: u64) -> KeyedSource {
         KeyedSource { load, random: SplitMix64::new(seed) }
     }
@@ -81,7 +81,7 @@ impl Source for KeyedSource {
     }
 }
 
-/// Writes one key.
+/// Returns the kind of call that writes one key.
 pub(crate) fn put(keys: &KeySpace, values: &Values) -> Kind {
     let template = Template::new(keys, values, 0, |markers| PutRequest {
         key: markers.key.into(),
@@ -91,7 +91,7 @@ pub(crate) fn put(keys: &KeySpace, values: &Values) -> Kind {
     Kind { path: path::PUT, template }
 }
 
-/// Reads one key.
+/// Returns the kind of call that reads one key.
 pub(crate) fn get(keys: &KeySpace, values: &Values, serializable: bool) -> Kind {
     let template = Template::new(keys, values, 0, |markers| RangeRequest {
         key: markers.key.into(),
@@ -115,7 +115,7 @@ pub(crate) struct ListShape {
     pub(crate) count_only: bool,
 }
 
-/// Reads a range of keys.
+/// Returns the kind of call that reads a range of keys.
 pub(crate) fn list(keys: &KeySpace, values: &Values, shape: ListShape) -> Kind {
     let template = Template::new(keys, values, shape.span, |markers| RangeRequest {
         key: markers.key.into(),
@@ -130,7 +130,7 @@ pub(crate) fn list(keys: &KeySpace, values: &Values, shape: ListShape) -> Kind {
     Kind { path: path::RANGE, template }
 }
 
-/// Compares a key's version, with a condition that always holds, and writes the key.
+/// Returns the kind of call that compares a key's version, with a condition that always holds, and writes the key.
 pub(crate) fn txn(keys: &KeySpace, values: &Values) -> Kind {
     let template = Template::new(keys, values, 0, |markers| {
         let put = PutRequest {

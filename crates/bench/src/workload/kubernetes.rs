@@ -1,14 +1,14 @@
-//! The load of a Kubernetes API server: objects are read, updated by optimistic transactions, and listed page
-//! by page at one revision; nodes send heartbeats; events expire with a lease; and the winner of a transaction
-//! compacts.
+//! The load of Kubernetes API servers: objects are read, updated by optimistic transactions, and listed page by page at
+//! one revision. Nodes send heartbeats, and events expire with a lease. At each interval, the server that wins a
+//! transaction compacts the history.
 //!
 //! # Invariants
 //!
-//! * An update is based on the object as it was read: the transaction compares its revision. After a conflict,
-//!   the update is repeated on the object that the transaction returned, at most `ATTEMPTS_MAX` times.
+//! * An update is based on the object as it was read, because the transaction compares the object's revision. After a
+//!   conflict, the update is repeated on the object that the transaction returned, at most `ATTEMPTS_MAX` times.
 //! * All pages of a list are read at the revision of the first page.
-//! * Every written value begins with the time of the write, and every write that happened is counted, so that
-//!   watchers can be waited for (`watch`).
+//! * Every written value begins with the time of the write, and every successful write is counted, so that the run can
+//!   wait until watchers have received all events (`watch`).
 //!
 //! # Not here
 //!
@@ -48,22 +48,22 @@ const LEASE: usize = 5;
 const EVENT: usize = 6;
 const COMPACT: usize = 7;
 
-/// The shares in percent: reads, updates, heartbeats and lists; the rest are events.
+/// The shares of reads, updates, heartbeats and lists in percent. All other operations are events.
 const READS: usize = 40;
 const UPDATES: usize = 30;
 const HEARTBEATS: usize = 20;
 const LISTS: usize = 1;
-/// An update is abandoned after this many conflicts.
+/// The number of conflicts after which an update is abandoned.
 const ATTEMPTS_MAX: u32 = 5;
-/// The number of events that share a lease, and its TTL.
+/// The maximum number of events that share a lease.
 const LEASE_EVENTS_MAX: u32 = 1000;
 const LEASE_TTL_SECS: i64 = 3600;
-/// The number of objects for each node that sends heartbeats.
+/// The number of objects for each node. Nodes send heartbeats.
 const OBJECTS_A_NODE: u64 = 30;
 /// The number of digits in a key.
 const DIGITS: usize = 10;
 
-/// The parameters shared by all connections.
+/// The parameters and counters shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Shape {
     objects: KeySpace,
@@ -75,12 +75,12 @@ pub(crate) struct Shape {
     mark: String,
     board: Arc<Board>,
     events_begun: AtomicU64,
-    /// The number of writes that happened.
+    /// The number of successful writes.
     written: AtomicU64,
 }
 
 impl Shape {
-    /// The keys of this many objects below a prefix.
+    /// Creates the keys of `count` objects and their nodes below a prefix.
     pub(crate) fn new(
         (prefix, count): (&str, u64),
         values: Values,
@@ -106,7 +106,7 @@ impl Shape {
         })
     }
 
-    /// The number of writes that happened.
+    /// Returns the number of successful writes.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
@@ -125,21 +125,22 @@ pub(crate) enum State {
     Compacted,
 }
 
-/// The part of one connection.
+/// The API server that one connection simulates.
 pub(crate) struct Server {
     shape: Arc<Shape>,
     random: SplitMix64,
     /// The index of the connection; no two connections share nodes.
     index: u64,
     connections: u64,
-    /// The last known revisions of the node objects.
+    /// The last known revision of each node object.
     nodes: HashMap<u64, i64>,
-    /// The current lease of events, and how many events use it.
+    /// The current lease for events, and the number of events that use it.
     lease: Option<(i64, u32)>,
     compactor: Compactor,
 }
 
-/// The state of compaction: the expected version of the mark key, and the revision to compact at next time.
+/// The state of compaction. `version` is the expected version of the mark key, and `revision` the revision to compact
+/// at next time.
 struct Compactor {
     due: Instant,
     version: i64,
@@ -147,9 +148,9 @@ struct Compactor {
 }
 
 impl Server {
-    /// The part of one connection, with a seed of its own.
+    /// Creates the API server of one connection, with its own seed.
     pub(crate) fn new(shape: Arc<Shape>, (index, connections): (usize, usize), seed: u64) -> Self {
-        // The compactors of the connections start at different times.
+        // The compactors of the connections must not start at the same time.
         let offset = shape.compact_every.mul_f64(1.0 / (index + 1) as f64);
         let compactor = Compactor { due: Instant::now() + offset, version: 0, revision: 0 };
         let random = SplitMix64::new(seed ^ (index as u64 + 1) << 32);
@@ -164,7 +165,7 @@ impl Server {
         value
     }
 
-    /// Writes a key if its revision is still the given one (0 for a missing key), or else reads it.
+    /// Writes a key if its revision is still `revision` (0 for a missing key), and otherwise reads it.
     fn change(&mut self, kind: usize, key: Vec<u8>, revision: i64, state: State) -> Ask<State> {
         let lease = match (kind, self.lease) {
             (EVENT, Some((lease, _))) => lease,
@@ -207,12 +208,13 @@ impl Server {
             }
         }
         let number = self.shape.events_begun.fetch_add(1, Ordering::Relaxed);
-        // A random suffix keeps successive runs from colliding.
+        // The random suffix keeps the keys of successive runs distinct.
         let key = [self.shape.events.key(number), format!("-{:x}", self.random.next_u64()).into()];
         self.change(EVENT, key.concat(), 0, State::Event)
     }
 
-    /// Tries to become the compactor: the client whose transaction finds the mark unchanged compacts next.
+    /// Tries to become the compactor: the client whose transaction finds the mark unchanged performs the next
+    /// compaction.
     fn mark(&mut self) -> Ask<State> {
         self.compactor.due = Instant::now() + self.shape.compact_every;
         let key = self.shape.mark.clone().into_bytes();
@@ -292,7 +294,7 @@ impl Dialogue for Server {
     }
 
     fn answered(&mut self, state: State, answer: &[u8]) -> Option<Ask<State>> {
-        // A reply that cannot be parsed ends the operation.
+        // An operation ends if its reply cannot be parsed.
         match state {
             State::Read | State::Compacted => None,
             State::ReadToChange { object } => {
@@ -328,7 +330,7 @@ impl Dialogue for Server {
     }
 }
 
-/// Writes a key if a condition holds, or else reads it.
+/// Writes a key if a condition holds, and otherwise reads it.
 fn txn(key: Vec<u8>, (target, value): (CompareTarget, TargetUnion), put: PutRequest) -> TxnRequest {
     let get = RangeRequest { key: key.clone().into(), ..Default::default() };
     let operation = |request| vec![RequestOp { request: Some(request) }];
@@ -349,7 +351,7 @@ fn revision(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// The current record of a key whose condition did not hold.
+/// The current state of a key whose condition did not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Other {
     revision: i64,
@@ -463,7 +465,7 @@ mod tests {
         let mut server = server(Duration::ZERO);
         let ask = server.begin(0);
         assert_eq!(compared(&ask), Some(TargetUnion::Version(0)));
-        // Another client wrote the mark first.
+        // Another client has written the mark first.
         let other = TxnResponse { header: header(20), ..lost(kv(b"m", 15, 4)) };
         assert!(server.answered(ask.state, &other.encode_to_vec()).is_none());
         let ask = server.begin(1);

@@ -1,4 +1,4 @@
-//! Leases: grants, and renewals on streams.
+//! Lease loads: grants, and renewals on streams.
 
 use prost::Message;
 use quorate_api::etcdserverpb::{
@@ -12,7 +12,7 @@ use crate::engine::{Source, calls};
 use crate::error::BenchError;
 use crate::secret::Secret;
 
-/// Grants one lease per operation; the server chooses the id.
+/// Grants one lease per operation. The server chooses the id.
 #[derive(Clone, Debug)]
 pub(crate) struct Grants {
     message: Vec<u8>,
@@ -50,7 +50,7 @@ impl Leases {
         Ok(Self { ids: replies.iter().map(|reply| reply.id).collect() })
     }
 
-    /// The renewal request of each lease.
+    /// Returns the renewal request of each lease.
     pub(crate) fn keep_alive_requests(&self) -> Vec<Vec<u8>> {
         self.ids.iter().map(|id| LeaseKeepAliveRequest { id: *id }.encode_to_vec()).collect()
     }

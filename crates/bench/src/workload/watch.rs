@@ -1,6 +1,6 @@
-//! Watch fan-out: watchers on some keys, writers of those keys, and the latency of each event between them.
+//! Watch fan-out: watchers on some keys, writers of those keys, and the latency of each event.
 //!
-//! Every written value begins with the time of the write, so each delivery yields a latency. All watchers exist
+//! Every written value begins with the time of the write, so each delivery yields a latency. All watchers are created
 //! before the first write, and stay until every event has arrived.
 
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::wire::connection::{Event, Replies, StreamId};
 
 /// The size of the timestamp at the beginning of a value.
 pub(crate) const STAMP_BYTES: usize = 8;
-/// If no event arrives for this long, the missing ones are given up.
+/// If no event arrives for this long, the run gives up on the missing events.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// The layout of the watchers.
+/// The distribution of the watchers over keys and streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) watchers: u64,
-    /// Watcher `n` watches key `n` modulo this.
+    /// The number of watched keys. Watcher `n` watches the key with number `n` modulo this.
     pub(crate) watched_keys: u64,
     pub(crate) streams: usize,
     /// If set, every watcher watches all keys with this prefix instead, as API servers do: with previous values
@@ -37,13 +37,14 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The number of watchers of a key.
+    /// Returns the number of watchers on a key.
     fn watchers_of(&self, key: u64) -> u64 {
         let more = key < self.watchers % self.watched_keys;
         self.watchers / self.watched_keys + u64::from(more)
     }
 
-    /// The number of events that `writes` writes cause, if write `n` changes key `n` modulo the watched keys.
+    /// Returns the number of events that `writes` writes cause, if write `n` changes the key with number `n` modulo the
+    /// watched keys.
     pub(crate) fn events(&self, writes: u64) -> u64 {
         if self.prefix.is_some() {
             return writes * self.watchers;
@@ -84,12 +85,12 @@ impl Board {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Whether a watcher has given up. Its thread returns the reason.
+    /// Returns whether a watcher has given up. Its thread returns the reason.
     pub(crate) fn failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Signals that all watchers exist and writing begins.
+    /// Signals that all watchers exist and that writing begins.
     pub(crate) fn begin(&self) {
         self.writing.store(true, Ordering::Relaxed);
     }
@@ -98,18 +99,18 @@ impl Board {
         self.writing.load(Ordering::Relaxed)
     }
 
-    /// Lets the watchers stop once they have received this many events in total.
+    /// Sets the total number of events, after which the watchers stop.
     pub(crate) fn expect(&self, events: u64) {
         self.expected.store(events, Ordering::Relaxed);
     }
 
-    /// The timestamp for a value written now.
+    /// Returns the timestamp for a value that is written now.
     pub(crate) fn nanos(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
-/// Writes the watched keys in turn.
+/// A source of writes to the watched keys in turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Writes {
     pub(crate) template: Template,
@@ -126,7 +127,7 @@ impl Source for Writes {
     }
 }
 
-/// Runs all watchers until every event has arrived, and returns the latencies.
+/// Runs all watchers until every event has arrived, and returns the recorded latencies.
 pub(crate) fn run_watchers(
     spread: &Spread,
     layout: &Layout,
@@ -137,7 +138,7 @@ pub(crate) fn run_watchers(
     let spread = Spread { clients: layout.streams, connections, ..spread.clone() };
     let (layout, keys, shared) = (layout.clone(), keys.clone(), board.clone());
     let result = run_parts(&spread, 1, move |part| {
-        // Stream `s` has the watchers `s`, `s + streams`, and so on.
+        // Stream `s` carries the watchers `s`, `s + streams`, and so on.
         let streams = (part.index..layout.streams).step_by(connections);
         let requests = streams.map(|stream| creations(&layout, &keys, stream)).collect();
         let board = shared.clone();
@@ -147,7 +148,7 @@ pub(crate) fn run_watchers(
             result
         }
     });
-    // If the connection could not be made, no task reports the failure.
+    // If a task did not start, it did not report its failure above.
     board.failed.fetch_or(result.is_err(), Ordering::Relaxed);
     result
 }
@@ -171,7 +172,7 @@ fn creations(layout: &Layout, keys: &KeySpace, stream: usize) -> Vec<Vec<u8>> {
 
 fn prefix_creation(prefix: &str) -> WatchCreateRequest {
     let mut end = prefix.as_bytes().to_vec();
-    // The last byte of a text is never 0xff, so it can be incremented.
+    // The last byte of a UTF-8 text is never 0xff, so it can be incremented.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
@@ -217,7 +218,7 @@ async fn connection(
         if let Some(status) = refused {
             let (code, message) = (status.code, status.message);
             if board.is_writing() {
-                // The events so far are a result; the missing ones cannot be determined any more.
+                // The events received so far are a valid result, but the number of missing ones is unknown.
                 record.add_error(
                     format!("a stream of watchers ended: {message} (gRPC code {code})"),
                     1,
@@ -243,7 +244,7 @@ async fn connection(
     Ok(vec![record])
 }
 
-/// The content of one or more watch responses.
+/// The contents of one or more watch responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct News {
     created: u64,
@@ -259,7 +260,7 @@ impl News {
     }
 }
 
-/// Parses a response without building the message, as far as it is well-formed, and passes the timestamp of
+/// Parses a response without decoding the whole message, up to the first malformed field, and passes the timestamp of
 /// every event to `each`.
 fn read_response(body: &[u8], each: &mut impl FnMut(u64)) -> News {
     let mut news = News::default();
@@ -279,7 +280,7 @@ fn read_response(body: &[u8], each: &mut impl FnMut(u64)) -> News {
     news
 }
 
-/// The timestamp at the beginning of an event's value.
+/// Returns the timestamp at the beginning of an event's value.
 fn stamp(event: &[u8]) -> Option<u64> {
     let value = inner(inner(event, 2)?, 5)?;
     value.first_chunk::<STAMP_BYTES>().map(|stamp| u64::from_le_bytes(*stamp))

@@ -131,7 +131,7 @@ pub(super) struct Case {
     is_filled: bool,
     /// The arguments of the load generator.
     args: &'static [&'static str],
-    /// The number of operations in one measurement. Etcd completes them in three to five seconds.
+    /// The number of operations in one measurement, which take etcd three to five seconds.
     total: u64,
     /// The compared figures, each with the maximum ratio to reach, if any.
     figures: &'static [(Figure, Option<f64>)],

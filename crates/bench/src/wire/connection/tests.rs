@@ -15,7 +15,7 @@ fn message(body: &[u8]) -> Vec<u8> {
     [&[0][..], &(body.len() as u32).to_be_bytes(), body].concat()
 }
 
-/// Trailers with grpc-status `code`, as literals outside the dynamic table.
+/// Returns trailers with grpc-status `code`, as literals outside the dynamic table.
 fn trailers(code: &str) -> Vec<u8> {
     let mut block = vec![0, 11];
     block.extend_from_slice(b"grpc-status");
@@ -49,7 +49,7 @@ fn receive(connection: &mut Connection<u8>, bytes: &[u8]) -> Log {
     log
 }
 
-/// Takes the output and lists its frames: type, flags, stream, length.
+/// Takes the output, and lists the type, flags, stream and length of its frames.
 fn written(connection: &mut Connection<u8>) -> Vec<(u8, u8, u32, usize)> {
     let mut frames = Vec::new();
     let mut rest = connection.output();
@@ -105,7 +105,7 @@ fn data_waits_for_window_in_order() {
     let first = sent(&mut connection);
     assert_eq!(first.iter().map(|frame| frame.1).sum::<usize>(), 65_535);
     assert_eq!(first.last(), Some(&(3, 530, 0)));
-    // The second stream has enough window, but the connection's window is used up.
+    // The window of stream 3 is now large enough, but the connection's window is used up.
     receive(&mut connection, &frame(kind::WINDOW_UPDATE, 0, 3, &9_u32.to_be_bytes()));
     assert_eq!(sent(&mut connection), []);
     receive(&mut connection, &frame(kind::WINDOW_UPDATE, 0, 0, &9_999_u32.to_be_bytes()));
@@ -124,7 +124,7 @@ fn errors_contain_the_message_of_the_server() {
     let end = flag::END_HEADERS | flag::END_STREAM;
     let log = receive(&mut connection, &frame(kind::HEADERS, end, 1, &block));
     assert_eq!(log, ["1 closed 14 \"gone\" 0"]);
-    // Status 404 by index, without a gRPC status.
+    // HTTP status 404 as an indexed field, without a gRPC status.
     let log = receive(&mut connection, &frame(kind::HEADERS, end, 3, &[0x8d]));
     assert_eq!(log, ["2 closed 2 \"HTTP status 404\" 0"]);
     let log = receive(&mut connection, &frame(kind::RST_STREAM, 0, 5, &[0, 0, 0, 8]));
@@ -176,7 +176,7 @@ fn after_goaway_accepted_calls_are_still_answered() {
             ended.push((tag, status.code, status.message));
         }
     };
-    // Streams 1 and 3 are in progress, stream 5 was not accepted.
+    // Streams 1 and 3 are in progress, and the server did not accept stream 5.
     let payload = [&[0, 0, 0, 3, 0, 0, 0, 11][..], b"too_many_pings"].concat();
     connection.receive(&frame(kind::GOAWAY, 0, 0, &payload), &mut each).unwrap();
     assert!(!connection.has_room() && !connection.is_spent());
