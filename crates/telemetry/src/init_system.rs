@@ -1,7 +1,7 @@
 //! Notifications for the init system, by systemd's notify protocol (sd_notify(3)).
 //!
-//! With a unit of type `notify`, systemd waits for the notification that the program is ready. Without a
-//! socket name no notification is sent, which is not an error.
+//! With a unit of type `notify`, systemd waits for the notification that the program is ready. If no socket name is
+//! set, no notification is sent, and this is not an error.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use crate::log;
 
-/// Notifies the init system, if it listens, that the program is ready.
+/// Notifies the init system that the program is ready, if the init system waits for that.
 pub fn notify_ready() {
     log::info!("notifying init daemon");
     match send(b"READY=1", std::env::var_os("NOTIFY_SOCKET").as_deref()) {
@@ -22,11 +22,12 @@ pub fn notify_ready() {
     }
 }
 
-/// Sends a message to the socket with this name. A name that starts with `@` is an abstract socket.
+/// Sends a message to the socket with this name. Does nothing without a name. A name that starts with `@` is an
+/// abstract socket.
 ///
 /// # Errors
 ///
-/// A socket name was given, but no process listens there.
+/// No process listens on the named socket, or the name is invalid.
 pub fn send(message: &[u8], socket_name: Option<&OsStr>) -> io::Result<()> {
     let Some(name) = socket_name.filter(|name| !name.is_empty()) else { return Ok(()) };
     let address = match name.as_bytes().strip_prefix(b"@") {

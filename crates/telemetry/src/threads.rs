@@ -1,8 +1,8 @@
 //! Threads that inherit the `tracing` subscriber of the thread that starts them.
 //!
-//! A program that embeds a member has a subscriber, for the whole program or for one thread
-//! ([`log`](crate::log)). The log lines of a member's threads go to the subscriber of the thread that started
-//! the member. With a subscriber for each, a program can separate the logs of two members. A server has no
+//! A program that embeds a member may set a subscriber, for the whole program or for one thread ([`log`](crate::log)).
+//! All threads of a member send their log lines to the subscriber of the thread that started the member. A program can
+//! thus separate the logs of two members by starting them with different subscribers. The server itself has no
 //! subscriber.
 
 use std::io;
@@ -34,10 +34,10 @@ impl Listener {
         Self(dispatcher::has_been_set().then(|| dispatcher::get_default(Dispatch::clone)))
     }
 
-    /// Sets the subscriber of the current thread until it ends. For threads that a runtime starts.
+    /// Sets this subscriber for the current thread until the thread ends. Used by threads that a runtime starts.
     pub fn take_on(&self) {
         if let Some(subscriber) = &self.0 {
-            // The guard that would restore the previous subscriber is not needed.
+            // The guard is not dropped, because the previous subscriber need not be restored.
             let _until_the_end = ManuallyDrop::new(dispatcher::set_default(subscriber));
         }
     }

@@ -1,4 +1,4 @@
-//! A throttle for repeated log lines about a condition that persists: one line now, and the next after an
+//! A throttle for repeated log lines about a condition that persists: after each line, further lines are omitted for an
 //! interval.
 
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// The default interval between two lines.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Decides which lines about one condition are written.
+/// Decides which log lines about one condition are written.
 #[derive(Debug)]
 pub struct LogThrottle {
     interval: Duration,
@@ -28,13 +28,13 @@ struct State {
 }
 
 impl LogThrottle {
-    /// A throttle with this interval.
+    /// Creates a throttle with this interval.
     #[must_use]
     pub fn every(interval: Duration) -> Self {
         Self { interval, state: Mutex::default() }
     }
 
-    /// Returns whether to write a line now, as the number of lines omitted since the last one.
+    /// Returns the number of lines omitted since the last one if a line should be written now, or else `None`.
     #[must_use]
     pub fn admits(&self) -> Option<u64> {
         self.admits_at(Instant::now())

@@ -13,22 +13,22 @@ use std::time::SystemTime;
 use super::Outcome;
 use crate::log::{Field as _, Value, put_value};
 
-/// The most bytes of a key or name in a line. A longer one is cut and ends with `…`.
+/// The maximum length of a key or name in a line, in bytes. A longer one is truncated and ends with `…`.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// A key and a range end, as in a request.
 pub(super) type Keys = (Box<[u8]>, Box<[u8]>);
 
-/// One operation of a request. It has no field for a value, a password or a token.
+/// An operation of a request. It has no field for a value, a password or a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// The operation.
+    /// The name of the operation.
     pub operation: &'static str,
-    /// The key and the range end, as in the request.
+    /// The key and the range end, as in the request; `None` for an operation without keys.
     pub keys: Option<Keys>,
     /// Whether the operation may affect keys that the request does not name, such as those of a lease.
     pub concerns_unknown_keys: bool,
-    /// Further fields.
+    /// The names and values of further fields.
     pub details: Vec<(&'static str, Detail)>,
 }
 
@@ -44,7 +44,7 @@ pub enum Detail {
 }
 
 impl Asked {
-    /// An operation without keys.
+    /// Creates an operation without keys.
     #[must_use]
     pub fn new(operation: &'static str) -> Self {
         Self { operation, ..Self::default() }
@@ -57,14 +57,14 @@ impl Asked {
         self
     }
 
-    /// Records that the operation affects keys that the request does not name.
+    /// Records that the operation may affect keys that the request does not name.
     #[must_use]
     pub const fn of_unknown_keys(mut self) -> Self {
         self.concerns_unknown_keys = true;
         self
     }
 
-    /// Adds a name, unless it is empty.
+    /// Adds a text field, unless the text is empty.
     #[must_use]
     pub fn text(mut self, name: &'static str, text: &str) -> Self {
         if !text.is_empty() {
@@ -73,7 +73,7 @@ impl Asked {
         self
     }
 
-    /// Adds a number, unless it is 0.
+    /// Adds a number field, unless the number is 0.
     #[must_use]
     pub fn number(mut self, name: &'static str, number: i64) -> Self {
         if number != 0 {
@@ -82,7 +82,7 @@ impl Asked {
         self
     }
 
-    /// Adds a flag, if it is set.
+    /// Adds a boolean field with the value `true`, if `is_so` is set.
     #[must_use]
     pub fn when(mut self, name: &'static str, is_so: bool) -> Self {
         if is_so {
@@ -92,7 +92,7 @@ impl Asked {
     }
 }
 
-/// The content of a line.
+/// The contents of a line.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
     pub(super) time: SystemTime,
@@ -105,7 +105,7 @@ pub(super) struct Entry<'a> {
     pub(super) revision: Option<i64>,
 }
 
-/// Returns the line, including the line break.
+/// Returns the encoded line, including the line break.
 pub(super) fn encode(entry: &Entry<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let Entry { outcome, .. } = entry;

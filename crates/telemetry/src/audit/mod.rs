@@ -1,14 +1,13 @@
-//! The audit log: one line of JSON for each call that the rules include, with the user, the request and the
-//! result.
+//! The audit log: one line of JSON for each call that the rules select, with the user, the request and the result.
 //!
-//! Each call that may be logged has a [`CallAccount`], in which the edge records what it learns about the
-//! call. When the call ends, the [rules](Rules) decide whether it is logged, and its line is queued for the
-//! thread that [writes](writer) it. Secrets need not be removed, because they are never recorded: [`Asked`]
-//! has no field for values, passwords and tokens.
+//! Each call that may be logged has a [`CallAccount`], in which the edge records facts about the call. When the call
+//! ends, the [rules](Rules) decide whether it is logged, and its line is queued for the [writer thread](writer).
+//! Secrets need not be removed, because they are never recorded: [`Asked`] has no field for a value, a password or a
+//! token.
 //!
 //! # Cost
 //!
-//! Without an audit log there is no [`Auditor`], and each call makes one check.
+//! Without an audit log there is no [`Auditor`], and a call costs one check.
 //!
 //! # Not here
 //!
@@ -35,16 +34,16 @@ use self::writer::Writer;
 use crate::log::Output;
 use crate::metrics::AuditMetrics;
 
-/// The most operations in a line. A transaction may have thousands.
+/// The maximum number of operations in a line. A transaction may have thousands.
 const ASKED_MAX: usize = 32;
 
-/// The handling of calls when the queue fills because the disk is slow.
+/// How calls are handled while the queue is filling up because the disk is slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
     /// The call is served, and its line is dropped if the queue is full.
     #[default]
     Drop,
-    /// Calls are refused once the queue is half full.
+    /// Calls are refused while the queue is more than half full.
     Refuse,
 }
 
@@ -55,7 +54,7 @@ pub struct Settings {
     pub output: Output,
     /// The rules that select calls.
     pub rules: Rules,
-    /// The handling of calls when lines cannot be written as fast as they are produced.
+    /// How calls are handled when lines cannot be written as fast as they are produced.
     pub overflow: Overflow,
 }
 
@@ -95,7 +94,7 @@ impl Auditor {
         }
     }
 
-    /// Starts the account of a call from this address with this client certificate.
+    /// Starts the record of a call from this address with this client certificate.
     #[must_use]
     pub fn begin(
         self: &Arc<Self>,
@@ -106,7 +105,7 @@ impl Auditor {
         CallAccount { auditor, remote, certificate, notes: Mutex::default() }
     }
 
-    /// Waits until all lines are written or the time is up.
+    /// Waits until all lines are written, for at most two seconds.
     pub fn finish(&self) {
         self.writer.finish();
     }
@@ -132,13 +131,13 @@ struct Notes {
 /// The result of a call, or of one operation on a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
-    /// `/package.Service/Method`.
+    /// The path of the method: `/package.Service/Method`.
     pub method: &'a str,
-    /// The gRPC code by name.
+    /// The name of the gRPC code.
     pub code: &'static str,
     /// The error text; empty if there is none to log.
     pub error: &'a str,
-    /// The duration.
+    /// The duration of the call or operation, if known.
     pub took: Option<Duration>,
 }
 
@@ -163,14 +162,14 @@ impl CallAccount {
         self.notes.lock().revision = Some(revision);
     }
 
-    /// Logs one operation of a stream that continues.
+    /// Logs one operation on a stream that remains open.
     pub fn tell_part(&self, asked: Asked, outcome: Outcome<'_>) {
         let user = self.notes.lock().user.clone();
         let notes = Notes { user, asked: vec![asked], left_out: 0, revision: None };
         self.tell(&notes, outcome);
     }
 
-    /// Logs the call, which has ended.
+    /// Logs a call that has ended.
     pub fn end(&self, outcome: Outcome<'_>) {
         let notes = std::mem::take(&mut *self.notes.lock());
         self.tell(&notes, outcome);

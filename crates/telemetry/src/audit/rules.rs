@@ -1,25 +1,25 @@
 //! The rules that select the calls for the audit log.
 //!
 //! ```text
-//! rules       rule (";" rule)*                     the first matching rule decides; calls without one are logged
+//! rules       rule (";" rule)*                     the first matching rule decides; a call that matches none is logged
 //! rule        ("include" | "exclude") condition*   all conditions must match
 //! condition   "method=" name ("," name)*           SERVICE or SERVICE/METHOD, the service with or without its package
 //!             "key=" prefix ("," prefix)*          %XX for a byte that is a space, comma, semicolon or percent sign
 //!             "user=" name ("," name)*             the same escapes; an empty name means no user
 //! ```
 //!
-//! An include rule matches a call if any of its keys may have the prefix. An exclude rule matches only if all
-//! of its keys have it. A transaction therefore cannot hide an operation by adding a key that is excluded.
+//! An include rule matches a call if any of its keys may have the prefix. An exclude rule matches only if all of its
+//! keys have it. A transaction therefore cannot hide an operation by adding an excluded key.
 
 use super::line::{Asked, Keys};
 
-/// Why rules are invalid.
+/// The reason why rules are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// A rule starts with neither `include` nor `exclude`.
     #[error("rule {0:?} must start with include or exclude")]
     Action(String),
-    /// A condition is none of the three kinds.
+    /// A condition is of an unknown kind.
     #[error("condition {0:?} must be method=, key= or user= with comma-separated values")]
     Condition(String),
     /// A percent sign is not followed by two hex digits.
@@ -33,20 +33,20 @@ pub enum RuleError {
     EmptyPrefix(String),
 }
 
-/// The rules in order.
+/// The rules, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     includes: bool,
-    /// An empty list matches everything.
+    /// The methods that the rule matches. An empty list matches every method.
     methods: Vec<MethodName>,
     prefixes: Vec<Vec<u8>>,
     users: Vec<String>,
 }
 
-/// A service, or a method of a service, as a rule names it.
+/// A service or method named in a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodName {
     service: String,
@@ -63,7 +63,7 @@ impl MethodName {
         }
     }
 
-    /// Returns whether it matches this method or its service.
+    /// Returns whether this name denotes the method or its service.
     #[must_use]
     pub fn fits(&self, service: &str, method: &str) -> bool {
         let of_service = service == self.service
@@ -86,19 +86,19 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// They do not follow the grammar.
+    /// The text does not follow the grammar.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let rules = text.split(';').map(str::trim).filter(|rule| !rule.is_empty());
         rules.map(Rule::parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns the method names in all rules, so that the caller can check that they exist.
+    /// Returns the method names in all rules, so that the caller can check that these methods exist.
     pub fn methods(&self) -> impl Iterator<Item = &MethodName> {
         self.0.iter().flat_map(|rule| &rule.methods)
     }
 
-    /// Returns whether a call is logged: its method, its user, its recorded operations and the number of
-    /// operations beyond the limit.
+    /// Returns whether to log a call, given its method, its user, its recorded operations and the number of operations
+    /// beyond the limit.
     pub(super) fn take(&self, method: &str, user: &str, asked: (&[Asked], usize)) -> bool {
         let fitting = self.0.iter().find(|rule| rule.fits(method, user, asked));
         fitting.is_none_or(|rule| rule.includes)
@@ -171,7 +171,7 @@ impl Rule {
     }
 }
 
-/// The keys of a request: from `start` up to but excluding `end`; `None` means no end.
+/// The keys of a request, from `first` up to but excluding `end`. `None` means that there is no end.
 struct Span<'a> {
     first: &'a [u8],
     end: Option<Vec<u8>>,
@@ -180,7 +180,7 @@ struct Span<'a> {
 impl<'a> Span<'a> {
     fn of(key: &'a [u8], range_end: &[u8]) -> Self {
         let end = match range_end {
-            // A single key.
+            // A single key, which ends before its successor.
             [] => Some([key, &[0]].concat()),
             [0] => None,
             end => Some(end.to_vec()),
@@ -188,7 +188,7 @@ impl<'a> Span<'a> {
         Self { first: key, end }
     }
 
-    /// Returns whether any key in the span may have this prefix.
+    /// Returns whether the span and the keys with this prefix overlap.
     fn touches(&self, prefix: &[u8]) -> bool {
         let begins_before_its_end = match after(prefix) {
             None => true,

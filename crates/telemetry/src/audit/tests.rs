@@ -1,4 +1,4 @@
-//! The content of lines, and the selection of calls.
+//! Tests of the contents of lines, and of the selection of calls.
 
 use super::*;
 use crate::metrics::{Metrics, MetricsLevel};

@@ -2,9 +2,9 @@
 //!
 //! # Bound
 //!
-//! [`LINE_BYTES_QUEUED_MAX`], including the lines that are being written. Lines beyond that, and lines that
-//! cannot be written, are dropped and counted, and the loss is logged from time to time. Calls never wait for
-//! the disk.
+//! The queue holds at most [`LINE_BYTES_QUEUED_MAX`] bytes, including the lines that are being written. Lines beyond
+//! this bound, and lines that cannot be written, are dropped and counted. The loss is logged at most once a minute.
+//! Calls never wait for the disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -19,27 +19,27 @@ use crate::log::{self, Output, RotatedFile};
 use crate::metrics::AuditMetrics;
 use crate::throttle::LogThrottle;
 
-/// Bytes of lines that may wait.
+/// The maximum size of all queued lines, in bytes.
 const LINE_BYTES_QUEUED_MAX: usize = 16 << 20;
 
-/// How long the member's shutdown waits for a slow disk.
+/// The maximum time for which the member's shutdown waits for a slow disk.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The shortest time between two log lines about lost audit lines.
+/// The minimum time between two log lines about lost audit lines.
 const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The file is readable only by its owner.
+/// The permissions of the file, which only its owner may read.
 const FILE_MODE: u32 = 0o600;
 
-/// Why the audit log cannot be opened.
+/// The reason why the audit log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The file cannot be opened.
     #[error("cannot open the audit log {path}: {}", go_reason(source))]
     File {
-        /// The path.
+        /// The path of the file.
         path: String,
-        /// The system's error.
+        /// The system error.
         source: io::Error,
     },
     /// The journal accepts only lines of the member's log.
@@ -50,7 +50,7 @@ pub enum OpenError {
     Thread(#[source] io::Error),
 }
 
-/// The callers' end of the queue.
+/// The sending side of the queue.
 #[derive(Debug)]
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -59,7 +59,7 @@ pub(super) struct Writer {
 #[derive(Debug)]
 struct Shared {
     waiting: Mutex<Waiting>,
-    /// Signals that lines were queued or written, or that the writer must end.
+    /// Signals that lines were queued or written, or that the writer thread must end.
     changed: Condvar,
     metrics: AuditMetrics,
     losses: LogThrottle,
@@ -68,7 +68,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<u8>,
-    /// Bytes that are being written.
+    /// The size of the lines being written, in bytes.
     in_hand: usize,
     is_ending: bool,
 }
@@ -119,12 +119,12 @@ impl Writer {
         }
     }
 
-    /// Returns whether at most half of the space is used.
+    /// Returns whether at most half of the queue's capacity is used.
     pub(super) fn is_half_empty(&self) -> bool {
         self.shared.waiting.lock().bytes() <= LINE_BYTES_QUEUED_MAX / 2
     }
 
-    /// Waits until all lines are written or the time is up.
+    /// Waits until all lines are written, for at most [`FINISH_TIME_MAX`].
     pub(super) fn finish(&self) {
         let deadline = Instant::now() + FINISH_TIME_MAX;
         let mut waiting = self.shared.waiting.lock();
@@ -144,7 +144,7 @@ impl Drop for Writer {
 }
 
 impl Shared {
-    /// Waits for lines and takes them. Returns `None` at the end.
+    /// Waits for lines and takes all of them. Returns `None` if the writer thread must end.
     fn take(&self) -> Option<Vec<u8>> {
         let mut waiting = self.waiting.lock();
         while waiting.lines.is_empty() {
@@ -188,7 +188,7 @@ enum Sink {
     Stdout,
     File {
         file: File,
-        /// Whether a write has failed, so that the file may end with a partial line.
+        /// Whether the file may end with a partial line, because a write has failed.
         is_torn: bool,
     },
     Rotated(RotatedFile),
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn audit_lines_beyond_the_queue_bytes_are_dropped_and_counted() {
         let metrics = Metrics::new(&[], MetricsLevel::Basic);
-        // The queue is not drained in this test.
+        // No thread drains the queue in this test.
         let writer = Writer::over(metrics.audit.clone());
         let line = |bytes: usize| [vec![b'x'; bytes - 1], b"\n".to_vec()].concat();
         writer.push(line(LINE_BYTES_QUEUED_MAX / 2));

@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 
 use super::{Format, Level, Source, Value};
 
-/// The parts that every line has.
+/// The parts common to all lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
     pub(super) now: Timestamp,
@@ -61,7 +61,7 @@ pub(super) fn object(out: &mut Vec<u8>, fields: &[(&str, Value<'_>)]) {
     out.push(b'}');
 }
 
-/// Appends fields as members of a JSON object, with `before` in front of the first.
+/// Appends fields as members of a JSON object, preceded by `before` if there is any field.
 fn members(out: &mut Vec<u8>, before: &[u8], fields: &[(&str, Value<'_>)]) {
     let mut separator = before;
     for (key, field) in fields {
@@ -102,7 +102,7 @@ fn console_line(out: &mut Vec<u8>, head: &Head<'_>, fields: &[(&str, Value<'_>)]
     }
 }
 
-/// A value is formatted as in a log line.
+/// Formats a value as in a log line.
 impl fmt::Debug for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Vec::new();
@@ -143,7 +143,7 @@ pub(super) fn value(out: &mut Vec<u8>, field: &Value<'_>, spaced: bool) {
     }
 }
 
-/// Writes text into the line with JSON escapes.
+/// Writes text with JSON escapes.
 struct Escaped<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for Escaped<'_> {
@@ -167,7 +167,7 @@ impl fmt::Write for Escaped<'_> {
     }
 }
 
-/// Writes text that needs no escapes.
+/// Writes text without escapes.
 struct Plain<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for Plain<'_> {
@@ -183,7 +183,7 @@ fn display(out: &mut Vec<u8>, shown: &dyn fmt::Display) {
 
 fn quoted(out: &mut Vec<u8>, shown: &dyn fmt::Display) {
     out.push(b'"');
-    // A `Display` implementation may fail half way. The text it has written so far is kept.
+    // A `Display` implementation may fail after it has written text. That text is kept.
     if write!(Escaped(out), "{shown}").is_err() {
         out.extend_from_slice(b"?");
     }
@@ -200,8 +200,8 @@ fn timestamp(moment: SystemTime) -> Timestamp {
     Timestamp::try_from(moment).unwrap_or(Timestamp::MIN)
 }
 
-/// Appends a local time with microseconds: `2026-01-02T15:04:05.000000Z`, or with an offset like `+0100` if
-/// local time is not UTC.
+/// Appends the local time with microseconds: `2026-01-02T15:04:05.000000Z`, or with an offset such as `+0100` if local
+/// time is not UTC.
 fn time(out: &mut Vec<u8>, moment: Timestamp) {
     static ZONE: OnceLock<TimeZone> = OnceLock::new();
     let zone = ZONE.get_or_init(|| TimeZone::try_system().unwrap_or(TimeZone::UTC));
@@ -238,7 +238,7 @@ pub(super) fn caller(out: &mut Vec<u8>, source: Source) {
     display(out, &format_args!("{file}:{}", source.line));
 }
 
-/// Returns the folder part of the caller, which is the name of the line in the journal.
+/// Returns the folder in the caller, which is the line's identifier in the journal.
 pub(super) fn package(source: Source) -> &'static str {
     source.file.rsplit(['/', '\\']).filter(|part| *part != "src").nth(1).unwrap_or(".")
 }

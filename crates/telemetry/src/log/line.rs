@@ -1,11 +1,11 @@
-//! A log line that is not written yet.
+//! A log line that has not been written yet.
 //!
-//! Configuration is parsed by a pure function before the outputs are known. It returns its log lines, and the
-//! program writes them after it has opened the outputs.
+//! Configuration is parsed by a pure function before the outputs are known. This function returns its log lines, and
+//! the program writes them after opening the outputs.
 
 use super::{Level, Value};
 
-/// The place in the source that a line comes from.
+/// The position in the source code from which a line is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The source file, as `file!()` returns it.
@@ -16,28 +16,28 @@ pub struct Source {
     pub logger: Option<&'static str>,
 }
 
-/// A line without its time.
+/// A line without its timestamp.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// The level.
+    /// The level of the line.
     pub level: Level,
-    /// The source.
+    /// The origin of the line.
     pub source: Source,
-    /// The message.
+    /// The message of the line.
     pub message: String,
-    /// The fields.
+    /// The names and values of the line's fields.
     pub fields: Vec<(&'static str, Value<'static>)>,
 }
 
 impl Line {
-    /// Writes the line now, if its level is enabled.
+    /// Writes the line, if its level is enabled.
     pub fn emit(&self) {
         if super::enabled(self.level) {
             super::write(self.level, self.source, &self.message, &self.fields);
         }
     }
 
-    /// Returns the field with this name, if it is text.
+    /// Returns the text of the field with this name, if it is a text field.
     pub fn text_of(&self, key: &str) -> Option<String> {
         let field = self.fields.iter().find(|(name, _)| *name == key);
         field.and_then(|(_, value)| match value {

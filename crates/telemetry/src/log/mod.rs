@@ -10,20 +10,19 @@
 //!
 //! # Decisions
 //!
-//! * The macros are Quorate's own rather than `tracing`'s: lists, durations and errors are typed fields here,
-//!   and configuration can return lines before any output exists ([`Line`]). A program with a `tracing`
-//!   subscriber receives each line as an event ([`subscriber`]).
+//! * Quorate has its own macros instead of `tracing`'s, because lists, durations and errors are typed fields, and
+//!   because configuration can return lines before any output exists ([`Line`]). A program with a `tracing` subscriber
+//!   receives each line as an event ([`subscriber`]).
 //! * The caller formats its line on its own stack and passes it to one writer thread through a bounded queue
 //!   ([`output`]). A stuck terminal or disk therefore never blocks a raft or apply thread. When the queue is
 //!   full, the line is dropped and counted, and the count is logged once there is space.
-//! * Callers wait, up to a limit, until lines from `dpanic` upward are written, because the process is about
-//!   to end.
-//! * There is no `stacktrace` key: a panic is logged as a line and then prints its own backtrace.
+//! * Callers wait, up to a limit, until lines from `dpanic` upward are written, because the process may be about to
+//!   end.
+//! * There is no `stacktrace` key. A panic is logged as a line, and then prints its own backtrace.
 //!
 //! # Not here
 //!
-//! Which events are logged: the call sites decide. The outputs and levels: `config` parses them into
-//! [`Settings`].
+//! The choice of events, which the call sites make, and the parsing of outputs and levels into [`Settings`] (`config`).
 
 mod encode;
 mod line;
@@ -50,7 +49,7 @@ pub use value::{Field, Shown, Value, error_chain};
 use output::Outputs;
 use sampler::Sampler;
 
-/// The levels of lines, in rising order.
+/// The levels of lines, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
@@ -62,20 +61,20 @@ pub enum Level {
     Warn,
     /// Failures.
     Error,
-    /// A bug that the member survives.
+    /// A bug that does not end the process.
     DPanic,
-    /// A bug that ends the member.
+    /// A bug that ends the process.
     Panic,
-    /// The process ends.
+    /// An event that ends the process.
     Fatal,
 }
 
 impl Level {
-    /// All levels, in rising order.
+    /// All levels, in ascending order.
     pub const ALL: [Self; 7] =
         [Self::Debug, Self::Info, Self::Warn, Self::Error, Self::DPanic, Self::Panic, Self::Fatal];
 
-    /// Returns the name in a line and in `--log-level`.
+    /// Returns the name of the level in log lines and in `--log-level`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Debug => "debug",
@@ -95,7 +94,7 @@ pub enum Format {
     /// One JSON object per line.
     #[default]
     Json,
-    /// Columns separated by tabs, with the fields as JSON in the last one.
+    /// Tab-separated columns, with the fields as JSON in the last one.
     Console,
 }
 
@@ -106,22 +105,22 @@ pub enum Output {
     Stderr,
     /// Standard output.
     Stdout,
-    /// The systemd journal. A line that it does not accept goes to standard error.
+    /// The systemd journal. Lines that it refuses go to standard error.
     Journal,
-    /// A file, which is created if it is missing, and appended to.
+    /// A file to append to. It is created if it is missing.
     File(String),
     /// A file that is rotated when it is full.
     RotatedFile(String, Rotation),
 }
 
-/// The settings of the log.
+/// The configuration of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Lines below this level are not written.
+    /// The minimum level of lines that are written.
     pub level: Level,
-    /// The format of a line.
+    /// The format of lines.
     pub format: Format,
-    /// Every line is written to each of these outputs.
+    /// The outputs. Every line is written to each of them.
     pub outputs: Vec<Output>,
 }
 
@@ -141,12 +140,13 @@ struct Logger {
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
-/// How long an important line or a [`flush`] waits for a slow output.
+/// How long a line from `dpanic` upward or a [`flush`] waits for a slow output.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the outputs and sends every line there from now on.
 ///
-/// Until then, lines from `info` upward go to standard error as JSON. Only the first call has an effect.
+/// Before the first call, lines from `info` upward go to standard error as JSON. Only the first successful call has an
+/// effect.
 ///
 /// # Errors
 ///
@@ -164,7 +164,7 @@ pub fn init(settings: &Settings) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Logs panics before the process dies, after all earlier lines.
+/// Installs a hook that logs a panic, after all earlier lines, before the panic message is printed.
 fn log_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -180,24 +180,24 @@ pub fn enabled(level: Level) -> bool {
     level as u8 >= LEVEL.load(Ordering::Relaxed)
 }
 
-/// Sets the level below which lines are not written.
+/// Sets the minimum level of lines that are written.
 pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// Returns how many lines were dropped since the start because the outputs were too slow.
+/// Returns how many lines have been dropped since the start because the outputs were too slow.
 pub(crate) fn dropped_line_count() -> u64 {
     LOGGER.get().map_or(0, |logger| logger.outputs.dropped_count())
 }
 
-/// Waits until all earlier lines are written, for at most a second.
+/// Waits until all earlier lines are written, for at most [`FLUSH_TIMEOUT`] at each of two steps.
 pub fn flush() {
     if let Some(logger) = LOGGER.get() {
         logger.outputs.flush(FLUSH_TIMEOUT);
     }
 }
 
-/// Writes one line. The macros call this after they have checked the level.
+/// Writes one line. The macros check the level before they call this function.
 pub fn write(level: Level, source: Source, message: &str, fields: &[(&str, Value<'_>)]) {
     let has_subscriber = subscriber::is_there();
     if has_subscriber {
@@ -205,7 +205,7 @@ pub fn write(level: Level, source: Source, message: &str, fields: &[(&str, Value
     }
     let head = encode::Head { now: jiff::Timestamp::now(), level, source, message };
     let Some(logger) = LOGGER.get() else {
-        // A program with a subscriber and without outputs wants no lines on standard error.
+        // A program with a subscriber but without outputs does not want lines on standard error.
         if !has_subscriber {
             write_stderr(&head, fields);
         }
@@ -222,7 +222,7 @@ pub fn write(level: Level, source: Source, message: &str, fields: &[(&str, Value
     }
 }
 
-/// Appends a value as JSON, as in a line.
+/// Appends a value as JSON, as in a log line.
 pub(crate) fn put_value(text: &mut Vec<u8>, value: &Value<'_>) {
     encode::value(text, value, false);
 }
@@ -244,7 +244,7 @@ fn write_stderr(head: &encode::Head<'_>, fields: &[(&str, Value<'_>)]) {
     stderr::write_stderr(&text);
 }
 
-/// Writes a line of the given level, if it is enabled. The fields are evaluated only then.
+/// Writes a line of the given level, if it is enabled. Otherwise the fields are not evaluated.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! log_event {
@@ -311,7 +311,7 @@ macro_rules! log_fatal {
 
 pub use crate::log_debug as debug;
 pub use crate::log_error as error;
-/// Logs that the process ends now. The caller ends it.
+/// Logs that the process is ending. The caller must end it.
 pub use crate::log_fatal as fatal;
 pub use crate::log_info as info;
 /// Creates a [`Line`] that is written later, when the outputs are known.

@@ -1,8 +1,7 @@
 //! The log outputs and the thread that writes to them.
 //!
-//! One writer thread owns the outputs. Callers pass whole lines through a bounded queue and never wait for a
-//! file descriptor. The thread writes all queued lines in one call per output, so lines appear as early as
-//! possible.
+//! One writer thread owns the outputs. Callers pass whole lines through a bounded queue and never wait for an output.
+//! The thread collects the queued lines and writes them to each output in one call.
 //!
 //! # Invariants
 //!
@@ -24,34 +23,34 @@ use super::stderr::write_stderr;
 use super::{Format, Level, Output, Settings, Source, encode};
 use quorate_gotext::quote::{go_quote, go_reason};
 
-/// Lines that may wait for the writer; a few megabytes at most.
+/// The maximum number of queued lines, which take a few megabytes at most.
 const QUEUE_LINE_COUNT: usize = 8192;
-/// The writer collects queued lines up to about this size before it writes.
+/// The approximate number of bytes of queued lines that the writer collects before it writes.
 const WRITE_BYTES: usize = 64 << 10;
 
 const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Why an output cannot be opened. The texts are etcd's.
+/// The reason why an output cannot be opened. The texts are etcd's.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A log file cannot be created or appended to.
     #[error("open sink {}: open {path}: {}", go_quote(path), go_reason(source))]
     File {
-        /// The path as given.
+        /// The path of the file, as configured.
         path: String,
-        /// The system's error.
+        /// The system error.
         source: io::Error,
     },
-    /// There is no journal.
+    /// The journal is not available.
     #[error("can't find journal ({})", go_reason(source))]
     Journal {
-        /// The system's error.
+        /// The system error.
         source: io::Error,
     },
     /// The writer thread cannot be started.
     #[error("cannot start the log writer: {source}")]
     Thread {
-        /// The system's error.
+        /// The system error.
         source: io::Error,
     },
 }
@@ -67,11 +66,11 @@ enum Message {
     Flush(Sender<()>),
 }
 
-/// The callers' end of the queue.
+/// The sending side of the queue.
 #[derive(Debug)]
 pub(super) struct Outputs {
     queue: Sender<Message>,
-    /// How many lines were dropped since the start.
+    /// The number of lines dropped since the start.
     dropped: Arc<AtomicU64>,
 }
 
@@ -85,7 +84,7 @@ impl std::fmt::Debug for Message {
 }
 
 impl Outputs {
-    /// Opens every output and starts the writer.
+    /// Opens every output, and starts the writer thread.
     pub(super) fn open(settings: &Settings) -> Result<Self, OpenError> {
         let mut wanted = settings.outputs.clone();
         wanted.sort();
@@ -120,28 +119,28 @@ impl Outputs {
         }
     }
 
-    /// Returns how many lines were dropped since the start.
+    /// Returns the number of lines dropped since the start.
     pub(super) fn dropped_count(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until the queued lines are written or the time is up.
+    /// Waits until the queued lines are written. The timeout applies to queueing the request and to writing.
     pub(super) fn flush(&self, timeout: Duration) {
         let (done, written) = bounded(1);
         if self.queue.send_timeout(Message::Flush(done), timeout).is_ok() {
-            // A timeout means that an output accepts nothing. There is no other place to report it.
+            // A timeout means that an output blocks. There is no other place to report this.
             let _outcome = written.recv_timeout(timeout);
         }
     }
 }
 
-/// The writer thread's end of the queue.
+/// The receiving side of the queue, with the outputs.
 struct Writer {
     sinks: Vec<Sink>,
     format: Format,
     lines: Receiver<Message>,
     dropped: Arc<AtomicU64>,
-    /// How many dropped lines were reported.
+    /// The number of dropped lines that have been reported.
     reported: u64,
 }
 
@@ -250,8 +249,8 @@ impl Sink {
     }
 }
 
-/// The native journal protocol: `KEY=value` lines. A message is a single line, so the length form is not
-/// needed.
+/// Encodes a line in the journal's native protocol, as `KEY=value` lines. The message has no line break, so the
+/// length-prefixed form is not needed.
 fn journal_entry(line: &Queued) -> Vec<u8> {
     let priority = match line.level {
         Level::Debug => 7,
@@ -280,7 +279,7 @@ mod tests {
         let dropped = Arc::new(AtomicU64::new(0));
         let outputs = Outputs { queue, dropped: Arc::clone(&dropped) };
         let source = Source { file: "x.rs", line: 1, logger: None };
-        // The queue is not drained in this test.
+        // No thread drains the queue in this test.
         for _ in 0..QUEUE_LINE_COUNT + 3 {
             outputs.send(Level::Info, source, b"line\n".to_vec());
         }

@@ -1,17 +1,16 @@
-//! A log file that is rotated when it is full, and the retention of rotated files.
+//! A log file that is rotated when it is full, and the clean-up of rotated files.
 //!
-//! Names, sizes and retention rules are those of the library that etcd uses (lumberjack), so that log
-//! collectors for etcd find the files: `etcd.log` is renamed to `etcd-2006-01-02T15-04-05.000.log`, with
-//! `.gz` appended if it is compressed.
+//! Names, sizes and retention rules are those of lumberjack, the library that etcd uses, so that log collectors for
+//! etcd find the files: `etcd.log` is renamed to `etcd-2006-01-02T15-04-05.000.log`, with `.gz` appended if it is
+//! compressed.
 //!
 //! # Invariants
 //!
-//! * A line is never split over two files. A file is never longer than the limit, unless a single line is.
+//! * A line is never split across two files. A file exceeds the size limit only if it consists of a single line.
 //! * No rotated file is ever overwritten. A file that is being compressed exists until its compressed copy is
 //!   complete.
-//! * If a file cannot be rotated, lines are still appended to it, because a log that is too long is better
-//!   than a lost one.
-//! * A separate thread compresses and removes files, so that this never delays a line.
+//! * If a file cannot be rotated, lines are still appended to it, because an oversized log is better than lost lines.
+//! * A separate thread compresses and removes files, so that this work never delays a line.
 //!
 //! # Not here
 //!
@@ -31,16 +30,16 @@ use jiff::{Timestamp, civil};
 
 use super::stderr::write_stderr;
 
-/// When a log file is rotated, and which rotated files are kept.
+/// The conditions for rotating a log file and for removing rotated files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rotation {
-    /// A file is rotated before it would exceed this size.
+    /// The maximum size of a file. It is rotated before it would exceed this size.
     pub bytes_max: u64,
-    /// Older rotated files are removed; `None` keeps all.
+    /// The maximum age of a rotated file. Older ones are removed; `None` keeps all.
     pub age_max: Option<Duration>,
-    /// How many of the newest rotated files are kept; `None` keeps all.
+    /// The number of newest rotated files that are kept; `None` keeps all.
     pub backups_max: Option<usize>,
-    /// Whether file names contain local time rather than UTC.
+    /// Whether the names of rotated files contain local time rather than UTC.
     pub local_time: bool,
     /// Whether rotated files are compressed.
     pub compress: bool,
@@ -53,10 +52,10 @@ impl Rotation {
     }
 }
 
-/// The time in the name of a rotated file, without milliseconds.
+/// The format of the time in the name of a rotated file, without milliseconds.
 const NAME_TIME: &str = "%Y-%m-%dT%H-%M-%S";
 const COMPRESSED: &str = ".gz";
-/// The log is readable only by its owner.
+/// The permissions of a log file, which only its owner may read.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o755;
 
@@ -67,14 +66,14 @@ pub(crate) struct RotatedFile {
     rotation: Rotation,
     file: File,
     bytes: u64,
-    /// Wakes the thread that maintains rotated files.
+    /// Notifies the thread that maintains rotated files; `None` if they need no maintenance.
     caretaker: Option<Sender<()>>,
-    /// Whether the last attempt to rotate failed. The failure is reported once.
+    /// Whether the last rotation failed. Only the first of consecutive failures is reported.
     is_stuck: bool,
 }
 
 impl RotatedFile {
-    /// Opens the file. Creates the file and its directory if they are missing.
+    /// Opens the log file. Creates the file and its directory if they are missing.
     pub(crate) fn open(path: &str, rotation: Rotation) -> io::Result<Self> {
         let path = PathBuf::from(path);
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
@@ -86,7 +85,7 @@ impl RotatedFile {
         Ok(Self { path, rotation, file, bytes, caretaker, is_stuck: false })
     }
 
-    /// Appends lines, with as many rotations as needed.
+    /// Appends lines, and rotates the file as often as needed.
     pub(crate) fn write<'a>(&mut self, lines: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         let mut text = Vec::new();
         for line in lines {
@@ -107,13 +106,13 @@ impl RotatedFile {
         Ok(())
     }
 
-    /// Rotates the file. If that fails, lines continue to be appended to it.
+    /// Rotates the file. On failure, the current file remains in use.
     fn set_aside(&mut self, now: Timestamp) {
         match self.replace(now) {
             Ok(file) => {
                 (self.file, self.bytes, self.is_stuck) = (file, 0, false);
                 if let Some(caretaker) = &self.caretaker {
-                    // If the channel is full, the thread is already notified.
+                    // If the channel is full, the thread has a notification pending.
                     let _outcome = caretaker.try_send(());
                 }
             }
@@ -128,7 +127,7 @@ impl RotatedFile {
     }
 
     fn replace(&self, now: Timestamp) -> io::Result<File> {
-        // If the file was removed or replaced by another process, it counts as rotated.
+        // A file that another process removed or replaced counts as rotated.
         let metadata = self.file.metadata()?;
         let is_same = fs::metadata(&self.path)
             .is_ok_and(|named| (named.dev(), named.ino()) == (metadata.dev(), metadata.ino()));
@@ -139,14 +138,14 @@ impl RotatedFile {
         let mode = metadata.permissions().mode() & 0o777;
         let created = OpenOptions::new().append(true).create(true).mode(mode).open(&self.path);
         if created.is_err() && is_same {
-            // The current file keeps its name, which readers look for.
+            // The current file gets its name back, because readers expect the log there.
             fs::rename(&backup, &self.path)?;
         }
         created
     }
 }
 
-/// Returns an unused name for a file rotated now, compressed or not.
+/// Returns a name for a file rotated now. Neither this name nor its compressed form is in use.
 fn free_name(path: &Path, now: Timestamp, local_time: bool) -> io::Result<PathBuf> {
     const TRIES: i64 = 1_000;
     let zone = if local_time { TimeZone::system() } else { TimeZone::UTC };
@@ -166,7 +165,7 @@ fn free_name(path: &Path, now: Timestamp, local_time: bool) -> io::Result<PathBu
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "no name is free for it"))
 }
 
-/// The parts of a file name around the time of its rotation.
+/// The parts of a file name before and after the time of the rotation.
 #[derive(Debug)]
 struct Parts {
     stem: String,
@@ -180,8 +179,8 @@ impl Parts {
         Self { stem: name[..dot].to_owned(), extension: name[dot..].to_owned() }
     }
 
-    /// Returns when the file with this name was rotated, and whether it is compressed; `None` for any other
-    /// file.
+    /// Returns the rotation time in this file name, and whether the file is compressed; `None` if this is not the name
+    /// of a rotated file.
     fn read(&self, name: &str) -> Option<(civil::DateTime, bool)> {
         let plain = name.strip_suffix(COMPRESSED);
         let time = plain
@@ -196,7 +195,7 @@ impl Parts {
     }
 }
 
-/// Starts the thread that maintains rotated files, at the start and after each notification.
+/// Starts the thread that maintains rotated files. It makes a pass at its start and after each notification.
 fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
     let (caretaker, calls) = bounded(1);
     let (path, rotation) = (path.to_owned(), rotation.clone());
@@ -212,11 +211,11 @@ fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
             }
         }
     })?;
-    // The thread makes its first pass without a notification.
+    // No notification is needed for the thread's first pass.
     Ok(caretaker)
 }
 
-/// Removes rotated files that are too old or too many, and compresses the others.
+/// Removes rotated files beyond the maximum age or number, and compresses the others.
 pub(super) fn tend(path: &Path, rotation: &Rotation, now: Timestamp) -> io::Result<()> {
     let parts = Parts::of(path);
     let dir = match path.parent() {
@@ -233,7 +232,7 @@ pub(super) fn tend(path: &Path, rotation: &Rotation, now: Timestamp) -> io::Resu
             backups.push((time, is_compressed, entry.path()));
         }
     }
-    // Newest first.
+    // The newest files come first.
     backups.sort_by(|one, other| other.cmp(one));
     let zone = if rotation.local_time { TimeZone::system() } else { TimeZone::UTC };
     let mut kept = 0;
@@ -253,7 +252,7 @@ pub(super) fn tend(path: &Path, rotation: &Rotation, now: Timestamp) -> io::Resu
     Ok(())
 }
 
-/// Replaces a file by a compressed copy, once the copy is complete and synced.
+/// Replaces a file with a compressed copy, once the copy is complete and synced.
 fn compress(path: &Path) -> io::Result<()> {
     let with_suffix = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -287,7 +286,7 @@ mod tests {
     fn contents(dir: &Path) -> Vec<String> {
         let mut paths: Vec<PathBuf> =
             fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
-        // A hyphen sorts before the dot in the name of the current file.
+        // The names of rotated files sort before the current file's, because a hyphen sorts before a dot.
         paths.sort();
         paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
     }
@@ -306,7 +305,7 @@ mod tests {
         let dir = path.parent().unwrap();
         let written = ["1234\n5678\n", "9\n", "a line that alone is longer\n", "b\n"];
         assert_eq!(contents(dir), written);
-        // The existing content counts towards the limit and is kept.
+        // The existing content must be kept, and must count towards the limit.
         drop(file);
         let mut file = RotatedFile::open(path.to_str().unwrap(), rotation(3)).unwrap();
         write(&mut file, &["c\n"]);
@@ -380,7 +379,7 @@ mod tests {
         let path = inner.join("etcd.log");
         let mut file = RotatedFile::open(path.to_str().unwrap(), rotation(4)).unwrap();
         write(&mut file, &["abc\n"]);
-        // Permissions do not stop tests that run as root, so the directory is moved away instead.
+        // File permissions do not restrict tests that run as root, so the directory is moved instead.
         let moved = dir.path().join("moved");
         fs::rename(&inner, &moved).unwrap();
         write(&mut file, &["def\n"]);

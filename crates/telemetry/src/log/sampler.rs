@@ -1,7 +1,8 @@
-//! A limit on repeated lines: per second and message, the first hundred lines, then every hundredth.
+//! A limit on repeated lines. In each second, the first hundred lines with the same message are written, then every
+//! hundredth.
 //!
-//! The counts are in a fixed table of slots, indexed by a hash of level and message, without locks and
-//! allocations. Two messages in the same slot share its limit, as in etcd.
+//! The counts are in a table with a fixed number of slots, indexed by a hash of level and message. Counting needs no
+//! locks and no allocations. Messages in the same slot share its limit, as in etcd.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
@@ -28,7 +29,7 @@ impl Sampler {
         Self { slots: (0..SLOT_COUNT).map(slot).collect() }
     }
 
-    /// Returns whether this line is written. Concurrent callers may admit one line too many or too few.
+    /// Returns whether to write this line. Concurrent callers may admit one line too many or too few.
     pub(super) fn admits(&self, level: Level, message: &str, second: i64) -> bool {
         let slot = &self.slots[slot_of(level, message)];
         if slot.second.swap(second, Ordering::Relaxed) != second {
@@ -40,7 +41,7 @@ impl Sampler {
     }
 }
 
-/// FNV-1a over the level and the message.
+/// Returns the slot for the FNV-1a hash of the level and the message.
 fn slot_of(level: Level, message: &str) -> usize {
     let seed = 0x811c_9dc5_u32 ^ (level as u32);
     let hash =

@@ -1,4 +1,4 @@
-//! Standard error, the output of lines that have no other.
+//! Standard error, the output for lines that have no other output.
 
 use std::io::{self, Write};
 

@@ -1,8 +1,8 @@
 //! Log lines as `tracing` events, for a program that embeds a member and has its own subscriber.
 //!
-//! An event has the target `quorate` and up to four text fields: `message`, `caller` (file and line),
-//! `logger` (if there is one) and `fields`, which holds the line's own fields as one JSON object, in the same
-//! form as in the log. Subscribers distinguish lines by their messages, like readers of the log.
+//! An event has the target `quorate` and up to four text fields: `message`, `caller` (file and line), `logger` (if
+//! there is one) and `fields`, which contains the line's own fields as one JSON object, formatted as in the log.
+//! Subscribers distinguish lines by their messages, like readers of the log do.
 //!
 //! Without a subscriber, a line costs one check.
 //!
@@ -24,8 +24,7 @@ const TARGET: &str = "quorate";
 
 const FIELDS: [&str; 4] = ["message", "caller", "logger", "fields"];
 
-/// The callsite of a level for `tracing`. All lines of a level share one; their source positions are in a
-/// field.
+/// The `tracing` callsite of a level. All lines of a level share one callsite; their source positions are in a field.
 macro_rules! callsite {
     ($level:ident) => {{
         static CALLSITE: DefaultCallsite = DefaultCallsite::new({

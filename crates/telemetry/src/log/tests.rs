@@ -1,4 +1,4 @@
-//! Lines byte for byte, and the limits on their number.
+//! Tests of the exact bytes of lines, and of the limits on their number.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn text(format: Format, source: Source, message: &str, fields: &[(&str, Value<'_
     String::from_utf8(out).unwrap()
 }
 
-/// Returns the part of a line after its time, which depends on the time zone of the machine.
+/// Returns the part of a line after its time, because the time depends on the machine's time zone.
 fn after_time(line: &str) -> &str {
     line.split_once(",\"caller\"").unwrap().1
 }
@@ -96,7 +96,7 @@ fn a_logged_error_contains_each_cause_once() {
     }
     let error = Outer { path: "/x", source: std::io::Error::other("no room") };
     assert_eq!(error_chain(&error), "open /x: no room");
-    // Also if the text is in Go's words.
+    // A cause must also be recognised if its text is in Go's form.
     for (path, code, expected) in [
         ("/x: no such file or directory", 2, "open /x: no such file or directory"),
         (

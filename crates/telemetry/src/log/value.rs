@@ -23,15 +23,15 @@ pub enum Value<'a> {
     Float(f64),
     /// A boolean.
     Bool(bool),
-    /// A duration, in Go's format.
+    /// A duration, written in Go's format.
     Duration(SignedDuration),
-    /// A point in time, in the format of the line's own time.
+    /// A point in time, written in the format of the line's own timestamp.
     Time(SystemTime),
     /// A list, written as a JSON array.
     List(Vec<Self>),
     /// Any printable value, written as a string.
     Shown(&'a dyn fmt::Display),
-    /// No value: the field is omitted.
+    /// A missing value, whose field is omitted.
     Absent,
 }
 
@@ -59,7 +59,7 @@ pub trait Field {
     fn value(&self) -> Value<'_>;
 }
 
-/// Writes any printable value as a string: ids in hex, errors, addresses.
+/// A value that is written as a string by its `Display` implementation: an id in hex, an error, an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<T>(pub T);
 
@@ -71,8 +71,8 @@ impl<T: fmt::Display> Field for Shown<T> {
 
 /// Returns the text of an error followed by those of its causes, separated by colons.
 ///
-/// A cause is omitted if the text of its parent already contains it, also in Go's words: in lower case and
-/// without the system's error number (`no such file or directory`).
+/// A cause is omitted if the text of its parent already contains it, either literally or in Go's form: in lower case
+/// and without the system error number (`no such file or directory`).
 pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

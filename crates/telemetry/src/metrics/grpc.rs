@@ -1,4 +1,4 @@
-//! The metrics of gRPC methods, which exist at zero before the first call.
+//! The metrics of gRPC methods, which are exposed with the value zero before the first call.
 //!
 //! A service looks up each method once and keeps its [`MethodMetrics`], so that a call costs four or five
 //! additions. Dashboards show `started - handled` as open streams, so each finished call must be counted
@@ -11,7 +11,7 @@ use super::exposition::{Kind, Samples};
 use super::primitive::{Counter, Histogram};
 use super::registry::{Collect, Registry, Scrape};
 
-/// The codes by number, with Go's names.
+/// The names of the gRPC codes in Go's spelling, by number.
 pub const GRPC_CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -35,7 +35,7 @@ pub const GRPC_CODES: [&str; 17] = [
 /// The level of detail of the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricsLevel {
-    /// All metrics except histograms per gRPC method.
+    /// All metrics, except for duration histograms of gRPC methods.
     #[default]
     Basic,
     /// All metrics.
@@ -45,9 +45,9 @@ pub enum MetricsLevel {
 /// A service whose calls are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcService {
-    /// The full name.
+    /// The full name of the service.
     pub name: &'static str,
-    /// The methods with their types: `unary`, `server_stream` or `bidi_stream`.
+    /// The methods, each with its type: `unary`, `server_stream` or `bidi_stream`.
     pub methods: Vec<(&'static str, &'static str)>,
 }
 
@@ -58,21 +58,21 @@ pub struct MethodMetrics {
     method: &'static str,
     call_type: &'static str,
     is_shown_from_start: bool,
-    /// Calls that have started.
+    /// The number of calls that have started.
     pub started: Counter,
-    /// Messages from clients.
+    /// The number of messages received from clients.
     pub received: Counter,
-    /// Messages to clients.
+    /// The number of messages sent to clients.
     pub sent: Counter,
     handled: [Counter; GRPC_CODES.len()],
     handling: Option<Histogram>,
 }
 
 impl MethodMetrics {
-    /// Counts a call that ended, by its status code and duration.
+    /// Counts a call that has ended, with its status code and duration.
     #[inline]
     pub fn handled(&self, code: i32, took: Duration) {
-        // An invalid code means Unknown, which is 2.
+        // An invalid code is counted as Unknown, which is 2.
         let index = usize::try_from(code).ok().filter(|code| *code < GRPC_CODES.len()).unwrap_or(2);
         self.handled[index].inc();
         if let Some(handling) = &self.handling {
@@ -93,26 +93,26 @@ impl MethodMetrics {
     }
 }
 
-/// The number of calls of a method.
+/// The numbers of calls of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallCounts {
-    /// The service.
+    /// The full name of the service.
     pub service: &'static str,
-    /// The method.
+    /// The name of the method.
     pub method: &'static str,
-    /// Calls that have started.
+    /// The number of calls that have started.
     pub started: u64,
-    /// Calls that have ended. This is read first, so that it never exceeds `started`.
+    /// The number of calls that have ended. It is read before `started`, so that it never exceeds `started`.
     pub ended: u64,
-    /// Calls that have ended with a code other than OK.
+    /// The number of calls that have ended with a code other than OK.
     pub failed: u64,
 }
 
-/// The metrics of all methods.
+/// The call metrics of all methods.
 #[derive(Clone, Debug)]
 pub struct GrpcMetrics {
     methods: Arc<[MethodMetrics]>,
-    /// The index of each service's first method.
+    /// The index in `methods` of each service's first method.
     positions: Arc<[usize]>,
 }
 
@@ -130,7 +130,7 @@ impl GrpcMetrics {
                 service: service.name,
                 method,
                 call_type,
-                // Lock and election appear with their first call.
+                // The lock and election services are exposed only from their first call.
                 is_shown_from_start: !service.name.starts_with("v3"),
                 started: Counter::default(),
                 received: Counter::default(),
@@ -151,7 +151,7 @@ impl GrpcMetrics {
         Self { methods, positions: positions.into() }
     }
 
-    /// Returns the number of calls of each method.
+    /// Returns the numbers of calls of each method.
     pub fn counts(&self) -> impl Iterator<Item = CallCounts> {
         self.methods.iter().map(|method| {
             let [succeeded, failed @ ..] = &method.handled;
@@ -162,7 +162,8 @@ impl GrpcMetrics {
         })
     }
 
-    /// Returns the metrics of a method, by its position among the services given at creation.
+    /// Returns the metrics of a method. The arguments are the positions of the service and the method in the list given
+    /// at creation.
     #[must_use]
     pub fn at(&self, service: usize, method: usize) -> &MethodMetrics {
         &self.methods[self.positions[service] + method]
@@ -186,7 +187,7 @@ const FAMILIES: &[(&str, &str, Part)] = &[
     ("grpc_server_handling_seconds", "Time that calls took.", Part::Handling),
 ];
 
-/// One family over all methods.
+/// A metric family with series for all methods.
 struct PerMethod {
     methods: Arc<[MethodMetrics]>,
     part: Part,
@@ -224,14 +225,15 @@ impl Collect for PerMethod {
 }
 
 impl PerMethod {
-    /// In the order of the label values: `grpc_method` first, because the label names are sorted.
+    /// Returns the exposed methods in the order of their label values. `grpc_method` comes first, because label names
+    /// are sorted.
     fn shown(&self) -> Vec<&MethodMetrics> {
         let mut shown: Vec<_> = self.methods.iter().filter(|method| method.is_shown()).collect();
         shown.sort_by_key(|method| method.labels());
         shown
     }
 
-    /// The label `grpc_code` sorts first, so the codes are the outer loop.
+    /// Collects the calls by code. The label name `grpc_code` sorts first, so the outer loop iterates over the codes.
     fn collect_handled(&self, samples: &mut Samples<'_>) {
         let mut codes: Vec<(usize, &str)> = GRPC_CODES.iter().copied().enumerate().collect();
         codes.sort_by_key(|(_, name)| *name);

@@ -1,13 +1,13 @@
-//! Families with labels: one series per combination of label values, created on first use.
+//! Families with labels: each combination of label values has one series, which is created on first use.
 //!
-//! The series form a list that grows only at its end. A lookup therefore needs no lock and no reference
-//! count: it walks the list, which is short.
+//! The series form a list that only ever grows, and only at its end. A lookup therefore needs no lock and no reference
+//! count. It walks the list, which is short.
 //!
 //! # Invariants
 //!
-//! * A combination has exactly one series, also when several threads create it.
-//! * A family has a bounded number of series, even if clients choose the values. Combinations beyond the
-//!   bound share one series that is not exposed.
+//! * A combination has exactly one series, even if several threads try to create it at once.
+//! * The number of series in a family is bounded, even if clients choose the label values. Combinations beyond the
+//!   bound share one series, which is not exposed.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -15,11 +15,11 @@ use std::sync::OnceLock;
 /// The maximum number of combinations of label values in a metric family.
 const SERIES_COUNT_MAX: usize = 1_000;
 
-/// One series per combination of values of these labels.
+/// A metric family with one series per combination of values of its labels.
 pub struct Labelled<M> {
     names: &'static [&'static str],
     first: Link<M>,
-    /// The series for combinations beyond the bound.
+    /// The series shared by combinations beyond the bound.
     excess: M,
     make: fn() -> M,
 }
@@ -46,7 +46,7 @@ impl<M: Default> Labelled<M> {
 }
 
 impl<M> Labelled<M> {
-    /// Creates a family whose series are created by a function.
+    /// Creates a family with these labels. `make` creates the metric of each series.
     pub(super) fn made_by(names: &'static [&'static str], make: fn() -> M) -> Self {
         Self { names, first: OnceLock::new(), excess: make(), make }
     }
@@ -55,7 +55,7 @@ impl<M> Labelled<M> {
     ///
     /// # Panics
     ///
-    /// If the number of values differs from the number of labels, which is a bug of the caller.
+    /// Panics if the number of values differs from the number of labels, which is a bug in the caller.
     pub fn with(&self, values: &[&str]) -> &M {
         assert!(values.len() == self.names.len(), "a series has a value for each label");
         let mut link = &self.first;
@@ -74,7 +74,7 @@ impl<M> Labelled<M> {
                     let values = values.iter().map(|value| (*value).to_owned()).collect();
                     let metric = (self.make)();
                     let series = Box::new(Series { values, metric, next: OnceLock::new() });
-                    // A thread that loses the race finds the other thread's series and checks it.
+                    // If another thread has added a series first, the loop continues with that series.
                     let _outcome = link.set(series);
                 }
             }
@@ -86,7 +86,7 @@ impl<M> Labelled<M> {
         self.iter().for_each(|series| visit(&series.metric));
     }
 
-    /// Returns all series with their label values, sorted by them.
+    /// Returns all series with their label values, sorted by these values.
     pub(super) fn sorted(&self) -> Vec<(&[String], &M)> {
         let mut all: Vec<(&[String], &M)> =
             self.iter().map(|series| (&*series.values, &series.metric)).collect();

@@ -1,21 +1,21 @@
 //! Prometheus metrics under etcd's names, and the output of `/metrics`.
 //!
-//! [`Metrics`] is created once and shared. Its fields are typed handles, grouped by subsystem. An update is
-//! one or two relaxed atomic operations, without lock or lookup. Values that are views of other state (sizes,
-//! revisions, numbers of watchers) are not updated on each change: the owner of the state registers one
-//! function ([`Metrics::watch_state`]) that is called at each scrape.
+//! [`Metrics`] is created once and shared. Its fields are typed handles, grouped by subsystem. An update is one or two
+//! relaxed atomic operations, without lock or lookup. Values derived from other state (sizes, revisions, numbers of
+//! watchers) are not updated on each change. Instead, the owner of the state registers one function
+//! ([`Metrics::watch_state`]) that is called at each scrape.
 //!
 //! # Invariants
 //!
 //! * Families are sorted by name, each with help and type, in text format (0.0.4) or as protobuf messages.
-//! * A family without labels is exposed from the start. A family with labels is exposed when it has its first
-//!   series, except the gRPC families, which exist at zero.
+//! * A family without labels is exposed from the start. A family with labels is exposed once it has a series. The gRPC
+//!   families have series with the value zero from the start.
 //! * In every scrape, the sum of a histogram's buckets equals its count.
 //!
 //! # Not here
 //!
-//! The HTTP endpoint; when to count, which the call sites decide; the services and features, which the
-//! program passes when it creates [`Metrics`].
+//! The HTTP endpoint; the decision when to count, which the call sites make; and the list of services, which the
+//! program passes to [`Metrics::new`].
 //!
 //! # Modules
 //!
@@ -60,38 +60,38 @@ use registry::{Registry, Scrape};
 
 type StateSource = Box<dyn Fn() -> StateSample + Send + Sync>;
 
-/// The content of a queue or table.
+/// The current size of a queue or table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Waiting {
-    /// The metric's name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// The description.
+    /// The help text of the metric.
     pub about: &'static str,
-    /// The number of entries, or bytes if the name says so.
+    /// The number of entries, or of bytes if the name says so.
     pub count: f64,
 }
 
 /// All metrics of the process.
 pub struct Metrics {
-    /// Raft, requests and health.
+    /// Metrics of Raft, requests and health.
     pub server: ServerMetrics,
-    /// Write-ahead log and backend.
+    /// Metrics of the write-ahead log and the backend.
     pub disk: DiskMetrics,
-    /// Snapshot files.
+    /// Metrics of snapshot files.
     pub snapshot: SnapshotMetrics,
-    /// The keyspace.
+    /// Metrics of the keyspace.
     pub mvcc: MvccMetrics,
-    /// Leases.
+    /// Metrics of leases.
     pub lease: LeaseMetrics,
-    /// Network bytes and peers.
+    /// Metrics of network traffic and peers.
     pub network: NetworkMetrics,
-    /// Requests to the metrics endpoint.
+    /// Metrics of requests to the metrics endpoint.
     pub http: HttpMetrics,
-    /// Trace spans.
+    /// Metrics of trace spans.
     pub tracing: TracingMetrics,
-    /// The audit log.
+    /// Metrics of the audit log.
     pub audit: AuditMetrics,
-    /// Calls by method.
+    /// Metrics of calls, by method.
     pub grpc: GrpcMetrics,
     registry: Registry,
     state: OnceLock<StateSource>,
@@ -104,7 +104,7 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Creates all metrics at zero, including those of calls of these services.
+    /// Creates all metrics with the value zero, including call metrics for these services.
     pub fn new(services: &[GrpcService], level: MetricsLevel) -> Self {
         let mut registry = Registry::default();
         let metrics = Self {
@@ -137,30 +137,31 @@ impl Metrics {
 
     /// Registers the function that reads the state machine at each scrape.
     ///
-    /// Until then those metrics are zero. Only the first call has an effect.
+    /// Before the first call, the metrics of the state machine are zero. Only the first call has an effect.
     pub fn watch_state(&self, source: impl Fn() -> StateSample + Send + Sync + 'static) {
-        // A second source would mean a second state machine, which a process cannot have.
+        // A second source would mean that the process has two state machines, which is impossible.
         let first = self.state.set(Box::new(source)).is_ok();
         debug_assert!(first, "a process has one state machine");
     }
 
-    /// Sets the cluster version, such as `3.7`: its series becomes 1, and those of other versions 0.
+    /// Sets the cluster version, such as `3.7`. The series of this version becomes 1, and those of other versions
+    /// become 0.
     pub fn set_cluster_version(&self, version: &str) {
         self.server.cluster_version.for_each(|series| series.set(0));
         self.server.cluster_version.with(&[version]).set(1);
     }
 
-    /// Sets whether a feature is on, and its stage.
+    /// Sets whether a feature is enabled. `stage` is the feature's stage.
     pub fn set_feature(&self, name: &str, stage: &str, is_enabled: bool) {
         self.server.feature_enabled.with(&[name, stage]).set(i64::from(is_enabled));
     }
 
-    /// Sets this member's id in hex.
+    /// Sets this member's id, in hex.
     pub fn set_member_id(&self, id: &str) {
         self.server.id.with(&[id]).set(1);
     }
 
-    /// Returns the current content of each queue and table of the member.
+    /// Returns the current size of each queue and table of the member.
     pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
         let state = self.state.get().map(|source| source()).unwrap_or_default();
         let own = |view: &&view::View<StateSample>| {
@@ -172,13 +173,13 @@ impl Metrics {
         })
     }
 
-    /// Returns a scrape as text.
+    /// Returns the output of a scrape as text.
     pub fn render(&self) -> String {
         let text = self.render_as(Format::Text);
         String::from_utf8(text).expect("names, help and labels are text")
     }
 
-    /// Returns a scrape.
+    /// Returns the output of a scrape in this format.
     pub fn render_as(&self, format: Format) -> Vec<u8> {
         let state = self.state.get().map(|source| source()).unwrap_or_default();
         let own = own::OwnSample {

@@ -1,12 +1,12 @@
-//! The metrics of the log and of the metrics themselves.
+//! Metrics of the log and of the metrics themselves.
 
 use super::exposition::Kind;
 use super::view::View;
 
-/// The use of the limits of the log and of the metrics.
+/// How much of their limits the log and the metrics use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnSample {
-    /// Log lines that were dropped because the queue was full.
+    /// The number of log lines dropped because the queue was full.
     pub(super) dropped_lines: u64,
     /// The number of series in the largest family with labels.
     pub(super) largest_family_series: usize,

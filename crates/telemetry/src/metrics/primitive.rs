@@ -1,36 +1,36 @@
 //! Counters, gauges and histograms, implemented with atomics.
 //!
-//! Updates are relaxed: a scrape may see one of two updates before the other, but never a torn value.
-//! Histograms store integers in a small unit (usually nanoseconds), so that an observation needs no
-//! floating-point arithmetic and the sum needs no compare-and-swap loop. The exposition converts the unit.
+//! Updates are relaxed: a scrape may see two updates in either order, but never a torn value. Histograms store integers
+//! in a small unit (usually nanoseconds), so that an observation needs no floating-point arithmetic and the sum needs
+//! no compare-and-swap loop. The exposition converts the unit.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A number that only grows.
+/// A number that never decreases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds one.
+    /// Increments the counter by one.
     #[inline]
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// Adds several.
+    /// Increments the counter by `count`.
     #[inline]
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Returns the value.
+    /// Returns the current value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A number that rises and falls.
+/// A number that may rise and fall.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 
@@ -41,42 +41,42 @@ impl Gauge {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Sets an index or a size, which always fits in a signed number.
+    /// Sets the value to an index or a size, which always fits in a signed number.
     #[inline]
     pub fn set_unsigned(&self, value: u64) {
         self.set(i64::try_from(value).unwrap_or(i64::MAX));
     }
 
-    /// Adds a positive or negative difference.
+    /// Adds a positive or negative number.
     #[inline]
     pub fn add(&self, difference: i64) {
         self.0.fetch_add(difference, Ordering::Relaxed);
     }
 
-    /// Adds one.
+    /// Increments the gauge by one.
     #[inline]
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// Subtracts one.
+    /// Decrements the gauge by one.
     #[inline]
     pub fn dec(&self) {
         self.add(-1);
     }
 
-    /// Returns the value.
+    /// Returns the current value.
     pub fn value(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The number of values in each bucket, and their sum.
+/// Counts of values by bucket, and the sum of all values.
 #[derive(Debug)]
 pub struct Histogram {
-    /// The inclusive upper bounds, rising, in the small unit.
+    /// The inclusive upper bounds in ascending order, in the small unit.
     bounds: Box<[u64]>,
-    /// One bucket per bound, and one for values above all bounds.
+    /// The count for each bound, followed by the count of values above all bounds.
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
     /// The number of small units in one exposed unit.
@@ -87,25 +87,25 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
 impl Histogram {
-    /// A histogram of durations, exposed in seconds; the first bound is in microseconds, and each bound
-    /// doubles the one before.
+    /// Creates a histogram of durations that is exposed in seconds. The first bound is in microseconds, and each
+    /// further bound doubles the previous one.
     pub fn seconds(first_micros: u64, count: usize) -> Self {
         Self::new(doubling(first_micros * 1_000, count), NANOS_PER_SECOND)
     }
 
-    /// A histogram of durations, exposed in seconds, with these bounds in milliseconds.
+    /// Creates a histogram of durations that is exposed in seconds. The bounds are in milliseconds.
     pub fn seconds_with_bounds(bounds_millis: &[u64]) -> Self {
         let nanos = bounds_millis.iter().map(|millis| millis * NANOS_PER_MILLI).collect();
         Self::new(nanos, NANOS_PER_SECOND)
     }
 
-    /// A histogram of durations, exposed in milliseconds; the first bound is in microseconds, and each bound
-    /// doubles the one before.
+    /// Creates a histogram of durations that is exposed in milliseconds. The first bound is in microseconds, and each
+    /// further bound doubles the previous one.
     pub fn millis(first_micros: u64, count: usize) -> Self {
         Self::new(doubling(first_micros * 1_000, count), NANOS_PER_MILLI)
     }
 
-    /// A histogram of plain numbers; each bound doubles the one before.
+    /// Creates a histogram of plain numbers. Each bound doubles the previous one.
     pub fn numbers(first: u64, count: usize) -> Self {
         Self::new(doubling(first, count), 1)
     }
@@ -135,17 +135,17 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Returns the number of values.
+    /// Returns the number of recorded values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum()
     }
 
-    /// Returns the sum of the values in the exposed unit.
+    /// Returns the sum of the recorded values in the exposed unit.
     pub(super) fn sum(&self) -> f64 {
         self.sum.load(Ordering::Relaxed) as f64 / self.scale as f64
     }
 
-    /// Returns the bounds in the exposed unit with the counts of their buckets, and the count above all
+    /// Returns the bounds in the exposed unit, each with the count of its bucket, and the count of values above all
     /// bounds.
     pub(super) fn snapshot(&self) -> (Vec<(f64, u64)>, u64) {
         let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));

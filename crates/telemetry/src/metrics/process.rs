@@ -1,16 +1,16 @@
-//! The metrics of the process, read from the kernel at each scrape.
+//! Metrics of the process, which are read from the kernel at each scrape.
 //!
-//! They come from `/proc/self` on Linux. A value that cannot be read is omitted.
+//! The values are read from `/proc` on Linux. A value that cannot be read is omitted.
 
 use std::fs;
 
 use super::exposition::Kind;
 use super::view::View;
 
-/// Clock ticks per second in `/proc`, always 100 in user space.
+/// The number of clock ticks per second in `/proc`, which is always 100 in user space.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The kernel's values for this process.
+/// The kernel's figures for this process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ProcessSample {
     cpu_seconds: Option<f64>,
@@ -69,7 +69,7 @@ impl ProcessSample {
         let fds = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
         let (received_bytes, sent_bytes) = parse_netstat(&file("/proc/self/net/netstat"));
         Self {
-            // The directory listing itself has one descriptor open.
+            // Listing the directory opens a descriptor itself, which must not be counted.
             open_fds: fds.map(|count| count.saturating_sub(1) as f64),
             max_fds: Some(limits.current.unwrap_or(u64::MAX) as f64),
             virtual_max_bytes: Some(address_space.current.unwrap_or(u64::MAX) as f64),
@@ -80,14 +80,14 @@ impl ProcessSample {
     }
 }
 
-/// Parses times and memory from `/proc/self/stat`, with the boot time from `/proc/stat`.
+/// Parses times and memory from `/proc/self/stat`, and the boot time from `/proc/stat`.
 fn parse_stat(own: &str, system: &str) -> ProcessSample {
     // The process name is in parentheses and may contain spaces and parentheses.
     let fields: Vec<&str> = match own.rsplit_once(") ") {
         Some((_, after)) => after.split_ascii_whitespace().collect(),
         None => Vec::new(),
     };
-    // Field numbers as in proc(5), where the state after the name is field 3.
+    // Field numbers are those in proc(5), where the state, which follows the name, is field 3.
     let field =
         |number: usize| fields.get(number.wrapping_sub(3)).and_then(|f| f.parse::<f64>().ok());
     let boot = system
@@ -106,7 +106,7 @@ fn parse_stat(own: &str, system: &str) -> ProcessSample {
     }
 }
 
-/// Returns the received and sent octets in the `IpExt` pair of lines.
+/// Returns the received and sent octets from the two `IpExt` lines.
 fn parse_netstat(text: &str) -> (Option<f64>, Option<f64>) {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("IpExt: "));
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return (None, None) };

@@ -1,6 +1,6 @@
 //! The metrics of `grpc-proxy`: cached and merged requests, and calls by method.
 //!
-//! Names and types are etcd's. Limits that only Quorate has use Quorate's names.
+//! Names and types are etcd's. Metrics that only Quorate has begin with `quorate_`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use super::registry::{Registry, Scrape};
 
 /// All metrics of a proxy.
 pub struct ProxyMetrics {
-    /// Ranges that were answered from the cache.
+    /// The number of range requests answered from the cache.
     pub cache_hits: Arc<Gauge>,
-    /// Answers in the cache.
+    /// The number of responses in the cache.
     pub cache_keys: Arc<Gauge>,
-    /// Bytes of the answers and their requests.
+    /// The size of cached responses and their requests, in bytes.
     pub cache_bytes: Arc<Gauge>,
-    /// Cacheable ranges that were not in the cache.
+    /// The number of cacheable range requests that the cache could not answer.
     pub cache_misses: Arc<Gauge>,
-    /// Watchers beyond the first that share a watch at a member.
+    /// The number of watchers that share a watch on a member, without the first watcher of each watch.
     pub watchers_coalescing: Arc<Gauge>,
-    /// Responses that a member did not have to send again.
+    /// The number of responses that a member did not have to send because watchers share a watch.
     pub events_coalescing: Arc<Counter>,
-    /// Watchers whose clients were too slow to share a watch.
+    /// The number of watchers that left a shared watch because their clients were too slow.
     pub watchers_behind: Arc<Counter>,
-    /// Keep-alives that were merged into another.
+    /// The number of keep-alives that were merged into another one.
     pub keep_alives_coalescing: Arc<Counter>,
-    /// Keys that the proxy owns.
+    /// The number of keys that the proxy owns.
     pub owned_keys: Arc<Gauge>,
-    /// Bytes of the owned keys and their records.
+    /// The size of the owned keys and their records, in bytes.
     pub owned_bytes: Arc<Gauge>,
-    /// Ranges and transactions that were answered from owned keys.
+    /// The number of range requests and transactions answered from owned keys.
     pub owned_reads: Arc<Counter>,
-    /// Calls by method.
+    /// Metrics of calls, by method.
     pub grpc: GrpcMetrics,
     registry: Registry,
 }
@@ -47,7 +47,7 @@ impl fmt::Debug for ProxyMetrics {
 }
 
 impl ProxyMetrics {
-    /// Creates all metrics at zero, including those of calls of these services.
+    /// Creates all metrics with the value zero, including call metrics for these services.
     pub fn new(services: &[GrpcService]) -> Self {
         let mut registry = Registry::default();
         let mut gauge = |name, help| registry.share(name, help, Gauge::default());
@@ -98,7 +98,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// Returns a scrape as text.
+    /// Returns the output of a scrape as text.
     pub fn render(&self) -> String {
         let process = process::ProcessSample::read();
         let scrape = Scrape { process, ..Scrape::default() };

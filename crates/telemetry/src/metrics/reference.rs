@@ -1,4 +1,4 @@
-//! Generates the metrics reference page from the declarations.
+//! Generates the metrics reference page from the declarations of the families.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ serves the series at `/metrics`, as text, OpenMetrics or protobuf. A series with
 `grpc_server_handling_seconds` exists only with `--metrics=extensive`.
 ";
 
-/// The section of a metric, by the prefix of its name.
+/// The section of a metric on the page, by the prefix of its name.
 const SECTIONS: [(&str, &str); 4] = [
     ("etcd_", "Series of etcd"),
     ("grpc_server_", "Calls"),
@@ -21,22 +21,22 @@ const SECTIONS: [(&str, &str); 4] = [
     ("", "The process"),
 ];
 
-/// A row of the page.
+/// A row of the reference page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentedSeries {
-    /// The section.
+    /// The section of the page.
     pub section: &'static str,
-    /// The name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// Counter, gauge or histogram.
+    /// The type: counter, gauge or histogram.
     pub kind: &'static str,
-    /// The labels.
+    /// The names of the labels.
     pub labels: Vec<&'static str>,
-    /// The help text.
+    /// The help text of the metric.
     pub help: &'static str,
 }
 
-/// Returns all metrics, by section.
+/// Returns all metrics, grouped by section.
 #[must_use]
 pub fn documented_series() -> Vec<DocumentedSeries> {
     let metrics = Metrics::new(&[], MetricsLevel::Extensive);
@@ -54,7 +54,7 @@ pub fn documented_series() -> Vec<DocumentedSeries> {
     (0..SECTIONS.len()).flat_map(of_section).collect()
 }
 
-/// Returns the Markdown page with a row for each family.
+/// Returns the reference page in Markdown, with a row for each family.
 #[must_use]
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();

@@ -1,4 +1,4 @@
-//! All families by name, and the collection of their samples.
+//! The registry of all families, and the collection of their samples.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::process::ProcessSample;
 use super::state::StateSample;
 use super::view::View;
 
-/// The values that are read once per scrape.
+/// The values that each scrape reads once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scrape {
     pub(super) state: StateSample,
@@ -19,7 +19,7 @@ pub(super) struct Scrape {
     pub(super) own: OwnSample,
 }
 
-/// The values for one table of views.
+/// A set of values from which a table of views is computed.
 pub(super) trait Sample: Sized + 'static {
     fn of(scrape: &Scrape) -> &Self;
 }
@@ -42,12 +42,12 @@ impl Sample for OwnSample {
     }
 }
 
-/// Returns the samples of a family.
+/// The source of a family's samples.
 pub(super) trait Collect: Send + Sync {
     fn kind(&self) -> Kind;
     fn collect(&self, scrape: &Scrape, samples: &mut Samples<'_>);
 
-    /// Returns the label names.
+    /// Returns the names of the labels.
     fn label_names(&self) -> Vec<&'static str> {
         Vec::new()
     }
@@ -63,7 +63,7 @@ struct Family {
     source: Box<dyn Collect>,
 }
 
-/// The declaration of a family, independent of its samples.
+/// The declaration of a family, without its samples.
 pub(super) struct Declared {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
@@ -71,7 +71,7 @@ pub(super) struct Declared {
     pub(super) help: &'static str,
 }
 
-/// The families; complete before the first scrape.
+/// The families by name. All of them are added before the first scrape.
 #[derive(Default)]
 pub(super) struct Registry {
     families: BTreeMap<&'static str, Family>,
@@ -90,7 +90,7 @@ impl Registry {
         assert!(before.is_none(), "a family has one name and one source");
     }
 
-    /// Adds the families of a table of views.
+    /// Adds the family of each view in a table.
     pub(super) fn add_views<S: Sample>(&mut self, views: &'static [View<S>]) {
         for view in views {
             self.add(view.name, view.help, view);
@@ -108,7 +108,7 @@ impl Registry {
         metric
     }
 
-    /// Returns the declarations of all families, with or without samples, sorted by name.
+    /// Returns the declarations of all families, even of those without samples, sorted by name.
     pub(super) fn declared(&self) -> impl Iterator<Item = Declared> {
         self.families.iter().map(|(name, family)| Declared {
             name,
@@ -135,7 +135,7 @@ impl Registry {
     }
 }
 
-/// A metric type with its own samples.
+/// A metric type that provides the samples of one series.
 pub(super) trait Sampled: Send + Sync + 'static {
     const KIND: Kind;
     fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples<'_>);

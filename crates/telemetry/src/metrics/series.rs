@@ -1,7 +1,7 @@
-//! The table of families: name, type and help of each, grouped by subsystem.
+//! The table of families, grouped by subsystem: name, type and help of each.
 //!
-//! To add a metric, add a row; its field is the handle. Names, types and buckets are etcd's, because
-//! dashboards and alerts depend on them.
+//! To add a metric, add a row; the row's field is the handle. Names, types and buckets are etcd's, because dashboards
+//! and alerts depend on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,22 +32,22 @@ macro_rules! group {
     };
 }
 
-/// The bounds of most time histograms, from 1 ms to 8 s.
+/// Creates a histogram with the bounds of most durations, from 1 ms to 8 s.
 fn from_a_milli() -> Histogram {
     Histogram::seconds(1_000, 14)
 }
 
-/// Fine bounds from 0.1 ms to 52 s.
+/// Creates a histogram with fine bounds, from 0.1 ms to 52 s.
 fn from_a_tenth_milli() -> Histogram {
     Histogram::seconds(100, 20)
 }
 
-/// Fine bounds from 0.1 ms to 3.3 s, for round trips.
+/// Creates a histogram with fine bounds for round trips, from 0.1 ms to 3.3 s.
 fn from_a_tenth_milli_to_seconds() -> Histogram {
     Histogram::seconds(100, 16)
 }
 
-/// Coarse bounds from 0.1 s.
+/// Creates a histogram with coarse bounds, from 0.1 s.
 fn from_a_tenth_second() -> Histogram {
     Histogram::seconds(100_000, 10)
 }
@@ -61,7 +61,7 @@ fn gauge() -> Gauge {
 }
 
 group! {
-    /// Raft, requests and health.
+    /// Metrics of Raft, requests and health.
     ServerMetrics {
         has_leader: Gauge = gauge(), "etcd_server_has_leader",
             "Whether a leader is known, 1 or 0.";
@@ -168,7 +168,7 @@ group! {
 }
 
 group! {
-    /// Write-ahead log and backend.
+    /// Metrics of the write-ahead log and the backend.
     DiskMetrics {
         wal_fsync: Histogram = from_a_milli(), "etcd_disk_wal_fsync_duration_seconds",
             "Time that syncing the write-ahead log took.";
@@ -201,7 +201,7 @@ group! {
 }
 
 group! {
-    /// Snapshot files.
+    /// Metrics of snapshot files.
     SnapshotMetrics {
         fsync: Histogram = from_a_milli(), "etcd_snap_fsync_duration_seconds",
             "Time that writing and syncing a snapshot file took.";
@@ -218,7 +218,7 @@ group! {
 }
 
 group! {
-    /// The keyspace.
+    /// Metrics of the keyspace.
     MvccMetrics {
         range: Counter = counter(), "etcd_mvcc_range_total", "Ranges on this member.";
         put: Counter = counter(), "etcd_mvcc_put_total", "Puts on this member.";
@@ -251,7 +251,7 @@ group! {
 }
 
 group! {
-    /// Leases.
+    /// Metrics of leases.
     LeaseMetrics {
         granted: Counter = counter(), "etcd_debugging_lease_granted_total", "Leases granted.";
         revoked: Counter = counter(), "etcd_debugging_lease_revoked_total", "Leases revoked.";
@@ -265,7 +265,7 @@ group! {
 }
 
 group! {
-    /// Network bytes and peers.
+    /// Metrics of network traffic and peers.
     NetworkMetrics {
         client_sent_bytes: Counter = counter(), "etcd_network_client_grpc_sent_bytes_total",
             "Bytes of messages sent to gRPC clients.";
@@ -329,7 +329,7 @@ group! {
 }
 
 group! {
-    /// Requests to the metrics endpoint.
+    /// Metrics of requests to the metrics endpoint.
     HttpMetrics {
         requests: Labelled<Counter> = Labelled::new(&["code"]),
             "promhttp_metric_handler_requests_total",
@@ -340,7 +340,7 @@ group! {
 }
 
 group! {
-    /// Trace spans.
+    /// Metrics of trace spans.
     TracingMetrics {
         exported: Counter = counter(), "quorate_tracing_spans_exported_total",
             "Spans that the collector has accepted.";
@@ -352,7 +352,7 @@ group! {
 }
 
 group! {
-    /// The audit log.
+    /// Metrics of the audit log.
     AuditMetrics {
         written: Counter = counter(), "quorate_audit_lines_written_total",
             "Audit log lines that were written.";
@@ -365,8 +365,8 @@ group! {
     }
 }
 
-/// Metrics of etcd's old store and proxy, which etcd's server also exposes, always at zero. Some monitoring
-/// checks require that they exist.
+/// Metrics of etcd's old store and proxy, which an etcd server exposes as well. Some monitoring checks require that they
+/// exist. Their value is always zero.
 const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[
     ("etcd_debugging_store_expires_total", "Expired keys of the v2 store.", Kind::Counter),
     ("etcd_debugging_store_watch_requests_total", "Watches of the v2 store.", Kind::Counter),
@@ -378,7 +378,7 @@ const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[
     ("etcd_grpc_proxy_watchers_coalescing_total", "Watchers that the proxy merged.", Kind::Gauge),
 ];
 
-/// A family of a feature that Quorate does not have.
+/// A family whose value is always zero.
 struct AlwaysZero(Kind);
 
 impl Collect for AlwaysZero {
@@ -399,7 +399,7 @@ pub(super) fn register_always_zero(registry: &mut Registry) {
 
 macro_rules! request_kinds {
     ($($kind:ident,)*) => {
-        /// The kinds of request that are timed.
+        /// The kinds of requests whose duration is measured.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[expect(missing_docs, reason = "the names are those of the requests")]
         pub enum RequestKind { $($kind,)* }
@@ -408,7 +408,7 @@ macro_rules! request_kinds {
             /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
-            /// Returns the label value.
+            /// Returns the label value of the kind.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => stringify!($kind),)* }
             }
@@ -451,13 +451,13 @@ request_kinds! {
     Unknown,
 }
 
-/// Durations by kind of request and success. It is an array, so that the write path makes no lookups.
+/// Durations by kind of request and success. They are in an array, so that the write path needs no lookups.
 #[derive(Debug)]
 pub struct PerKind {
     kind_label: &'static str,
-    /// Another label with a constant value.
+    /// An additional label with a constant value.
     constant: Option<(&'static str, &'static str)>,
-    /// Failures and successes of each kind.
+    /// The durations of failed and of successful requests, for each kind.
     times: Box<[[Histogram; 2]]>,
 }
 
@@ -471,7 +471,7 @@ impl PerKind {
         Self { kind_label, constant, times }
     }
 
-    /// Records a request.
+    /// Records the duration of a request.
     #[inline]
     pub fn observe(&self, kind: RequestKind, is_success: bool, took: Duration) {
         self.times[kind as usize][usize::from(is_success)].observe(took);

@@ -1,11 +1,11 @@
-//! The metrics that are views of the state machine, which is read at each scrape.
+//! Metrics derived from the state machine, which is read at each scrape.
 
 use super::exposition::Kind;
 use super::view::View;
 
 macro_rules! sample {
     ($($kind:ident $field:ident: $name:literal, $help:literal;)*) => {
-        /// The values of the state machine at a scrape.
+        /// The figures of the state machine at the time of a scrape.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct StateSample {
             $(#[doc = $help] pub $field: i64,)*

@@ -1,4 +1,4 @@
-//! The text of a scrape.
+//! Tests of the output of a scrape.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn method<'a>(metrics: &'a Metrics, service: &str, method: &str) -> &'a MethodMe
     metrics.grpc.at(service_at, method_at)
 }
 
-/// Returns the lines of one family in a scrape, without HELP and TYPE.
+/// Returns the lines of one family in a scrape, without the HELP and TYPE lines.
 fn family(text: &str, name: &str) -> Vec<String> {
     let head = format!("# TYPE {name} ");
     let after = text.split_once(&head).unwrap_or_else(|| panic!("no {name}")).1;
@@ -63,7 +63,7 @@ fn numbers_are_printed_as_in_prometheus() {
     }
 }
 
-/// The families of etcd: each name, with its type or the reason why Quorate does not have it.
+/// The names of etcd's metric families, each with its type or with the reason why Quorate does not have it.
 const FAMILIES: &str = include_str!("../../testdata/families.txt");
 
 #[test]
@@ -144,7 +144,7 @@ fn histogram_bounds_equal_those_of_etcd() {
 fn every_method_has_a_zero_series_for_every_code() {
     let metrics = metrics(MetricsLevel::Basic);
     let text = metrics.render();
-    // All methods except that of the lock service, which appears with its first call.
+    // The lock service is missing, because it is exposed only from its first call.
     assert_eq!(family(&text, "grpc_server_started_total").len(), 3);
     assert_eq!(family(&text, "grpc_server_handled_total").len(), 3 * 17);
     assert!(!text.contains("grpc_server_handling_seconds"));
@@ -233,7 +233,7 @@ fn dropped_log_lines_and_series_counts_are_exposed() {
     let line = |metrics: &Metrics| {
         family(&metrics.render(), "quorate_metrics_largest_family_series").remove(0)
     };
-    // The metric of scrapes, by code.
+    // The largest family so far is that of metrics requests, with one series for each of three codes.
     assert_eq!(line(&metrics), "quorate_metrics_largest_family_series 3");
     for number in 0..7 {
         metrics.server.client_requests.with(&[&number.to_string(), "unary"]).inc();

@@ -9,16 +9,16 @@ use parking_lot::Mutex;
 use super::Tracer;
 use super::encode::{Attribute, Kind, Scope, Span};
 
-/// A span's id, never zero.
+/// The id of a span, which is never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(u64);
 
-/// The end of a call's own span.
+/// The parts of a call's own span that are known at its end.
 #[derive(Debug)]
 pub struct SpanEnd<'a> {
     /// The name of the call.
     pub name: &'a str,
-    /// The attributes.
+    /// The attributes of the span.
     pub attributes: &'a [Attribute],
     /// The error text, if the server caused the failure.
     pub error: Option<&'a str>,
@@ -30,28 +30,28 @@ pub struct CallTrace {
     tracer: Arc<Tracer>,
     trace_id: [u8; 16],
     id: SpanId,
-    /// The caller's span.
+    /// The id of the caller's span.
     parent: Option<[u8; 8]>,
     state: Box<str>,
-    /// The start by the monotonic clock.
+    /// The start of the call by the monotonic clock.
     started: Instant,
-    /// The start by the wall clock, in nanoseconds since 1970.
+    /// The start of the call by the wall clock, in nanoseconds since 1970.
     started_nanos: u64,
     /// The innermost current operation; 0 if there is none.
     operation: AtomicU64,
     notes: Mutex<Notes>,
 }
 
-/// Events that are not part of a span yet.
+/// Events that do not belong to a span yet.
 #[derive(Debug, Default)]
 struct Notes {
-    /// The time at which the answer was ready.
+    /// The time at which the response was ready.
     responded: Option<Instant>,
-    /// Events since the last current operation ended. The next one that ends takes them, or else the call.
+    /// Events recorded since an operation last took them. They go to the next operation that ends, or else to the call.
     events: Vec<(&'static str, u64)>,
 }
 
-/// The most events in a span; further ones are dropped, because a stream may be open for days.
+/// The maximum number of events in a span. Further events are dropped, because a stream may be open for days.
 const EVENTS_MAX: usize = 16;
 
 impl CallTrace {
@@ -75,7 +75,7 @@ impl CallTrace {
         }
     }
 
-    /// Returns the span that contains the current work.
+    /// Returns the id of the span that contains the current work.
     #[must_use]
     pub fn current(&self) -> SpanId {
         match self.operation.load(Ordering::Relaxed) {
@@ -84,7 +84,7 @@ impl CallTrace {
         }
     }
 
-    /// Starts an operation within the current one, which ends when it is dropped.
+    /// Starts an operation within the current one. The operation ends when it is dropped.
     #[must_use]
     pub fn operation(
         self: &Arc<Self>,
@@ -96,7 +96,7 @@ impl CallTrace {
         operation
     }
 
-    /// Starts an operation of the call that runs concurrently with others. It takes no events.
+    /// Starts an operation that runs concurrently with other operations of the call. It receives no events.
     #[must_use]
     pub fn operation_beside(
         self: &Arc<Self>,
@@ -116,7 +116,7 @@ impl CallTrace {
         Operation { trace: Arc::clone(self), id, parent, name, attributes, started }
     }
 
-    /// Records an event, which becomes part of the current operation.
+    /// Records an event for the current operation.
     pub fn note_event(&self, name: &'static str, at: Instant) {
         let nanos = self.nanos(at);
         let events = &mut self.notes.lock().events;
@@ -144,12 +144,12 @@ impl CallTrace {
         self.tracer.push(Scope::Stages, span.encode());
     }
 
-    /// Records that the answer is ready to be encoded and sent.
+    /// Records that the response is ready to be encoded and sent.
     pub fn note_response(&self) {
         self.notes.lock().responded = Some(Instant::now());
     }
 
-    /// Adds the span of the call, which has ended.
+    /// Adds the span of the call, which ends now.
     pub fn end(&self, end: &SpanEnd<'_>) {
         let now = Instant::now();
         let Notes { responded, events } = std::mem::take(&mut *self.notes.lock());
@@ -173,7 +173,7 @@ impl CallTrace {
         self.tracer.push(Scope::Etcd, span.encode());
     }
 
-    /// Converts an instant to wall-clock time, relative to the start of the call.
+    /// Converts an instant to wall-clock time in nanoseconds since 1970, relative to the start of the call.
     fn nanos(&self, at: Instant) -> u64 {
         let nanos = |span: std::time::Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let after = nanos(at.saturating_duration_since(self.started));
@@ -182,7 +182,7 @@ impl CallTrace {
     }
 }
 
-/// An operation in progress, whose span is added when it is dropped.
+/// An operation in progress. Its span is added when it is dropped.
 #[derive(Debug)]
 pub struct Operation {
     trace: Arc<CallTrace>,
@@ -198,7 +198,7 @@ impl Drop for Operation {
         let trace = &self.trace;
         let outer = if self.parent == trace.id { 0 } else { self.parent.0 };
         let (own, order) = (self.id.0, Ordering::Relaxed);
-        // If this operation ran concurrently with others, the events belong to the others.
+        // If the operation is not the current one, it ran concurrently with others, and the events belong to those.
         let is_current = trace.operation.compare_exchange(own, outer, order, order).is_ok();
         let events = &mut trace.notes.lock().events;
         let events = if is_current { std::mem::take(events) } else { Vec::new() };

@@ -4,12 +4,13 @@
 //! traceparent   version "-" trace-id "-" parent-id "-" flags      2, 32, 16 and 2 digits, in lower case
 //! ```
 //!
-//! An invalid header counts as missing. Later versions may add fields after another hyphen.
+//! An invalid header is treated as missing. Later versions may add fields after another hyphen.
 
-/// The longest `tracestate` that is kept, which is the minimum in the standard. A longer one is dropped.
+/// The maximum length of a `tracestate` that is kept, which is the minimum that the standard requires. A longer one is
+/// dropped.
 const STATE_BYTES_MAX: usize = 512;
 
-/// The flag of a call that its caller traces.
+/// The flag that marks a call as traced by its caller.
 const SAMPLED: u8 = 1;
 
 /// The caller's span.
@@ -21,7 +22,7 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    /// Parses a `traceparent`.
+    /// Parses a `traceparent` header.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
         let (version, rest) = take::<1>(text)?;
         let (trace_id, rest) = take::<16>(rest.strip_prefix(b"-")?)?;
@@ -37,7 +38,7 @@ impl Parent {
     }
 }
 
-/// Parses this many bytes at the start, two digits each.
+/// Parses this many bytes at the start of the text, each written as two hex digits.
 fn take<const LEN: usize>(text: &[u8]) -> Option<([u8; LEN], &[u8])> {
     let (digits, rest) = text.split_at_checked(2 * LEN)?;
     let mut bytes = [0; LEN];
@@ -55,7 +56,7 @@ const fn digit(letter: u8) -> Option<u8> {
     }
 }
 
-/// Returns the `tracestate` for the spans of the call; empty if it is too long or not UTF-8.
+/// Returns the `tracestate` for the spans of the call. The result is empty if the header is too long or is not UTF-8.
 pub(super) fn kept_state(text: &[u8]) -> Box<str> {
     let is_kept = text.len() <= STATE_BYTES_MAX;
     let text = if is_kept { std::str::from_utf8(text).unwrap_or_default() } else { "" };
@@ -81,7 +82,7 @@ mod tests {
         assert!(parent.is_sampled);
         assert!(!read(&format!("00-{TRACE}-{SPAN}-00")).unwrap().is_sampled);
         assert!(read(&format!("00-{TRACE}-{SPAN}-03")).unwrap().is_sampled);
-        // A later version.
+        // A `traceparent` of a later version must be accepted.
         assert!(read(&format!("cc-{TRACE}-{SPAN}-01")).is_some());
         assert!(read(&format!("cc-{TRACE}-{SPAN}-01-what-comes")).is_some());
     }

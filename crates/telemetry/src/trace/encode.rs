@@ -1,23 +1,23 @@
 //! Encodes OTLP messages: spans, and the request that exports them.
 //!
-//! Field numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and its imports. The code is written
-//! by hand because a span is encoded once, when it ends, and a request is a concatenation of encoded spans.
+//! Field numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and its imports. The encoding is written by
+//! hand, because a span is encoded only once, when it ends, and a request is a concatenation of encoded spans.
 
 use quorate_protobuf::{
     Begun, Fields, Value, begin_message, put_bytes, put_fixed32, put_fixed64, put_number,
     varint_len,
 };
 
-/// The most bytes of an attribute or error text; longer ones are cut, before invalid UTF-8 is replaced. Keys
-/// may have more than a million bytes.
+/// The maximum length of an attribute or error text in bytes. A longer text is truncated, before invalid UTF-8 is
+/// replaced. Keys may have more than a million bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// The instrumentation scope of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// etcd's own spans.
+    /// Spans that etcd reports as well.
     Etcd,
-    /// The stages that only Quorate reports.
+    /// Spans of stages, which only Quorate reports.
     Stages,
 }
 
@@ -35,16 +35,16 @@ impl Scope {
 /// An attribute of a span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
-    /// The name.
+    /// The name of the attribute.
     pub name: &'static str,
-    /// The value.
+    /// The value of the attribute.
     pub value: AttributeValue,
 }
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttributeValue {
-    /// A text, cut if it is too long.
+    /// A text, which is truncated if it is too long.
     Text(String),
     /// A number.
     Number(i64),
@@ -53,7 +53,7 @@ pub enum AttributeValue {
 }
 
 impl Attribute {
-    /// A text attribute from bytes, which may be invalid UTF-8.
+    /// Creates a text attribute from bytes, which may be invalid UTF-8.
     #[must_use]
     pub fn text(name: &'static str, bytes: &[u8]) -> Self {
         let kept = &bytes[..bytes.len().min(TEXT_BYTES_MAX)];
@@ -61,13 +61,13 @@ impl Attribute {
         Self { name, value: AttributeValue::Text(kept) }
     }
 
-    /// A number attribute.
+    /// Creates a number attribute.
     #[must_use]
     pub const fn number(name: &'static str, value: i64) -> Self {
         Self { name, value: AttributeValue::Number(value) }
     }
 
-    /// A boolean attribute.
+    /// Creates a boolean attribute.
     #[must_use]
     pub const fn bool(name: &'static str, value: bool) -> Self {
         Self { name, value: AttributeValue::Bool(value) }
@@ -87,17 +87,17 @@ impl Attribute {
     }
 }
 
-/// Fills in the length of a message that was started.
+/// Fills in the length of a message whose encoding is complete.
 fn end(begun: Begun, out: &mut [u8]) {
     begun.end(out).expect("a span's texts are cut");
 }
 
-/// The encoded resource: the sender of spans.
+/// The encoded resource, which identifies the sender of spans.
 #[derive(Clone, Debug)]
 pub struct Resource(Vec<u8>);
 
 impl Resource {
-    /// A service with this name and instance id. An empty id is omitted.
+    /// Creates the resource of a service with this name and instance id. An empty id is omitted.
     #[must_use]
     pub fn new(service: &str, instance: &str) -> Self {
         let mut bytes = Vec::new();
@@ -114,7 +114,7 @@ impl Resource {
 pub(super) enum Kind {
     /// A part of the work on a call.
     Internal = 1,
-    /// A call that the server answers.
+    /// A call that the server handles.
     Server = 2,
 }
 
@@ -132,14 +132,14 @@ pub(super) struct Span<'a> {
     pub(super) start_nanos: u64,
     pub(super) end_nanos: u64,
     pub(super) attributes: &'a [Attribute],
-    /// The events with their times.
+    /// The events of the span, each with its time.
     pub(super) events: &'a [(&'static str, u64)],
     /// The error text, if the server caused the failure.
     pub(super) error: Option<&'a str>,
 }
 
 impl Span<'_> {
-    /// Returns the message, without field key and length.
+    /// Returns the encoded message, without field key and length.
     pub(super) fn encode(&self) -> Vec<u8> {
         const SAMPLED: u32 = 0x1;
         const REMOTE_IS_KNOWN: u32 = 0x100;
@@ -181,7 +181,7 @@ impl Span<'_> {
     }
 }
 
-/// Returns a request with these spans.
+/// Returns an export request with these spans.
 pub(super) fn request(resource: &Resource, spans: &[(Scope, Vec<u8>)]) -> Vec<u8> {
     let lengths = spans.iter().map(|(_, span)| 1 + varint_len(span.len() as u64) + span.len());
     let mut bytes = Vec::with_capacity(lengths.sum::<usize>() + resource.0.len() + 128);
@@ -209,7 +209,7 @@ pub(super) fn request(resource: &Resource, spans: &[(Scope, Vec<u8>)]) -> Vec<u8
     bytes
 }
 
-/// Returns how many spans the collector refused, from an encoded `ExportTraceServiceResponse`.
+/// Returns how many spans the collector refused, according to an encoded `ExportTraceServiceResponse`.
 #[must_use]
 pub fn refused_spans(answer: &[u8]) -> u64 {
     let first = |message| Fields::new(message).map_while(Result::ok).find(|(field, _)| *field == 1);

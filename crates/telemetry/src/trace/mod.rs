@@ -1,8 +1,8 @@
 //! Distributed tracing: the selection of traced calls, and their spans in OTLP encoding.
 //!
-//! A call is traced ([`CallTrace`]) if its caller traces it, according to `traceparent`. Without that header,
-//! calls are sampled at random ([`Sampling`]). A span is created when its work has ended, from recorded
-//! times, and is encoded at once. One bounded [queue](queue) holds the encoded spans until they are sent.
+//! A call is traced ([`CallTrace`]) if the `traceparent` header says that its caller traces it. Without this header,
+//! calls are sampled at random ([`Sampling`]). A span is created from recorded times when its work has ended, and is
+//! encoded immediately. One bounded [queue](queue) holds the encoded spans until they are sent.
 //!
 //! # Cost
 //!
@@ -11,7 +11,8 @@
 //!
 //! # Not here
 //!
-//! Sending spans to the collector (`server::collector`), and which work has spans: the call sites decide.
+//! Sending spans to the collector (`server::collector`), and the choice of work that has spans, which the call sites
+//! make.
 
 mod call;
 mod context;
@@ -37,15 +38,15 @@ use crate::metrics::TracingMetrics;
 /// The denominator of the sampling rate.
 const MILLION: u32 = 1_000_000;
 
-/// The share of calls without a caller's trace that are traced.
+/// The share of calls to trace among those without a `traceparent` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// A trace is sampled if the last 8 bytes of its id, without their lowest bit, are below this.
+    /// The sampling bound. A trace is sampled if the last 8 bytes of its id, without their lowest bit, are below it.
     bound: u64,
 }
 
 impl Sampling {
-    /// Samples this many calls per million.
+    /// Creates a sampling rule for this many calls per million.
     #[must_use]
     pub fn per_million(rate: u32) -> Self {
         let part = u128::from(rate.min(MILLION)) << 63;
@@ -53,8 +54,8 @@ impl Sampling {
         Self { bound: bound.expect("a part of 2^63 fits 64 bits") }
     }
 
-    /// Returns whether a trace with this id is sampled. All members and collectors with the same rule return
-    /// the same result.
+    /// Returns whether a trace with this id is sampled. All members and collectors with the same rule come to the same
+    /// result.
     fn takes(self, trace_id: &[u8; 16]) -> bool {
         let [_, _, _, _, _, _, _, _, low @ ..] = *trace_id;
         u64::from_be_bytes(low) >> 1 < self.bound
@@ -68,7 +69,7 @@ pub struct Tracer {
     resource: Resource,
     queue: SpanQueue,
     metrics: TracingMetrics,
-    /// The state from which ids are drawn.
+    /// The state of the generator of ids.
     draws: AtomicU64,
 }
 
@@ -76,7 +77,7 @@ impl Tracer {
     /// Creates a tracer whose spans have this resource.
     #[must_use]
     pub fn new(sampling: Sampling, resource: Resource, metrics: TracingMetrics) -> Self {
-        // The standard library's random state provides the seed.
+        // The seed is drawn from the standard library's random state.
         let seed = std::hash::RandomState::new().hash_one(0);
         Self {
             sampling,
@@ -87,7 +88,7 @@ impl Tracer {
         }
     }
 
-    /// Starts to trace a call, if it is selected according to its `traceparent` and `tracestate` headers.
+    /// Starts tracing a call if its headers `traceparent` and `tracestate`, or the sampling rule, select it.
     #[must_use]
     pub fn follow(
         self: &Arc<Self>,
@@ -118,7 +119,7 @@ impl Tracer {
         self.queue.take(&self.resource)
     }
 
-    /// Records that a batch was sent, and how many of its spans were refused.
+    /// Records that a batch was sent, and how many of its spans the collector refused.
     pub fn note_sent(&self, batch: Batch<'_>, refused: u64) {
         let refused = refused.min(batch.len() as u64);
         self.metrics.exported.add(batch.len() as u64 - refused);
@@ -132,7 +133,7 @@ impl Tracer {
         self.metrics.waiting_bytes.add(-batch.bytes());
     }
 
-    /// Returns how many spans were dropped here or refused by the collector.
+    /// Returns how many spans were dropped by this process or refused by the collector.
     #[must_use]
     pub fn dropped_count(&self) -> u64 {
         self.metrics.dropped.value()
@@ -148,7 +149,7 @@ impl Tracer {
     }
 
     fn draw(&self) -> u64 {
-        // The step of the published generator (splitmix64): every number occurs once before any repeats.
+        // The step of splitmix64, with which every number occurs once before any number repeats.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         loop {
             let drawn = mix(self.draws.fetch_add(STEP, Ordering::Relaxed));

@@ -2,8 +2,8 @@
 //!
 //! # Bound
 //!
-//! [`SPANS_QUEUED_MAX`] spans and [`SPAN_BYTES_QUEUED_MAX`] bytes, including a batch that is being sent.
-//! Further spans are dropped, so that no call waits.
+//! The queue holds at most [`SPANS_QUEUED_MAX`] spans and [`SPAN_BYTES_QUEUED_MAX`] bytes, including a batch that is
+//! being sent. Further spans are dropped, so that no call has to wait.
 
 use std::collections::VecDeque;
 
@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 
 use super::encode::{self, Resource, Scope};
 
-/// Spans that may wait.
+/// The maximum number of queued spans.
 const SPANS_QUEUED_MAX: usize = 16_384;
 
-/// Bytes of spans that may wait.
+/// The maximum size of all queued spans, in bytes.
 const SPAN_BYTES_QUEUED_MAX: usize = 8 << 20;
 
-/// Spans in one batch.
+/// The maximum number of spans in a batch.
 const SPANS_OF_A_BATCH: usize = 512;
 
-/// The queue and its counts.
+/// The queue of spans.
 #[derive(Debug, Default)]
 pub(super) struct SpanQueue {
     state: Mutex<State>,
@@ -29,7 +29,7 @@ pub(super) struct SpanQueue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<(Scope, Vec<u8>)>,
-    /// Spans that wait or are being sent.
+    /// The number of spans that are waiting or being sent.
     count: usize,
     bytes: usize,
 }
@@ -59,7 +59,7 @@ impl SpanQueue {
     }
 }
 
-/// Spans that are being sent.
+/// A batch of spans that is being sent.
 #[derive(Debug)]
 pub struct Batch<'a> {
     queue: &'a SpanQueue,
@@ -69,12 +69,12 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Returns their number.
+    /// Returns the number of spans.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns their bytes.
+    /// Returns the size of the spans in bytes.
     pub(super) fn bytes(&self) -> i64 {
         i64::try_from(self.bytes).unwrap_or(i64::MAX)
     }

@@ -1,4 +1,4 @@
-//! The selection of calls and the content of their spans. The tests decode the encoding by hand.
+//! Tests of the selection of calls and of the contents of their spans. The tests decode the messages by hand.
 
 use std::time::Instant;
 

@@ -11,14 +11,14 @@ pub(super) use self::text::number;
 /// The format of a scrape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// The text format 0.0.4.
+    /// The Prometheus text format 0.0.4.
     #[default]
     Text,
-    /// Messages of type `io.prometheus.client.MetricFamily`, each after its length.
+    /// Protobuf messages of type `io.prometheus.client.MetricFamily`, each preceded by its length.
     Protobuf,
 }
 
-/// The type of a family.
+/// The type of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Counter,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns the text in the TYPE line.
+    /// Returns the name of the type in the TYPE line.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// Name, help and type of a family.
+/// The name, help and type of a family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) name: &'static str,
@@ -45,7 +45,7 @@ pub(super) struct Head {
     pub(super) kind: Kind,
 }
 
-/// The samples of one family in the output. A family without samples is omitted.
+/// The samples of one family in the output. A family without samples is omitted from the output.
 #[derive(Debug)]
 pub(super) enum Samples<'a> {
     Text(text::Family<'a>),
@@ -60,7 +60,7 @@ impl<'a> Samples<'a> {
         }
     }
 
-    /// Adds a number.
+    /// Adds a sample with a single value.
     pub(super) fn value(&mut self, labels: &[(&str, &str)], value: f64) {
         match self {
             Self::Text(family) => family.value(labels, value),
@@ -76,7 +76,7 @@ impl<'a> Samples<'a> {
         }
     }
 
-    /// Ends the family.
+    /// Completes the family's output.
     pub(super) fn end(self) {
         match self {
             Self::Text(_) => {}

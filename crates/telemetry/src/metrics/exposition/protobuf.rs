@@ -1,19 +1,19 @@
-//! Encodes `io.prometheus.client.MetricFamily` from Prometheus's `metrics.proto`, with the fields that its
-//! own library writes, including zero values, as in proto2.
+//! Encodes `io.prometheus.client.MetricFamily` of Prometheus's `metrics.proto`. The fields are those that Prometheus's
+//! own library writes, including those with the value zero, as in proto2.
 
 use quorate_protobuf::{put_bytes, put_number, put_varint};
 
 use super::super::primitive::Histogram;
 use super::{Head, Kind};
 
-/// One family in the output.
+/// A family in the output.
 #[derive(Debug)]
 pub(in super::super) struct Family<'a> {
     out: &'a mut Vec<u8>,
     head: Head,
-    /// The encoded samples so far.
+    /// The samples that have been encoded.
     metrics: Vec<u8>,
-    /// A buffer that is reused.
+    /// A reusable buffer for one sample.
     metric: Vec<u8>,
 }
 
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the family's bytes without the length, which is checked.
+    /// Checks the family's length prefix, and returns the bytes after it.
     fn encoded(kind: Kind, add: impl FnOnce(&mut Family<'_>)) -> Vec<u8> {
         let mut out = Vec::new();
         let mut family = Family::new(&mut out, Head { name: "n", help: "h", kind });

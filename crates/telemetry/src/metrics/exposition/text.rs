@@ -5,12 +5,12 @@ use std::io::Write as _;
 use super::super::primitive::Histogram;
 use super::Head;
 
-/// One family in the output.
+/// A family in the output.
 #[derive(Debug)]
 pub(in super::super) struct Family<'a> {
     text: &'a mut Vec<u8>,
     head: Head,
-    /// Whether the HELP and TYPE lines are written. A family without samples has no lines.
+    /// Whether the HELP and TYPE lines have been written. A family without samples has neither.
     has_head: bool,
 }
 
@@ -85,8 +85,8 @@ fn escape(text: &mut Vec<u8>, value: &str) {
     }
 }
 
-/// Formats a number in its shortest exact form. Values from a million up and below a ten-thousandth have an
-/// exponent of at least two digits.
+/// Formats a number in its shortest exact form. Values of a million and above, and values below a ten-thousandth, are
+/// written with an exponent of at least two digits.
 pub(in super::super) fn number(value: f64) -> String {
     if !value.is_finite() {
         let text = match value {
