@@ -1,11 +1,10 @@
-//! Detects that the members have turned authentication on, because the proxy may then no longer answer
-//! anonymous clients itself.
+//! Detects when the members turn authentication on, because the proxy must then stop answering anonymous clients
+//! itself.
 //!
-//! An answer from the cache, or about a key that this proxy owns, is valid only while a member would give the
-//! same answer to the same client. A request with a token is checked with a member each time (`kv`). A
-//! request without a token is not checked while authentication is off. The proxy therefore polls a member
-//! with an anonymous read. Once a member refuses that read, the proxy drops all cached answers and all owned
-//! keys.
+//! An answer from the cache, or about a key that this proxy owns, is valid only while a member would give the same
+//! answer to the same client. The proxy asks a member to check every request with a token (`kv`), but no request
+//! without a token while authentication is off. It therefore polls a member with an anonymous read. Once a member
+//! refuses that read, the proxy drops the cached answers of anonymous clients and all owned keys.
 //!
 //! # Bound
 //!
@@ -32,10 +31,10 @@ use crate::upstream::Upstream;
 /// Pause between two polls.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a member may take to answer. After that, another member is asked.
+/// Maximum time for a member to answer before another member is polled.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Polls until the proxy ends. It pauses while the proxy has no cached answers and no owned keys.
+/// Polls until the proxy ends. Polling pauses while the proxy has no cached answers and no owned keys.
 pub(crate) async fn poll_authentication(
     upstream: Arc<Upstream>,
     kv: Kv,
@@ -64,8 +63,8 @@ pub(crate) async fn poll_authentication(
     }
 }
 
-/// Returns whether a member refuses an anonymous linearizable read of one key. A member that does not answer
-/// counts as not refusing.
+/// Returns whether a member refuses an anonymous linearizable read of one key. A missing answer does not count as a
+/// refusal.
 async fn is_refused(upstream: &Upstream) -> bool {
     let request = RangeRequest {
         key: Bytes::from_static(b"\0"),

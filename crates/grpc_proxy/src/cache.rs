@@ -1,14 +1,14 @@
 //! A cache of answers to serializable ranges.
 //!
-//! A cached answer is given to the same user for the same request. A write through this proxy removes the
-//! answers whose range it touches. As in etcd's proxy, writes that do not pass through this proxy do not
-//! invalidate the cache: a serializable answer may be arbitrarily old.
+//! A cached answer is returned only to the same user for the same request. A write through this proxy removes the
+//! answers whose range it touches. As in etcd's proxy, writes that do not pass through this proxy do not invalidate the
+//! cache: a serializable answer may be arbitrarily old.
 //!
 //! # Guarantees
 //!
 //! * An answer is not cached if its request was sent before a write through this proxy and the answer arrived
 //!   after that write.
-//! * An answer that one user may read is never given to another user.
+//! * An answer for one user is never returned to another user.
 //! * After `clear`, no answer whose request was sent before `clear` is returned.
 //!
 //! `kv` checks whether the same user may still read the answer.
@@ -26,13 +26,13 @@ use parking_lot::Mutex;
 use crate::call::Caller;
 use crate::span::Span;
 
-/// The maximum number of cached answers, as in etcd's proxy.
+/// Maximum number of cached answers, as in etcd's proxy.
 const ENTRIES_MAX: usize = 2048;
 
-/// The maximum number of bytes of all answers and their requests.
+/// Maximum total size of all answers and their requests.
 const BYTES_MAX: usize = 64 << 20;
 
-/// The longest answer that is cached.
+/// Maximum size of a cached answer.
 pub(crate) const ENTRY_BYTES_MAX: usize = BYTES_MAX / 16;
 
 /// The key of a cache entry: the request and the caller.
@@ -47,7 +47,7 @@ pub(crate) struct CacheKey {
 #[derive(Clone, Debug)]
 pub(crate) struct CachedAnswer {
     pub(crate) answer: Bytes,
-    /// The member's revision when it answered.
+    /// The member's revision at the time of the answer.
     pub(crate) revision: i64,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct CachedAnswer {
 struct Entry {
     cache_key: CacheKey,
     span: Span,
-    /// The past revision that the request named; 0 for the current revision.
+    /// The past revision named by the request; 0 for the current revision.
     asked_revision: i64,
     cached: CachedAnswer,
 }
@@ -66,7 +66,7 @@ impl Entry {
     }
 }
 
-/// A request that was sent to a member and has no answer yet.
+/// A request that was sent to a member and is not yet answered.
 #[derive(Debug)]
 pub(crate) struct Filling(u64);
 
@@ -83,10 +83,10 @@ pub(crate) struct Cache(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Entries in the order of their last request.
+    /// Entries ordered by their last request.
     entries: BTreeMap<u64, Entry>,
     numbers: HashMap<CacheKey, u64>,
-    /// Answers about the current revision: for single keys, and for ranges.
+    /// Answers at the current revision: here those for single keys, in the next field those for ranges.
     of_keys: BTreeMap<Bytes, Vec<u64>>,
     of_ranges: Vec<u64>,
     bytes: usize,
@@ -105,7 +105,8 @@ impl Cache {
         Some(cached)
     }
 
-    /// Registers a request that is sent to a member. Until it is answered, writes to its range are recorded.
+    /// Registers a request before it is sent to a member. Until the request is answered, writes to its range are
+    /// recorded.
     pub(crate) fn begin(&self, span: Span, caller: Caller) -> Filling {
         let mut state = self.0.lock();
         let number = state.number();
@@ -113,7 +114,7 @@ impl Cache {
         Filling(number)
     }
 
-    /// Ends a request whose answer is not cached.
+    /// Ends a request whose answer will not be cached.
     pub(crate) fn give_up(&self, filling: &Filling) {
         self.0.lock().pending.remove(&filling.0);
     }
@@ -165,7 +166,7 @@ impl Cache {
         }
     }
 
-    /// Removes the answers about revisions before `revision`, which are compacted.
+    /// Removes the answers at revisions before `revision`, which are compacted.
     pub(crate) fn compact(&self, revision: i64) {
         let mut state = self.0.lock();
         let is_gone = |entry: &Entry| (1..revision).contains(&entry.asked_revision);
@@ -176,13 +177,13 @@ impl Cache {
         }
     }
 
-    /// Removes all answers. Answers to requests that are in flight will not be cached.
+    /// Removes all answers. Answers to in-flight requests will not be cached.
     pub(crate) fn clear(&self) {
         self.remove_of(|_| true);
     }
 
-    /// Removes the answers of the callers that `is_meant` selects. Answers to their requests that are in
-    /// flight will not be cached.
+    /// Removes the answers for the callers that `is_meant` selects. Answers to their in-flight requests will not be
+    /// cached.
     pub(crate) fn remove_of(&self, is_meant: impl Fn(&Caller) -> bool) {
         let mut state = self.0.lock();
         let meant: Vec<u64> = state
@@ -197,7 +198,7 @@ impl Cache {
         state.pending.retain(|_, pending| !is_meant(&pending.caller));
     }
 
-    /// Returns the number of answers and their bytes.
+    /// Returns the number of answers and their total size in bytes.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.entries.len(), state.bytes)

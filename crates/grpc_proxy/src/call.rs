@@ -1,4 +1,4 @@
-//! A call of a client: the caller that its headers identify, and the metrics of the call until it ends.
+//! A client's call: the caller identified by its headers, and the metrics of the call until it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Code;
 use tonic::body::Body;
 
-/// Headers that concern the connection between client and proxy only and are not forwarded.
+/// Headers that apply only to the connection between client and proxy and are not forwarded.
 const HOP_HEADERS: [&str; 11] = [
     "host",
     "te",
@@ -35,8 +35,7 @@ pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     forwarded
 }
 
-/// The identity of the caller and the options that requests must share before the proxy may merge them into
-/// one.
+/// The identity of a caller and its options. The proxy merges only requests for which these are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     token: Option<HeaderValue>,
@@ -55,7 +54,7 @@ impl Caller {
         }
     }
 
-    /// Returns the headers that carry this identity.
+    /// Returns the headers that express this identity and these options.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let lines = [("token", &self.token), ("authorization", &self.authorization)];
@@ -75,20 +74,20 @@ impl Caller {
         self.token.is_none() && self.authorization.is_none()
     }
 
-    /// Returns whether the caller requires a member that has a leader.
+    /// Returns whether the caller requires a member with a leader.
     pub(crate) const fn requires_leader(&self) -> bool {
         self.requires_leader
     }
 }
 
-/// The calls of one connection.
+/// Counts the calls of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) begun: AtomicU64,
     pub(crate) under_way: AtomicU64,
 }
 
-/// A call in the metrics. It is counted once, however it ends.
+/// A call counted in the metrics. It is counted once, however it ends.
 #[derive(Debug)]
 pub(crate) struct Counted {
     metrics: Arc<ProxyMetrics>,
@@ -116,7 +115,7 @@ impl Counted {
         }
     }
 
-    /// Returns the answer with the call attached: the call ends with its body.
+    /// Attaches the call to its answer, so that the call ends together with the answer's body.
     pub(crate) fn until(self, answer: Response<Body>) -> Response<Body> {
         let (head, body) = answer.into_parts();
         let body = Body::new(Observed::new(&head.headers, body, Some(self)));
@@ -127,7 +126,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
-        // A call that is dropped before its answer was cancelled by its client.
+        // A call dropped before its answer was cancelled by the client.
         let code = self.code.unwrap_or(Code::Cancelled as i32);
         let (service, method) = self.method;
         self.metrics.grpc.at(service, method).handled(code, self.begun.elapsed());

@@ -1,9 +1,8 @@
-//! The proxies of a cluster, which clients see instead of the members: how this proxy registers itself and
-//! discovers the others.
+//! The proxies of a cluster, which clients see instead of the members. This module registers the proxy and discovers
+//! other proxies.
 //!
-//! A proxy is registered as a key below `--resolver-prefix`. Its value has the format of etcd's naming
-//! library, and its lease lives as long as the proxy. Quorate's and etcd's proxies read each other's
-//! registrations.
+//! A proxy is registered as a key below `--resolver-prefix`. Its value has the format of etcd's naming library, and its
+//! lease stays alive while the proxy runs. Quorate's and etcd's proxies read each other's registrations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ use crate::upstream::Upstream;
 /// Pause between two attempts to register.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a session is renewed within its TTL.
+/// Number of renewals of a session within its TTL.
 const RENEWALS_PER_TTL: u32 = 3;
 
 /// The registered proxies and this proxy's own registration.
@@ -40,7 +39,7 @@ const RENEWALS_PER_TTL: u32 = 3;
 pub(crate) struct Cluster {
     upstream: Arc<Upstream>,
     namespace: Option<Namespace>,
-    /// The address that this proxy advertises; empty if clients see the members themselves.
+    /// The address advertised by this proxy; empty if clients see the members themselves.
     advertised: String,
     registration: Option<Registration>,
     /// The registered proxies, by key.
@@ -64,7 +63,7 @@ impl Cluster {
         Self { upstream, namespace, advertised, registration, proxies: Mutex::default() }
     }
 
-    /// Returns the member list that clients get, or `None` if they get the members' own list.
+    /// Returns the member list for clients, or `None` if clients receive the members' own list.
     pub(crate) fn members(&self) -> Option<MemberListResponse> {
         if self.advertised.is_empty() {
             return None;
@@ -77,13 +76,13 @@ impl Cluster {
         let proxies = self.proxies.lock();
         let mut members: Vec<Member> = proxies.values().map(member).collect();
         if members.is_empty() {
-            // Until other proxies are known, the list has this proxy only.
+            // Until other proxies are known, the list contains only this proxy.
             members.push(member(&Proxy { address: self.advertised.clone(), name: host_name() }));
         }
         Some(MemberListResponse { members, ..MemberListResponse::default() })
     }
 
-    /// Keeps this proxy registered for as long as it runs.
+    /// Keeps this proxy registered while it runs.
     pub(crate) async fn stay_registered(self: Arc<Self>, leases: Arc<Leases>) {
         let Some(registration) = self.registration.clone() else { return };
         loop {
@@ -134,7 +133,7 @@ impl Cluster {
             leases.renew_own(lease).await;
             let asked = LeaseTimeToLiveRequest { id: lease, keys: false };
             let left = self.ask("/etcdserverpb.Lease/LeaseTimeToLive", &asked).await;
-            // If no member answers, the lease may still be alive: keep renewing.
+            // The lease may still be alive even if no member answers, so renewal continues.
             if left.is_ok_and(|left: LeaseTimeToLiveResponse| left.ttl <= 0) {
                 return;
             }
@@ -161,7 +160,7 @@ impl Cluster {
         &self,
         registration: &Registration,
     ) -> Result<BTreeMap<Vec<u8>, Proxy>, Status> {
-        // The keys that start with the prefix and `/`. `0` is the byte after `/`.
+        // Selects the keys that start with the prefix and `/`. `0` is the next byte after `/`.
         let mut range = RangeRequest {
             key: format!("{}/", registration.prefix).into(),
             range_end: format!("{}0", registration.prefix).into(),
@@ -179,7 +178,7 @@ impl Cluster {
         Ok(proxies.collect())
     }
 
-    /// Follows the member list of the cluster and dials the client URLs in it.
+    /// Polls the member list of the cluster and dials the client URLs in it.
     pub(crate) async fn sync_endpoints(self: Arc<Self>, interval: Duration) {
         loop {
             sleep(interval).await;
@@ -192,7 +191,7 @@ impl Cluster {
                     continue;
                 }
             };
-            // Learners serve almost no requests, and a member that has not started has no client URLs.
+            // Learners serve almost no requests, and members that have not started have no client URLs.
             let members = listed.members.into_iter().filter(|member| !member.is_learner);
             let urls: Vec<String> = members.flat_map(|member| member.client_urls).collect();
             if urls.is_empty() || urls == self.upstream.endpoints() {
@@ -220,7 +219,7 @@ impl Cluster {
 }
 
 impl Proxy {
-    /// Reads a registration. Returns `None` if the value is something else.
+    /// Parses a registration. Returns `None` if the value has another format.
     fn read(value: &[u8]) -> Option<Self> {
         let value: serde_json::Value = serde_json::from_slice(value).ok()?;
         let metadata = value.get("Metadata")?.as_str()?;

@@ -1,4 +1,4 @@
-//! Messages as raw bytes: decoding from streams, and bodies of a single message.
+//! Messages as raw bytes: reads them from streams, and creates bodies with a single message.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -40,7 +40,7 @@ where
     Streaming::new_request(Raw, body, compression(headers), Some(bytes_max))
 }
 
-/// Returns the messages of an answer. An answer that failed before its first message is an error.
+/// Returns the messages of an answer. If the answer failed before its first message, returns the error.
 pub(crate) fn replies<B>(answer: Response<B>, bytes_max: usize) -> Result<Messages, Status>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -55,7 +55,7 @@ where
     Ok(Streaming::new_response(Raw, body, head.status, compression(&head.headers), Some(bytes_max)))
 }
 
-/// Decodes a message with the same error texts as the services.
+/// Decodes a message. Errors have the same texts as those of the services.
 pub(crate) fn decode<M: Message + Name + Default + 'static>(bytes: Bytes) -> Result<M, Status> {
     quorate_api::codec::decode(bytes)
 }
@@ -79,7 +79,7 @@ fn head_of(message: &Bytes) -> Bytes {
 #[derive(Debug)]
 struct Pieces {
     pieces: [Option<Bytes>; 2],
-    /// The status, if this body is an answer.
+    /// The status that ends the body, if the body is an answer.
     end: Option<Status>,
 }
 
@@ -102,7 +102,7 @@ impl HttpBody for Pieces {
     }
 }
 
-/// Returns the URI of a method at a member.
+/// Returns the URI of a method on a member.
 pub(crate) fn at(base: &Uri, path: &'static str) -> Uri {
     let mut parts = base.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static(path));

@@ -1,4 +1,4 @@
-//! The HTTP/1 pages: health and metrics of the members and of this proxy.
+//! The HTTP/1 endpoints: health and metrics of the members and of this proxy.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,10 +24,10 @@ use tonic::{Code, Status};
 use crate::relay;
 use crate::router::Services;
 
-/// How long a member may take to answer the health check.
+/// Maximum time for a member to answer the health check.
 const HEALTH_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How long a member may take to answer a scrape.
+/// Maximum time for a member to answer a scrape.
 const SCRAPE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The key that the health check reads.
@@ -45,7 +45,7 @@ impl Pages {
         Self { services, profiles: None }
     }
 
-    /// Adds the profiles of this process.
+    /// Adds the profiling endpoints of this process.
     pub(crate) fn with_profiles(self) -> Self {
         Self { profiles: Some(Arc::default()), ..self }
     }
@@ -93,7 +93,7 @@ impl Pages {
         }
     }
 
-    /// Returns why the cluster is unhealthy, or `None` if it is healthy.
+    /// Returns the reason why the cluster is unhealthy, or `None` if it is healthy.
     async fn unhealthy(&self) -> Option<String> {
         let message =
             RangeRequest { key: Bytes::from_static(HEALTH_KEY), ..RangeRequest::default() };

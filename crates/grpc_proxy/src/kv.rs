@@ -1,13 +1,12 @@
-//! The KV service: adds the namespace prefix, and answers ranges from the cache or from keys that this proxy
-//! owns where that is allowed.
+//! The KV service: adds the namespace prefix, and answers ranges from the cache or from keys owned by this proxy if
+//! that is allowed.
 //!
 //! # Guarantees
 //!
-//! * A client that writes only through this proxy never gets an answer from before its last write.
-//! * A cached answer is given to a client with a token only if a member would answer that client at the same
-//!   moment. `authority` covers clients without a token.
-//! * With `--experimental-serializable-ordering`, no range is answered from an older revision than an earlier
-//!   range was.
+//! * A client that writes only through this proxy never receives an answer older than its last write.
+//! * A cached answer is returned to a client with a token only if a member would answer that client at the same moment.
+//!   `authority` handles clients without a token.
+//! * With `--experimental-serializable-ordering`, the revisions of range answers never decrease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,7 +34,7 @@ use crate::relay;
 use crate::span::{Span, written};
 use crate::upstream::Upstream;
 
-/// How often each member is asked for an answer that is recent enough.
+/// Number of times that each member is asked for a sufficiently recent answer.
 const ATTEMPTS_PER_MEMBER: usize = 5;
 
 /// Pause between two attempts to find the current revision.
@@ -48,7 +47,7 @@ pub(crate) struct Kv {
     metrics: Arc<ProxyMetrics>,
     namespace: Option<Namespace>,
     cache: Arc<Cache>,
-    /// The latest revision that answered a range; present only if answers must not go back.
+    /// The latest revision at which a range was answered; present only if revisions must not decrease.
     seen: Option<Arc<AtomicI64>>,
     leasing: Option<Arc<Leasing>>,
 }
@@ -110,7 +109,7 @@ impl Kv {
         Ok(framing::answer(answer))
     }
 
-    /// Sends a request to a member and records the revision of the answer.
+    /// Sends a request to a member and records the answer's revision.
     async fn ask(
         &self,
         method: &'static Method,
@@ -173,7 +172,7 @@ impl Kv {
         let latest = self.leasing.as_ref().map(|leasing| Arc::clone(leasing.latest()));
         let fill = CacheFill::begin(cache, span, cache_key, asked_revision, latest);
         if self.namespace.is_none() && self.seen.is_none() {
-            // The answer passes at the speed of its client, however long it is.
+            // The answer is forwarded at the speed of its client, however long it is.
             let answer = relay::relay(&self.upstream, method, forwarded(headers), message).await?;
             return Ok(answer.map(|body| fill.cache_body(body)));
         }
@@ -186,7 +185,7 @@ impl Kv {
         Ok(framing::answer(answer))
     }
 
-    /// Asks members until one returns an answer that is recent enough, if answers must not go back.
+    /// Asks members until one returns a sufficiently recent answer. Without ordering, the first answer is sufficient.
     async fn ask_range(
         &self,
         method: &'static Method,
@@ -210,8 +209,7 @@ impl Kv {
         Err(Status::unknown(text))
     }
 
-    /// Asks a member whether the client's token still permits the range, with a request whose answer is
-    /// short.
+    /// Asks a member whether the client's token still permits the range, by a request with a short answer.
     async fn check_permission(
         &self,
         method: &'static Method,
@@ -260,7 +258,7 @@ impl Kv {
         message: Bytes,
         mut request: Request,
     ) -> Result<Response<Body>, Status> {
-        // The conditions of a transaction also reveal keys that it does not write.
+        // A transaction's conditions also reveal keys that it does not write.
         let writing = Writing { kv: self, spans: written(&request, true) };
         writing.outdate();
         if let Some(leasing) = &self.leasing
@@ -272,7 +270,7 @@ impl Kv {
             if self.leasing.is_some() {
                 return Ok(framing::answer(self.ask(method, headers, message).await?));
             }
-            // The answer may have any form and length. The member has written by the time it answers.
+            // The answer may have any format and length. The member has already performed the write when it answers.
             return relay::relay(&self.upstream, method, forwarded(headers), message).await;
         };
         namespace.request(&mut request)?;
@@ -289,7 +287,7 @@ impl Kv {
     }
 }
 
-/// Returns this proxy's own answer if leasing is on and the keys are owned.
+/// Returns an answer of this proxy itself, if leasing is on and this proxy owns the keys.
 async fn answer_by_lease(
     leasing: &Leasing,
     headers: &HeaderMap,
@@ -318,8 +316,8 @@ fn encoded(request: &Request) -> Bytes {
     }
 }
 
-/// A write in progress. Its keys are invalidated before it is sent, for existing answers, and after it ends,
-/// for answers that arrived meanwhile.
+/// A write in progress. Its keys are invalidated twice: before the write is sent, for existing answers, and after it
+/// ends, for answers that arrived in the meantime.
 struct Writing<'a> {
     kv: &'a Kv,
     spans: Vec<Span>,
@@ -335,7 +333,7 @@ impl Writing<'_> {
 }
 
 impl Drop for Writing<'_> {
-    // This also covers writes that the client cancelled: members may still carry them out.
+    // This also covers writes cancelled by the client, because members may still perform them.
     fn drop(&mut self) {
         self.outdate();
     }

@@ -1,14 +1,13 @@
-//! Keep-alives: while a keep-alive of a lease is in flight, the keep-alives of other clients for that lease
-//! share it.
+//! Lease keep-alives. While a keep-alive of a lease is in flight, other clients' keep-alives of that lease share it.
 //!
-//! All callers with the same identity share one stream to a member. A stream that is lost is opened again,
-//! and unanswered keep-alives are sent again, which is harmless because renewing a lease twice has no effect.
-//! For a lease that has expired the member answers with a TTL of zero.
+//! All callers with the same identity share one stream to a member. A lost stream is opened again, and unanswered
+//! keep-alives are sent again, which is harmless because a second renewal changes nothing. For an expired lease the
+//! member returns a TTL of zero.
 //!
 //! # Bound
 //!
-//! A client may have [`OUTSTANDING_MAX`] keep-alives in flight. Further requests of the client are not read
-//! until one is answered.
+//! A client may have [`OUTSTANDING_MAX`] keep-alives in flight. Its further requests are not read until one of them is
+//! answered.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -39,16 +38,16 @@ use crate::upstream::{Upstream, receive_error};
 
 const PATH: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 
-/// The maximum number of unanswered keep-alives of one client.
+/// Maximum number of unanswered keep-alives per client.
 const OUTSTANDING_MAX: usize = 1024;
 
-/// The maximum number of requests that are queued for the stream to a member.
+/// Maximum number of requests queued for the stream to a member.
 const AHEAD: usize = 64;
 
-/// The time without requests after which a stream is closed.
+/// Time without requests after which a stream is closed.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// Pause before a stream is opened again: the first and the longest.
+/// The first pause before a stream is opened again. The pause grows up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -63,7 +62,7 @@ pub(crate) struct Leases {
 /// The shared stream of all callers with the same identity.
 #[derive(Debug, Default)]
 struct Renewer {
-    /// The clients that wait for an answer, by lease.
+    /// The clients waiting for an answer, by lease.
     waiting: HashMap<i64, Vec<Arc<Client>>>,
     unsent: VecDeque<i64>,
     wake: Arc<Notify>,
@@ -73,8 +72,8 @@ struct Renewer {
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     outbox: Arc<Outbox>,
-    /// The client's unanswered requests, in order. Each has its lease, and its answer if that arrived before
-    /// the answer to an earlier request.
+    /// The client's unanswered requests, in order. Each entry has the lease, and the answer if it arrived before the
+    /// answer to an earlier request.
     outstanding: Mutex<VecDeque<(i64, Option<Bytes>)>>,
 }
 
@@ -87,8 +86,8 @@ impl Client {
         self.outstanding.lock().len()
     }
 
-    /// Records the answer to one request for the lease. The client gets answers in the order of its requests,
-    /// as from a member.
+    /// Records the answer to one request for the lease. The client receives answers in the order of its requests, as
+    /// from a member.
     fn record_answer(&self, lease: i64, message: &Bytes) {
         let mut outstanding = self.outstanding.lock();
         let mut waiting =
@@ -143,7 +142,7 @@ impl Leases {
         }
     }
 
-    /// Tries to renew a lease of this proxy itself.
+    /// Tries to renew a lease that belongs to this proxy.
     pub(crate) async fn renew_own(self: &Arc<Self>, lease: i64) {
         let client = Arc::new(Client::default());
         self.renew(&Caller::default(), lease, &client);
@@ -152,11 +151,11 @@ impl Leases {
                 client.outbox.woken().await;
             }
         };
-        // Without an answer in time, the caller tries again later. The lease may still be alive.
+        // If no answer arrives in time, the caller tries again later, because the lease may still be alive.
         drop(tokio::time::timeout(PAUSE_MAX, answered).await);
     }
 
-    /// Renews a lease for a client, or joins a keep-alive of the lease that is in flight.
+    /// Renews a lease for a client, or joins an in-flight keep-alive of that lease.
     fn renew(self: &Arc<Self>, caller: &Caller, lease: i64, client: &Arc<Client>) {
         client.add_request(lease);
         let mut renewers = self.renewers.lock();
@@ -167,7 +166,7 @@ impl Leases {
         }
         let Some(renewer) = renewers.get_mut(caller) else { return };
         let waiting = renewer.waiting.entry(lease).or_default();
-        // Drop clients that have disconnected.
+        // Remove disconnected clients.
         waiting.retain(|other| !other.outbox.is_closed());
         if waiting.is_empty() {
             renewer.unsent.push_back(lease);
@@ -178,7 +177,7 @@ impl Leases {
         waiting.push(Arc::clone(client));
     }
 
-    /// Runs a shared stream until it has been idle.
+    /// Runs a shared stream until it has been idle for a while.
     async fn keep_renewing(self: Arc<Self>, caller: Caller, wake: Arc<Notify>) {
         let mut pause = PAUSE;
         loop {
@@ -220,7 +219,7 @@ impl Leases {
         }
     }
 
-    /// Sends queued keep-alives until the stream has been idle.
+    /// Sends queued keep-alives until the stream has been idle for a while.
     async fn write(
         &self,
         caller: &Caller,
@@ -240,7 +239,7 @@ impl Leases {
                 let Some(id) = next else { break };
                 let request = framed(&LeaseKeepAliveRequest { id });
                 if frames.send(Ok(Frame::data(request))).await.is_err() {
-                    // The stream is lost. The reading half reports why.
+                    // The stream is lost. The reading half returns the reason.
                     return std::future::pending().await;
                 }
             }
@@ -268,7 +267,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Removes a shared stream that has no waiting clients.
+    /// Removes a shared stream if no clients wait for it.
     fn retire(&self, caller: &Caller) -> bool {
         let mut renewers = self.renewers.lock();
         let is_idle = renewers.get(caller).is_none_or(|renewer| renewer.waiting.is_empty());
@@ -287,7 +286,7 @@ impl Leases {
     }
 }
 
-/// Returns whether another member, or the same member later, may answer.
+/// Returns whether another attempt may succeed, on another member or later on the same one.
 fn is_retryable(status: &Status, requires_leader: bool) -> bool {
     let has_no_leader = status.message() == "etcdserver: no leader";
     status.code() == Code::Unavailable && !(requires_leader && has_no_leader)
@@ -304,7 +303,7 @@ mod tests {
             client.add_request(lease);
         }
         assert_eq!(client.outstanding(), 3);
-        // The member received one keep-alive for both requests of the first lease.
+        // The member received one keep-alive for both requests for lease 5.
         client.record_answer(5, &Bytes::from_static(b"five"));
         client.record_answer(5, &Bytes::from_static(b"five"));
         assert_eq!(client.outstanding(), 2, "the last waits for the second");

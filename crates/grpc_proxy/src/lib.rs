@@ -1,4 +1,4 @@
-//! `etcd grpc-proxy`: forwards the calls of clients to the members of a cluster.
+//! `etcd grpc-proxy`: forwards client calls to the members of a cluster.
 //!
 //! ```text
 //! main ─► line (flags) ─► start ─► router (dispatch) ─► relay (forwards unchanged)
@@ -76,7 +76,7 @@ const START: Command<Run> = Command {
     ..Command::EMPTY
 };
 
-/// Why the proxy cannot start.
+/// The reason why the proxy cannot start.
 #[derive(Debug, Error)]
 enum ProxyError {
     #[error(transparent)]
@@ -85,7 +85,7 @@ enum ProxyError {
     Start(#[from] StartError),
 }
 
-/// Runs the program. The first argument is its name and the second is `grpc-proxy`.
+/// Runs the program. The first argument is the program name, and the second one is `grpc-proxy`.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut output, mut errors) = (std::io::stdout(), std::io::stderr());
     let begun = begin_of_server(&ROOT, args, (&mut output, &mut errors));
@@ -106,7 +106,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn start(matches: &Matches) -> Result<(), ProxyError> {
     let options = Options::of(matches)?;
     let level = if options.is_debugged { log::Level::Debug } else { log::Level::Info };
-    // Logging to standard error cannot fail to start.
+    // Initialisation cannot fail if the log goes to standard error.
     drop(log::init(&log::Settings { level, ..log::Settings::default() }));
     Ok(start::run(&options)?)
 }

@@ -159,7 +159,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// Invalid combinations of values. The texts are etcd's where etcd has the check.
+/// An invalid combination of flags. If etcd has the same check, the text is etcd's.
 #[derive(Debug, Error)]
 pub(crate) enum LineError {
     #[error("invalid resolver-ttl {0}")]
@@ -178,7 +178,7 @@ pub(crate) enum LineError {
     Suites,
 }
 
-/// How this proxy registers itself.
+/// The settings with which this proxy registers itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
     pub(crate) prefix: String,

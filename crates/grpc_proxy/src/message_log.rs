@@ -1,7 +1,7 @@
 //! `--experimental-enable-grpc-logging`: logs every message of every call in JSON.
 //!
-//! Messages with passwords or tokens, compressed messages and messages over [`LOGGED_BYTES_MAX`] are logged by
-//! their length only.
+//! For messages with passwords or tokens, compressed messages, and messages longer than [`LOGGED_BYTES_MAX`], only the
+//! length is logged.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use quorate_json::Conversion;
 use quorate_telemetry::log;
 use tonic::body::Body;
 
-/// The longest message that is logged in full. It is buffered until it is complete.
+/// Maximum length of a message that is logged in full. The message is buffered until it is complete.
 const LOGGED_BYTES_MAX: usize = 1 << 20;
 
 /// Methods whose messages contain passwords or tokens.
@@ -34,7 +34,7 @@ pub(crate) struct LoggedCall {
 }
 
 impl LoggedCall {
-    /// Returns a body whose messages are logged as they pass.
+    /// Returns a body whose messages are logged as they are forwarded.
     pub(crate) fn body(self, side: Side, inner: Body) -> Body {
         let held = BytesMut::new();
         Observed::of_body(inner, BodyLogger { call: self, side, held, passed_over: 0 })
@@ -80,9 +80,9 @@ impl LoggedCall {
 struct BodyLogger {
     call: LoggedCall,
     side: Side,
-    /// The incomplete message, with its gRPC prefix.
+    /// The bytes received of an incomplete message, including its gRPC prefix.
     held: BytesMut,
-    /// How many bytes of a message that is not logged in full are still to come.
+    /// Number of bytes still to come of a message that is not logged in full.
     passed_over: usize,
 }
 

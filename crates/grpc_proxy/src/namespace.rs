@@ -1,14 +1,14 @@
-//! Namespaces: a prefix that is added to the keys in requests and removed from the keys in answers.
+//! Namespaces: add a prefix to the keys in requests and remove it from the keys in answers.
 //!
 //! # Guarantees
 //!
-//! * No request reaches a key without the prefix. A range to the end of all keys ends at the end of the
+//! * No request can access a key without the prefix. A range up to the end of all keys is limited to keys with the
 //!   prefix, and a request with an empty key is refused before the prefix would make the key valid.
 //!
 //! # Not here
 //!
-//! Locks and elections. Members create keys from their names, so as with etcd's proxy they are shared by all
-//! clients.
+//! Locks and elections. Members derive the keys from the names of locks and elections, so all clients share them, as
+//! with etcd's proxy.
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb::request_op::Request;
@@ -23,7 +23,7 @@ use tonic::Status;
 
 use crate::span::{OPEN_END, after};
 
-/// A namespace: its prefix.
+/// The namespace of this proxy, as the prefix of its keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace(Vec<u8>);
 
@@ -92,7 +92,7 @@ impl Namespace {
         }
     }
 
-    /// Adds the prefix to a watch. An empty key means the first possible key.
+    /// Adds the prefix to a watch request. An empty key stands for the first possible key.
     pub(crate) fn watch(&self, request: &mut WatchCreateRequest) {
         let key: &[u8] = if request.key.is_empty() { OPEN_END } else { &request.key };
         request.key = self.key(key);
@@ -106,7 +106,7 @@ impl Namespace {
 
     fn strip_record(&self, record: &mut KeyValue) {
         let fields = record.fields();
-        // A record outside the namespace was not requested; its key is returned unchanged.
+        // A record outside the namespace was not requested, so its key is returned unchanged.
         if let Some(key) = fields.key.strip_prefix(&*self.0) {
             *record = KeyValue::new(&Fields { key, ..fields });
         }

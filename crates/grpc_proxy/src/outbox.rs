@@ -1,13 +1,13 @@
-//! The queue of messages for a client's stream, ending with a status.
+//! The queue of messages for a client's stream, which ends with a status.
 //!
-//! Any thread can add a message without waiting. The transport takes messages when the client has
-//! flow-control credit. Outboxes share the bytes of long messages.
+//! Any thread can add a message without waiting. The transport takes messages while the client grants flow-control
+//! credit. Outboxes share the bytes of long messages.
 //!
 //! # Bound
 //!
-//! [`BYTES_MAX`] plus one message. When the outbox is full, messages that the caller can drop are refused
-//! ([`Outbox::offer`]). Answers to the client's own requests are accepted, but no more requests are read
-//! until the outbox has space again.
+//! An outbox holds at most [`BYTES_MAX`] plus one message. A full outbox refuses messages that the caller can drop
+//! ([`Outbox::offer`]). It accepts answers to the client's own requests, but no more requests are read until the outbox
+//! has space again.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -24,22 +24,22 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tonic::Status;
 
-/// The number of waiting bytes at which the outbox is full.
+/// Number of queued bytes at which the outbox is full.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
 
-/// The size up to which short messages are collected before they are handed to the transport.
+/// Size up to which short messages are collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The size above which messages are handed to the transport without a copy.
+/// Size above which messages are passed to the transport without a copy.
 const COPIED_BYTES_MAX: usize = 8 << 10;
 
-/// The overhead of a message.
+/// Memory overhead of a queued message.
 const ENTRY_BYTES: usize = 64;
 
-/// A message: fields for this client only, and shared fields.
+/// A message: fields specific to this client, and fields shared by all clients.
 #[derive(Clone, Debug)]
 pub(crate) struct OutboxMessage {
-    /// Field 2 of a `WatchResponse`; 0 if there is none.
+    /// Field 2 of a `WatchResponse`; 0 if the field is absent.
     pub(crate) watch_id: i64,
     pub(crate) shared: Bytes,
 }
@@ -73,7 +73,7 @@ const WATCH_ID_FIELD: u32 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    /// Wakes the stream's task: the outbox has space again, or there is other work.
+    /// Wakes the stream's task when the outbox has space again or there is other work.
     woken: Notify,
 }
 
@@ -152,7 +152,7 @@ impl Outbox {
 #[derive(Debug)]
 pub(crate) struct OutboxBody {
     outbox: Arc<Outbox>,
-    /// The second part of a long message.
+    /// The shared part of a long message, which is sent next.
     next: Option<Bytes>,
     has_ended: bool,
     task: AbortHandle,

@@ -1,7 +1,7 @@
-//! Forwards calls unchanged: one request message, and the member's answer of any form.
+//! Forwards calls unchanged: one request message, and the member's answer, whatever its format.
 //!
-//! The request message is not decoded. The answer passes frame by frame, so a snapshot occupies only the
-//! memory of the frames in flight.
+//! The request message is not decoded. The answer is forwarded frame by frame, so a snapshot occupies only the memory
+//! of its in-flight frames.
 //!
 //! # Bound
 //!
@@ -25,13 +25,13 @@ use tonic::body::Body;
 use crate::framing::{self, Messages};
 use crate::upstream::{MemberRequest, Upstream, receive_error, transport_error};
 
-/// The maximum length of a request.
+/// Maximum length of a request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
 
-/// The error text of the gRPC library for a request without a message.
+/// The gRPC library's error text for a request without a message.
 const NO_MESSAGE: &str = "Missing request message.";
 
-/// The limit for answers if none is configured: the longest possible message.
+/// The limit on answers if none is configured: the length of the longest possible message.
 const UNLIMITED_BYTES: usize = i32::MAX as usize;
 
 /// Reads the single message of a request.
@@ -61,7 +61,7 @@ pub(crate) async fn relay(
     Ok(answer)
 }
 
-/// Sends the request to a member and returns the one message of its answer.
+/// Sends the request to a member and returns the single message of its answer.
 pub(crate) async fn ask(
     upstream: &Upstream,
     method: &'static Method,
@@ -72,7 +72,7 @@ pub(crate) async fn ask(
     let mut messages = framing::replies(answer, upstream.limits.receive_bytes)?;
     let message = messages.message().await.map_err(receive_error)?;
     let message = message.ok_or_else(|| Status::internal("grpc: the answer has no message"))?;
-    // The answer is valid only if its trailers say so.
+    // The answer is valid only if its trailers report success.
     messages.trailers().await.map_err(receive_error)?;
     Ok(message)
 }
@@ -88,7 +88,7 @@ async fn send(
     upstream.ask(&asked).await
 }
 
-/// The body of a member's answer, passed to a client.
+/// The body of a member's answer, forwarded to a client.
 #[derive(Debug)]
 struct RelayedBody(Incoming);
 
@@ -102,7 +102,7 @@ impl HttpBody for RelayedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         match Pin::new(&mut self.0).poll_frame(cx) {
             Poll::Ready(Some(Err(error))) => {
-                // The client gets the status that a member would send when it ends the stream.
+                // The client receives the status that a member would send on ending the stream.
                 Poll::Ready(Some(trailers(&transport_error(&error))))
             }
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),

@@ -1,4 +1,4 @@
-//! Dispatches calls to their services, and makes the checks that all calls share.
+//! Dispatches calls to their services, and performs the checks that all calls share.
 //!
 //! Most calls are relayed as bytes. The services that the proxy implements itself have modules of their own.
 
@@ -54,7 +54,7 @@ pub(crate) struct Services {
 #[derive(Clone, Debug)]
 pub(crate) struct Router {
     services: Arc<Services>,
-    /// The calls of the connection.
+    /// Counts the calls of the connection.
     calls: Arc<Calls>,
     ends: Ends,
 }
@@ -180,7 +180,7 @@ impl Services {
             ("etcdserverpb.Auth", "Authenticate") => self.relay(method, headers, message).await,
             ("etcdserverpb.Auth", "AuthEnable") => {
                 if let Some(leasing) = &self.leasing {
-                    // The leasing session ends while members still accept anonymous requests.
+                    // End the leasing session while members still accept anonymous requests.
                     leasing.release_all().await;
                 }
                 let answer = self.relay(method, headers, message).await;
@@ -207,8 +207,8 @@ impl Services {
         }
     }
 
-    /// Forwards a request of the lock or election service. Members create its key below a name without
-    /// checking who owns that key.
+    /// Forwards a request of the lock or election service. The member creates the request's key below the name without
+    /// checking whether a proxy owns that key.
     async fn queue(
         &self,
         method: &'static Method,
@@ -216,11 +216,11 @@ impl Services {
         message: Bytes,
         name: &[u8],
     ) -> Result<Response<Body>, Status> {
-        // These keys are outside a namespace, so no proxy with a namespace can own them.
+        // Locks and elections use keys outside all namespaces, so a proxy with a namespace cannot own them.
         let leasing = self.leasing.as_ref().filter(|_| self.namespace.is_none());
         let Some(leasing) = leasing else { return self.relay(method, headers, message).await };
         let below = Span::below(&[name, b"/"].concat().into());
-        // If other proxies may still own the keys, the request is not sent.
+        // The request is not sent while other proxies may own the keys.
         let _reservation = leasing.reserve(headers, below).await?;
         let answer = relay::ask(&self.upstream, method, forwarded(headers), message).await?;
         Ok(framing::answer(answer))
@@ -256,10 +256,10 @@ mod tests {
     const TXN: &str = "/etcdserverpb.KV/Txn";
     const LOCK: &str = "/v3lockpb.Lock/Lock";
 
-    /// The paths of the requests that a member has received.
+    /// Paths of the requests received by the test member.
     type Received = Arc<Mutex<Vec<String>>>;
 
-    /// Starts a member that fails transactions with this status and grants locks. Returns its address.
+    /// Starts a member that grants locks and fails transactions with this status. Returns its address.
     async fn member(refusal: &Status, received: &Received) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();

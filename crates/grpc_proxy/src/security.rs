@@ -1,4 +1,4 @@
-//! TLS setup from the flags, for clients and for members. All files are read once, here.
+//! Sets up TLS from the flags, for connections from clients and to members. All files are read only once, here.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::line::Options;
 use crate::target::{Connectors, Targets};
 
-/// Why TLS cannot be set up.
+/// The reason why TLS cannot be set up.
 #[derive(Debug, Error)]
 pub(crate) enum SecurityError {
     #[error(transparent)]
@@ -77,7 +77,7 @@ pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
     if let Some(pair) = &flags.pair {
         let name = pair.common_name()?;
         if !name.is_empty() {
-            // A member would authenticate every client of this proxy as the user of that name.
+            // A member would authenticate every client of this proxy as the user with that name.
             return Err(SecurityError::CommonName { name, path: pair.cert.display().to_string() });
         }
     }
@@ -102,7 +102,7 @@ pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
     let connectors = || Ok(Connectors { grpc: connector(true)?, http1: connector(false)? });
     let connectors = match connectors() {
         Ok(connectors) => Ok(connectors),
-        // All endpoints may be plaintext, so this is an error only for an endpoint that uses TLS.
+        // All endpoints may be plaintext, so this error is reported only when an endpoint uses TLS.
         Err(error @ SetupError::Material(_)) if !is_asked_for => Err(error.to_string()),
         Err(error) => return Err(error.into()),
     };

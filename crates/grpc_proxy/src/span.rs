@@ -4,7 +4,7 @@ use bytes::Bytes;
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::{Compare, RequestOp};
 
-/// The encoding of "end of all keys", and the first possible key.
+/// The encoding of "end of all keys" in requests, and also the first possible key.
 pub(crate) const OPEN_END: &[u8] = b"\0";
 
 /// A single key or a range of keys.
@@ -16,7 +16,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Reads a span in the encoding of requests.
+    /// Decodes the span of a request.
     pub(crate) fn new(key: &Bytes, range_end: &Bytes) -> Self {
         let end = match &**range_end {
             [] => None,
@@ -41,12 +41,12 @@ impl Span {
         &self.key
     }
 
-    /// Returns the end of the range: `None` for a single key; empty for the end of all keys.
+    /// Returns the end of the range; `None` for a single key, and an empty key for the end of all keys.
     pub(crate) const fn end(&self) -> Option<&Bytes> {
         self.end.as_ref()
     }
 
-    /// Returns the end in the encoding of requests.
+    /// Returns the end as encoded in requests.
     pub(crate) fn range_end(&self) -> Bytes {
         match &self.end {
             None => Bytes::new(),
@@ -55,7 +55,7 @@ impl Span {
         }
     }
 
-    /// Returns the intersection, or `None` if it is empty.
+    /// Returns the intersection of both spans, or `None` if it is empty.
     pub(crate) fn common(&self, other: &Self) -> Option<Self> {
         if !self.overlaps(other) {
             return None;
@@ -73,13 +73,13 @@ impl Span {
         Some(Self { key: key.clone(), end })
     }
 
-    /// Returns the smallest span that contains both.
+    /// Returns the smallest span that contains both spans.
     pub(crate) fn hull(&self, other: &Self) -> Self {
         if self == other {
             return self.clone();
         }
         let last = |span: &Self| match &span.end {
-            // The successor of a single key.
+            // A single key ends at its successor.
             None => [&span.key, &[0][..]].concat().into(),
             Some(end) => end.clone(),
         };
@@ -88,7 +88,7 @@ impl Span {
         Self { key: self.key.clone().min(other.key.clone()), end: Some(end) }
     }
 
-    /// Returns whether the span contains the key.
+    /// Returns whether the span contains a key.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         &*self.key <= key && self.passes(key)
     }
@@ -116,8 +116,7 @@ impl Span {
     }
 }
 
-/// Returns all spans that a request may write and, with `with_conditions`, also those that its conditions
-/// read.
+/// Returns all spans that a request may write. With `with_conditions`, also returns those that its conditions read.
 pub(crate) fn written(request: &Request, with_conditions: bool) -> Vec<Span> {
     let mut spans = Vec::new();
     add_written(request, with_conditions, &mut spans);
@@ -145,7 +144,7 @@ fn add_written(request: &Request, with_conditions: bool, spans: &mut Vec<Span>) 
     }
 }
 
-/// Returns the first key after all keys with this prefix, or the end of all keys.
+/// Returns the first key after all keys with this prefix, or the end of all keys if there is no such key.
 pub(crate) fn after(prefix: &[u8]) -> Bytes {
     let mut after = prefix.to_vec();
     while let Some(last) = after.last_mut() {

@@ -35,7 +35,7 @@ use crate::target::TargetError;
 use crate::upstream::Upstream;
 use crate::watch::Hub;
 
-/// Why the proxy cannot start.
+/// The reason why the proxy cannot start.
 #[derive(Debug, Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let (leasing, runtime) = (services.leasing.clone(), runtimes.first().clone());
     let leave = move || {
         if let Some(leasing) = leasing {
-            // Other proxies that wait for this proxy's keys need not wait for the TTL.
+            // Spares other proxies that wait for this proxy's keys the wait until the TTL has passed.
             runtime.block_on(leasing.release_all());
         }
         log::flush();
@@ -125,7 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     log::info!("started gRPC proxy", "address" = options.listen_addr);
     init_system::notify_ready();
     drop(alive);
-    // The listeners hold the sender for as long as they accept connections.
+    // The listeners keep the sender while they accept connections.
     gone.blocking_recv();
     Ok(())
 }
@@ -204,7 +204,7 @@ fn metrics_address(url: &str) -> Result<Option<(String, bool)>, StartError> {
 
 fn listen(address: &str, acceptor: Option<&Acceptor>) -> Result<Listener, StartError> {
     let failed = |source| StartError::Listen { address: address.to_owned(), source };
-    // An address without a host means all addresses of this machine.
+    // An address without a host stands for all addresses of this machine.
     let full =
         if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
     let found: Vec<SocketAddr> = full.to_socket_addrs().map_err(failed)?.collect();

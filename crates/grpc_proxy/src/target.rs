@@ -1,4 +1,4 @@
-//! Endpoints: parsing them and connecting to them.
+//! Parses endpoints and configures connections to them.
 
 use http::Uri;
 use quorate_tls::{ChannelConnector, Connector, Place};
@@ -18,11 +18,11 @@ pub(crate) enum TargetError {
     NoAuthorities { endpoint: String, reason: String },
 }
 
-/// TLS settings for endpoints.
+/// TLS settings for connections to endpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
-    /// The connectors, or why there are none. There are none if the system has no CA certificates and no flag
-    /// configures TLS. The proxy then connects to plaintext endpoints and refuses the others.
+    /// The connectors, or the reason why there are none. They are missing if the system has no CA certificates and no
+    /// flag configures TLS. The proxy then connects to plaintext endpoints only and refuses all others.
     pub(crate) connectors: Result<Connectors, String>,
     /// Whether a flag configures TLS. Endpoints without a scheme then use TLS.
     pub(crate) is_asked_for: bool,
@@ -37,17 +37,17 @@ pub(crate) struct Connectors {
 /// A parsed endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// The endpoint as it was given.
+    /// The endpoint as configured.
     pub(crate) text: String,
     /// The base URI of requests.
     pub(crate) uri: Uri,
     pub(crate) connector: ChannelConnector,
-    /// The connector for HTTP/1.
+    /// The connector for HTTP/1 requests.
     pub(crate) http_connector: ChannelConnector,
 }
 
 impl Target {
-    /// Returns an address in the form used in errors.
+    /// Returns an address in the format used in errors.
     pub(crate) fn shown(place: &Place) -> String {
         match place {
             Place::Host(authority) => authority.clone(),
@@ -57,7 +57,7 @@ impl Target {
 }
 
 impl Targets {
-    /// Parses an endpoint in any form that etcd accepts.
+    /// Parses an endpoint in any format accepted by etcd.
     pub(crate) fn target(&self, endpoint: &str) -> Result<Target, TargetError> {
         let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
         let is_secured = match scheme {

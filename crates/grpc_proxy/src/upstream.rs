@@ -1,8 +1,8 @@
-//! Connections to the members: one connection to each endpoint, and the choice of a member for each call.
+//! Maintains one connection to each endpoint and chooses a member for each call.
 //!
-//! Each endpoint has a task that keeps it connected while the endpoint is configured. Calls are distributed
-//! over the connected members in turn. If no member is connected, a call waits until every endpoint has been
-//! dialed again, and then fails with grpc-go's status.
+//! Each configured endpoint has a task that keeps it connected. Calls are distributed over the connected members in
+//! turn. If no member is connected, a call waits until every endpoint has been dialed again, and then fails with
+//! grpc-go's status.
 //!
 //! # Guarantees
 //!
@@ -10,8 +10,8 @@
 //!
 //! # Bound
 //!
-//! Data that members have sent and clients have not read: [`STREAM_WINDOW_BYTES`] for a call,
-//! [`CONNECTION_WINDOW_BYTES`] for a member.
+//! Data sent by members and not yet read by clients is limited to [`STREAM_WINDOW_BYTES`] per call and
+//! [`CONNECTION_WINDOW_BYTES`] per member.
 //!
 //! # Not here
 //!
@@ -44,30 +44,29 @@ use tonic::{Code, Status};
 use crate::framing;
 use crate::target::{Target, TargetError, Targets};
 
-/// Pause between two dials of an unreachable endpoint: the first and the longest.
+/// The first pause between two dials of an unreachable endpoint. The pause grows up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
 
-/// How long a dial may take, including handshakes.
+/// Maximum duration of a dial, including handshakes.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Flow-control windows of a call and of a connection. A connection has space for many calls whose clients do
-/// not read.
+/// The flow-control window of a call. A connection's window has space for many calls whose clients do not read.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 
 /// Keep-alive settings for connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeepAlive {
-    /// Time without data from the member until it is pinged; zero disables pings.
+    /// Time without data from the member after which it is pinged; zero disables pings.
     pub(crate) time: Duration,
-    /// How long to wait for the answer to a ping.
+    /// Maximum wait for the answer to a ping.
     pub(crate) timeout: Duration,
-    /// Whether to ping also when no call is in flight.
+    /// Whether to send pings even if no call is in flight.
     pub(crate) without_calls: bool,
 }
 
-/// The maximum sizes of messages to and from members.
+/// Maximum sizes of messages to and from members.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) send_bytes: usize,
@@ -82,7 +81,7 @@ pub(crate) struct Upstream {
     pub(crate) limits: Limits,
     links: RwLock<Vec<Arc<Link>>>,
     turn: AtomicUsize,
-    /// Changes whenever the state of a link changes.
+    /// Changes whenever the state of a connection changes.
     changes: watch::Sender<u64>,
     /// The runtime that drives the connections.
     runtime: Handle,
@@ -99,7 +98,7 @@ struct Link {
 #[derive(Debug, Default)]
 struct LinkState {
     connection: Option<SendRequest<Body>>,
-    /// The number of failed dials and the error of the last one.
+    /// Number of failed dials. The next field is the error of the last one.
     failures: u64,
     reason: String,
 }
@@ -123,7 +122,7 @@ pub(crate) struct MemberRequest {
 }
 
 impl Upstream {
-    /// Starts to dial these endpoints.
+    /// Starts dialing these endpoints.
     pub(crate) fn new(
         endpoints: &[String],
         targets: Targets,
@@ -144,7 +143,7 @@ impl Upstream {
         Ok(upstream)
     }
 
-    /// Replaces the endpoints. Connections to endpoints that remain are kept.
+    /// Replaces the endpoints. Connections to remaining endpoints are kept.
     pub(crate) fn set_endpoints(self: &Arc<Self>, endpoints: &[String]) -> Result<(), TargetError> {
         let mut old: BTreeMap<String, Arc<Link>> = {
             let links = self.links.read();
@@ -169,7 +168,7 @@ impl Upstream {
                     drop(link);
                     changes.send_modify(|count| *count = count.wrapping_add(1));
                     match connection {
-                        // The calls on the connection report the error.
+                        // The calls on the connection report its error.
                         Some(connection) => drop(connection.await),
                         None => sleep(pause).await,
                     }
@@ -186,7 +185,7 @@ impl Upstream {
         Ok(())
     }
 
-    /// Returns the endpoints as they were given.
+    /// Returns the endpoints as configured.
     pub(crate) fn endpoints(&self) -> Vec<String> {
         self.links.read().iter().map(|link| link.target.text.clone()).collect()
     }
@@ -250,7 +249,7 @@ impl Upstream {
         Status::unavailable(reason.unwrap_or_else(|| "no endpoints available".to_owned()))
     }
 
-    /// Sends a request to a member. Returns its answer as soon as the headers have arrived.
+    /// Sends a request to a member. Returns the answer as soon as its headers have arrived.
     pub(crate) async fn ask(&self, asked: &MemberRequest) -> Result<Response<Incoming>, Status> {
         let limit = self.limits.send_bytes;
         let length = asked.message.len();
@@ -309,14 +308,14 @@ impl Upstream {
 
 const USER_AGENT: &str = concat!("quorate-grpc-proxy/", env!("CARGO_PKG_VERSION"));
 
-/// A request that got no answer.
+/// A request without an answer.
 struct Failed {
     status: Status,
     may_have_arrived: bool,
 }
 
 impl Link {
-    /// Records the result of a dial. The caller must drive the returned connection.
+    /// Records the result of a dial. The caller must poll the returned connection.
     fn record_dial(
         &self,
         dialed: Result<DialedConnection, String>,
@@ -400,13 +399,13 @@ fn innermost(error: &dyn std::error::Error) -> String {
     innermost.to_string()
 }
 
-/// Rewrites a status of the gRPC library for a transport error in grpc-go's words.
+/// Replaces the gRPC library's status for a transport error by grpc-go's status.
 pub(crate) fn receive_error(status: Status) -> Status {
     match (status.source(), status.code()) {
         (Some(error), Code::Unknown | Code::Cancelled | Code::Internal) => {
             Status::unavailable(format!("error reading from server: {}", innermost(error)))
         }
-        // grpc-go reads the answers of all kinds of calls like streams.
+        // grpc-go reads the answers to calls of all kinds as streams.
         _ => in_grpc_gos_words(status, Kind::ServerStream),
     }
 }

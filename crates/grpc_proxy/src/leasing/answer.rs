@@ -1,7 +1,7 @@
 //! Builds answers from the records of owned keys, identical to those of a member.
 //!
-//! Requests that single records cannot answer (other ranges, past revisions, nested transactions) and
-//! malformed requests are forwarded to members, which also return the right error text.
+//! Requests that cannot be answered from single records (ranges of keys, past revisions, nested transactions) and
+//! malformed requests are forwarded to members, which also return the correct error text.
 
 use std::cmp::Ordering;
 
@@ -19,7 +19,7 @@ use quorate_api::record::{Fields, KeyValue};
 /// The known state of a key: its record, or `None` if the key does not exist.
 pub(super) type Known = Option<KeyValue>;
 
-/// Returns whether the record of one key can answer the request.
+/// Returns whether the record of a single key is sufficient to answer the request.
 pub(super) fn is_of_one_record(request: &RangeRequest) -> bool {
     !request.key.is_empty()
         && request.range_end.is_empty()
@@ -28,7 +28,7 @@ pub(super) fn is_of_one_record(request: &RangeRequest) -> bool {
         && SortTarget::try_from(request.sort_target).is_ok()
 }
 
-/// Returns the answer of a member whose store has this record.
+/// Returns the answer that a member with this record would return.
 pub(super) fn range(
     request: &RangeRequest,
     record: Option<&KeyValue>,
@@ -43,7 +43,7 @@ pub(super) fn range(
     }
 }
 
-/// Returns the parts of the record that the request selects.
+/// Returns the parts of the record selected by the request.
 fn shown(request: &RangeRequest, record: &KeyValue) -> Option<KeyValue> {
     let fields = record.fields();
     let is_within =
@@ -73,7 +73,7 @@ pub(super) fn only_reads_records(request: &TxnRequest) -> bool {
         && request.success.iter().chain(&request.failure).all(is_plain)
 }
 
-/// Returns the answer to a read-only transaction, if all records that it depends on are known.
+/// Returns the answer to a read-only transaction, if all records on which it depends are known.
 pub(super) fn txn(
     request: &TxnRequest,
     header: &ResponseHeader,
@@ -113,7 +113,7 @@ pub(super) fn raise(answer: &mut TxnResponse, revision: i64) {
 /// Returns whether a record meets a condition, or `None` if the condition is malformed.
 pub(super) fn holds(compare: &Compare, record: Option<&KeyValue>) -> Option<bool> {
     let target = CompareTarget::try_from(compare.target).ok()?;
-    // A missing key has no value, but its numbers (version, revisions, lease) are zero.
+    // A missing key has no value, but its version, revisions and lease compare as zero.
     let fields = record.map(KeyValue::fields).unwrap_or_default();
     let ordering: Ordering = match (target, compare.target_union.as_ref()?) {
         (CompareTarget::Version, TargetUnion::Version(wanted)) => fields.version.cmp(wanted),

@@ -1,11 +1,11 @@
-//! The clock that lease deadlines are measured with.
+//! The clock for lease deadlines.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the time since boot, including time in which the machine slept. Leases run out during sleep, but
-/// `Instant` does not advance.
+/// Returns the time since boot, including time during which the machine slept. Leases expire during sleep, but
+/// `Instant` does not advance then.
 pub(super) fn now() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     let secs = u64::try_from(now.tv_sec).unwrap_or_default();

@@ -2,8 +2,8 @@
 //!
 //! # Bound
 //!
-//! While [`RELEASED_BYTES_MAX`] bytes wait, no more keys are acquired. Keys that are already owned are queued
-//! all the same when they are released, and their number is bounded by the bytes of owned keys.
+//! While [`RELEASED_BYTES_MAX`] bytes are queued, no more keys are acquired. Owned keys are still queued when they are
+//! released. The limit on the bytes of owned keys bounds their number.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use bytes::Bytes;
 
 use super::guard;
 
-/// The bytes of leasing keys at which the queue is full.
+/// Size of the queued leasing keys at which the queue is full.
 pub(super) const RELEASED_BYTES_MAX: usize = 8 << 20;
 
-/// The overhead of one leasing key.
+/// Memory overhead of one leasing key.
 const OVERHEAD_BYTES: usize = 256;
 
 /// Leasing keys to delete, with their creation revisions.
@@ -25,7 +25,7 @@ pub(super) struct DeletionQueue {
 }
 
 impl DeletionQueue {
-    /// Adds a leasing key. A later leasing key of the same name replaces an earlier one.
+    /// Adds a leasing key. It replaces an earlier leasing key with the same name.
     pub(super) fn push(&mut self, name: Bytes, made: i64) {
         let bytes = bytes_of(&name);
         if self.keys.insert(name, made).is_none() {
@@ -33,14 +33,14 @@ impl DeletionQueue {
         }
     }
 
-    /// Returns a leasing key to the queue, unless a later one of the same name waits.
+    /// Returns a leasing key to the queue, unless a later one with the same name is queued.
     pub(super) fn return_key(&mut self, name: Bytes, made: i64) {
         if !self.keys.contains_key(&name) {
             self.push(name, made);
         }
     }
 
-    /// Takes the leasing keys that the next transaction deletes.
+    /// Takes the leasing keys for the next deletion transaction.
     pub(super) fn take(&mut self) -> Vec<(Bytes, i64)> {
         let count = guard::batch_len(self.keys.keys());
         let taken: Vec<_> = (0..count).filter_map(|_| self.keys.pop_first()).collect();

@@ -1,4 +1,4 @@
-//! Waits for leasing keys of other owners to be deleted.
+//! Waits for the deletion of other owners' leasing keys.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,8 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// The waiters by leasing key. A lost notification only costs time, because a waiter checks again after a
-/// timeout.
+/// The waiters by leasing key. A lost notification only causes a delay, because a waiter checks again after a timeout.
 #[derive(Debug, Default)]
 pub(super) struct DeletionWaiters(Mutex<HashMap<Bytes, Vec<oneshot::Sender<()>>>>);
 
@@ -23,7 +22,7 @@ impl DeletionWaiters {
         let watch = |name: &Bytes| {
             let (gone, receiver) = oneshot::channel();
             let others = waiting.entry(name.clone()).or_default();
-            // Drop waiters that have given up.
+            // Remove waiters that have timed out.
             others.retain(|other| !other.is_closed());
             others.push(gone);
             receiver
@@ -31,15 +30,15 @@ impl DeletionWaiters {
         Waiting(names.map(watch).collect())
     }
 
-    /// Notifies the waiters of a leasing key that was deleted.
+    /// Notifies the waiters of a deleted leasing key.
     pub(super) fn notify(&self, name: &Bytes) {
         for waiting in self.0.lock().remove(name).unwrap_or_default() {
-            // The waiter may have given up.
+            // The waiter may have timed out.
             _ = waiting.send(());
         }
     }
 
-    /// Drops waiters that have given up, for all keys.
+    /// Removes the waiters of all keys that have timed out.
     pub(super) fn remove_abandoned(&self) {
         self.0.lock().retain(|_, waiting| {
             waiting.retain(|one| !one.is_closed());
@@ -49,11 +48,11 @@ impl DeletionWaiters {
 }
 
 impl Waiting {
-    /// Waits until all keys are deleted or the time is up.
+    /// Waits until all keys are deleted or the timeout has expired.
     pub(super) async fn until_gone(self, time: Duration) {
         let all = async {
             for one in self.0 {
-                // A dropped sender counts as deleted: the waiter checks the key again.
+                // A dropped sender counts as a deletion, because the waiter checks the key again.
                 drop(one.await);
             }
         };

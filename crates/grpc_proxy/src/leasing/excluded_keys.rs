@@ -1,26 +1,25 @@
-//! Keys that this proxy does not acquire for a while: those that could not be acquired or were released on
-//! request.
+//! Keys that this proxy temporarily does not acquire, because they could not be acquired or were released on request.
 //!
 //! # Bound
 //!
-//! [`EXCLUDED_BYTES_MAX`] bytes of keys, with the overhead. A key for which there is no space is not listed,
-//! and cannot be acquired either.
+//! [`EXCLUDED_BYTES_MAX`] bytes of keys, including the overhead. A key for which there is no space is not listed, but
+//! it cannot be acquired either.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-/// The maximum number of bytes of excluded keys. A key of any request fits into the empty list.
+/// Maximum size of the excluded keys. A key of any request fits into the empty list.
 pub(super) const EXCLUDED_BYTES_MAX: usize = 8 << 20;
 
-/// The overhead of one key.
+/// Memory overhead of one key.
 const OVERHEAD_BYTES: usize = 256;
 
-/// How long a key is excluded.
+/// Duration for which a key is excluded.
 pub(super) const EXCLUSION: Duration = Duration::from_secs(2);
 
-/// The excluded keys, each with the end of its exclusion.
+/// The excluded keys, each with the end time of its exclusion.
 #[derive(Debug, Default)]
 pub(super) struct ExcludedKeys {
     ends: HashMap<Bytes, Duration>,
@@ -29,7 +28,7 @@ pub(super) struct ExcludedKeys {
 }
 
 impl ExcludedKeys {
-    /// Excludes a key from now on, if there is space.
+    /// Excludes a key from now on, if there is space for it.
     pub(super) fn add(&mut self, key: Bytes, now: Duration) {
         self.remove_ended(now);
         if let Some(end) = self.ends.get(&key) {
@@ -93,11 +92,11 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, 7);
-        // A key that was released on request may come without space for it.
+        // A key that is released on request may find no space in the list.
         keys.add(key(count), NOW);
         assert!(keys.bytes <= EXCLUDED_BYTES_MAX, "{} bytes", keys.bytes);
         assert!(!keys.may_acquire(&key(count), NOW));
-        // Keys whose time is over are removed by the next call.
+        // The next call removes keys whose exclusion has ended.
         assert!(keys.may_acquire(&key(0), NOW + EXCLUSION));
         assert_eq!((keys.bytes, keys.ends.len(), keys.by_end.len()), (0, 0, 0));
     }

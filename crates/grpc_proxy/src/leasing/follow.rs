@@ -1,8 +1,8 @@
-//! Watches all leasing keys: learns when another proxy asks this one to release a key, and when others have
+//! Watches all leasing keys, and detects when another proxy asks this one to release a key and when other owners have
 //! released theirs.
 //!
-//! A late event costs time but never correctness: among participants in the protocol, a leasing key that this
-//! proxy created exists until this proxy deletes it or its lease ends.
+//! A late event causes a delay but never a wrong answer, because participants in the protocol do not delete other
+//! owners' leasing keys: a leasing key created by this proxy exists until this proxy deletes it or its lease ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,37 +31,37 @@ use crate::upstream::receive_error;
 
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 
-/// Why a watch ended.
+/// The reason why a watch ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It can continue at another member or later.
+    /// The watch can continue on another member, or later.
     Lost,
-    /// The events that it needs are compacted.
+    /// The events that the watch needs are compacted.
     Missed,
 }
 
-/// The check that the watch is alive: the member is asked for progress and must answer.
+/// Checks that the watch is alive: the member receives progress requests, which it must answer.
 #[derive(Debug, Default)]
 pub(super) struct WatchHealth {
     /// Whether a response has arrived since the last check.
     pub(super) has_response: AtomicBool,
     /// Triggers a progress request to the member.
     pub(super) progress_requested: Notify,
-    /// Signals that the member did not answer, and that the watch must be opened again.
+    /// Signals that the member did not answer and the watch must be opened again.
     pub(super) is_silent: Notify,
 }
 
 /// The position of a watch.
 #[derive(Debug)]
 pub(super) struct Following {
-    /// The first revision whose events have not arrived.
+    /// The first revision whose events have not arrived yet.
     pub(super) next: i64,
-    /// The lease of this proxy's own leasing keys.
+    /// The lease of this proxy's leasing keys.
     pub(super) lease: i64,
 }
 
 impl Leasing {
-    /// Follows a watch until it ends.
+    /// Opens the watch and processes its events until it ends.
     pub(super) async fn follow(
         &self,
         following: &mut Following,
@@ -71,7 +71,7 @@ impl Leasing {
         let body = Body::new(StreamBody::new(ReceiverStream::new(receiver)));
         send(&frames, self.create_request(following.next));
         let mut headers = HeaderMap::new();
-        // A member without a leader receives no changes.
+        // A member without a leader receives no changes, so it must end the watch.
         headers.insert(HAS_LEADER, HeaderValue::from_static("true"));
         let upstream = &self.members.upstream;
         let answer = upstream.open(PATH, &headers, body).await?;
@@ -118,7 +118,7 @@ impl Leasing {
 }
 
 impl<S: Store> Leasing<S> {
-    /// Processes an event of a leasing key.
+    /// Processes an event on a leasing key.
     pub(super) fn handle_event(&self, event: &Event, following: &mut Following) {
         let Some(record) = &event.kv else { return };
         let revision = record.fields().mod_revision;
@@ -131,7 +131,7 @@ impl<S: Store> Leasing<S> {
             return;
         }
         if found.created < revision || found.lease != following.lease {
-            // The leasing key belongs to another owner, or another participant has asked to release it.
+            // The leasing key belongs to another owner, or another participant has asked this proxy to release it.
             self.owned_keys.lose(&key, revision);
             if found.lease == following.lease {
                 self.owned_keys.give_up(&key, found.created, self.members.now());
@@ -142,7 +142,7 @@ impl<S: Store> Leasing<S> {
 
 fn send(frames: &mpsc::Sender<Result<Frame<Bytes>, Status>>, request: RequestUnion) {
     let request = WatchRequest { request_union: Some(request) };
-    // A create request is the first in the queue. If the queue is full, a progress request is dropped, and sent
+    // The create request is the first one in the queue. If the queue is full, a progress request is dropped and sent
     // again in the next period.
     drop(frames.try_send(Ok(Frame::data(framed(&request)))));
 }

@@ -1,10 +1,9 @@
-//! Conditional writes: a write succeeds only if no other proxy owns the keys that it writes.
+//! Guarded writes: a write is performed only if no other proxy owns the keys that it writes.
 //!
-//! A write becomes a transaction that compares the leasing keys of all keys it may write. The leasing keys of
-//! this proxy must have the revision at which this proxy created them. No other leasing key may have a lease,
-//! because a leasing key without a lease has no owner. If the conditions hold, the transaction performs the
-//! write and then reads the owned keys that it may have changed, as far as the limit of operations permits.
-//! Otherwise it reads the leasing keys that exist.
+//! A write becomes a transaction whose conditions cover the leasing keys of all keys that it may write. This proxy's
+//! leasing keys must still have their creation revisions. No other leasing key may have a lease, because a leasing key
+//! with a lease has an owner. If the conditions hold, the transaction performs the write and then reads the owned keys
+//! that it may have changed, within the limit on operations. Otherwise it reads the existing leasing keys.
 //!
 //! A client's transaction with conditions is nested unchanged, so that its conditions select its own
 //! branches. A transaction without conditions is flattened, because members limit the number of operations
@@ -27,19 +26,18 @@ use super::answer::Known;
 use super::names::{Names, REVOKE};
 use crate::span::Span;
 
-/// The maximum number of operations in a transaction: the members' default.
+/// Maximum number of operations in a transaction, which is the members' default.
 const OPERATIONS_MAX: usize = 128;
 
-/// The maximum number of leasing keys that one attempt reads for each condition. The next attempt finds the
-/// others.
+/// Maximum number of leasing keys that one attempt reads per condition. The next attempt finds the others.
 const LISTED_MAX: i64 = 256;
 
-/// The maximum number of leasing keys that one transaction changes, and of bytes in their names. The transaction
-/// contains each name twice, and members refuse requests beyond 1.5 MiB by default.
+/// Maximum number of leasing keys that one transaction changes, followed by the maximum size of their names. The
+/// transaction contains each name twice, and members refuse requests larger than 1.5 MiB by default.
 const CHANGED_MAX: usize = 32;
 const CHANGED_BYTES_MAX: usize = 512 << 10;
 
-/// A leasing key that exists.
+/// An existing leasing key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LeasingKey {
     pub(super) name: Bytes,
@@ -48,14 +46,14 @@ pub(super) struct LeasingKey {
     pub(super) is_revoked: bool,
 }
 
-/// Owned keys with the revisions that created their leasing keys.
+/// Owned keys with the creation revisions of their leasing keys.
 pub(super) type Owned = BTreeMap<Bytes, i64>;
 
-/// A guarded write that was sent, and how to read its answer.
+/// A guarded write, with the data needed to read its answer.
 #[derive(Debug)]
 pub(super) struct Guarded {
-    /// How many of the responses belong to the client's flattened transaction; `None` if the client's request is
-    /// one operation, such as a nested transaction.
+    /// Number of responses that belong to the client's flattened transaction; `None` if the client's request is one
+    /// operation, such as a nested transaction.
     flat: Option<usize>,
     /// The owned keys that are read after the write.
     refreshed: Vec<Bytes>,
@@ -74,13 +72,13 @@ pub(super) enum Outcome {
 pub(super) struct Done {
     pub(super) response: Response,
     pub(super) header: ResponseHeader,
-    /// The new state of owned keys.
+    /// The new states of owned keys.
     pub(super) refreshed: Vec<(Bytes, Known)>,
 }
 
 impl Guarded {
-    /// Builds the transaction for a write to these spans, some of whose single keys are owned by this proxy.
-    /// With `has_few_conditions`, one condition covers all spans; it fails if any key there has an owner,
+    /// Builds the transaction for a write to these spans. `owned` lists those of the spans' single keys that this proxy
+    /// owns. With `has_few_conditions`, a single condition covers all spans. It fails if any key in them has an owner,
     /// including this proxy.
     pub(super) fn new(
         names: &Names,
@@ -156,7 +154,7 @@ impl Guarded {
     }
 }
 
-/// Adds the header that the response would have if it answered a call of its own.
+/// Adds the header that the response would have as the answer to a separate call.
 fn with_header(mut response: Response, header: ResponseHeader) -> Response {
     let own = Some(header);
     match &mut response {
@@ -168,8 +166,8 @@ fn with_header(mut response: Response, header: ResponseHeader) -> Response {
     response
 }
 
-/// Returns the spans of leasing keys to compare, without duplicates, and the creation revision of those that
-/// this proxy created.
+/// Returns the spans of leasing keys to compare, without duplicates, and the creation revisions of those created by
+/// this proxy.
 fn guards(names: &Names, spans: &[Span], owned: &Owned) -> Vec<(Span, Option<i64>)> {
     let mut guards: Vec<(Span, Option<i64>)> = Vec::new();
     let mut known = HashSet::new();
@@ -208,12 +206,12 @@ fn condition(
     }
 }
 
-/// A condition that no key in the span has a lease.
+/// Returns a condition that no key in the span has a lease.
 pub(super) fn without_owner(span: &Span) -> Compare {
     condition(span, CompareResult::Equal, CompareTarget::Lease, TargetUnion::Lease(0))
 }
 
-/// A condition that the key was created at this revision; zero means that it does not exist.
+/// Returns a condition that the key was created at this revision; zero means that the key does not exist.
 pub(super) fn made_at(key: &Bytes, revision: i64) -> Compare {
     let union = TargetUnion::CreateRevision(revision);
     condition(&Span::of(key.clone()), CompareResult::Equal, CompareTarget::Create, union)
@@ -239,8 +237,8 @@ pub(super) fn leasing_key(record: &KeyValue) -> LeasingKey {
     }
 }
 
-/// Builds the transaction that acquires a key and reads it, if the key has no leasing key and no lease.
-/// Otherwise it reads the key and the leasing key.
+/// Builds the transaction that acquires a key and reads it, if the key has neither a leasing key nor a lease. Otherwise
+/// the transaction reads the key and its leasing key.
 pub(super) fn acquire(names: &Names, key: &Bytes, lease: i64) -> TxnRequest {
     let (span, name) = (Span::of(key.clone()), names.leasing_key(key));
     let put = PutRequest { key: name.clone(), lease, ..PutRequest::default() };
@@ -265,7 +263,7 @@ pub(super) fn revoke(keys: &[LeasingKey]) -> TxnRequest {
     }))
 }
 
-/// Builds the transaction that deletes these leasing keys if they have these creation revisions.
+/// Builds the transaction that deletes each of these leasing keys that has the given creation revision.
 pub(super) fn give_up(keys: &[(Bytes, i64)]) -> TxnRequest {
     each(keys.iter().map(|(name, created)| {
         let delete = DeleteRangeRequest { key: name.clone(), ..DeleteRangeRequest::default() };
@@ -273,7 +271,7 @@ pub(super) fn give_up(keys: &[(Bytes, i64)]) -> TxnRequest {
     }))
 }
 
-/// Returns how many of these leasing keys, from the first on, one transaction changes.
+/// Returns the number of leasing keys, counted from the first one, that fit into one transaction.
 pub(super) fn batch_len<'a>(names: impl Iterator<Item = &'a Bytes>) -> usize {
     let mut bytes = 0;
     let fits = |(index, name): &(usize, &Bytes)| {
@@ -283,7 +281,7 @@ pub(super) fn batch_len<'a>(names: impl Iterator<Item = &'a Bytes>) -> usize {
     names.take(CHANGED_MAX).enumerate().take_while(fits).count()
 }
 
-/// Divides leasing keys into the batches that one transaction each changes.
+/// Divides leasing keys into batches, each small enough for one transaction.
 pub(super) fn batches(mut keys: &[LeasingKey]) -> impl Iterator<Item = &[LeasingKey]> {
     std::iter::from_fn(move || {
         let (batch, rest) = keys.split_at(batch_len(keys.iter().map(|key| &key.name)));
@@ -292,7 +290,7 @@ pub(super) fn batches(mut keys: &[LeasingKey]) -> impl Iterator<Item = &[Leasing
     })
 }
 
-/// Builds independent operations, each with its own condition.
+/// Builds a transaction of independent operations, each with its own condition.
 fn each(operations: impl Iterator<Item = (Compare, Request)>) -> TxnRequest {
     let one = |(compare, request)| {
         let success = vec![RequestOp { request: Some(request) }];
@@ -359,7 +357,7 @@ mod tests {
         let conditions: Vec<String> = asked.compare.iter().map(shown).collect();
         let wanted = ["own/a.. free", "own/b.. of 7", "own/c..own/e free", "own/z..own0 free"];
         assert_eq!(conditions, wanted);
-        // The client's transaction unchanged, then the read of the owned key.
+        // The client's unchanged transaction, followed by the read of the owned key.
         assert_eq!(asked.success.len(), 2);
         assert_eq!(asked.failure.len(), 4);
         let (asked, _) = guarded(request, &owned, true);

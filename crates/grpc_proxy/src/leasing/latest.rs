@@ -1,8 +1,8 @@
-//! The latest revision that this proxy has seen.
+//! The latest revision that this proxy has received.
 //!
-//! A client must not see the revision go back because the proxy, not a member, answered. Answers of the proxy
-//! therefore carry the latest revision of any answer that the proxy has received. This is correct because owned
-//! keys change only through this proxy.
+//! A client must not see a lower revision just because the proxy answers instead of a member. Answers from the proxy
+//! therefore contain the latest revision of any answer that the proxy has received. This is correct because owned keys
+//! change only through this proxy.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use prost::Message as _;
 use quorate_api::etcdserverpb::ResponseHeader;
 use quorate_grpc::framing::HEAD_BYTES;
 
-/// The tag of field 1, the header, with which all answers begin.
+/// The tag of field 1, the header, which comes first in every answer.
 const HEADER_TAG: u8 = 0x0a;
 
 /// The response header with the latest revision.
@@ -27,15 +27,16 @@ impl Latest {
         }
     }
 
-    /// Records the header of an answer that passes as framed bytes. Returns whether enough bytes have passed.
+    /// Records the header of an answer that is forwarded as framed bytes. Returns whether enough bytes have been
+    /// forwarded.
     pub(crate) fn see_frame(&self, passed: &[u8]) -> bool {
         passed.get(HEAD_BYTES..).is_some_and(|message| self.see_message(message))
     }
 
-    /// Records the header of an unframed message. Returns whether enough bytes have passed.
+    /// Records the header of an unframed message. Returns whether enough bytes have been forwarded.
     pub(crate) fn see_message(&self, message: &[u8]) -> bool {
         let Some((&HEADER_TAG, rest)) = message.split_first() else { return !message.is_empty() };
-        // The length of a header fits in one byte.
+        // The length of a header always fits in one byte.
         let Some((&length, rest)) = rest.split_first() else { return false };
         let Some(header) = rest.get(..usize::from(length)) else { return false };
         if length < 0x80
@@ -46,7 +47,7 @@ impl Latest {
         true
     }
 
-    /// Returns the header for an answer of this proxy.
+    /// Returns the header for an answer from this proxy.
     pub(super) fn header(&self) -> ResponseHeader {
         *self.0.lock()
     }

@@ -1,4 +1,4 @@
-//! Requests of the proxy itself to members, in the same namespace as those of its clients.
+//! The proxy's own requests to members, in the same namespace as its clients' requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::namespace::Namespace;
 use crate::relay;
 use crate::upstream::{Upstream, receive_error};
 
-/// How long a request of the proxy itself may take.
+/// Maximum duration of one of the proxy's own requests.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The connections over which the proxy sends its own requests to members.
@@ -30,7 +30,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Sends a request of the proxy itself, with a timeout.
+    /// Sends one of the proxy's own requests, with a timeout.
     pub(super) async fn ask<M: Message, R: Message + Name + Default + 'static>(
         &self,
         path: &str,
@@ -69,14 +69,14 @@ impl Members {
 
 /// The store in which keys are owned: the members, or a model of them in tests.
 pub(crate) trait Store: Send + Sync + 'static {
-    /// Runs a transaction for the caller that these headers identify.
+    /// Runs a transaction for the caller identified by these headers.
     fn txn(
         &self,
         headers: HeaderMap,
         request: TxnRequest,
     ) -> impl Future<Output = Result<TxnResponse, Status>> + Send;
 
-    /// Returns the time of the clock that lease deadlines are measured with.
+    /// Returns the time of the clock for lease deadlines.
     fn now(&self) -> Duration;
 }
 
@@ -102,7 +102,7 @@ impl Store for Members {
     }
 }
 
-/// Limits the time of a request of the proxy itself.
+/// Applies the timeout for the proxy's own requests.
 pub(super) async fn in_time<T>(
     asking: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
@@ -110,7 +110,7 @@ pub(super) async fn in_time<T>(
     answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded")))
 }
 
-/// Returns whether a request that failed with this status certainly had no effect.
+/// Returns whether a request that failed with this status had no effect for certain.
 pub(super) fn is_refusal(status: &Status) -> bool {
     match status.code() {
         Code::InvalidArgument
@@ -121,7 +121,7 @@ pub(super) fn is_refusal(status: &Status) -> bool {
         | Code::OutOfRange
         | Code::Unimplemented
         | Code::Unauthenticated => true,
-        // Two errors with this code can follow a write that was performed: an answer longer than this proxy
+        // Two errors with this code can follow a performed write: the error for an answer longer than this proxy
         // accepts, and the member's error when the write has exceeded its quota.
         Code::ResourceExhausted => false,
         Code::Ok

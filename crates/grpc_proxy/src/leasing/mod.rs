@@ -7,25 +7,25 @@
 //! session (the lease) ─► follow (requests of other proxies) ─► owned_keys
 //! ```
 //!
-//! The protocol is that of etcd's client library. Proxies of both programs and clients of that library can
-//! use it together. A client or proxy owns a key if it has created the leasing key
-//! (`--experimental-leasing-prefix` followed by the key) with the lease of its session. While the leasing key
-//! exists, other participants in the protocol do not write the key. To write it they put `REVOKE` into the
-//! leasing key, and wait until the owner has deleted the leasing key or the owner's lease has ended.
+//! The protocol is that of etcd's client library. Quorate's and etcd's proxies and clients of that library can use it
+//! together. A client or proxy owns a key if it has created the leasing key (`--experimental-leasing-prefix` followed
+//! by the key) with the lease of its session. While the leasing key exists, other participants in the protocol do not
+//! write the key. To write the key, they first write `REVOKE` to the leasing key, and wait until the owner deletes the
+//! leasing key or the owner's lease ends.
 //!
 //! # Guarantees
 //!
-//! * Among all participants in the protocol, an answer of the proxy is as current as the answer of a member:
+//! * If all writers take part in the protocol, an answer from the proxy is as current as an answer from a member.
 //!   `owned_keys` and `session` give the reasons.
 //! * Owned keys are returned only to clients without a token. While authentication is on, the proxy owns no
 //!   key. `authority` detects that authentication was turned on without going through this proxy.
-//! * A client never sees a revision that is older than one it has seen from this proxy: `latest`.
+//! * A client never receives an older revision than an earlier one from this proxy (`latest`).
 //!
 //! # Not here
 //!
-//! Writes outside the protocol. As with etcd's proxy, the owner does not notice writes by clients that
-//! connect to members directly, or writes of members for locks (except those that `reserve` handles). Keys
-//! with a lease and the leasing keys themselves cannot be owned.
+//! Writes outside the protocol. As with etcd's proxy, the owner does not notice writes by clients that connect to
+//! members directly, or writes that members perform for locks (except those handled by `reserve`). Keys with a lease
+//! and the leasing keys themselves cannot be owned.
 
 mod answer;
 mod clock;
@@ -94,12 +94,12 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// Returns the latest revision, to which every answer of a member must be reported.
+    /// Returns the latest revision, which must be updated with every answer from a member.
     pub(crate) const fn latest(&self) -> &Arc<Latest> {
         &self.latest
     }
 
-    /// Sets the metrics of the owned keys.
+    /// Updates the metrics of the owned keys.
     fn report_load(&self) {
         let (count, bytes) = self.owned_keys.load();
         self.metrics.owned_keys.set_unsigned(count as u64);

@@ -1,10 +1,10 @@
-//! The names of leasing keys: the prefix followed by the key.
+//! The names of leasing keys. A name is the prefix followed by the key.
 
 use bytes::Bytes;
 
 use crate::span::{Span, after};
 
-/// The value that asks the owner of a leasing key to release it. The same text as in etcd.
+/// The value that asks the owner of a leasing key to release it. etcd uses the same text.
 pub(super) const REVOKE: &[u8] = b"REVOKE";
 
 /// The mapping between keys and leasing keys.
@@ -23,7 +23,7 @@ impl Names {
         [&self.prefix, key].concat().into()
     }
 
-    /// Returns the key that a leasing key belongs to.
+    /// Returns the key to which a leasing key belongs, or `None` if the name has another prefix.
     pub(super) fn key(&self, leasing_key: &Bytes) -> Option<Bytes> {
         leasing_key.starts_with(&self.prefix).then(|| leasing_key.slice(self.prefix.len()..))
     }
@@ -33,7 +33,7 @@ impl Names {
         Span::below(&self.prefix)
     }
 
-    /// Returns the span of the leasing keys of a span.
+    /// Returns the span of the leasing keys for a span of keys.
     pub(super) fn of(&self, span: &Span) -> Span {
         let key = self.leasing_key(span.key());
         match span.end() {

@@ -1,20 +1,19 @@
-//! The keys that this proxy owns, with their records, and whether the records may be used in answers.
+//! The keys owned by this proxy, with their records. Also decides whether the records may be used in answers.
 //!
 //! # Guarantees
 //!
-//! * A returned record was current at some moment between the request and the answer: the leasing key
-//!   belonged to this proxy, the lease was certainly alive, and no write through this proxy was in flight.
-//!   The clock is read after the record, so a process that was suspended in between notices that the lease
-//!   may have expired.
-//! * A key that is written while it is being acquired does not become owned, because the record that was read
-//!   may be outdated.
-//! * When ownership of a key ends, its leasing key is queued for deletion or deleted at once, unless it is
-//!   already deleted or ends with the lease of the session.
+//! * A returned record was current at some moment between the request and the answer: the leasing key belonged to this
+//!   proxy, the lease was certainly alive, and no write through this proxy was in flight. The clock is read after the
+//!   record, so a process that was suspended in between detects that the lease may have expired.
+//! * A key that is written while it is being acquired does not become owned, because the record read for the
+//!   acquisition may be outdated.
+//! * When ownership of a key ends, its leasing key is queued for deletion or deleted immediately, unless it is already
+//!   deleted or is deleted when the session's lease ends.
 //!
 //! # Bound
 //!
-//! [`OWNED_BYTES_MAX`] bytes of keys and records; the least recently requested keys are released first. No more
-//! keys are acquired while `deletion_queue` is full or `excluded_keys` has no space.
+//! At most [`OWNED_BYTES_MAX`] bytes of keys and records are held. The least recently requested keys are released
+//! first. No more keys are acquired while `deletion_queue` is full or `excluded_keys` has no space.
 //!
 //! # Not here
 //!
@@ -34,16 +33,16 @@ use super::guard::Owned;
 use super::names::Names;
 use crate::span::Span;
 
-/// The maximum number of bytes of keys and records, with the overhead.
+/// Maximum size of all keys and records, including the overhead.
 const OWNED_BYTES_MAX: usize = 64 << 20;
 
-/// The maximum number of bytes of one key and its record.
+/// Maximum size of one key and its record.
 const RECORD_BYTES_MAX: usize = OWNED_BYTES_MAX / 16;
 
-/// The overhead of one record.
+/// Memory overhead of one record.
 const OVERHEAD_BYTES: usize = 256;
 
-/// The owned keys and the session that owns them.
+/// The owned keys and the current session.
 #[derive(Debug)]
 pub(super) struct OwnedKeys {
     names: Names,
@@ -54,12 +53,12 @@ pub(super) struct OwnedKeys {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The lease of the session; 0 if there is no session.
+    /// The session's lease; 0 if there is no session.
     lease: i64,
     /// The time until which the lease is certainly alive.
     until: Duration,
     held: BTreeMap<Bytes, OwnedKey>,
-    /// Owned keys in the order of their last request.
+    /// Owned keys ordered by their last request.
     by_use: BTreeMap<u64, Bytes>,
     bytes: usize,
     acquiring: BTreeMap<u64, Acquiring>,
@@ -71,13 +70,13 @@ struct State {
 
 #[derive(Debug)]
 struct OwnedKey {
-    /// The creation revision of its leasing key.
+    /// The creation revision of the leasing key.
     made: i64,
     known: Known,
-    /// The revision at which the record was read. It is current since then, because no other proxy may write
-    /// the key.
+    /// The revision at which the record was read. The record has been current since then, because no other proxy may
+    /// write the key.
     as_of: i64,
-    /// How many writes through this proxy are in flight.
+    /// Number of writes to the key in flight through this proxy.
     writers: usize,
     used: u64,
 }
@@ -87,17 +86,18 @@ struct OwnedKey {
 struct Acquiring {
     key: Bytes,
     lease: i64,
-    /// The latest event on the leasing key: a leasing key created before this revision does not count.
+    /// The revision of the latest event on the leasing key. A leasing key created before this revision is no longer
+    /// valid.
     outdated_at: i64,
 }
 
-/// A key that is being acquired; dropping it ends the attempt. [`OwnedKeys::begin_acquiring`] creates it.
+/// An acquisition in progress, created by [`OwnedKeys::begin_acquiring`]. Dropping it ends the attempt.
 #[derive(Debug)]
 pub(super) struct Acquisition<'a> {
     owned_keys: &'a OwnedKeys,
     number: u64,
     pub(super) key: Bytes,
-    /// The lease of the session.
+    /// The session's lease.
     pub(super) lease: i64,
 }
 
@@ -107,15 +107,15 @@ impl Drop for Acquisition<'_> {
     }
 }
 
-/// A write through this proxy in progress. If it is dropped without a result, the proxy releases the owned
-/// keys that it may have written.
+/// A write in progress through this proxy. If it is dropped without a result, the proxy releases the owned keys that it
+/// may have written.
 #[derive(Debug)]
 pub(super) struct Writing<'a> {
     owned_keys: &'a OwnedKeys,
     number: u64,
-    /// The owned keys among its single keys.
+    /// The owned keys among the write's single keys.
     pub(super) owned: Owned,
-    /// All owned keys that it may write.
+    /// All owned keys that the write may change.
     touched: Owned,
 }
 
@@ -144,8 +144,8 @@ impl OwnedKeys {
         Self { names, state: Mutex::default(), has_released: Notify::new() }
     }
 
-    /// Runs `read` on a consistent view. Returns its result with the latest revision of any record it used,
-    /// or `None` if the lease may have expired by the clock that is read afterwards.
+    /// Runs `read` on a consistent view. Returns its result with the latest revision of any record it used. Returns
+    /// `None` if the lease may have expired, according to the clock read afterwards.
     pub(super) fn read<T>(
         &self,
         clock: impl FnOnce() -> Duration,
@@ -158,7 +158,7 @@ impl OwnedKeys {
         (state.lease != 0 && clock() < state.until).then_some((found, as_of))
     }
 
-    /// Starts a session whose lease is alive until `until`.
+    /// Starts a session whose lease is certainly alive until `until`.
     pub(super) fn begin_session(&self, lease: i64, until: Duration) {
         let mut state = self.state.lock();
         state.lease = lease;
@@ -171,7 +171,7 @@ impl OwnedKeys {
         state.until = state.until.max(until);
     }
 
-    /// Ends the session: the lease has ended or is about to end. No key is owned afterwards.
+    /// Ends the session, because its lease has ended or is about to end. No key is owned afterwards.
     pub(super) fn end_session(&self) {
         let mut state = self.state.lock();
         *state = State {
@@ -188,7 +188,7 @@ impl OwnedKeys {
         Some(self.state.lock().lease).filter(|lease| *lease != 0)
     }
 
-    /// Starts to acquire a key. Returns `None` if the key must not be acquired now.
+    /// Starts to acquire a key. Returns `None` if the key must not be acquired at this time.
     pub(super) fn begin_acquiring(&self, key: &Bytes, now: Duration) -> Option<Acquisition<'_>> {
         let mut state = self.state.lock();
         let is_alive = state.lease != 0 && now < state.until;
@@ -206,7 +206,7 @@ impl OwnedKeys {
         Some(Acquisition { owned_keys: self, number, key, lease })
     }
 
-    /// Starts a write of these keys.
+    /// Starts a write to these spans.
     pub(super) fn begin_writing(&self, spans: &[Span]) -> Writing<'_> {
         let mut state = self.state.lock();
         let number = state.number();
@@ -229,13 +229,12 @@ impl OwnedKeys {
         Writing { owned_keys: self, number, owned, touched }
     }
 
-    /// Processes an event on a leasing key: leasing keys created before `revision` no longer count.
+    /// Processes an event on a leasing key: leasing keys created before `revision` are no longer valid.
     pub(super) fn lose(&self, key: &[u8], revision: i64) {
         self.state.lock().lose(key, revision);
     }
 
-    /// Queues the leasing key that was created at `made` for deletion, and excludes the key from acquisition
-    /// for a while.
+    /// Queues the leasing key created at `made` for deletion, and temporarily excludes the key from acquisition.
     pub(super) fn give_up(&self, key: &[u8], made: i64, now: Duration) {
         let mut state = self.state.lock();
         state.lose(key, made + 1);
@@ -248,7 +247,7 @@ impl OwnedKeys {
         self.has_released.notify_one();
     }
 
-    /// Takes the leasing keys that the next transaction deletes.
+    /// Takes the leasing keys for the next deletion transaction.
     pub(super) fn take_released(&self) -> Vec<(Bytes, i64)> {
         self.state.lock().released.take()
     }
@@ -264,13 +263,13 @@ impl OwnedKeys {
         }
     }
 
-    /// Returns the number of owned keys and their bytes.
+    /// Returns the number of owned keys and their total size in bytes.
     pub(super) fn load(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.held.len(), state.bytes)
     }
 
-    /// Releases keys until the byte limit is met.
+    /// Releases keys until the others fit within the byte limit.
     fn fit(&self, state: &mut State) {
         while state.bytes > OWNED_BYTES_MAX {
             let Some(key) = state.by_use.first_key_value().map(|(_, key)| key.clone()) else {
@@ -284,13 +283,12 @@ impl OwnedKeys {
 }
 
 impl Acquisition<'_> {
-    /// Completes the acquisition: the leasing key was created at `made`, and the record was read at that
-    /// revision.
+    /// Completes the acquisition. `made` is the revision at which the leasing key was created and the record was read.
     pub(super) fn succeed(self, made: i64, known: Known, now: Duration) {
         let mut state = self.owned_keys.state.lock();
         let Some(acquiring) = state.acquiring.remove(&self.number) else { return };
         if acquiring.lease != state.lease {
-            // The leasing key ends with its session.
+            // The leasing key is deleted when its session's lease ends.
             return;
         }
         let fits = bytes_of(&self.key, &known) <= RECORD_BYTES_MAX;
@@ -312,7 +310,7 @@ impl Acquisition<'_> {
 }
 
 impl Writing<'_> {
-    /// Ends a write that was performed at `revision` and left the owned keys in this state.
+    /// Ends a write that was performed at `revision`. `refreshed` has the resulting states of owned keys.
     pub(super) fn done(mut self, revision: i64, refreshed: Vec<(Bytes, Known)>) {
         let mut state = self.owned_keys.state.lock();
         for (key, known) in refreshed {
@@ -323,7 +321,7 @@ impl Writing<'_> {
                 continue;
             }
             if lease != 0 || !fits {
-                // The new record has a lease and could expire at any time, or it is too large.
+                // The new record is attached to a lease and could expire at any time, or the record is too large.
                 state.remove(&key);
                 self.owned_keys.queue(&mut state, &key, made);
             } else {
@@ -356,8 +354,8 @@ impl Drop for Writing<'_> {
 }
 
 fn bytes_of(key: &[u8], known: &Known) -> usize {
-    // The key is stored for the map and the order of use, which share it, and for the leasing key when it is
-    // queued.
+    // The key is stored once for the map and the order of use, which share its bytes. The leasing key contains it again
+    // while it is queued.
     OVERHEAD_BYTES + key.len() + known.as_ref().map_or(0, |record| record.encoded().len())
 }
 
@@ -404,7 +402,7 @@ impl State {
         }
     }
 
-    /// Ends a write of a key. Returns whether the key is still owned under the same leasing key.
+    /// Ends a write to a key. Returns whether the key is still owned under the same leasing key.
     fn settle(&mut self, key: &[u8], made: i64) -> bool {
         match self.held.get_mut(key).filter(|owned_key| owned_key.made == made) {
             Some(owned_key) => {
@@ -485,7 +483,7 @@ mod tests {
     fn a_key_released_on_request_is_not_acquired_again_for_a_while() {
         let owned_keys = owned_keys();
         own(&owned_keys, &key(1), 7, 10);
-        // An event of an earlier owner.
+        // An event for an earlier owner has no effect.
         owned_keys.lose(&key(1), 6);
         assert!(is_owned(&owned_keys, &key(1), NOW));
         owned_keys.lose(&key(1), 9);
@@ -512,7 +510,7 @@ mod tests {
         owned_keys.begin_writing(&[Span::of(key(1))]).not_performed();
         acquisition.succeed(7, known(1), NOW);
         assert!(!is_owned(&owned_keys, &key(1), NOW));
-        // A leasing key created with the lease of another session ends with that session.
+        // A leasing key created with the lease of an earlier session is deleted when that session ends.
         let acquisition = owned_keys.begin_acquiring(&key(2), NOW).unwrap();
         owned_keys.end_session();
         owned_keys.begin_session(6, NOW + EXCLUSION);
@@ -536,8 +534,7 @@ mod tests {
         other.not_performed();
         let read = owned_keys.read(|| NOW, |view| view.known(&key(1)));
         assert_eq!(read, Some((known(20), 9)));
-        // A write that was overtaken does not replace the record. A write without a result makes the key
-        // unknown.
+        // The result of an overtaken write does not replace the record. A write without a result releases the key.
         owned_keys.begin_writing(&[Span::of(key(1))]).done(8, vec![(key(1), known(3))]);
         assert_eq!(owned_keys.read(|| NOW, |view| view.known(&key(1))), Some((known(20), 9)));
         drop(owned_keys.begin_writing(&[Span::of(key(1))]));
@@ -551,7 +548,7 @@ mod tests {
         let bytes = RECORD_BYTES_MAX - 1000;
         for number in 0..20 {
             own(&owned_keys, &key(number), 7, bytes);
-            // The first key is requested all the time.
+            // The first key is requested in every round, so it is never released.
             assert!(is_owned(&owned_keys, &key(0), NOW));
         }
         let (count, held) = owned_keys.load();
@@ -563,7 +560,7 @@ mod tests {
         assert_eq!(owned_keys.load().0, 16);
     }
 
-    /// Bytes of a long key.
+    /// Length of a long key in bytes.
     const LONG: usize = 1 << 20;
 
     fn long_key(number: usize) -> Bytes {
@@ -577,7 +574,7 @@ mod tests {
         for number in 0..count {
             own(&owned_keys, &long_key(number), 7, 10);
         }
-        // A range is deleted, and its result is unknown.
+        // Deletes a range with an unknown result, which releases all keys in it.
         drop(owned_keys.begin_writing(&[Span::new(&Bytes::new(), &Bytes::from_static(b"\0"))]));
         assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none());
         let take_all = || -> Vec<_> {

@@ -1,4 +1,4 @@
-//! Reads of owned keys, and of keys that the read acquires.
+//! Answers reads of owned keys, and reads that acquire their key.
 
 use http::HeaderMap;
 use quorate_api::etcdserverpb::response_op::Response;
@@ -11,8 +11,8 @@ use super::{Leasing, answer, latest};
 use crate::call::{Caller, forwarded};
 
 impl<S: Store> Leasing<S> {
-    /// Answers a range from an owned key, or from the transaction that tries to acquire the key. Returns `None`
-    /// if a member must answer.
+    /// Answers a range from an owned key, or from the transaction that tries to acquire the key. Returns `None` if the
+    /// request must be forwarded to a member.
     pub(crate) async fn range(
         &self,
         headers: &HeaderMap,
@@ -21,8 +21,8 @@ impl<S: Store> Leasing<S> {
         if !Caller::of(headers).is_anonymous() || !answer::is_of_one_record(request) {
             return None;
         }
-        // The header is read before the records: a later header could claim a revision at which the records
-        // are not known to be current.
+        // The header must be read before the records, because a later header could claim a revision at which the
+        // records are not known to be current.
         let header = self.latest.header();
         let held = self.owned_keys.read(|| self.members.now(), |view| view.known(&request.key));
         if let Some((known, as_of)) = held {
@@ -38,7 +38,7 @@ impl<S: Store> Leasing<S> {
         self.acquire(acquisition, headers, request).await
     }
 
-    /// Tries to acquire a key. Returns the answer with its record whether or not the key could be acquired, and
+    /// Tries to acquire a key. Returns the answer with the key's record, even if the key could not be acquired, or
     /// `None` if the transaction failed.
     async fn acquire(
         &self,
@@ -48,7 +48,7 @@ impl<S: Store> Leasing<S> {
     ) -> Option<RangeResponse> {
         let asked = guard::acquire(&self.names, &acquisition.key, acquisition.lease);
         let Ok(answer) = self.members.txn(forwarded(headers), asked).await else {
-            // The plain request that follows returns the reason why the key cannot be read.
+            // The request is then forwarded, and its answer states why the key cannot be read.
             acquisition.decline(self.members.now());
             return None;
         };
@@ -65,7 +65,7 @@ impl<S: Store> Leasing<S> {
         } else {
             let own = other.map(|it| leasing_key(&it)).filter(|it| it.lease == acquisition.lease);
             if let Some(own) = own {
-                // A leftover of an earlier attempt whose answer was lost.
+                // The leasing key is left over from an earlier attempt whose answer was lost.
                 self.owned_keys.give_up(&acquisition.key, own.created, self.members.now());
             }
             acquisition.decline(self.members.now());

@@ -2,14 +2,14 @@
 //!
 //! # Guarantees
 //!
-//! * A lease is considered alive until a sixth of its TTL ([`MARGIN_PER_TTL`]) before the earliest time at which
-//!   it can have ended. The time counts from when the renewal was sent, by a clock that also advances while the
-//!   machine sleeps. The margin covers clocks that run at different speeds, and a renewal that was granted by
-//!   a leader that had already been deposed: the new leader counts the TTL from its election.
-//! * A session ends with its lease, when its watch has missed events or was silent for too long, and when
-//!   members require authentication. No key is owned after that.
-//! * If the watch receives nothing for more than [`SILENCE_MAX`] renewal periods, the lease is revoked. So other
-//!   proxies wait for little more than a TTL if this proxy does not receive their requests.
+//! * A lease is considered alive until a sixth of its TTL ([`MARGIN_PER_TTL`]) before the earliest time at which it can
+//!   end. Time is measured from the sending of the renewal, by a clock that also advances while the machine sleeps. The
+//!   margin covers clocks that run at different speeds, and renewals granted by a leader that was already deposed,
+//!   because the new leader counts the TTL from its election.
+//! * A session ends when its lease ends, when its watch has missed events or was silent for too long, or when members
+//!   require authentication. No key is owned afterwards.
+//! * If the watch receives nothing for more than [`SILENCE_MAX`] renewal periods, the lease is revoked. Other proxies
+//!   therefore wait for little more than a TTL if this proxy does not receive their requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ use super::members::{Store, in_time, is_refusal};
 /// The TTL of the session, as in etcd.
 const TTL_SECS: i64 = 60;
 
-/// How often the lease is renewed within its TTL.
+/// Number of renewals of the lease within its TTL.
 const RENEWALS_PER_TTL: u32 = 4;
 
 /// The divisor of the TTL that yields the safety margin.
@@ -42,24 +42,24 @@ const MARGIN_PER_TTL: u32 = 6;
 /// Pause after a failed attempt.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Pause before a watch is opened again: the first and the longest.
+/// The first pause before a watch is opened again. The pause grows up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// The maximum number of renewal periods without a response from the watch. After more, the session ends.
+/// Maximum number of consecutive renewal periods without a response on the watch. One more ends the session.
 const SILENCE_MAX: u32 = 3;
 
-/// A lease that was granted.
+/// A granted lease.
 #[derive(Debug)]
 struct Granted {
     lease: i64,
     ttl: Duration,
-    /// The revision of the grant. Leasing keys of this lease are created after it.
+    /// The revision of the grant. All leasing keys with this lease are created after it.
     revision: i64,
 }
 
-/// Returns the time until which the lease is certainly alive, from when the renewal was sent and the TTL that
-/// was returned.
+/// Returns the time until which the lease is certainly alive, from the time at which the renewal was sent and the
+/// returned TTL.
 fn until(asked_at: Duration, ttl: Duration) -> Duration {
     asked_at + ttl - ttl / MARGIN_PER_TTL
 }
@@ -69,7 +69,7 @@ fn ttl_of(secs: i64) -> Duration {
 }
 
 impl Leasing {
-    /// Runs sessions for as long as the proxy runs.
+    /// Runs one session after another while the proxy runs.
     pub(crate) async fn run_sessions(self: Arc<Self>) {
         let mut has_logged = false;
         loop {
@@ -115,7 +115,7 @@ impl Leasing {
         self.owned_keys.lease().is_some()
     }
 
-    /// Ends the session at once because a member refused an anonymous client.
+    /// Ends the session immediately because a member refused an anonymous client.
     pub(crate) fn end_for_authentication(&self) {
         if self.has_session() {
             self.owned_keys.end_session();
@@ -124,7 +124,7 @@ impl Leasing {
         }
     }
 
-    /// Ends the session so that the next one checks again whether keys may be owned.
+    /// Ends the session. The next session checks again whether keys may be owned.
     pub(crate) fn restart_session(&self) {
         self.is_over.notify_one();
     }
@@ -143,14 +143,14 @@ impl Leasing {
         Ok(Some(Granted { lease: granted.id, ttl, revision }))
     }
 
-    /// Returns whether members require authentication. The proxy must not answer what members would refuse to
-    /// anonymous clients.
+    /// Returns whether members require authentication. If they do, the proxy must not answer anonymous clients, whose
+    /// requests members would refuse.
     async fn is_authentication_on(&self) -> Result<bool, Status> {
         let asking = self.members.ask("/etcdserverpb.Auth/AuthStatus", &AuthStatusRequest {});
         match asking.await {
             Ok(AuthStatusResponse { enabled, .. }) => Ok(enabled),
             Err(status) => match status.code() {
-                // The status request itself was refused for lack of a token.
+                // The status request itself was refused because it has no token.
                 Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument => Ok(true),
                 _ => Err(status),
             },
@@ -168,7 +168,7 @@ impl Leasing {
         }
     }
 
-    /// Ends a session and revokes its lease, so that other proxies need not wait for the TTL.
+    /// Ends a session and revokes its lease, so that other proxies do not have to wait until the TTL has passed.
     async fn end(&self, granted: &Granted) {
         let ended_at = clock::now() + granted.ttl;
         while clock::now() < ended_at {
@@ -207,7 +207,7 @@ impl Leasing {
                 match self.renew_once(granted).await {
                     Ok(None) => break,
                     Ok(Some(reason)) => return reason,
-                    // Owned keys are no longer used in answers after the deadline.
+                    // A failed renewal is safe, because owned keys are not used in answers after the lease deadline.
                     Err(status) => {
                         let error = status.message();
                         log::debug!("failed to renew the leasing session", "error" = error);
@@ -218,7 +218,7 @@ impl Leasing {
         }
     }
 
-    /// Renews the lease once. Returns the reason if the session must end.
+    /// Renews the lease once. If the session must end, returns the reason.
     async fn renew_once(&self, granted: &Granted) -> Result<Option<&'static str>, Status> {
         if self.is_authentication_on().await? {
             return Ok(Some("authentication is on"));
@@ -275,7 +275,7 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// Runs a transaction of the proxy itself.
+    /// Runs one of the proxy's own transactions.
     pub(super) async fn own_txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
         in_time(self.members.txn(HeaderMap::new(), request)).await
     }

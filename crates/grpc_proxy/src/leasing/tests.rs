@@ -1,5 +1,5 @@
-//! Proxies that own keys of a model cluster, in virtual time. Clients read and write through the proxies,
-//! answers get lost, watches are late, and proxies are suspended for longer than their leases.
+//! Simulates proxies that own keys of a model cluster, in virtual time. Clients read and write through the proxies,
+//! answers are lost, watch events are late, and proxies are suspended for longer than their leases.
 
 mod store;
 
@@ -29,18 +29,18 @@ use super::*;
 
 const KEYS: u64 = 4;
 const TTL: Duration = Duration::from_secs(2);
-/// A lease of clients, which ends from time to time.
+/// A lease of clients, which is ended from time to time.
 const LEASE_OF_CLIENTS: i64 = 7;
 const RUN: Duration = Duration::from_secs(60);
 
-/// A proxy and the latest revision that its clients have seen.
+/// A proxy, with the latest revision that its clients have received.
 #[derive(Debug)]
 struct Proxy {
     model: Arc<Model>,
     leasing: Leasing<DelayedStore>,
-    /// The proxy's tasks are suspended, but its clients still get answers.
+    /// Whether the proxy's tasks are suspended. Its clients still receive answers.
     is_suspended: AtomicBool,
-    /// The latest revision that a client has seen.
+    /// The latest revision that a client has received.
     seen: AtomicI64,
     sessions: AtomicUsize,
 }
@@ -112,7 +112,7 @@ impl Proxy {
         }
     }
 
-    /// A read as a client sends it.
+    /// Reads a key through the proxy, as a client does.
     async fn read(&self, key: &Bytes) {
         let request = RangeRequest { key: key.clone(), ..RangeRequest::default() };
         let (from, seen) = (self.model.revision(), self.seen.load(Ordering::SeqCst));
@@ -129,7 +129,7 @@ impl Proxy {
         self.check(key, &known, (from, revision, seen));
     }
 
-    /// A read that a member answers.
+    /// Sends a range to a member.
     async fn ask(&self, request: RangeRequest) -> Option<RangeResponse> {
         let get = RequestOp { request: Some(Request::RequestRange(request)) };
         let request = TxnRequest { success: vec![get], ..TxnRequest::default() };
@@ -155,7 +155,7 @@ impl Proxy {
         self.seen.fetch_max(revision, Ordering::SeqCst);
     }
 
-    /// A transaction that reads two keys.
+    /// Reads two keys in one transaction.
     async fn read_both(&self, keys: [&Bytes; 2]) {
         let get = |key: &Bytes| RequestOp {
             request: Some(Request::RequestRange(RangeRequest {
@@ -206,7 +206,7 @@ fn delete(key: &'static str, end: &'static str) -> Request {
     })
 }
 
-/// Writes one key, and a second key if the first one has a value.
+/// Returns a transaction that writes one key, and also a second key if the first one has a value.
 fn txn(keys: [&Bytes; 2], value: u64) -> Request {
     let compare = Compare {
         key: keys[0].clone(),
@@ -234,7 +234,7 @@ async fn client(proxy: Arc<Proxy>) {
         match model.below(100) {
             0..60 => {
                 let wait = Duration::from_millis(20 + model.below(200));
-                // Some clients do not wait for their answers.
+                // Some clients stop waiting before the answer arrives.
                 drop(timeout(wait, proxy.read(&one)).await);
             }
             60..70 => proxy.read_both([&one, &other]).await,
@@ -246,7 +246,7 @@ async fn client(proxy: Arc<Proxy>) {
                 proxy.write(Request::RequestDeleteRange(delete)).await;
             }
             97 => proxy.write(delete("k1", "k3")).await,
-            // All leasing keys, and only those.
+            // Deletes all leasing keys and no other keys.
             98 => proxy.write(delete("l", "\0")).await,
             _ => proxy.write(delete("a", "\0")).await,
         }
@@ -295,7 +295,7 @@ async fn reads_of_owned_keys_return_the_current_record() {
     assert!(reads > 5000, "{reads} reads of owned keys");
 }
 
-/// A store that applies every transaction, and then returns the error, if there is one.
+/// A store that applies every transaction, and then returns the configured error, if any.
 #[derive(Debug)]
 struct FailAfterApplyStore {
     model: Arc<Model>,

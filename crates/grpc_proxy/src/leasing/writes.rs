@@ -1,4 +1,4 @@
-//! Writes: performed on condition that no other proxy owns the keys, after asking the owners to release them.
+//! Performs writes once no other proxy owns the keys, after asking the owners to release them.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use super::owned_keys::Writing;
 use crate::call::forwarded;
 use crate::span::{Span, written};
 
-/// How long to wait for other owners before checking again: the first and the longest. A waiter is notified
-/// earlier if the owners release the keys.
+/// The first wait for other owners before the next check. The wait grows up to [`OWNERS_WAIT_MAX`]. A waiter is
+/// notified earlier if the owners release the keys.
 const OWNERS_WAIT: Duration = Duration::from_millis(100);
 const OWNERS_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// A reservation of keys. While it exists, this proxy neither answers reads of the keys nor acquires them. Dropping
-/// it releases the keys that this proxy owns. [`Leasing::reserve`] creates it.
+/// A reservation of keys, created by [`Leasing::reserve`]. While it exists, this proxy neither answers reads of the
+/// keys nor acquires them. Dropping it releases those of the keys that this proxy owns.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     _writing: Writing<'a>,
 }
 
 impl<S: Store> Leasing<S> {
-    /// Performs a write once no other proxy owns its keys. Returns `None` if the request writes nothing, or
-    /// if its user has no access to the leasing keys. The request is then forwarded like any other.
+    /// Performs a write once no other proxy owns its keys. Returns `None` if the request writes nothing or its user has
+    /// no access to the leasing keys. The caller then forwards the request like any other.
     pub(crate) async fn write(
         &self,
         headers: &HeaderMap,
@@ -47,9 +47,8 @@ impl<S: Store> Leasing<S> {
         }))
     }
 
-    /// Makes sure that no other proxy owns these keys, which a member is about to write, and that this proxy
-    /// does not answer reads of them until the returned value is dropped. Returns `None` if the user has no
-    /// access to the leasing keys.
+    /// Reserves keys that a member is about to write: no other proxy owns them, and this proxy does not answer reads of
+    /// them until the returned value is dropped. Returns `None` if the user has no access to the leasing keys.
     pub(crate) async fn reserve(
         &self,
         headers: &HeaderMap,
@@ -86,7 +85,7 @@ impl<S: Store> Leasing<S> {
                     }
                     return forward_if_denied(status).map(|()| None);
                 }
-                // The outcome is unknown, so dropping the write releases the owned keys.
+                // The outcome is unknown. Dropping the write releases the owned keys.
                 Err(status) => return Err(status),
             };
             self.latest.see(answer.header.as_ref());
@@ -103,7 +102,7 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// Drops ownership of the keys whose leasing keys were not as expected.
+    /// Drops ownership of the keys whose leasing keys are missing or have another creation revision.
     fn drop_lost_keys(&self, writing: Writing<'_>, found: &[LeasingKey]) {
         let owned = writing.owned.clone();
         writing.not_performed();
@@ -150,8 +149,8 @@ impl<S: Store> Leasing<S> {
     }
 }
 
-/// Returns the status as an error, unless it means that the user has no access to leasing keys. The write is then
-/// forwarded unguarded, and members check its permissions.
+/// Returns the status as an error, unless it means that the user has no access to leasing keys. In that case the write
+/// is forwarded unguarded, and members check its permissions.
 fn forward_if_denied(status: Status) -> Result<(), Status> {
     if status.code() == Code::PermissionDenied { Ok(()) } else { Err(status) }
 }

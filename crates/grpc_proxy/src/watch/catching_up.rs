@@ -1,7 +1,7 @@
-//! A stream for the watch of a single group that is behind, until it has caught up.
+//! The stream for the watch of a single group that is behind, until the group has caught up.
 //!
-//! Such a watch delivers history as fast as the member can read it. It has its own stream because a member
-//! reports progress only for a whole stream. When the group has caught up, it moves to a feed.
+//! The watch delivers history as fast as the member can read it. It has its own stream because a member reports
+//! progress only for a whole stream. Once the group has caught up, it moves to a feed.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) struct CatchingUp {
     pub(super) group: u64,
 }
 
-/// Follows the group's watch until the returned value is dropped.
+/// Follows the group's watch. Dropping the returned value ends this.
 pub(super) fn follow(catching_up: CatchingUp) -> impl Follower {
     Task(tokio::spawn(catching_up.run()).abort_handle())
 }
@@ -39,7 +39,7 @@ pub(super) fn follow(catching_up: CatchingUp) -> impl Follower {
 struct Task(AbortHandle);
 
 impl Follower for Task {
-    /// The task asks for progress repeatedly anyway.
+    /// Does nothing, because the task sends progress requests repeatedly anyway.
     fn ask_progress(&self) {}
 }
 
@@ -49,7 +49,7 @@ impl Drop for Task {
     }
 }
 
-/// Why a stream ended without a fatal error.
+/// The reason why a stream ended without a fatal error.
 enum Ended {
     /// The group has joined another group, or has no watchers left.
     NotWanted,
@@ -61,7 +61,7 @@ enum Ended {
 }
 
 impl CatchingUp {
-    /// Opens the watch. After an error it opens the watch again at the group's position.
+    /// Opens the watch. After an error, opens it again at the group's position.
     async fn run(self) {
         let Self { set, group, .. } = &self;
         let mut pause = PAUSE;
@@ -69,7 +69,7 @@ impl CatchingUp {
             match self.stream(start).await {
                 Ok(Ended::NotWanted) => break,
                 Ok(Ended::CaughtUp) => {
-                    // This replaces the group's follower, which aborts this task. The task has finished.
+                    // Replacing the group's follower aborts this task, which has nothing left to do.
                     set.set_follower(*group, Box::new(self.feeds.add(set, *group)));
                     break;
                 }
@@ -94,7 +94,7 @@ impl CatchingUp {
         let (frames, body) = requests();
         let mut first = BytesMut::new();
         write(&mut first, create_request(&self.set.parameters, 0, start));
-        // The channel is empty, so this fits.
+        // The channel is empty, so the request fits.
         drop(frames.try_send(Ok(Frame::data(first.freeze()))));
         let messages = self.members.open(&self.set.parameters.caller, body).await?;
         self.read(messages, &frames).await

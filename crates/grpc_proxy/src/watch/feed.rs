@@ -1,18 +1,18 @@
-//! Streams that carry many watches: those of groups that have caught up.
+//! Streams with many watches, for groups that have caught up.
 //!
-//! A feed carries the watches of one caller. Its task opens the stream, creates each watch at its group's
-//! position, and delivers the events. If the member is lost, it repeats this at another member. A group has a
-//! [`FeedWatch`]; dropping it cancels the watch.
+//! All watches on a feed belong to one caller. The feed's task opens the stream, creates each watch at its group's
+//! position, and delivers the events. If the connection to the member is lost, the task repeats this on another member.
+//! Each group holds a [`FeedWatch`]. Dropping it cancels the watch.
 //!
 //! # Bound
 //!
-//! [`WATCHES_MAX`] on a feed; beyond that another feed is opened. Requests are encoded only when the stream
-//! accepts them.
+//! A feed has at most [`WATCHES_MAX`] watches. Beyond that limit, another feed is opened. Requests are encoded only
+//! when the stream accepts them.
 //!
 //! # Locks
 //!
-//! A watcher set drops a [`FeedWatch`] while it is locked. Therefore this module never calls a watcher set
-//! while it holds the lock of a feed.
+//! A watcher set drops a [`FeedWatch`], which locks the feed, while the set itself is locked. Therefore this module
+//! never calls a watcher set while it holds the lock of a feed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -34,10 +34,11 @@ use super::watcher_set::{Follower, WatcherSet};
 use super::watcher_sets::WatcherSets;
 use crate::call::Caller;
 
-/// Watches on a feed. The loss of a member, or a progress response, concerns this many watches at once.
+/// Maximum number of watches on a feed. The loss of a member, or a progress response, affects this many watches at
+/// once.
 const WATCHES_MAX: usize = 1024;
 
-/// Requests are collected up to this size before they are handed to the transport.
+/// Size up to which requests are collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// All feeds, by caller.
@@ -57,17 +58,17 @@ struct Feed {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The groups on the feed, by the watch id that the member uses.
+    /// The groups on the feed, by the watch id used with the member.
     watches: BTreeMap<i64, WatchState>,
     last_id: i64,
-    /// The watches that must be created.
+    /// The watches still to be created on the member.
     fresh: BTreeSet<i64>,
-    /// The watches whose creation the member has not answered, in the order of the requests.
+    /// The watches whose creation the member has not answered yet, in the order of the requests.
     unanswered: VecDeque<i64>,
     /// The watches to cancel.
     ended: Vec<i64>,
     is_progress_wanted: bool,
-    /// Whether a progress request is unanswered.
+    /// Whether a progress request is not answered yet.
     is_progress_due: bool,
 }
 
@@ -136,7 +137,7 @@ impl Feeds {
         FeedWatch { feed, id }
     }
 
-    /// Removes a feed that is empty. Returns whether it was empty.
+    /// Removes a feed if it is empty, and returns whether it was.
     fn take_empty(&self, caller: &Caller, feed: &Arc<Feed>) -> bool {
         let mut by_caller = self.by_caller.lock();
         if !feed.state.lock().watches.is_empty() {
@@ -151,7 +152,7 @@ impl Feeds {
         true
     }
 
-    /// Follows all watches of a feed until it is empty.
+    /// Follows all watches of a feed until the feed is empty.
     async fn follow(self: Arc<Self>, caller: Caller, feed: Arc<Feed>) {
         let mut pause = PAUSE;
         while !self.take_empty(&caller, &feed) {
@@ -200,7 +201,7 @@ impl State {
         self.last_id
     }
 
-    /// Resets the state for a new stream, on which no request was sent.
+    /// Resets the state for a new stream, on which no request has been sent yet.
     fn begin(&mut self) {
         self.fresh = self.watches.keys().copied().collect();
         self.unanswered.clear();
@@ -211,11 +212,11 @@ impl State {
         }
     }
 
-    /// Returns the group that a response is for, and records whether its watch is created.
+    /// Returns the group to which a response belongs, and records whether its watch is created.
     fn record_answer(&mut self, response: &WatchResponse) -> Option<&WatchState> {
         let mut id = response.watch_id;
         if response.created {
-            // The response to a refused watch has no id, but responses come in the order of the requests.
+            // The response to a refused watch has no id, but responses arrive in the order of the requests.
             let number = self.unanswered.iter().position(|asked| id < 0 || *asked == id)?;
             id = self.unanswered.remove(number)?;
         }
@@ -226,7 +227,7 @@ impl State {
 }
 
 impl Feed {
-    /// Encodes the next requests to the member, up to a chunk.
+    /// Encodes the next requests to the member, up to the chunk size.
     fn requests(&self) -> BytesMut {
         let mut chunk = BytesMut::new();
         while chunk.len() < CHUNK_BYTES {
@@ -242,7 +243,7 @@ impl Feed {
                 })
             };
             let Some((id, set, group)) = fresh else { break };
-            // This also creates the watch of a group that is already gone: the cancel request follows.
+            // A watch is created even if its group no longer exists, because the cancel request follows.
             let start = set.start(group).unwrap_or_default();
             write(&mut chunk, create_request(&set.parameters, id, start));
         }
@@ -257,8 +258,8 @@ impl Feed {
         chunk
     }
 
-    /// Delivers a response to its groups. A group whose watch the member has cancelled leaves its watcher
-    /// set, which is removed if it is empty.
+    /// Delivers a response to its groups. If the member cancelled a group's watch, the group leaves its watcher set,
+    /// and the set is removed if it is empty.
     fn deliver(&self, sets: &WatcherSets, response: WatchResponse) {
         let number = |watch: &WatchState| (Arc::clone(&watch.set), watch.group);
         let is_about_all = response.watch_id < 0 && !response.created;
@@ -271,7 +272,7 @@ impl Feed {
                 state.record_answer(&response).map(number).into_iter().collect()
             }
         };
-        // A group that no longer wants its watch has dropped its `FeedWatch`.
+        // If a group no longer wants its watch, the watcher set has already dropped its `FeedWatch`.
         let deliver = |(set, group): &(Arc<WatcherSet>, u64), response| {
             if !set.deliver(*group, response) {
                 sets.remove_if_empty(set);
@@ -282,7 +283,7 @@ impl Feed {
         deliver(last, response);
     }
 
-    /// Ends all groups and the streams of their watchers.
+    /// Ends all groups on the feed and the streams of their watchers.
     fn fail(&self, sets: &WatcherSets, status: &Status) {
         let all: Vec<WatchState> = self.state.lock().watches.values().cloned().collect();
         for watch in all {
@@ -298,7 +299,7 @@ impl Feed {
             let chunk = self.requests();
             if !chunk.is_empty() {
                 if frames.send(Ok(Frame::data(chunk.freeze()))).await.is_err() {
-                    // The reading half reports how the stream ended.
+                    // The reading half returns the reason why the stream ended.
                     std::future::pending::<()>().await;
                 }
                 continue;
@@ -357,7 +358,7 @@ mod tests {
         watch_of(feed, Arc::new(WatcherSet::new(parameters(), metrics())), 1)
     }
 
-    /// Returns a short form of the requests to the member.
+    /// Returns the next requests to the member in a short text form.
     fn asked(feed: &Feed) -> Vec<String> {
         let chunk = feed.requests();
         let mut rest = &chunk[..];

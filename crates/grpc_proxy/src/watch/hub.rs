@@ -1,5 +1,5 @@
-//! The entry point for watchers: adds a watcher to the set of identical watchers, and opens a watch at a
-//! member if the set has none to share.
+//! The entry point for watchers: adds a watcher to the set of identical watchers, and opens a watch on a member if the
+//! set has no watch to share.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Hub {
         self.members.namespace.as_ref()
     }
 
-    /// Adds a watcher.
+    /// Adds a watcher to the set with its parameters.
     pub(super) fn add(
         &self,
         parameters: WatchParameters,

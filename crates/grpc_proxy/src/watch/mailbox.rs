@@ -1,5 +1,4 @@
-//! The messages of watcher sets for a client's stream: responses for the client and notices for the stream's
-//! task.
+//! Messages from watcher sets to a client's stream: responses for the client and notices for the stream's task.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,24 +11,22 @@ use crate::outbox::Outbox;
 /// A change in the state of a watcher.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WatcherChange {
-    /// A member cancelled the watch, and the client was notified. A watcher that was never created leaves no
-    /// state.
+    /// A member cancelled the watch, and the client was notified. `was_there` is false if the watch was never created.
     Cancelled { was_there: bool },
-    /// An event of this revision did not fit in the outbox. All earlier events were delivered.
+    /// The events of revision `next` did not fit in the outbox. All earlier events were delivered.
     Behind { next: i64 },
-    /// All events up to the header's revision were delivered. This answers a progress request.
+    /// All events up to the header's revision were delivered. Answers a progress request.
     Progressed { header: Option<ResponseHeader> },
 }
 
-/// A notice about a watcher. It has the serial number because watch ids are reused.
+/// A notice about a watcher. It contains the serial number because watch ids are reused.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Notice {
     pub(super) serial: u64,
     pub(super) change: WatcherChange,
 }
 
-/// The messages for one client stream. There is at most one notice of each kind for a watcher and for a
-/// progress request.
+/// The messages for one client stream. It holds at most one notice of each kind per watcher or progress request.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     pub(super) outbox: Arc<Outbox>,

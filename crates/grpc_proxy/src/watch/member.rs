@@ -1,4 +1,4 @@
-//! Watch streams at members: requests and responses.
+//! Watch streams on members: their requests and responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,36 +25,36 @@ use crate::upstream::{Upstream, receive_error};
 
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 
-/// Pause before a stream is opened again: the first and the longest.
+/// The first pause before a stream is opened again. The pause grows up to [`PAUSE_MAX`].
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Pause between two progress requests, which members ignore while a watch of the stream is behind: the first
-/// and the longest.
+/// The first pause between two progress requests, which members ignore while a watch on the stream is behind. The pause
+/// grows up to [`PROGRESS_INTERVAL_MAX`].
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) const PROGRESS_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
-/// The sender of a stream's requests, as frames.
+/// Sends a stream's requests as frames.
 pub(super) type Frames = mpsc::Sender<Result<Frame<Bytes>, Status>>;
 
-/// Opens watch streams at members.
+/// Opens watch streams on members.
 #[derive(Debug)]
 pub(super) struct Members {
     pub(super) upstream: Arc<Upstream>,
     pub(super) namespace: Option<Namespace>,
-    /// Records the latest revision.
+    /// The latest revision, updated with every response, if leasing is on.
     pub(super) latest: Option<Arc<Latest>>,
 }
 
 impl Members {
-    /// Opens a watch stream at a member.
+    /// Opens a watch stream on a member.
     pub(super) async fn open(&self, caller: &Caller, body: Body) -> Result<Messages, Status> {
         let answer = self.upstream.open(PATH, &caller.headers(), body).await?;
         framing::replies(answer, self.upstream.limits.receive_bytes)
     }
 
-    /// Returns the next response, with keys as clients of the namespace see them. Returns `None` if the
-    /// stream has ended and may be opened again.
+    /// Returns the next response, with keys as seen by clients of the namespace. Returns `None` if the stream has ended
+    /// and may be opened again.
     pub(super) async fn next(
         &self,
         caller: &Caller,
@@ -77,19 +77,19 @@ impl Members {
     }
 }
 
-/// Returns whether another member, or the same member later, may continue the watch.
+/// Returns whether the watch may continue on another member, or later on the same one.
 pub(super) fn is_retryable(status: &Status, caller: &Caller) -> bool {
     let has_no_leader = status.message() == "etcdserver: no leader";
     status.code() == Code::Unavailable && !(caller.requires_leader() && has_no_leader)
 }
 
-/// Creates the body of a stream and the sender of its requests.
+/// Creates the body of a stream, and the sender for its requests.
 pub(super) fn requests() -> (Frames, Body) {
     let (frames, receiver) = mpsc::channel(1);
     (frames, Body::new(StreamBody::new(ReceiverStream::new(receiver))))
 }
 
-/// A request for a watch from `start_revision` on; 0 means from now on.
+/// Returns a request for a watch that starts at `start_revision`; 0 stands for the current revision.
 pub(super) fn create_request(
     parameters: &WatchParameters,
     watch_id: i64,
@@ -99,8 +99,8 @@ pub(super) fn create_request(
         key: parameters.key.clone(),
         range_end: parameters.range_end.clone(),
         start_revision,
-        // A watch whose keys change rarely learns from progress notifications that it has caught up, and can
-        // join other groups.
+        // On a watch with rare events, only progress notifications show that it has caught up and can join other
+        // groups.
         progress_notify: true,
         filters: parameters.filters.clone(),
         prev_kv: parameters.prev_kv,
@@ -109,12 +109,12 @@ pub(super) fn create_request(
     })
 }
 
-/// A request to cancel a watch.
+/// Returns a request to cancel a watch.
 pub(super) const fn cancel_request(watch_id: i64) -> RequestUnion {
     RequestUnion::CancelRequest(WatchCancelRequest { watch_id })
 }
 
-/// A progress request.
+/// Returns a progress request.
 pub(super) const fn progress_request() -> RequestUnion {
     RequestUnion::ProgressRequest(WatchProgressRequest {})
 }

@@ -1,4 +1,4 @@
-//! The Watch service: identical watchers of different clients share one watch at a member.
+//! The Watch service: identical watchers of different clients share one watch on a member.
 //!
 //! ```text
 //! session (one client's stream) ─► hub ─► watcher_set (identical watchers) ─► feed (many watches on one stream)
@@ -6,24 +6,24 @@
 //!    └──── events and notices, by `mailbox` ◄────┘
 //! ```
 //!
-//! The watchers that share one watch at a member form a `Group`. A new watcher starts in a group of its own,
-//! so that a member checks its token and its permission for the range. Once the member has created the watch,
-//! the group joins another group as soon as no event can be lost. A watcher whose client is slow leaves its
-//! group, so that the other watchers do not wait for it. It enters again at its old position when the client
-//! has caught up. Watches that have caught up share streams, so that a member has few streams of a proxy. A
-//! watch that is behind has its own stream until it has caught up.
+//! The watchers that share one watch on a member form a `Group`. A new watcher starts in a group of its own, so that a
+//! member checks its token and its permission for the range. Once the member has created the watch, the group joins
+//! another group as soon as no event can be lost. A watcher whose client is slow leaves its group, so that the other
+//! watchers do not have to wait. It rejoins at its old position when the client has caught up. Watches that have caught
+//! up share streams, so that a member has only a few streams per proxy. A watch that is behind has its own stream until
+//! it has caught up.
 //!
 //! # Guarantees
 //!
-//! * Every watcher gets every event from its start revision on, once and in order, regardless of the groups
-//!   it has been in and of members that were lost. Otherwise it gets a cancellation with the reason.
-//! * Watchers share a watch only if they have the same user and token. A member checks the permissions of
-//!   each new watcher. As at a member, a watcher continues when its token is revoked later.
+//! * Every watcher receives every event from its start revision on, once and in order, regardless of changes of its
+//!   group and of lost members. Otherwise it receives a cancellation with the reason.
+//! * Watchers share a watch only if they have the same user and token. A member checks the permissions of each new
+//!   watcher. As on a member, a watcher continues if its token is revoked later.
 //!
 //! # Bound
 //!
-//! The outbox limits the data that waits for a client, and shared messages are stored once. A group reads
-//! events without waiting for any client.
+//! The outbox limits the data queued for a client, and messages shared by several clients are stored once. A group
+//! reads events without waiting for any client.
 
 mod catching_up;
 mod feed;

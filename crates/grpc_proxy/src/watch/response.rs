@@ -1,4 +1,4 @@
-//! Watch responses for clients. The parts that all watchers share are encoded once.
+//! Encodes watch responses for clients. The parts shared by all watchers are encoded once.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -10,7 +10,7 @@ pub(super) fn revision(event: &Event) -> i64 {
     event.kv.as_ref().map_or(0, |record| record.fields().mod_revision)
 }
 
-/// Encodes events, for any watcher.
+/// Encodes events in a form that is valid for any watcher.
 pub(super) fn events(header: Option<&ResponseHeader>, events: Vec<Event>) -> Bytes {
     encode(WatchResponse { header: header.cloned(), events, ..WatchResponse::default() })
 }
@@ -25,7 +25,7 @@ pub(super) fn progress(header: Option<&ResponseHeader>) -> Bytes {
     encode(WatchResponse { header: header.cloned(), ..WatchResponse::default() })
 }
 
-/// Encodes the response to a watch that its client cancelled.
+/// Encodes the response to a watch cancelled by its client.
 pub(super) fn cancelled(header: Option<&ResponseHeader>) -> Bytes {
     encode(WatchResponse { header: header.cloned(), canceled: true, ..WatchResponse::default() })
 }

@@ -1,6 +1,6 @@
 //! A client's watch stream: its requests and the state of its watchers.
 //!
-//! One task owns all of this state. It processes the notices from watcher sets before each request.
+//! One task owns all of this state. Before each request, it processes the notices from watcher sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::framing::{self, Messages};
 use crate::outbox::{Outbox, OutboxMessage};
 use crate::relay::REQUEST_BYTES_MAX;
 
-/// The watch id in responses that concern no watcher.
+/// The watch id in responses that belong to no watcher.
 const NO_WATCHER: i64 = -1;
 
 /// A client's watch stream.
@@ -43,29 +43,29 @@ struct WatcherEntry {
     wants_progress: bool,
 }
 
-/// The location of a watcher.
+/// The state of a watcher with respect to its watcher set.
 enum WatcherState {
     Active {
         set: Arc<WatcherSet>,
         watcher: u64,
     },
-    /// The watch has ended. Its id stays reserved until the client cancels it, as at a member.
+    /// The watch has ended. Its id stays reserved until the client cancels the watch, as on a member.
     Ended,
-    /// The watcher is in no set until the client has read what is queued for it.
+    /// The watcher is in no set until the client has read the responses queued for it.
     Behind {
         parameters: WatchParameters,
         next: i64,
     },
 }
 
-/// A progress request for all watchers of the stream.
+/// A progress request covering all watchers of the stream.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The watchers that have not answered, by serial number.
+    /// The watchers that have not answered yet, by serial number.
     asked: BTreeSet<u64>,
     /// The answer with the lowest revision.
     least: Option<ResponseHeader>,
-    /// Whether another progress request arrived meanwhile.
+    /// Whether another progress request arrived in the meantime.
     is_asked_again: bool,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn serve(hub: &Arc<Hub>, headers: &HeaderMap, body: Body) -> Response
     ending::answer(Body::new(outbox.body(task.abort_handle())))
 }
 
-/// Dropping the session, at the end of the stream, removes its watchers from their sets.
+/// When the session is dropped at the end of the stream, its watchers are removed from their sets.
 impl Drop for Session {
     fn drop(&mut self) {
         for entry in std::mem::take(&mut self.watchers).into_values() {
@@ -221,7 +221,7 @@ impl Session {
         }
     }
 
-    /// Removes a watcher, also from a progress request in flight.
+    /// Removes a watcher from the stream and from an unanswered progress request.
     fn forget(&mut self, watch_id: i64) -> Option<WatcherEntry> {
         let entry = self.watchers.remove(&watch_id)?;
         if self.progress.asked.remove(&entry.serial) {
@@ -237,7 +237,7 @@ impl Session {
         header
     }
 
-    /// Adds the watchers that fell behind to their sets again.
+    /// Adds the watchers that fell behind back to their sets.
     fn catch_up(&mut self) {
         let is_behind = |entry: &WatcherEntry| matches!(entry.state, WatcherState::Behind { .. });
         let behind: Vec<i64> =
@@ -296,7 +296,7 @@ impl Session {
         }
     }
 
-    /// Returns the requested id or a free one, or `None` if the requested id is in use.
+    /// Returns the requested id, or a free one if none is requested. Returns `None` if the requested id is in use.
     fn new_id(&mut self, wanted: i64) -> Option<i64> {
         if wanted != 0 {
             return (!self.watchers.contains_key(&wanted)).then_some(wanted);

@@ -1,9 +1,9 @@
-//! All identical watchers, in groups that each follow one watch at a member.
+//! All identical watchers, in groups that each follow one watch on a member.
 //!
-//! A group has a position: its watchers have received all events before it, and its watch delivers all events
-//! from it on. A watcher that has received all events before a revision can therefore move to any group whose
-//! position is at most that revision, and skips the events that it has already received. Groups are merged by
-//! this rule alone.
+//! A group has a position. Its watchers have received all events before the position, and its watch delivers all events
+//! from the position on. A watcher that has received all events before a revision can therefore move to any group whose
+//! position is at most that revision. It then skips the events that it has already received. All merging of groups
+//! follows this rule.
 //!
 //! # Invariants
 //!
@@ -31,37 +31,37 @@ use crate::outbox::OutboxMessage;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WatchParameters {
     pub(super) caller: Caller,
-    /// The key, with the namespace prefix.
+    /// The key, including the namespace prefix.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
     pub(super) filters: Vec<i32>,
     pub(super) prev_kv: bool,
 }
 
-/// A watcher of a client.
+/// A client's watcher.
 #[derive(Debug)]
 pub(super) struct Watcher {
     pub(super) mailbox: Arc<Mailbox>,
-    /// A number that is unique on its stream, including watchers that have ended.
+    /// A number that is unique on the client's stream, even among ended watchers.
     pub(super) serial: u64,
-    /// The watch id that the client uses.
+    /// The watch id used by the client.
     pub(super) watch_id: i64,
-    /// The first revision that the watcher has not received; 0 until the watch is created, if it starts at
+    /// The first revision that the watcher has not received. It is 0 until the watch is created, if the watch starts at
     /// the current revision.
     pub(super) next: i64,
     pub(super) wants_progress: bool,
     /// Whether the client was notified that the watch is created.
     pub(super) is_created: bool,
-    /// Whether the stream has sent a progress request to this watcher and waits for the answer.
+    /// Whether the stream has sent a progress request to this watcher and is waiting for the answer.
     pub(super) awaits_progress: bool,
 }
 
-/// The watchers that share one watch at a member.
+/// The watchers that share one watch on a member.
 #[derive(Debug)]
 struct Group {
     /// The start revision of the watch.
     start: i64,
-    /// `None` until a member has created the watch.
+    /// The group's position; `None` until a member has created the watch.
     position: Option<i64>,
     /// Whether the watch has caught up with the current revision.
     is_current: bool,
@@ -70,7 +70,7 @@ struct Group {
     follower: Option<Box<dyn Follower>>,
 }
 
-/// Follows a group's watch until it is dropped.
+/// Follows a group's watch. Dropping it ends this.
 pub(super) trait Follower: std::fmt::Debug + Send {
     /// Sends a progress request for the watch.
     fn ask_progress(&self);
@@ -88,14 +88,14 @@ pub(super) struct WatcherSet {
 struct State {
     groups: BTreeMap<u64, Group>,
     next: u64,
-    /// The value that was last added to the gauge.
+    /// The amount that this set last added to the gauge.
     coalescing: i64,
 }
 
-/// The group to which a watcher was added.
+/// The group that a watcher was added to.
 pub(super) enum Added {
     Joined(u64),
-    /// A new group that has no follower.
+    /// A new group, which has no follower yet.
     NewGroup {
         watcher: u64,
         group: u64,
@@ -113,9 +113,9 @@ impl WatcherSet {
         self.state.lock().groups.is_empty()
     }
 
-    /// Adds a watcher. A new watcher gets a watch of its own until a member has created it, because the
-    /// member must check the token and its permission for the range. A watcher that returns joins an existing
-    /// group at once if possible.
+    /// Adds a watcher. A new watcher has a watch of its own until a member has created it, because the member must
+    /// check the token and its permission for the range. A returning watcher immediately joins an existing group if
+    /// possible.
     pub(super) fn add(&self, watcher: Watcher) -> Added {
         let mut state = self.state.lock();
         let number = state.number();
@@ -154,12 +154,12 @@ impl WatcherSet {
         }
     }
 
-    /// Returns the revision at which the group's watch starts, or `None` if the group is gone.
+    /// Returns the revision at which the group's watch starts, or `None` if the group no longer exists.
     pub(super) fn start(&self, group: u64) -> Option<i64> {
         let state = self.state.lock();
         let group = state.groups.get(&group)?;
-        // The start is limited to the latest known revision, because members do not report progress on a
-        // stream with a watch that starts in the future. Watchers skip events that they receive twice.
+        // The start is limited to the latest known revision, because members do not report progress on a stream with a
+        // watch that starts in the future. Watchers skip events that they receive a second time.
         let begun = |position: i64| match group.revision() {
             0 => position,
             known => position.min(known),
@@ -241,7 +241,7 @@ impl State {
         self.next
     }
 
-    /// Merges a group into another current group whose position is not beyond its own.
+    /// Merges a group into another current group whose position is at most the group's own.
     fn coalesce(&mut self, number: u64) {
         let Some(position) = self.groups.get(&number).and_then(|group| group.position) else {
             return;
@@ -283,7 +283,7 @@ impl Group {
         }
     }
 
-    /// Records that the member has created the watch, for the first time or again, and notifies the watchers.
+    /// Records that the member has created the watch, possibly again, and notifies the watchers.
     fn record_created(&mut self) {
         if self.position.is_none() {
             self.is_current = self.start == 0;
@@ -295,8 +295,8 @@ impl Group {
         }
     }
 
-    /// Records that all events up to and including the header's revision were delivered, and reports the progress
-    /// to watchers.
+    /// Records that all events up to and including the header's revision were delivered, and reports this progress to
+    /// the watchers.
     fn record_progress(&mut self, response: &WatchResponse) {
         self.position = self.position.max(Some(self.revision() + 1));
         self.is_current = true;
@@ -309,7 +309,7 @@ impl Group {
                     watcher.mailbox.notify(watcher.serial, WatcherChange::Progressed { header });
                 }
             } else if watcher.wants_progress {
-                // A watcher whose outbox is full gets the next notification.
+                // A watcher whose outbox is full misses this notification and receives the next one.
                 watcher.offer(response::progress(header));
             }
         }
@@ -356,7 +356,7 @@ impl Watcher {
         }
     }
 
-    /// Leaves the group, which has delivered all events before `position`.
+    /// Removes the watcher from the group, which has delivered all events before `position`.
     fn fall_behind(&self, position: i64) {
         let next = self.next.max(position);
         self.mailbox.notify(self.serial, WatcherChange::Behind { next });
@@ -368,7 +368,7 @@ impl Watcher {
     }
 
     fn send_cancelled(&self, response: &WatchResponse) {
-        // A watch that was never created gets one response that is both `created` and `canceled`.
+        // A watch that was never created is answered with a single response that is both `created` and `canceled`.
         let is_refused = response.created && !self.is_created;
         let shared = response::encode(WatchResponse {
             created: is_refused,
@@ -376,7 +376,7 @@ impl Watcher {
             ..response.clone()
         });
         let watch_id = if is_refused { response.watch_id } else { self.watch_id };
-        // The notice comes first, because the client may reuse the id as soon as it has the response.
+        // The notice is sent first, because the client may reuse the id as soon as it receives the response.
         self.mailbox.notify(self.serial, WatcherChange::Cancelled { was_there: !is_refused });
         self.mailbox.outbox.put(OutboxMessage { watch_id, shared });
     }

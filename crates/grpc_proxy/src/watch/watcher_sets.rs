@@ -1,4 +1,4 @@
-//! All watcher sets, by the watch parameters of their watchers.
+//! All watcher sets, by their watch parameters.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -35,7 +35,7 @@ impl WatcherSets {
                 Arc::clone(vacant.insert(Arc::new(set)))
             }
         };
-        // The watcher is added while the map is locked, because an empty set may be removed at any time.
+        // The map stays locked while the watcher is added, because an empty set may be removed at any time.
         let added = set.add(watcher);
         (set, added)
     }

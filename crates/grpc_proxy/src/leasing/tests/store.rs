@@ -1,4 +1,4 @@
-//! A model of a cluster: one store with its history, leases that expire, and answers that get lost.
+//! A model of a cluster: one store with its history, expiring leases, and lost answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) struct Model {
 struct State {
     revision: i64,
     records: BTreeMap<Bytes, KeyValue>,
-    /// The states of each key, with the revision at which each began.
+    /// The states of each key, with the revision from which each state held.
     history: BTreeMap<Bytes, Vec<(i64, Known)>>,
     events: Vec<Event>,
     /// The time at which each lease expires.
@@ -115,12 +115,12 @@ impl Model {
         over.len()
     }
 
-    /// Ends a lease of clients.
+    /// Ends a lease of the test clients.
     pub(super) fn end(&self, lease: i64) {
         self.state.lock().end(lease);
     }
 
-    /// Returns the events from number `from` on.
+    /// Returns all events starting at index `from`.
     pub(super) fn events(&self, from: usize) -> Vec<Event> {
         self.state.lock().events.get(from..).unwrap_or_default().to_vec()
     }
@@ -138,7 +138,7 @@ impl Model {
 }
 
 impl State {
-    /// Deletes the keys of a lease.
+    /// Deletes the keys attached to a lease.
     fn end(&mut self, lease: i64) {
         let of = |(key, record): (&Bytes, &KeyValue)| {
             (record.fields().lease == lease).then(|| key.clone())
@@ -223,7 +223,7 @@ impl State {
     }
 }
 
-/// The network to the model: requests and answers take time, and some are lost.
+/// The network between a proxy and the model. Requests and answers take time, and some are lost.
 #[derive(Debug)]
 pub(super) struct DelayedStore(pub(super) Arc<Model>);
 
@@ -238,7 +238,7 @@ impl Store for DelayedStore {
             return lost();
         }
         if chance < 6 {
-            // The request may arrive after its sender has stopped waiting.
+            // The request may arrive after the sender has stopped waiting for it.
             let model = Arc::clone(&self.0);
             tokio::spawn(async move {
                 model.pause(200).await;

@@ -1,4 +1,4 @@
-//! Tests of groups that merge and split. There are no members: the tests pass in the responses.
+//! Tests merging and splitting of groups. There are no members, so the tests supply the responses.
 
 use http_body_util::BodyExt as _;
 use quorate_api::mvccpb::Event;
@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// Returns a short form of the responses that the client received since.
+    /// Returns the responses that the client has received, in a short text form.
     async fn received(mut self) -> Vec<String> {
         self.mailbox.outbox.end(Status::ok(""));
         let mut wire = Vec::new();
@@ -114,7 +114,7 @@ async fn a_watcher_without_start_revision_joins_a_group_with_undelivered_events(
     let group = new_group(set.add(first.watcher(1, 0)));
     assert!(set.deliver(group, created(10)));
     assert!(set.deliver(group, events(&[11])));
-    // The member has created the watch at revision 13, which the first group has not reached.
+    // The member creates the watch at revision 13, which the first group has not reached.
     let other = new_group(set.add(second.watcher(1, 0)));
     assert!(!set.deliver(other, created(13)), "its watch is not wanted any more");
     assert_eq!(set.metrics.watchers_coalescing.value(), 1);
@@ -146,7 +146,7 @@ async fn no_group_is_joined_that_is_still_catching_up() {
     let (past, now, later) = (Client::new(), Client::new(), Client::new());
     let group = new_group(set.add(past.watcher(1, 5)));
     assert!(set.deliver(group, created(20)));
-    // The watch delivers from revision 5 on, and it is unknown when it will catch up.
+    // The watch delivers events from revision 5 on, and it is unknown when it will catch up.
     let other = new_group(set.add(now.watcher(1, 0)));
     assert!(set.deliver(other, created(20)));
     assert!(!set.deliver(group, progress(20)), "it is where the other one is");
@@ -175,7 +175,7 @@ async fn a_refused_watcher_receives_no_events_of_other_watchers() {
     assert!(set.deliver(group, events(&[11])));
     let refusal = WatchResponse { canceled: true, watch_id: -1, ..created(11) };
     assert!(!set.deliver(other, refusal));
-    // A watcher that was created before and fell behind is not new.
+    // A watcher that was created before and fell behind does not count as new.
     let returned = Watcher { is_created: true, ..back.watcher(1, 12) };
     assert!(matches!(set.add(returned), Added::Joined(_)));
     assert!(set.deliver(group, events(&[12])));
@@ -192,9 +192,9 @@ async fn a_reopened_watch_continues_at_its_position() {
     assert_eq!(set.start(group), Some(0));
     assert!(set.deliver(group, created(10)));
     assert!(set.deliver(group, events(&[12])));
-    // The latest known revision, so that the watch does not start in the future.
+    // The watch starts at the latest known revision, so that the start is not in the future.
     assert_eq!(set.start(group), Some(12));
-    // Another member, which is behind.
+    // The watch is created again on another member, which is behind.
     assert!(set.deliver(group, created(8)));
     assert!(set.deliver(group, events(&[12, 13])));
     let cancelled = WatchResponse {
