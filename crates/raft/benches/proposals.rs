@@ -1,5 +1,5 @@
-//! The cost of a proposal for the leader: appending, sending, committing and returning it for
-//! applying, with followers that acknowledge at once and writes that take no time.
+//! Measures the leader's cost of a proposal: appending it, sending it, committing it and returning
+//! it for applying. Followers acknowledge at once, and writes take no time.
 //!
 //! `cargo bench -p quorate-raft`
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
@@ -63,7 +63,7 @@ fn leader(voters: u64) -> Node<MemoryStorage> {
     node
 }
 
-/// Does all work of the leader, and acknowledges for all other members.
+/// Does all the leader's work, and acknowledges on behalf of all other members.
 fn settle(leader: &mut Node<MemoryStorage>, mailbox: &mut Vec<Message>) {
     while leader.has_ready() {
         let ready = leader.ready();

@@ -1,18 +1,21 @@
-//! Facts that become true when the work of a [`Ready`](crate::Ready) is done, kept until then.
+//! Pending effects of a [`Ready`](crate::Ready): the changes that the core makes once the
+//! application has done its work.
 
 use crate::log_index::LogIndex;
 use crate::message::Message;
 
-/// The input of the core when the application calls [`Node::advance`](crate::Node::advance).
+/// Input that the core processes when the application calls
+/// [`Node::advance`](crate::Node::advance).
 #[derive(Debug, Default)]
 pub(crate) struct OnAdvance {
     pub(crate) is_awaited: bool,
-    /// Messages to this member that attest written data, and the report of the write.
+    /// Messages to this member that attest to written data, and the report of the write.
     pub(crate) messages: Vec<Message>,
     pub(crate) applied: Option<Applied>,
 }
 
-/// Entries that are applied by then: the index of the last one, and the size of all.
+/// Entries that the application has applied when it calls `advance`: the last index and the total
+/// sizes.
 #[derive(Debug)]
 pub(crate) struct Applied {
     pub(crate) last: LogIndex,

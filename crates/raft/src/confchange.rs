@@ -6,11 +6,11 @@
 //! * [`ConfChange`] changes one member. It is the only form etcd proposes.
 //! * [`ConfChangeV2`] changes any number of members. More than one voter at a time requires joint
 //!   consensus (Raft thesis, section 4.3): the group first enters a configuration in which old and
-//!   new majorities must both agree, and leaves it by a second, empty change. The leader proposes
-//!   that change automatically unless the first change forbids it.
+//!   new majorities must both agree, and leaves it through a second, empty change. The leader
+//!   proposes that change automatically unless the first change forbids it.
 //!
-//! The sub-modules: [`wire`] reads and writes the entry payloads, [`Changer`] computes the
-//! configuration that follows from a change.
+//! Of the submodules, [`wire`] reads and writes the entry payloads, [`Changer`] computes the
+//! configuration that results from a change.
 
 mod changer;
 pub mod wire;
@@ -24,7 +24,7 @@ pub use changer::{Changer, restore};
 
 use crate::entry::{Entry, EntryKind, MemberId};
 
-/// The kind of a change to one member. The discriminants are the numbers on the wire.
+/// The kind of a change to one member. The discriminants are the wire values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ConfChangeKind {
@@ -40,7 +40,7 @@ pub enum ConfChangeKind {
 }
 
 impl ConfChangeKind {
-    /// The kind with this number on the wire.
+    /// Returns the kind with this number on the wire, or `None` if the number is unknown.
     #[must_use]
     pub fn from_wire(number: u64) -> Option<Self> {
         match number {
@@ -57,17 +57,17 @@ impl ConfChangeKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Transition {
-    /// Joint consensus only if more than one member changes; left automatically.
+    /// Use joint consensus only if more than one member changes, and leave it automatically.
     #[default]
     Auto = 0,
-    /// Joint consensus in any case; left automatically.
+    /// Always use joint consensus, and leave it automatically.
     JointImplicit = 1,
-    /// Joint consensus in any case; left by an empty change that the application proposes.
+    /// Always use joint consensus. The application proposes the empty change that leaves it.
     JointExplicit = 2,
 }
 
 impl Transition {
-    /// The transition with this number on the wire.
+    /// Returns the transition with this number on the wire, or `None` if the number is unknown.
     #[must_use]
     pub fn from_wire(number: u64) -> Option<Self> {
         match number {
@@ -79,17 +79,17 @@ impl Transition {
     }
 }
 
-/// A change of one member.
+/// A change to one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfChange {
-    /// The application's id of the request; not interpreted here.
+    /// Request id chosen by the application. The core does not interpret it.
     pub id: u64,
     /// The kind of the change.
     pub kind: ConfChangeKind,
     /// The changed member. Zero makes the change a no-op: an application that rejects a committed
     /// change applies it with zero here.
     pub node_id: MemberId,
-    /// Opaque bytes of the application.
+    /// Application data that the core does not interpret.
     pub context: Bytes,
 }
 
@@ -102,25 +102,25 @@ pub struct ConfChangeStep {
     pub node_id: MemberId,
 }
 
-/// A change of any number of members. An empty change leaves a joint configuration.
+/// A change to any number of members. An empty change leaves a joint configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfChangeV2 {
     /// How joint consensus is used.
     pub transition: Transition,
     /// The changes, in order.
     pub changes: Vec<ConfChangeStep>,
-    /// Opaque bytes of the application.
+    /// Application data that the core does not interpret.
     pub context: Bytes,
 }
 
 /// The effect of a [`ConfChangeV2`] on the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// At most one voter changes; one majority decides before and after the change.
+    /// At most one voter changes, so a single majority decides both before and after the change.
     Simple,
     /// The configuration becomes joint.
     EnterJoint {
-        /// Whether the leader leaves it automatically.
+        /// Whether the leader leaves the joint configuration automatically.
         auto_leave: bool,
     },
     /// The joint configuration ends.
@@ -128,7 +128,7 @@ pub enum Passage {
 }
 
 impl ConfChangeV2 {
-    /// The effect of the change on the configuration.
+    /// Returns the effect of the change on the configuration.
     #[must_use]
     pub fn passage(&self) -> Passage {
         match (self.transition, self.changes.len()) {
@@ -141,8 +141,8 @@ impl ConfChangeV2 {
         }
     }
 
-    /// Whether the change only leaves a joint configuration. Proposals are checked by this;
-    /// stricter callers also check [`passage`](Self::passage).
+    /// Whether the change only leaves a joint configuration. Proposals are checked with this method
+    /// only; stricter callers also check [`passage`](Self::passage).
     pub(crate) fn is_leave_request(&self) -> bool {
         self.changes.is_empty()
     }
@@ -176,14 +176,14 @@ impl fmt::Display for ConfChangeV2 {
 /// A change in either form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnyConfChange {
-    /// One member.
+    /// A change to one member.
     V1(ConfChange),
-    /// Any number of members.
+    /// A change to any number of members.
     V2(ConfChangeV2),
 }
 
 impl AnyConfChange {
-    /// Decodes the change in a log entry; `None` if the entry contains no change.
+    /// Decodes the change in a log entry. Returns `None` if the entry contains no change.
     pub fn from_entry(entry: &Entry) -> Result<Option<Self>, wire::DecodeError> {
         match entry.kind {
             EntryKind::Normal => Ok(None),
@@ -192,7 +192,7 @@ impl AnyConfChange {
         }
     }
 
-    /// The entry to propose.
+    /// Encodes the change as an entry to propose.
     #[must_use]
     pub fn into_entry(self) -> Entry {
         match self {
@@ -230,19 +230,19 @@ pub enum ConfChangeError {
     /// A joint configuration must be left before another one is entered.
     #[error("config is already joint")]
     AlreadyJoint,
-    /// There is no outgoing majority.
+    /// The group has no voters that could form the outgoing majority.
     #[error("can't make a zero-voter config joint")]
     JointWithoutVoters,
     /// The configuration is not joint.
     #[error("can't leave a non-joint config")]
     NotJoint,
-    /// The only change of a joint configuration is to leave it.
+    /// A joint configuration can only be left, not changed in another way.
     #[error("can't apply simple config change in joint config")]
     SimpleInJoint,
-    /// The old and the new majority might not overlap.
+    /// More than one voter would change at once, so the old and new majorities might not overlap.
     #[error("more than one voter changed without entering joint config")]
     SeveralVoters,
-    /// No voter would remain to decide anything.
+    /// No voter would remain.
     #[error("removed all voters")]
     NoVoters,
     /// A recorded configuration contradicts itself.

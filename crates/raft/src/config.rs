@@ -12,34 +12,34 @@ pub enum ReadOnlyOption {
     /// By a round of heartbeats to a quorum.
     #[default]
     Safe,
-    /// By the leader's lease: without messages, but safe only while clocks run at nearly the same
-    /// speed. Requires [`Config::check_quorum`].
+    /// By the leader's lease. This needs no messages but is safe only while clocks run at nearly
+    /// the same speed. It requires [`Config::check_quorum`].
     LeaseBased,
 }
 
-/// The settings of one member. [`Config::new`] returns etcd's.
+/// The settings of one member. [`Config::new`] returns etcd's defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This member's id.
     pub id: MemberId,
-    /// Ticks without a leader before a member campaigns. The actual number is random, between once
-    /// and twice this.
+    /// Ticks without a leader before a member campaigns. The actual number is random, between this
+    /// value and twice this value.
     pub election_tick: u32,
     /// Ticks between heartbeats.
     pub heartbeat_tick: u32,
     /// Maximum encoded bytes of the entries in one append; the first entry is always sent.
     pub max_size_per_message: u64,
-    /// Maximum encoded bytes of entries that were returned for applying and are not applied yet;
+    /// Maximum encoded bytes of entries that have been returned for applying but not yet applied;
     /// zero means `max_size_per_message`.
     pub max_committed_size_per_ready: u64,
-    /// Maximum payload bytes that a leader appends ahead of the applied index; zero for no limit.
+    /// Maximum payload bytes that a leader appends beyond the applied index; zero for no limit.
     pub max_uncommitted_size: u64,
-    /// Maximum number of appends in flight to one follower.
+    /// Maximum number of in-flight appends to one follower.
     pub max_inflight_count: usize,
-    /// Maximum payload bytes in flight to one follower; zero for no limit.
+    /// Maximum in-flight payload bytes to one follower; zero for no limit.
     pub max_inflight_bytes: u64,
-    /// Whether a leader steps down when it receives no messages from a quorum, and followers that
-    /// receive messages from a leader ignore candidates.
+    /// Whether a leader steps down when it receives no messages from a quorum, and whether
+    /// followers that receive messages from a leader ignore candidates.
     pub check_quorum: bool,
     /// Whether a candidate runs a pre-vote before it starts a new term (Raft thesis, section 9.6).
     pub pre_vote: bool,
@@ -52,23 +52,25 @@ pub struct Config {
     pub disable_conf_change_validation: bool,
     /// Whether a leader that leaves the group, or becomes a learner, steps down at once.
     pub step_down_on_removal: bool,
-    /// Whether a follower does not answer an append that only raises the commit index, if it has
-    /// acknowledged the same entries to the leader before. The answer would tell the leader
-    /// nothing. etcd's followers always answer.
+    /// Whether a follower leaves an append unanswered if the append only raises the commit index
+    /// and the follower has already acknowledged the same entries to this leader. Such an answer
+    /// would contain no new information. etcd's followers always answer.
     pub skip_repeated_acknowledgements: bool,
-    /// Whether storage threads that receive messages write and apply, instead of the application
-    /// between [`Node::ready`](crate::Node::ready) and [`Node::advance`](crate::Node::advance).
+    /// Whether separate storage threads, which receive their work as messages, write and apply.
+    /// Otherwise the application writes and applies between [`Node::ready`](crate::Node::ready) and
+    /// [`Node::advance`](crate::Node::advance).
     pub async_storage_writes: bool,
-    /// The last entry that the state machine has applied; zero for the last compacted entry.
+    /// Index of the last entry that the state machine has applied; zero stands for the last
+    /// compacted entry.
     pub applied: LogIndex,
-    /// Seeds the jitter of election timeouts; different for every member.
+    /// Seed of the election timeout jitter. Every member needs a different seed.
     pub seed: u64,
-    /// The lowest level of notes that are kept.
+    /// The lowest level of notes to keep.
     pub note_level: NoteLevel,
 }
 
 impl Config {
-    /// The settings that etcd gives its members.
+    /// Returns the settings that etcd uses for its members.
     #[must_use]
     pub fn new(id: MemberId, seed: u64) -> Self {
         Self {
@@ -94,7 +96,7 @@ impl Config {
         }
     }
 
-    /// Checks the settings and replaces zeros by the values that they stand for.
+    /// Checks the settings and replaces zeros with the values that they stand for.
     pub(crate) fn validated(mut self) -> Result<Self, ConfigError> {
         if self.id == NONE || is_local_target(self.id) {
             return Err(ConfigError::Id(self.id));

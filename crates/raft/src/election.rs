@@ -12,8 +12,8 @@
 //! within an election timeout ignore candidates, and a leader that receives no messages from a
 //! quorum for an election timeout steps down.
 //!
-//! A learner that is asked for its vote grants it. It may have been promoted without knowing yet,
-//! and the group may need its vote to elect the leader that would inform it.
+//! A learner also grants its vote on request. It may have been promoted without having received the
+//! change yet, and the group may need its vote to elect the leader that would send it the change.
 
 use crate::entry::{MemberId, NONE};
 use crate::log_index::LogIndex;
@@ -31,11 +31,11 @@ use crate::term::Term;
 /// The kind of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Campaign {
-    /// To find out whether an election could be won.
+    /// A pre-vote, to find out whether an election could be won.
     PreElection,
-    /// To be elected.
+    /// A regular election.
     Election,
-    /// To be elected because the leader transfers leadership.
+    /// An election that the leader requested in order to transfer leadership.
     Transfer,
 }
 
@@ -80,10 +80,10 @@ impl<S: Storage> Raft<S> {
             own.become_replicate();
             own.is_recently_active = true;
         }
-        // The log may contain a membership change. Waiting until the whole log is applied costs
-        // little; searching for a change could cost much.
+        // The log may contain a membership change. Waiting until the whole log is applied is cheap;
+        // searching the log for a change could be expensive.
         self.pending_conf_index = self.log.last_index();
-        // The entry that opens the term: with it, everything before it is committed.
+        // The first entry of the term is empty. Committing it also commits all entries before it.
         let is_accepted = self.append_as_leader(vec![crate::Entry::default()]);
         assert!(is_accepted, "an empty entry is never too large");
         note!(self, Info, "{:x} became leader at term {}", self.config.id, self.term);
@@ -118,7 +118,7 @@ impl<S: Storage> Raft<S> {
     }
 
     /// Counts a tick without a message from a leader. Returns whether the election timeout has
-    /// expired, and then starts the next one.
+    /// expired; if so, starts the next timeout.
     pub(crate) fn election_comes_due(&mut self) -> bool {
         self.election_elapsed += 1;
         let is_due = self.is_promotable() && self.election_elapsed >= self.election_timeout;
@@ -136,7 +136,7 @@ impl<S: Storage> Raft<S> {
             if self.config.check_quorum {
                 self.handle_check_quorum();
             }
-            // A transfer that has not succeeded by now is aborted.
+            // Abort a leadership transfer that has not succeeded within the election timeout.
             if self.role == Role::Leader {
                 self.transferee = NONE;
             }
@@ -172,7 +172,8 @@ impl<S: Storage> Raft<S> {
     /// Stops following the leader, so that this member may vote for another at once.
     pub(crate) fn forget_leader(&mut self) {
         if self.config.read_only == crate::ReadOnlyOption::LeaseBased {
-            // The leader's reads require that no member helps to elect another leader.
+            // With lease-based reads, the leader relies on its followers not to help elect another
+            // leader.
             note!(self, Error, "ignoring MsgForgetLeader due to ReadOnlyLeaseBased");
         } else if self.leader != NONE {
             note!(
@@ -192,7 +193,7 @@ impl<S: Storage> Raft<S> {
         self.try_campaign(if pre_vote { Campaign::PreElection } else { Campaign::Election });
     }
 
-    /// Campaigns, unless this member already leads or could not lead.
+    /// Campaigns, unless this member already leads or is not eligible to lead.
     pub(crate) fn try_campaign(&mut self, campaign: Campaign) {
         let id = self.config.id;
         if self.role == Role::Leader {
@@ -220,7 +221,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Whether this member could lead: it is a voter and no snapshot is about to replace its log.
+    /// Whether this member is eligible to lead: it is a voter, and no snapshot is about to replace
+    /// its log.
     fn is_promotable(&self) -> bool {
         let own = self.tracker.progress.get(&self.config.id);
         own.is_some_and(|own| !own.is_learner) && self.log.unstable.snapshot().is_none()
@@ -238,7 +240,7 @@ impl<S: Storage> Raft<S> {
         let last = self.log.last_id();
         for voter in self.tracker.config.voters.ids() {
             if voter == self.config.id {
-                // The member's own vote counts when it is durable, like any other vote.
+                // Like any other vote, the member's own vote counts only once it is durable.
                 self.send_in_term(term, Message::new(response, voter));
                 continue;
             }
@@ -262,7 +264,7 @@ impl<S: Storage> Raft<S> {
     }
 
     /// Whether to ignore a candidate of a later term because this member has recently received a
-    /// message from a leader, unless that leader requested the election.
+    /// message from a leader. A candidate is never ignored if that leader requested the election.
     pub(crate) fn is_leader_lease_held(&mut self, request: &VoteRequest) -> bool {
         let is_held = self.config.check_quorum
             && self.leader != NONE
@@ -287,8 +289,8 @@ impl<S: Storage> Raft<S> {
             return;
         }
         self.note_vote(request, "cast", "for", "");
-        // The response has the term of the request, which for a pre-vote is not the own term: a
-        // member that lags behind would drop a response with a lower term.
+        // The response carries the request's term, which for a pre-vote differs from this member's
+        // own term. A candidate would drop a response with a lower term.
         self.send_in_term(term, Message::new(round.response(), candidate));
         if round == Round::Vote {
             assert!(

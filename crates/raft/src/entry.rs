@@ -4,7 +4,8 @@
 //! [`Ready`](crate::Ready) copies a few words and never the payload.
 //!
 //! Sizes are those of the protobuf encoding that peers and the write-ahead log use, because the
-//! limits in [`Config`](crate::Config) count those bytes. The encoding itself is not here.
+//! limits in [`Config`](crate::Config) count those bytes. The encoding itself is implemented
+//! elsewhere.
 
 use bytes::Bytes;
 use quorate_protobuf::varint_len;
@@ -12,17 +13,17 @@ use quorate_protobuf::varint_len;
 use crate::log_index::LogIndex;
 use crate::term::Term;
 
-/// The identity of a member of the group. Never [`NONE`] for a real member.
+/// The id of a group member. A real member's id is never [`NONE`].
 pub type MemberId = u64;
 
-/// The member id that means no member: no leader, no vote, no transferee.
+/// The member id that stands for no member: no leader, no vote or no transferee.
 pub const NONE: MemberId = 0;
 
-/// The meaning of an entry's bytes.
+/// Specifies how to interpret an entry's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum EntryKind {
-    /// Bytes for the state machine; empty for the entry that opens a leader's term.
+    /// Bytes for the state machine; empty for the first entry of a leader's term.
     #[default]
     Normal = 0,
     /// An encoded [`ConfChange`](crate::ConfChange).
@@ -32,7 +33,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// The kind with this number on the wire, or `None` for an undefined number.
+    /// Returns the kind with this number on the wire, or `None` for an undefined number.
     #[must_use]
     pub fn from_wire(number: i32) -> Option<Self> {
         match number {
@@ -53,30 +54,30 @@ impl EntryKind {
 /// One entry of the replicated log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The term of the leader that created the entry. It never changes afterwards.
+    /// The term of the leader that created the entry. It never changes.
     pub term: Term,
     /// The position in the log.
     pub index: LogIndex,
-    /// How to read [`data`](Self::data).
+    /// How to interpret [`data`](Self::data).
     pub kind: EntryKind,
     /// The payload, opaque to this crate unless it is a membership change.
     pub data: Bytes,
 }
 
 impl Entry {
-    /// An entry to propose. The leader that accepts it sets its term and index.
+    /// Creates an entry to propose. The leader that accepts it sets its term and index.
     #[must_use]
     pub fn proposal(kind: EntryKind, data: Bytes) -> Self {
         Self { term: Term::ZERO, index: LogIndex::ZERO, kind, data }
     }
 
-    /// Term and index together, which identify an entry in every log of the group.
+    /// Returns the term and the index, which together identify the entry in every log of the group.
     #[must_use]
     pub fn id(&self) -> EntryId {
         EntryId { term: self.term, index: self.index }
     }
 
-    /// The size of the entry as an encoded `raftpb.Entry`.
+    /// Returns the size of the entry as an encoded `raftpb.Entry`.
     #[must_use]
     pub fn encoded_bytes(&self) -> u64 {
         let kind = if self.kind == EntryKind::Normal { 0 } else { 2 };
@@ -85,14 +86,15 @@ impl Entry {
         (kind + 2 + varint_len(self.term.get()) + varint_len(self.index.get()) + data) as u64
     }
 
-    /// The size of the payload alone.
+    /// Returns the size of the payload alone.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         self.data.len() as u64
     }
 }
 
-/// The identity of an entry: different entries never share it, in any log of the group.
+/// The identity of an entry. Two different entries never have the same identity in any log of the
+/// group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EntryId {
     /// The entry's term.
@@ -101,22 +103,22 @@ pub struct EntryId {
     pub index: LogIndex,
 }
 
-/// The encoded size of all `entries`.
+/// Returns the total encoded size of `entries`.
 #[must_use]
 pub fn encoded_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(Entry::encoded_bytes).sum()
 }
 
-/// The payload size of all `entries`.
+/// Returns the total payload size of `entries`.
 #[must_use]
 pub fn payload_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(Entry::payload_bytes).sum()
 }
 
-/// How many of the first `entries` fit into `bytes_max` encoded bytes. At least one if there is
-/// one, so that an entry larger than the limit can be sent.
+/// Returns how many of the leading `entries` fit into `bytes_max` encoded bytes. The first entry
+/// always counts, so that an entry larger than the limit can still be sent.
 ///
-/// Reads no entry after the first that does not fit.
+/// Stops at the first entry that does not fit.
 pub(crate) fn fitting_count<'a>(entries: impl Iterator<Item = &'a Entry>, bytes_max: u64) -> usize {
     let mut bytes = 0u64;
     let mut count = 0;

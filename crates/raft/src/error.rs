@@ -1,8 +1,8 @@
 //! Reasons why the core refuses a configuration, a proposal or a message.
 //!
-//! A refusal is a normal result; the core itself has no failures. A message is refused if it would
-//! break an invariant, which a message of a correct peer never does. The application logs a refusal
-//! according to its [kind](StepError::kind), and stops a member whose own log is damaged.
+//! A refusal is a normal result, because the core itself cannot fail. The core refuses a message
+//! that would break an invariant; a correct peer never sends such a message. The application logs a
+//! refusal according to its [kind](StepError::kind), and stops a member whose own log is damaged.
 
 use thiserror::Error;
 
@@ -12,32 +12,32 @@ use crate::log_index::LogIndex;
 use crate::message::MessageKind;
 use crate::term::Term;
 
-/// Why a member cannot start with a [`Config`](crate::Config) or a stored state.
+/// The reason why a member cannot start with a [`Config`](crate::Config) or a stored state.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Zero and the ids of the storage threads are not ids of members.
+    /// Zero and the ids of the storage threads are not valid member ids.
     #[error("{0:x} cannot be a member's id")]
     Id(MemberId),
-    /// A leader must send heartbeats at an interval.
+    /// The heartbeat interval must not be zero.
     #[error("heartbeat tick must be greater than 0")]
     HeartbeatTick,
-    /// Followers would campaign between two heartbeats.
+    /// The election timeout is so short that followers would campaign between two heartbeats.
     #[error("election tick must be greater than heartbeat tick")]
     ElectionTick,
-    /// No append could ever be sent.
+    /// The limit of in-flight appends is zero, so no append could ever be sent.
     #[error("max inflight messages must be greater than 0")]
     InflightCount,
-    /// One full message would already exceed the limit.
+    /// A single full message would exceed the limit of in-flight bytes.
     #[error("max inflight bytes must be >= max message size")]
     InflightBytes,
-    /// Without check-quorum, a leader has no lease for reads.
+    /// Lease-based reads require check-quorum, because a leader has no lease without it.
     #[error("CheckQuorum must be enabled when ReadOnlyOption is ReadOnlyLeaseBased")]
     LeaseWithoutCheckQuorum,
     /// The stored configuration contradicts itself.
     #[error("the stored configuration cannot be restored")]
     ConfState(#[source] ConfChangeError),
-    /// The stored term leaves no room for elections.
+    /// The stored term is so high that no election could follow.
     #[error("the stored term {0} cannot be genuine, and no election could follow it")]
     Term(Term),
     /// The stored commit index is not in the stored log.
@@ -45,15 +45,15 @@ pub enum ConfigError {
     Commit {
         /// The stored commit index.
         commit: LogIndex,
-        /// The last index that the log alone proves to be committed.
+        /// The last index that is known to be committed from the log alone.
         first: LogIndex,
-        /// The end of the log.
+        /// The last index of the log.
         last: LogIndex,
     },
-    /// The applied index is not between the log's beginning and the commit index.
+    /// The applied index is not between the last compacted index and the commit index.
     #[error("applied {applied} is out of range [{first}, {commit}]")]
     Applied {
-        /// The configured index.
+        /// The configured applied index.
         applied: LogIndex,
         /// The last compacted index.
         first: LogIndex,
@@ -62,18 +62,18 @@ pub enum ConfigError {
     },
 }
 
-/// Why a proposal or a message was refused.
+/// The reason why a proposal or a message was refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The proposal was dropped: there is no leader, a transfer is in progress, too many bytes are
-    /// uncommitted, or forwarding is disabled. It may be proposed again.
+    /// The proposal was dropped because there is no leader, a transfer is in progress, too many
+    /// bytes are uncommitted, or forwarding is disabled. The caller may propose it again.
     #[error("raft proposal dropped")]
     ProposalDropped,
-    /// A message of a local kind came from outside.
+    /// A message of a local kind came from another member.
     #[error("raft: cannot step raft local message")]
     LocalMessage,
-    /// A response from a sender that is not a member.
+    /// A response came from a sender outside the group.
     #[error("raft: cannot step as peer not found")]
     PeerNotFound,
     /// The message lacks its sender or its term, or claims to come from this member itself.
@@ -86,7 +86,7 @@ pub enum StepError {
         /// Its term.
         term: Term,
     },
-    /// An index is too large to be genuine, or a log term is higher than the term of the message.
+    /// An index is implausibly large, or a log term is higher than the term of the message.
     #[error("{kind} from {from:x} carries an index or a log term beyond any real one")]
     OutOfRange {
         /// The message's kind.
@@ -94,7 +94,7 @@ pub enum StepError {
         /// Its sender.
         from: MemberId,
     },
-    /// The term is too far ahead to be genuine, and would leave no room for elections.
+    /// The term is implausibly far ahead; accepting it could make further elections impossible.
     #[error(
         "{kind} from {from:x} carries term {term}, which no election can have led to from term {own}"
     )]
@@ -108,13 +108,13 @@ pub enum StepError {
         /// The term of this member.
         own: Term,
     },
-    /// A proposal without entries.
+    /// The proposal has no entries.
     #[error("proposal without entries")]
     EmptyProposal,
-    /// A proposal of a membership change that cannot be decoded.
+    /// The proposed membership change cannot be decoded.
     #[error("proposal of an unreadable membership change")]
     ConfChange(#[from] wire::DecodeError),
-    /// A read request that does not carry exactly one context.
+    /// The read request does not carry exactly one context.
     #[error("read index request with {0} contexts")]
     ReadContexts(usize),
     /// The entries of an append are not consecutive, or their terms decrease.
@@ -122,10 +122,11 @@ pub enum StepError {
     InconsistentEntries {
         /// The index before the first entry.
         prev_index: LogIndex,
-        /// The position of the first entry that is inconsistent.
+        /// The position of the first inconsistent entry.
         position: usize,
     },
-    /// The leader relies on entries that this member has acknowledged but that its log lacks.
+    /// The leader relies on entries that this member has acknowledged but that are missing from its
+    /// log.
     #[error(
         "leader {leader:x} counts on the acknowledgement of log entries up to index {commit}, and the log of \
          this member ends at index {last_index}: it has lost entries"
@@ -135,11 +136,11 @@ pub enum StepError {
         leader: MemberId,
         /// The commit index in the message.
         commit: LogIndex,
-        /// The end of this log.
+        /// The last index of this member's log.
         last_index: LogIndex,
     },
-    /// The leader lacks entries that are committed here: members that had lost them have elected
-    /// it.
+    /// The leader lacks entries that are committed on this member. Members that had lost those
+    /// entries elected it.
     #[error(
         "leader {leader:x} has an entry of term {term} at index {index} of its log, which contradicts the \
          entry of term {own_term} that is committed at index {own_index} on this member: the cluster has \
@@ -152,7 +153,8 @@ pub enum StepError {
         index: LogIndex,
         /// The term of the leader's entry.
         term: Term,
-        /// A committed index at or before which the logs differ, or at which this log is ahead.
+        /// A committed index of this log, at or before which the logs differ or at which this log
+        /// is ahead.
         own_index: LogIndex,
         /// The term at that index.
         own_term: Term,
@@ -165,9 +167,9 @@ pub enum StepError {
     AcknowledgedBeyondLog {
         /// The follower.
         from: MemberId,
-        /// The index it acknowledged.
+        /// The acknowledged index.
         index: LogIndex,
-        /// The end of this log.
+        /// The last index of this member's log.
         last_index: LogIndex,
     },
     /// The configuration in a snapshot contradicts itself.
@@ -175,24 +177,24 @@ pub enum StepError {
     SnapshotConfState(#[source] ConfChangeError),
 }
 
-/// The meaning of a refusal for the group.
+/// The consequence of a refusal for the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// None: it happens among correct members.
+    /// No problem: such refusals also occur among correct members.
     Ordinary,
-    /// No correct member sends this.
+    /// The sender is faulty: a correct member never sends such a message.
     Impossible,
-    /// Another member has committed entries that this one does not have. This member cannot
-    /// determine which log is damaged.
+    /// Another member has committed entries that are missing here. This member cannot determine
+    /// which log is damaged.
     Discord,
-    /// The log of this member has lost entries that it had acknowledged. It must not vote again.
+    /// This member's log has lost acknowledged entries. The member must not vote again.
     LogLost,
-    /// The group lacks entries that are committed here. This member must leave it.
+    /// The group lacks entries that are committed on this member. The member must leave the group.
     GroupLost,
 }
 
 impl StepError {
-    /// The meaning of the refusal for the group.
+    /// Returns the consequence of the refusal for the group.
     #[must_use]
     pub fn kind(&self) -> RefusalKind {
         match self {

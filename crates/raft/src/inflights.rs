@@ -1,14 +1,14 @@
-//! The window of appends that a leader has sent to one follower without an acknowledgement.
+//! The window of unacknowledged appends from a leader to one follower.
 //!
-//! The window is full when it contains too many messages or too many payload bytes; then only an
-//! occasional empty probe is sent. The byte limit is soft: the message that crosses it is still
+//! The window is full when it contains too many messages or too many payload bytes; then the leader
+//! sends only occasional empty probes. The byte limit is soft: the message that exceeds it is still
 //! sent.
 
 use std::collections::VecDeque;
 
 use crate::log_index::LogIndex;
 
-/// Unacknowledged appends, oldest first, each known by its last index.
+/// Unacknowledged appends, oldest first, each identified by its last index.
 #[derive(Clone, Debug)]
 pub struct Inflights {
     window: VecDeque<(LogIndex, u64)>,
@@ -18,8 +18,8 @@ pub struct Inflights {
 }
 
 impl Inflights {
-    /// An empty window for `count_max` messages and `bytes_max` payload bytes. Memory is allocated
-    /// when needed.
+    /// Creates an empty window for `count_max` messages and `bytes_max` payload bytes. Memory is
+    /// allocated only when needed.
     #[must_use]
     pub fn new(count_max: usize, bytes_max: u64) -> Self {
         Self { window: VecDeque::new(), bytes: 0, count_max, bytes_max }
@@ -58,7 +58,7 @@ impl Inflights {
         self.window.len() >= self.count_max || self.bytes >= self.bytes_max
     }
 
-    /// How many appends are unacknowledged.
+    /// Returns the number of unacknowledged appends.
     #[must_use]
     pub fn count(&self) -> usize {
         self.window.len()

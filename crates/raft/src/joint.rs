@@ -1,8 +1,8 @@
 //! Joint quorums: decisions that need a majority of two sets of voters at the same time.
 //!
 //! While a group changes from one set of voters to another (Raft thesis, section 4.3), a decision
-//! requires both the incoming and the outgoing set. Otherwise the outgoing set is empty and has no
-//! effect.
+//! requires a majority of both the incoming and the outgoing set. At other times the outgoing set
+//! is empty and has no effect.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::fmt;
 use crate::entry::MemberId;
 use crate::quorum::{Acknowledged, MajorityConfig, VoteResult};
 
-/// Two sets of voters; the outgoing one is empty unless the configuration is joint.
+/// Two sets of voters. The outgoing set is empty unless the configuration is joint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JointConfig {
     /// The voters of the new configuration.
@@ -32,19 +32,20 @@ impl JointConfig {
         self.incoming.0.contains(&id) || self.outgoing.0.contains(&id)
     }
 
-    /// The voters of both sets, each once.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn ids(&self) -> BTreeSet<MemberId> {
         self.incoming.0.union(&self.outgoing.0).copied().collect()
     }
 
-    /// The highest number that majorities of both sets have acknowledged.
+    /// Returns the highest value that majorities of both sets have acknowledged.
     pub fn agreed<N: Acknowledged>(&self, acked: impl Fn(MemberId) -> Option<N>) -> N {
         let incoming = self.incoming.agreed(&acked);
         if self.is_joint() { incoming.min(self.outgoing.agreed(&acked)) } else { incoming }
     }
 
-    /// The state of a vote: won if both sets agree, lost as soon as one set no longer can.
+    /// Returns the state of a vote: won if both sets agree, lost as soon as one of them can no
+    /// longer agree.
     pub fn vote_result(&self, vote: impl Fn(MemberId) -> Option<bool>) -> VoteResult {
         match (self.incoming.vote_result(&vote), self.outgoing.vote_result(&vote)) {
             (VoteResult::Lost, _) | (_, VoteResult::Lost) => VoteResult::Lost,

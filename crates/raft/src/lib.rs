@@ -1,13 +1,13 @@
-//! The consensus core: how a group of members agrees on one log. It follows the Raft thesis
-//! (Ongaro, "Consensus: Bridging Theory and Practice", Stanford 2014). Message for message, it has
-//! the observable behaviour of etcd's raft library 3.7, because groups may contain members of both.
+//! The consensus core: how a group of members agrees on one log. It follows the Raft thesis (Ongaro, "Consensus:
+//! Bridging Theory and Practice", Stanford 2014). Message for message, it behaves like etcd's raft library 3.7, because
+//! a group may contain members of both implementations.
 //!
 //! # The protocol in one page
 //!
-//! Every member keeps a **log** of entries. Each entry is created in a **term** by the leader of
-//! that term; a term has at most one leader. An entry is identified by its term and index: if two
-//! logs have the same entry, they are equal up to that entry. A member applies its log, in order,
-//! to a state machine, but only the **committed** entries: those that every future leader has.
+//! Every member keeps a **log** of entries. Each entry is created in a **term** by the leader of that term; a term has
+//! at most one leader. An entry is identified by its term and index. If two logs contain the same entry, they are equal
+//! up to that entry. A member applies the entries of its log to a state machine, in order, but only the **committed**
+//! entries: those that every future leader is certain to have.
 //!
 //! *Elections.* A follower that receives no message from a leader for some time requests votes from
 //! the voters in a new term. A voter votes once per term, and only for a candidate whose log is at
@@ -17,18 +17,17 @@
 //! With *check-quorum*, a leader that no longer reaches a majority steps down, and followers that
 //! receive messages from a leader ignore candidates.
 //!
-//! *Replication.* The leader appends proposals to its log and sends followers the entries that they
-//! lack. It sends ahead of their acknowledgements, but within a window. A follower whose log
-//! differs replaces the entries that differ. When a majority has an entry of the leader's term,
-//! that entry and all entries before it are committed. Followers that are too far behind receive a
-//! snapshot of the state machine instead.
+//! *Replication.* The leader appends proposals to its log and sends followers the entries that they lack. It sends
+//! entries ahead of acknowledgements, within a window. A follower whose log differs replaces its conflicting entries.
+//! When a majority has an entry of the leader's term, that entry and all entries before it are committed. Followers
+//! that have fallen too far behind receive a snapshot of the state machine instead.
 //!
-//! *Membership* changes are entries of the log and take effect when they are applied. They change
-//! one voter at a time, or any number of voters through a joint configuration, in which decisions
-//! need the old and the new majority. *Learners* receive the log but have no vote.
+//! *Membership* changes are entries of the log and take effect when they are applied. They change one voter at a time,
+//! or any number of voters through a joint configuration, in which decisions need both the old and the new majority.
+//! *Learners* receive the log but have no vote.
 //!
-//! *Reads* need no entry. The leader confirms by a round of heartbeats that it still leads; a read
-//! at the commit index that it had before that round is linearizable.
+//! *Reads* need no log entry. The leader confirms with a round of heartbeats that it still leads. A read at the commit
+//! index that it had before that round is linearizable.
 //!
 //! # Structure of the crate
 //!
@@ -40,14 +39,16 @@
 //! | module | content |
 //! |---|---|
 //! | `node`, `ready`, `advance` | the interface of the application: [`Node`], [`Ready`]. **Start here.** |
-//! | `raft` | the state of a member; terms; dispatch of messages |
-//! | `election`, `proposal`, `replication`, `snapshot`, `read_index`, `transfer`, `membership` | the protocol, by concern, as methods of that state |
-//! | `log`, `unstable`, `storage` | the whole log; its end that is not written yet; its written part |
-//! | `tracker`, `progress`, `inflights`, `pending_reads` | the members; the leader's progress of each member and its pending reads |
+//! | `raft` | a member's state; terms; message dispatch |
+//! | `election`, `proposal`, `replication`, `snapshot`, `read_index`, `transfer`, `membership` | the protocol, split by
+//! concern, as methods of that state |
+//! | `log`, `unstable`, `storage` | the whole log; its unwritten end; its written part |
+//! | `tracker`, `progress`, `inflights`, `pending_reads` | the members; each member's replication progress; the
+//! leader's pending reads |
 //! | [`quorum`], [`joint`], [`confchange`] | quorum decisions and membership changes |
-//! | `received` | a message by the role of its sender, with only the fields of its kind |
+//! | `received` | messages grouped by the sender's role, with only the fields that each kind uses |
 //! | `message`, `entry`, `term`, `log_index`, `state` | plain data, with the fields and numbers of the wire protocol |
-//! | `config`, `error`, `note`, `positions`, `status` | settings, refusals, log lines, credible terms, introspection |
+//! | `config`, `error`, `note`, `positions`, `status` | settings, refusals, log lines, plausible terms, introspection |
 //!
 //! # Example
 //!
@@ -82,16 +83,15 @@
 //!
 //! # Differences from etcd's library
 //!
-//! * A message that a correct member never sends is refused with a [`StepError`] instead of a
-//!   panic, and a heartbeat context of any length is harmless.
-//! * A message of a leader whose log contradicts the committed entries of this member is refused;
-//!   etcd's followers answer such a leader for ever. A term that leaves no room for elections is
-//!   refused too.
+//! * A message that a correct member never sends is refused with a [`StepError`] instead of a panic, and heartbeat
+//!   contexts of any length are accepted.
+//! * A message from a leader whose log contradicts this member's committed entries is refused; etcd's followers answer
+//!   such a leader for ever. A term so high that no election could follow it is refused too.
 //! * The only voter of a group delays reads until it has committed an entry of its term. A leader
 //!   that has left the group does not answer reads for the remaining voter.
 //! * A refused proposal has no effect: it does not block membership changes until later entries are
 //!   applied.
-//! * A transfer request that a former leader has forwarded is dropped, not forwarded again.
+//! * A transfer request forwarded by a former leader is dropped instead of being forwarded again.
 //! * With [`Config::skip_repeated_acknowledgements`], a follower does not answer an append that only
 //!   raises the commit index.
 //!
@@ -102,9 +102,9 @@
 //!
 //! # Tests
 //!
-//! `tests/interaction` runs golden scripts, including etcd's own. `tests/schedules` runs groups
-//! under random faults and checks Raft's safety properties. `tests/properties.rs` and the unit
-//! tests compare parts with simple models. `benches/proposals.rs` measures the hot path.
+//! `tests/interaction` runs golden scripts, including etcd's own. `tests/schedules` runs groups under random faults and
+//! checks Raft's safety properties. `tests/properties.rs` and the unit tests compare individual parts with simple
+//! models. `benches/proposals.rs` measures the hot path.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! The log of the core: the part in storage, the part that is being written, and the commit and
-//! applied indexes.
+//! The core's view of the log: the part in storage, the part still being written, and the commit
+//! and applied indexes.
 //!
 //! ```text
 //!   first_index ...  applied ...  applying ...  committed ...  last_index
@@ -13,8 +13,8 @@
 //!
 //! # Not here
 //!
-//! The decision what is committed (`replication`), writing (the application), and the record of
-//! entries that were returned for writing (`unstable`).
+//! Deciding which entries are committed (`replication`), writing (the application), and tracking
+//! the entries that were returned for writing (`unstable`).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -26,10 +26,10 @@ use crate::storage::{Storage, StorageError};
 use crate::term::Term;
 use crate::unstable::{Appended, Unstable};
 
-/// The first of some given entries that is not in the log.
+/// The first entry of a given sequence that is not in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
-    /// The position of that entry among the given entries.
+    /// The position of that entry in the sequence.
     pub(crate) position: usize,
     /// The identity of that entry.
     pub(crate) id: EntryId,
@@ -43,17 +43,17 @@ pub(crate) struct RaftLog<S> {
     pub(crate) storage: S,
     pub(crate) unstable: Unstable,
     committed: LogIndex,
-    /// The last entry that was returned for applying.
+    /// Index of the last entry that was returned for applying.
     applying: LogIndex,
     applied: LogIndex,
-    /// The encoded size of `(applied, applying]`, which `applying_bytes_max` limits.
+    /// Encoded size of the entries in `(applied, applying]`, limited by `applying_bytes_max`.
     applying_bytes: u64,
     applying_bytes_max: u64,
     is_applying_paused: bool,
 }
 
 impl<S: Storage> RaftLog<S> {
-    /// The log in `storage`, in which all compacted entries are applied.
+    /// Opens the log in `storage`. All compacted entries count as applied.
     pub(crate) fn new(storage: S, applying_bytes_max: u64) -> Self {
         let compacted = storage.first_index().prev();
         let unstable = Unstable::new(storage.last_index() + 1);
@@ -91,8 +91,7 @@ impl<S: Storage> RaftLog<S> {
         EntryId { term, index }
     }
 
-    /// The term at `index`, which must be between the entry before the first one and the last
-    /// entry.
+    /// Returns the term at `index`, which must be in `[first_index - 1, last_index]`.
     pub(crate) fn term(&self, index: LogIndex) -> Result<Term, StorageError> {
         if let Some(term) = self.unstable.term(index) {
             return Ok(term);
@@ -106,17 +105,18 @@ impl<S: Storage> RaftLog<S> {
         self.storage.term(index)
     }
 
-    /// Whether the log has exactly this entry, or it is the last compacted entry.
+    /// Whether the log contains exactly this entry, or the entry is the last compacted one.
     pub(crate) fn contains(&self, id: EntryId) -> bool {
         self.term(id.index) == Ok(id.term)
     }
 
-    /// A committed entry that contradicts the entry `id`: no log can have both. `None` if there is
-    /// no such entry.
+    /// Returns a committed entry that contradicts the entry `id`, that is, no log can contain both.
+    /// Returns `None` if there is no such entry.
     ///
-    /// Up to the commit index, logs with `id` and this one have the same terms. Terms never
-    /// decrease along a log, so `id` also contradicts this log if its term is lower beyond the
-    /// commit index, or higher where this log is compacted.
+    /// Up to the commit index, every log that contains `id` must have the same terms as this log.
+    /// Terms never decrease along a log. So `id` also contradicts this log if `id` is beyond the
+    /// commit index and has a lower term than the entry at the commit index, or if `id` is in the
+    /// compacted part and has a higher term than the last compacted entry.
     pub(crate) fn contradiction(&self, id: EntryId) -> Option<EntryId> {
         let position = id.index.clamp(self.first_index().prev(), self.committed);
         let term = self
@@ -130,14 +130,15 @@ impl<S: Storage> RaftLog<S> {
         contradicts.then_some(EntryId { term, index: position })
     }
 
-    /// Whether a log that ends with `last` is at least as up to date as this one, as elections
-    /// define it (Raft thesis, section 3.6.1).
+    /// Whether a log that ends with `last` is at least as up to date as this one in the sense of
+    /// elections (Raft thesis, section 3.6.1).
     pub(crate) fn is_up_to_date(&self, last: EntryId) -> bool {
         let own = self.last_id();
         (last.term, last.index) >= (own.term, own.index)
     }
 
-    /// Entries from `from` on, as many as fit into `bytes_max`, but at least one if there is one.
+    /// Returns the entries from `from` on that fit into `bytes_max`. An existing first entry is
+    /// returned even if it does not fit.
     pub(crate) fn entries(
         &self,
         from: LogIndex,
@@ -147,7 +148,8 @@ impl<S: Storage> RaftLog<S> {
         if from >= end { Ok(Vec::new()) } else { self.slice(from, end, bytes_max) }
     }
 
-    /// Entries in `[lo, hi)`, within the log, as many as fit, but at least one if there is one.
+    /// Returns the entries in `[lo, hi)`, a range within the log, that fit into `bytes_max`. An
+    /// existing first entry is returned even if it does not fit.
     pub(crate) fn slice(
         &self,
         lo: LogIndex,
@@ -174,8 +176,8 @@ impl<S: Storage> RaftLog<S> {
         let bytes = encoded_bytes(&entries);
         if bytes < bytes_max {
             let rest = self.unstable.slice(boundary, hi, bytes_max - bytes);
-            // The first entry of a slice is returned even if it does not fit; here other entries
-            // precede it.
+            // A slice always contains its first entry, even if that entry does not fit. Here other
+            // entries precede it, so it must be dropped if it does not fit.
             if rest.len() > 1 || bytes + encoded_bytes(&rest) <= bytes_max {
                 entries.extend(rest);
             }
@@ -183,7 +185,8 @@ impl<S: Storage> RaftLog<S> {
         Ok(entries)
     }
 
-    /// The first of the consecutive `entries` that is not in the log; `None` if all are.
+    /// Returns the first of the consecutive `entries` that is not in the log, or `None` if the log
+    /// contains all of them.
     pub(crate) fn divergence(&self, entries: &[Entry]) -> Option<Divergence> {
         let (position, entry) = entries.iter().enumerate().find(|(_, e)| !self.contains(e.id()))?;
         let is_conflict = entry.index <= self.last_index();
@@ -199,13 +202,15 @@ impl<S: Storage> RaftLog<S> {
         self.unstable.append(entries)
     }
 
-    /// The highest index at or below `index` where this log and another may agree, given that the
-    /// other's term there is at most `term`; with this log's term there, or zero if unknown.
+    /// Returns the highest index at or below `index` at which this log and another may agree, and
+    /// this log's term at that index, or zero if the term is unknown. The other log's term at
+    /// `index` is at most `term`.
     ///
-    /// Terms never decrease along a log, so everything above the answer disagrees for certain.
+    /// Terms never decrease along a log, so the logs are certain to differ above the returned
+    /// index.
     pub(crate) fn last_possible_match(&self, index: LogIndex, term: Term) -> (LogIndex, Term) {
         match self.term(index) {
-            // Beyond either end of the log, the term is unknown and any match is possible.
+            // Outside the log, the term is unknown and any match is possible.
             Err(_) => return (index, Term::ZERO),
             Ok(own) if own <= term => return (index, own),
             Ok(_) => {}
@@ -215,7 +220,7 @@ impl<S: Storage> RaftLog<S> {
             Ok(own) if own <= term => {}
             _ => return (before_first.saturating_sub(1), Term::ZERO),
         }
-        // Search between an index that may agree and one that cannot.
+        // Binary search between an index that may match and an index that cannot.
         let (mut possible, mut impossible) = (before_first, index);
         while impossible - possible > 1 {
             let middle = possible + (impossible - possible) / 2;
@@ -233,7 +238,8 @@ impl<S: Storage> RaftLog<S> {
         self.committed = self.committed.max(index);
     }
 
-    /// Commits up to `id` if the log has this entry. Returns whether the commit index has changed.
+    /// Commits up to `id` if the log contains this entry. Returns whether the commit index has
+    /// changed.
     pub(crate) fn try_commit(&mut self, id: EntryId) -> bool {
         let is_news = id.term != Term::ZERO && id.index > self.committed && self.contains(id);
         if is_news {
@@ -242,10 +248,10 @@ impl<S: Storage> RaftLog<S> {
         is_news
     }
 
-    /// Committed entries that may be applied and were not returned yet.
+    /// Returns the committed entries that may be applied and have not been returned yet.
     ///
-    /// With `allow_unstable`, also entries whose write is not reported: the application writes them
-    /// before it applies them.
+    /// With `allow_unstable`, this includes entries whose write has not been reported, because the
+    /// application writes them before it applies them.
     pub(crate) fn next_committed(&self, allow_unstable: bool) -> Vec<Entry> {
         if !self.has_next_committed(allow_unstable) {
             return Vec::new();
@@ -257,7 +263,7 @@ impl<S: Storage> RaftLog<S> {
 
     /// Whether [`next_committed`](Self::next_committed) would return any entries.
     pub(crate) fn has_next_committed(&self, allow_unstable: bool) -> bool {
-        // A snapshot is installed before later entries are applied.
+        // A snapshot must be installed before later entries are applied.
         let is_held_back = self.is_applying_paused || self.unstable.snapshot().is_some();
         !is_held_back && self.applying < self.appliable_index(allow_unstable)
     }
@@ -270,7 +276,7 @@ impl<S: Storage> RaftLog<S> {
         }
     }
 
-    /// Records that entries up to `index`, of `bytes`, were returned for applying.
+    /// Records that entries up to `index`, `bytes` in size, were returned for applying.
     pub(crate) fn accept_applying(&mut self, index: LogIndex, bytes: u64, allow_unstable: bool) {
         assert!(index <= self.committed, "only committed entries are applied");
         assert!(
@@ -279,12 +285,13 @@ impl<S: Storage> RaftLog<S> {
         );
         self.applying = index;
         self.applying_bytes += bytes;
-        // Unreturned entries remain because of the limit.
+        // Some entries could not be returned because of the size limit.
         self.is_applying_paused = self.applying_bytes >= self.applying_bytes_max
             || index < self.appliable_index(allow_unstable);
     }
 
-    /// Records that entries up to `index` are applied; the newly applied ones have `bytes`.
+    /// Records that entries up to `index` are applied. `bytes` is the size of the newly applied
+    /// entries.
     pub(crate) fn applied_to(&mut self, index: LogIndex, bytes: u64) {
         assert!(index <= self.committed, "only committed entries are applied");
         assert!(index >= self.applied, "entries are applied in order");
@@ -298,7 +305,7 @@ impl<S: Storage> RaftLog<S> {
         self.is_applying_paused = self.applying_bytes >= self.applying_bytes_max;
     }
 
-    /// Whether a committed entry that has not been applied changes the membership.
+    /// Whether any committed but unapplied entry changes the membership.
     pub(crate) fn has_unapplied_conf_change(&self) -> bool {
         let mut next = self.applied + 1;
         while next <= self.committed {
@@ -313,7 +320,7 @@ impl<S: Storage> RaftLog<S> {
         false
     }
 
-    /// The snapshot to send to a follower that has fallen behind the log.
+    /// Returns the snapshot to send to a follower that needs compacted entries.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, StorageError> {
         match self.unstable.snapshot() {
             Some(snapshot) => Ok(snapshot.clone()),
@@ -321,7 +328,7 @@ impl<S: Storage> RaftLog<S> {
         }
     }
 
-    /// Replaces the whole log by a snapshot.
+    /// Replaces the whole log with a snapshot.
     pub(crate) fn restore(&mut self, snapshot: Snapshot) {
         assert!(snapshot.metadata.index > self.committed, "a snapshot never takes back a commit");
         self.committed = snapshot.metadata.index;

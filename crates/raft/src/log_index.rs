@@ -1,9 +1,9 @@
 //! Log indexes as a separate type, so that the compiler distinguishes an index from a term, a count
 //! or a member id.
 //!
-//! Only meaningful arithmetic exists: an index plus a count, and the difference of two indexes.
-//! Plain numbers are for the wire, files and metrics; [`LogIndex::get`] and `LogIndex(number)`
-//! convert where they are read and written.
+//! Only meaningful arithmetic is defined: an index plus a count, and the difference of two indexes.
+//! The wire, files and metrics use plain numbers. Code that reads or writes them converts with
+//! `LogIndex(number)` and [`LogIndex::get`].
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -20,50 +20,50 @@ impl LogIndex {
     /// An index that no log reaches.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The plain number, for the wire, files and metrics.
+    /// Returns the plain number, for the wire, files and metrics.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The position of the entry after this one.
+    /// Returns the index of the next entry.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// The index of the entry before this one. Zero has no previous index.
+    /// Returns the index of the previous entry. Zero has no previous index.
     #[must_use]
     pub const fn prev(self) -> Self {
         Self(self.0 - 1)
     }
 
-    /// The index this many entries later, or [`MAX`](Self::MAX).
+    /// Returns the index `count` entries later, or [`MAX`](Self::MAX).
     #[must_use]
     pub const fn saturating_add(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
     }
 
-    /// The index this many entries earlier, or [`ZERO`](Self::ZERO).
+    /// Returns the index `count` entries earlier, or [`ZERO`](Self::ZERO).
     #[must_use]
     pub const fn saturating_sub(self, count: u64) -> Self {
         Self(self.0.saturating_sub(count))
     }
 
-    /// The distance from `other` to this index; 0 if this index is before `other`.
+    /// Returns the distance from `other` to this index, or 0 if this index is before `other`.
     #[must_use]
     pub const fn saturating_distance_from(self, other: Self) -> u64 {
         self.0.saturating_sub(other.0)
     }
 
-    /// The distance from `other` to this index, or `None` if this index is before `other`.
+    /// Returns the distance from `other` to this index, or `None` if this index is before `other`.
     #[must_use]
     pub const fn checked_distance_from(self, other: Self) -> Option<u64> {
         self.0.checked_sub(other.0)
     }
 }
 
-/// The index this many entries later.
+/// Adding a count returns the index that many entries later.
 impl Add<u64> for LogIndex {
     type Output = Self;
 
@@ -78,7 +78,7 @@ impl AddAssign<u64> for LogIndex {
     }
 }
 
-/// The distance from one index to another, which must not be after it.
+/// Subtracting an index returns the distance from it. The subtracted index must not be greater.
 impl Sub for LogIndex {
     type Output = u64;
 

@@ -1,7 +1,7 @@
-//! Membership changes taking effect, and their consequences for a leader.
+//! Puts membership changes into effect and handles their consequences for a leader.
 //!
-//! Called when the application applies a change from the log, and when a snapshot is installed.
-//! `confchange` computes the new configuration.
+//! This module is called when the application applies a change from the log and when a snapshot is
+//! installed. `confchange` computes the new configuration.
 
 use crate::confchange::{Changer, ConfChangeError, ConfChangeV2};
 use crate::entry::NONE;
@@ -13,7 +13,7 @@ use crate::storage::Storage;
 use crate::tracker::{Configuration, ProgressMap};
 
 impl<S: Storage> Raft<S> {
-    /// Applies a change that has been committed.
+    /// Applies a committed change.
     pub(crate) fn apply_conf_change(
         &mut self,
         change: &ConfChangeV2,
@@ -29,7 +29,7 @@ impl<S: Storage> Raft<S> {
         Ok(self.tracker.config.conf_state())
     }
 
-    /// Puts a configuration into force.
+    /// Puts a configuration into effect.
     pub(crate) fn switch_configuration(&mut self, config: Configuration, progress: ProgressMap) {
         let id = self.config.id;
         self.tracker.switch(config, progress, id);
@@ -42,22 +42,22 @@ impl<S: Storage> Raft<S> {
             return;
         }
         if !may_lead {
-            // The leader was removed or demoted. Unless it must step down, it leads until another
-            // member does.
+            // The leader was removed or demoted. Unless it must step down, it continues to lead
+            // until another member is elected.
             if self.config.step_down_on_removal {
                 self.become_follower(self.term, NONE);
             }
             return;
         }
         if self.advance_commit() {
-            // A smaller quorum may already have more entries.
+            // With a smaller quorum, more entries may already be committed.
             self.release_parked_reads();
             self.broadcast_append();
         } else {
             // New members need not wait for the next heartbeat or proposal.
             self.append_to_all(WhenEmpty::Skip);
         }
-        // Reads do not need answers from members that have left either.
+        // Pending reads no longer need answers from members that have left.
         self.answer_confirmed_reads();
         if !self.tracker.config.voters.contains(self.transferee) {
             self.transferee = NONE;

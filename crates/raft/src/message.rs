@@ -1,10 +1,10 @@
 //! Messages between members, and between a member and its own storage threads.
 //!
-//! One flat type with the fields of `raftpb.Message`, so that the transport converts a message
-//! field by field. The documentation of each kind names the fields that it uses. Numbers and
-//! printed names are those of the wire protocol, because operators know them from logs.
+//! A message is one flat type with the fields of `raftpb.Message`, so that the transport converts
+//! it field by field. The documentation of each kind names the fields that it uses. Numbers and
+//! printed names are those of the wire protocol, because operators know the names from etcd's logs.
 //!
-//! The encoding is not here: it belongs to the crate that owns the transport.
+//! The crate that owns the transport implements the encoding.
 
 use std::fmt;
 
@@ -22,13 +22,13 @@ pub const LOCAL_APPEND: MemberId = u64::MAX;
 /// machine.
 pub const LOCAL_APPLY: MemberId = u64::MAX - 1;
 
-/// Whether `id` names one of this member's storage threads instead of a member.
+/// Whether `id` identifies one of this member's storage threads instead of a member.
 #[must_use]
 pub fn is_local_target(id: MemberId) -> bool {
     id == LOCAL_APPEND || id == LOCAL_APPLY
 }
 
-/// The kind of a message. The discriminants are the numbers on the wire.
+/// The kind of a message. The discriminants are the wire values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(i32)]
 pub enum MessageKind {
@@ -39,24 +39,27 @@ pub enum MessageKind {
     Beat = 1,
     /// Append `entries` to the log; a follower forwards the message to its leader.
     Propose = 2,
-    /// Leader: `entries` follow the entry (`log_term`, `index`), `commit` is committed.
+    /// From the leader: append `entries` after the entry (`log_term`, `index`); entries up to
+    /// `commit` are committed.
     Append = 3,
-    /// Follower: its log matches up to `index`; or, with `reject`, the append at `index` did not
-    /// fit, and the logs may agree at (`log_term`, `reject_hint`).
+    /// From a follower: its log matches up to `index`. With `reject`: its log does not contain the
+    /// entry before the append at `index`; the logs may agree at (`log_term`, `reject_hint`).
     AppendResponse = 4,
-    /// Candidate: asks for a vote in `term`; its log ends at (`log_term`, `index`).
+    /// From a candidate: request for a vote in `term`. The candidate's log ends at (`log_term`,
+    /// `index`).
     Vote = 5,
-    /// The vote, given or (`reject`) denied.
+    /// Response to `Vote`: the vote is granted or, with `reject`, denied.
     VoteResponse = 6,
-    /// Leader: replace your log by `snapshot`.
+    /// From the leader: replace the log with `snapshot`.
     Snapshot = 7,
-    /// Leader: it still leads; `commit` is committed and in the recipient's log; echo `context`.
+    /// From the leader, as proof that it still leads: `commit` is committed and in the recipient's
+    /// log; the recipient echoes `context`.
     Heartbeat = 8,
-    /// Follower: echo of a heartbeat's `context`.
+    /// From a follower: echo of a heartbeat's `context`.
     HeartbeatResponse = 9,
     /// Local: the last message to `from` was lost.
     Unreachable = 10,
-    /// Local: a snapshot to `from` arrived or (`reject`) failed.
+    /// Local: a snapshot to `from` arrived or, with `reject`, failed.
     SnapshotStatus = 11,
     /// Local: check whether a quorum has answered recently.
     CheckQuorum = 12,
@@ -64,19 +67,19 @@ pub enum MessageKind {
     TransferLeader = 13,
     /// Leader to its chosen successor: campaign at once.
     TimeoutNow = 14,
-    /// Request for a read index; the request's context is the data of the only entry.
+    /// Request for a read index. The data of the only entry is the request's context.
     ReadIndex = 15,
-    /// The answer: `index`, with the request's entry.
+    /// Answer to `ReadIndex`: the read index is `index`; the entry is the one from the request.
     ReadIndexResponse = 16,
     /// Like `Vote`, for a term that no member has entered yet.
     PreVote = 17,
-    /// Like `VoteResponse`, for a `PreVote`.
+    /// Like `VoteResponse`, but for a `PreVote`.
     PreVoteResponse = 18,
     /// To [`LOCAL_APPEND`]: make `entries`, the hard state (`term`, `vote`, `commit`, unless all
     /// zero) and `snapshot` durable, then deliver `responses`.
     StorageAppend = 19,
-    /// From [`LOCAL_APPEND`]: the log is durable up to (`log_term`, `index`), the snapshot is
-    /// installed.
+    /// From [`LOCAL_APPEND`]: the log is durable up to (`log_term`, `index`), and `snapshot`, if
+    /// any, is installed.
     StorageAppendResponse = 20,
     /// To [`LOCAL_APPLY`]: apply `entries`, then deliver `responses`.
     StorageApply = 21,
@@ -114,25 +117,25 @@ impl MessageKind {
         (Self::ForgetLeader, "MsgForgetLeader"),
     ];
 
-    /// The kind with this number on the wire, or `None` for an undefined number.
+    /// Returns the kind with this number on the wire, or `None` for an undefined number.
     #[must_use]
     pub fn from_wire(number: i32) -> Option<Self> {
         usize::try_from(number).ok().and_then(|n| Self::ALL.get(n)).map(|(kind, _)| *kind)
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub fn to_wire(self) -> i32 {
         self as i32
     }
 
-    /// The name of the kind in the protocol.
+    /// Returns the kind's name in the wire protocol.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 
-    /// Whether the kind never travels between members.
+    /// Whether messages of this kind never travel between members.
     #[must_use]
     pub fn is_local(self) -> bool {
         matches!(
@@ -150,21 +153,21 @@ impl MessageKind {
         )
     }
 
-    /// Whether the kind is a response, which only a member of the group has reason to send.
+    /// Whether the kind is a response. Only members of the group have a reason to send responses.
     #[must_use]
     pub fn is_response(self) -> bool {
         self.attests_durability()
             || matches!(self, Self::HeartbeatResponse | Self::ReadIndexResponse)
     }
 
-    /// Whether the kind is meaningful only with the term in which it was sent. Requests that
-    /// members forward to their leader carry no term.
+    /// Whether messages of this kind carry the term in which they were sent. Requests that members
+    /// forward to their leader carry no term.
     #[must_use]
     pub fn carries_term(self) -> bool {
         !self.is_local() && !matches!(self, Self::Propose | Self::ReadIndex | Self::TransferLeader)
     }
 
-    /// Whether the kind attests something durable: a vote or stored entries. Such a message leaves
+    /// Whether the kind attests to durable state: a vote or stored entries. Such a message is sent
     /// only after that state has been written.
     #[must_use]
     pub fn attests_durability(self) -> bool {
@@ -193,7 +196,7 @@ pub struct Message {
     pub log_term: Term,
     /// A log position whose meaning depends on the kind.
     pub index: LogIndex,
-    /// Entries to append, apply or propose; a read request's context.
+    /// Entries to append, apply or propose, or the entry with a read request's context.
     pub entries: Vec<Entry>,
     /// The sender's commit index.
     pub commit: LogIndex,
@@ -203,16 +206,16 @@ pub struct Message {
     pub snapshot: Option<Box<Snapshot>>,
     /// Whether the response is negative.
     pub reject: bool,
-    /// On a refused append, where the logs may agree.
+    /// In the response to a refused append: the index at which the logs may agree.
     pub reject_hint: LogIndex,
-    /// The echoed context of a heartbeat, or the reason for an election.
+    /// The context that a heartbeat carries and its response echoes, or the reason for an election.
     pub context: Bytes,
-    /// Local: messages to deliver when the work is done.
+    /// Local: messages to deliver once the storage thread has done the work.
     pub responses: Vec<Self>,
 }
 
 impl Message {
-    /// A message of `kind` to `to` with nothing else set.
+    /// Creates a message of `kind` to `to`. All other fields have their defaults.
     #[must_use]
     pub fn new(kind: MessageKind, to: MemberId) -> Self {
         Self { kind, to, ..Self::default() }

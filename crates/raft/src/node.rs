@@ -1,27 +1,25 @@
-//! The interface of one member for the application.
+//! The application's interface to one member.
 //!
 //! # The application's duties
 //!
-//! The application calls [`tick`](Node::tick) at regular intervals, [`step`](Node::step) with every
-//! message from a peer, and [`propose`](Node::propose) and similar methods when needed. After any
-//! number of such calls, it takes a [`Ready`](crate::Ready) and does the work in it, in one of two
-//! ways.
+//! The application calls [`tick`](Node::tick) at regular intervals, [`step`](Node::step) with every message from a
+//! peer, and [`propose`](Node::propose) and similar methods when needed. After any number of such calls, it takes a
+//! [`Ready`](crate::Ready) and does the work that the `Ready` contains, in one of two ways.
 //!
 //! **Synchronously.** Write `hard_state`, `entries` and `snapshot` to disk; append them to
 //! [`storage_mut`](Node::storage_mut); send `messages`; apply `committed_entries`, calling
 //! [`apply_conf_change`](Node::apply_conf_change) for each membership change among them; then call
-//! [`advance`](Node::advance). A leader may send before it writes, because messages that attest its
-//! own writes are not among `messages`.
+//! [`advance`](Node::advance). A leader may send before it writes, because messages that attest to its own writes are
+//! not among `messages`.
 //!
-//! **Asynchronously** ([`Config::async_storage_writes`]). Data to write is in a
-//! [`StorageAppend`](crate::MessageKind::StorageAppend) message, entries to apply in a
-//! [`StorageApply`](crate::MessageKind::StorageApply) message, both among `messages`. A thread for
-//! each kind must process them in order and then deliver the message's `responses`: those for other
-//! members are sent, those for this member are passed to [`step_local`](Node::step_local). Other
-//! messages do not wait for the disk, and `advance` is not called. A `StorageAppend` without
-//! responses need not be synced.
+//! **Asynchronously** ([`Config::async_storage_writes`]). `messages` then includes the data to write, in a
+//! [`StorageAppend`](crate::MessageKind::StorageAppend) message, and the entries to apply, in a
+//! [`StorageApply`](crate::MessageKind::StorageApply) message. One thread for each kind must process these messages in
+//! order and then deliver each message's `responses`: it sends those for other members and passes those for this member
+//! to [`step_local`](Node::step_local). Other messages do not wait for the disk, and the application does not call
+//! `advance`. A `StorageAppend` without responses need not be synced.
 //!
-//! In both cases, when a write is reported, the storage that the core reads must contain its data.
+//! In both cases, the storage that the core reads must contain the data of a write by the time the write is reported.
 //! It may contain the data earlier.
 //!
 //! # Checks of messages
@@ -61,19 +59,19 @@ pub enum SnapshotOutcome {
 #[derive(Debug)]
 pub struct Node<S> {
     pub(crate) raft: Raft<S>,
-    /// As last returned by `ready`.
+    /// The soft state that `ready` last returned.
     pub(crate) soft_state: SoftState,
     pub(crate) hard_state: HardState,
-    /// With synchronous writes: the effects of the last [`Ready`] when it is done.
+    /// With synchronous writes: the pending effects of the last [`Ready`].
     pub(crate) on_advance: OnAdvance,
 }
 
 /// Construction, time and elections.
 impl<S: Storage> Node<S> {
-    /// A member that starts or restarts with the state in `storage`.
+    /// Starts or restarts a member with the state in `storage`.
     ///
-    /// The storage's [initial state](Storage::initial_state) contains the configuration at
-    /// [`Config::applied`]. Without a configuration, the member waits for a log or a snapshot.
+    /// The storage's [initial state](Storage::initial_state) contains the configuration at [`Config::applied`]. Without
+    /// a configuration, the member waits until it receives a log or a snapshot.
     pub fn new(config: Config, storage: S) -> Result<Self, ConfigError> {
         let raft = Raft::new(config, storage)?;
         let (soft_state, hard_state) = (raft.soft_state(), raft.hard_state());
@@ -85,8 +83,8 @@ impl<S: Storage> Node<S> {
         self.raft.tick();
     }
 
-    /// Advances one tick for a member that must not campaign now. If an election is due, the member
-    /// only stops following the leader that has sent no messages.
+    /// Advances one tick for a member that must not campaign now. If an election is due, the member only stops
+    /// following its silent leader.
     pub fn tick_without_campaign(&mut self) {
         self.raft.tick_without_campaign();
     }
@@ -104,13 +102,13 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Replaces the jittered election timeout, in ticks, until the next change of role or term.
-    /// For tests and simulations that need to know who campaigns first.
+    /// Replaces the jittered election timeout, in ticks, until the next change of role or term. For tests and
+    /// simulations that need to control which member campaigns first.
     pub fn override_election_timeout(&mut self, ticks: u32) {
         self.raft.election_timeout = ticks;
     }
 
-    /// The notes since the last call.
+    /// Returns the notes recorded since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
         self.raft.notes.take()
     }
@@ -118,13 +116,14 @@ impl<S: Storage> Node<S> {
 
 /// Requests.
 impl<S: Storage> Node<S> {
-    /// Proposes one entry. The proposal has succeeded only when the entry is among the committed
-    /// entries; until then it may be lost, for example with a leader.
+    /// Proposes one entry. The proposal has succeeded only when the entry is among the committed entries; until then it
+    /// may be lost, for example when the leader fails.
     pub fn propose(&mut self, data: Bytes) -> Result<(), StepError> {
         self.propose_batch([data])
     }
 
-    /// Proposes entries that are accepted all or none. This is much cheaper than single proposals.
+    /// Proposes entries that are either all accepted or all refused. This is much cheaper than proposing them one by
+    /// one.
     pub fn propose_batch(
         &mut self,
         batch: impl IntoIterator<Item = Bytes>,
@@ -137,8 +136,7 @@ impl<S: Storage> Node<S> {
         self.request(Request::Propose(entries))
     }
 
-    /// Proposes a membership change. A leader appends an empty entry instead if the change is
-    /// invalid.
+    /// Proposes a membership change. If the change is invalid, the leader appends an empty entry instead.
     pub fn propose_conf_change(
         &mut self,
         change: impl Into<AnyConfChange>,
@@ -146,8 +144,8 @@ impl<S: Storage> Node<S> {
         self.request(Request::Propose(vec![change.into().into_entry()]))
     }
 
-    /// Puts a committed membership change into force. The application calls it when it applies the
-    /// change. If it rejects the change, it either sets the node id to zero or does not call.
+    /// Puts a committed membership change into effect. The application calls this method when it applies the change. To
+    /// reject the change, it either sets the node id to zero or does not call this method.
     pub fn apply_conf_change(
         &mut self,
         change: impl Into<ConfChangeV2>,
@@ -155,10 +153,10 @@ impl<S: Storage> Node<S> {
         self.raft.apply_conf_change(&change.into())
     }
 
-    /// Requests an index from which on a read is linearizable. The answer is a
-    /// [`ReadState`](crate::ReadState) with the same context. It may never come: the request is
-    /// dropped if there is no leader, and its messages may be lost. `context` must differ from that
-    /// of every other request of any member.
+    /// Requests a read index: a read is linearizable once the state machine has applied this index. The answer is a
+    /// [`ReadState`](crate::ReadState) with the same context. The answer may never arrive, because the request is
+    /// dropped if there is no leader, and its messages may be lost. `context` must be unique among all requests from
+    /// all members.
     pub fn read_index(&mut self, context: Bytes) {
         let requested = self.request(Request::ReadIndex(context));
         assert_eq!(requested, Ok(()), "a read request is never refused");
@@ -181,8 +179,8 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Reports how the transfer of a snapshot to a member ended. Every snapshot message requires a
-    /// report; without it, the member receives nothing else until it acknowledges.
+    /// Reports how the transfer of a snapshot to a member ended. Every snapshot message requires a report. Without it,
+    /// the member receives no further entries until it acknowledges the snapshot.
     pub fn report_snapshot(&mut self, id: MemberId, outcome: SnapshotOutcome) {
         if self.is_leader() {
             self.raft.handle_snapshot_status(id, outcome == SnapshotOutcome::Failed);
@@ -196,7 +194,7 @@ impl<S: Storage> Node<S> {
     pub fn step(&mut self, mut message: Message) -> Result<(), StepError> {
         self.check_foreign(&message)?;
         if message.from == NONE {
-            // A request without a sender counts as a request of this member.
+            // A request without a sender counts as this member's own request.
             message.from = self.raft.config.id;
         }
         self.raft.step(Received::try_from(message)?)
@@ -223,7 +221,7 @@ impl<S: Storage> Node<S> {
         self.step_own(message)
     }
 
-    /// Processes the report of a storage thread, or what this member attests to itself.
+    /// Processes a report from a storage thread, or a message in which this member attests to its own writes.
     pub(crate) fn step_own(&mut self, message: Message) -> Result<(), StepError> {
         if message.kind == MessageKind::StorageAppendResponse {
             self.raft.handle_append_written(message);
@@ -259,7 +257,7 @@ impl<S: Storage> Node<S> {
         if term > believed_term_max(self.raft.term) {
             return Err(StepError::Term { kind, from, term, own: self.raft.term });
         }
-        // A log is never ahead of its owner's term.
+        // A member's log never contains a term above the member's own term.
         let is_ahead = kind.carries_term() && log_term > term;
         let is_beyond_any = log_term.get() > POSITION_MAX
             || indexes.iter().any(|index| index.get() > POSITION_MAX)
@@ -273,19 +271,19 @@ impl<S: Storage> Node<S> {
 
 /// State.
 impl<S: Storage> Node<S> {
-    /// This member.
+    /// Returns this member's id.
     #[must_use]
     pub fn id(&self) -> MemberId {
         self.raft.config.id
     }
 
-    /// The known leader of the current term, or [`NONE`].
+    /// Returns the known leader of the current term, or [`NONE`].
     #[must_use]
     pub fn leader(&self) -> MemberId {
         self.raft.leader
     }
 
-    /// This member's role.
+    /// Returns this member's role.
     #[must_use]
     pub fn role(&self) -> Role {
         self.raft.role
@@ -297,75 +295,75 @@ impl<S: Storage> Node<S> {
         self.raft.role == Role::Leader
     }
 
-    /// Whether this member has no vote.
+    /// Whether this member is a learner, which has no vote.
     #[must_use]
     pub fn is_learner(&self) -> bool {
         self.raft.is_learner
     }
 
-    /// The current term.
+    /// Returns the current term.
     #[must_use]
     pub fn term(&self) -> Term {
         self.raft.term
     }
 
-    /// The highest index known to be committed.
+    /// Returns the highest index known to be committed.
     #[must_use]
     pub fn commit_index(&self) -> LogIndex {
         self.raft.log.committed()
     }
 
-    /// The highest index reported to be applied.
+    /// Returns the highest index reported as applied.
     #[must_use]
     pub fn applied_index(&self) -> LogIndex {
         self.raft.log.applied()
     }
 
-    /// Payload bytes of the entries that this leader has accepted and that it has not applied yet.
+    /// Returns the payload bytes of the entries that this leader has accepted but not yet applied.
     #[must_use]
     pub fn uncommitted_bytes(&self) -> u64 {
         self.raft.uncommitted_bytes
     }
 
-    /// The index of the last entry, written or not.
+    /// Returns the index of the last entry, whether or not it is written.
     #[must_use]
     pub fn last_index(&self) -> LogIndex {
         self.raft.log.last_index()
     }
 
-    /// The term of the entry at `index`, written or not; `None` if it is not in the log.
+    /// Returns the term of the entry at `index`, whether or not it is written, or `None` if the log has no such entry.
     #[must_use]
     pub fn term_at(&self, index: LogIndex) -> Option<Term> {
         self.raft.log.term(index).ok()
     }
 
-    /// Whether an entry of the current term is committed. Before that, a new leader does not know
-    /// how far its predecessors had committed.
+    /// Whether an entry of the current term is committed. Until then, a new leader does not know up to which index its
+    /// predecessors had committed.
     #[must_use]
     pub fn has_committed_in_term(&self) -> bool {
         self.raft.has_committed_in_term()
     }
 
-    /// Whether a committed membership change waits to be applied. Until it is, this member does not campaign.
+    /// Whether a committed membership change has yet to be applied. Until it is applied, this member does not campaign.
     #[must_use]
     pub fn has_unapplied_conf_change(&self) -> bool {
         self.raft.log.has_unapplied_conf_change()
     }
 
-    /// Whether this leader's log may contain a membership change that is not applied yet. A further
-    /// change that is proposed now would become an empty entry.
+    /// Whether this leader's log may contain an unapplied membership change. Any further change proposed meanwhile
+    /// would become an empty entry.
     #[must_use]
     pub fn has_pending_conf_change(&self) -> bool {
         self.is_leader() && self.raft.pending_conf_index > self.raft.log.applied()
     }
 
-    /// The member to which this leader is transferring leadership, or [`NONE`].
+    /// Returns the member to which this leader is transferring leadership, or [`NONE`].
     #[must_use]
     pub fn transferee(&self) -> MemberId {
         self.raft.transferee
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in effect.
     #[must_use]
     pub fn configuration(&self) -> &Configuration {
         &self.raft.tracker.config
@@ -377,53 +375,54 @@ impl<S: Storage> Node<S> {
         self.raft.tracker.is_sole_voter(self.raft.config.id)
     }
 
-    /// A copy of the member's state. Too expensive for hot paths.
+    /// Returns a copy of the member's state. This is too expensive for hot paths.
     #[must_use]
     pub fn status(&self) -> Status {
         Status::of(&self.raft)
     }
 
-    /// For a leader, the ticks since it last checked its quorum; for other members, the ticks since
-    /// they last received a message from a leader.
+    /// Returns, for a leader, the ticks since it last checked its quorum and, for any other member, the ticks since it
+    /// last received a message from a leader.
     #[must_use]
     pub const fn election_elapsed(&self) -> u32 {
         self.raft.election_elapsed
     }
 
-    /// A leader's progress of each member, including itself; `None` on other members.
+    /// Returns the leader's record of every member's replication progress, including its own, or `None` if this member
+    /// does not lead.
     #[must_use]
     pub fn progress(&self) -> Option<&ProgressMap> {
         self.is_leader().then_some(&self.raft.tracker.progress)
     }
 
-    /// The highest number that a quorum of the voters has acknowledged; `acked` returns the number
-    /// of each voter.
+    /// Returns the highest number that a quorum of the voters has acknowledged. `acked` returns the number that each
+    /// voter has acknowledged.
     pub fn quorum_agreed(&self, acked: impl Fn(MemberId) -> Option<u64>) -> u64 {
         self.raft.tracker.config.voters.agreed(acked)
     }
 
-    /// The settings, with defaults filled in.
+    /// Returns the settings, with defaults filled in.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.raft.config
     }
 
-    /// The written log.
+    /// Returns the written log.
     #[must_use]
     pub fn storage(&self) -> &S {
         &self.raft.log.storage
     }
 
-    /// The written log, to which the application appends. It may be compacted only up to
-    /// [`applied_index`](Self::applied_index), because the core still reads later entries.
-    /// [`compact`](Node::compact) asserts that.
+    /// Returns the written log, to which the application appends. It may be compacted only up to
+    /// [`applied_index`](Self::applied_index), because the core still reads later entries. [`compact`](Node::compact)
+    /// asserts this limit.
     pub fn storage_mut(&mut self) -> &mut S {
         &mut self.raft.log.storage
     }
 }
 
 impl Node<MemoryStorage> {
-    /// Drops the entries of the log up to and including `index`, which must be reported as applied.
+    /// Drops the log entries up to and including `index`, which must have been reported as applied.
     pub fn compact(&mut self, index: LogIndex) -> Result<(), StorageError> {
         assert!(
             index <= self.applied_index(),

@@ -2,7 +2,7 @@
 //!
 //! The core does no IO, so a log line is a value that the application collects with
 //! [`Node::take_notes`](crate::Node::take_notes) and logs. The texts are etcd's, because operators'
-//! runbooks and searches contain them. The core's behaviour never depends on notes.
+//! runbooks and saved searches contain them. The core's behaviour never depends on notes.
 
 /// The severity of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,7 +13,7 @@ pub enum NoteLevel {
     Info,
     /// A problem that may need an operator's attention.
     Warn,
-    /// A request that was refused because it contradicts the configuration.
+    /// A request was refused because it contradicts the configuration.
     Error,
 }
 
@@ -22,14 +22,14 @@ pub enum NoteLevel {
 pub struct Note {
     /// The severity of the note.
     pub level: NoteLevel,
-    /// The line.
+    /// Text of the log line.
     pub text: String,
 }
 
-/// Maximum number of notes that are kept for an application that does not collect them.
+/// Maximum number of uncollected notes that are kept.
 const NOTES_MAX: usize = 1024;
 
-/// The notes not yet collected.
+/// Notes that the application has not collected yet.
 #[derive(Debug)]
 pub(crate) struct Notes {
     level_min: NoteLevel,

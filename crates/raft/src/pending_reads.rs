@@ -2,11 +2,11 @@
 //!
 //! # Confirmation
 //!
-//! Reads are numbered from 1 since the member became leader. A heartbeat's context is the number of
-//! the newest read, 8 bytes little-endian, so one round confirms every read up to that number. Its
-//! echo acknowledges a read number as an append response acknowledges an index, so the same quorum
-//! computation gives the number of confirmed reads. Echoes of unsent numbers, or of contexts of
-//! another length, are ignored.
+//! The leader numbers its reads, starting from 1 when it becomes leader. A heartbeat's context is
+//! the number of the newest read, 8 bytes little-endian, so one round confirms every read up to
+//! that number. The echo of the context acknowledges a read number just as an append response
+//! acknowledges an index, so the same quorum computation returns the number of confirmed reads.
+//! Echoes of unsent numbers and of contexts with another length are ignored.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::entry::MemberId;
 use crate::joint::JointConfig;
 use crate::log_index::LogIndex;
 
-/// The request of a member for an index from which on a read is linearizable.
+/// A member's request for a read index, that is, for an index at which a read is linearizable.
 #[derive(Debug)]
 pub(crate) struct ReadRequest {
     /// The member that receives the answer.
@@ -30,7 +30,7 @@ pub(crate) struct ReadRequest {
 pub(crate) struct PendingReads {
     /// The requests, oldest first, each with the commit index at its arrival.
     unconfirmed: VecDeque<(ReadRequest, LogIndex)>,
-    /// The number of reads that were confirmed and removed from the front of `unconfirmed`.
+    /// The number of reads that have been confirmed and removed from the front of `unconfirmed`.
     confirmed_count: u64,
     /// The number of the newest read that each member has confirmed.
     acknowledged: BTreeMap<MemberId, u64>,
@@ -41,12 +41,12 @@ impl PendingReads {
         self.unconfirmed.push_back((request, commit));
     }
 
-    /// The number of the newest read.
+    /// Returns the number of the newest read.
     pub(crate) fn newest(&self) -> u64 {
         self.confirmed_count + self.unconfirmed.len() as u64
     }
 
-    /// The context of heartbeats; empty if no read waits.
+    /// Returns the context for heartbeats, which is empty if no read is pending.
     pub(crate) fn heartbeat_context(&self) -> Bytes {
         if self.unconfirmed.is_empty() {
             return Bytes::new();
@@ -65,7 +65,8 @@ impl PendingReads {
         true
     }
 
-    /// The next read that a quorum has confirmed.
+    /// Removes and returns the next read that a quorum has confirmed, given that the first
+    /// `confirmed` reads are.
     pub(crate) fn pop_confirmed(&mut self, confirmed: u64) -> Option<(ReadRequest, LogIndex)> {
         if self.confirmed_count >= confirmed {
             return None;

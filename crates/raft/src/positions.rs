@@ -1,43 +1,45 @@
-//! The range of terms and indexes that are accepted as genuine.
+//! Plausibility limits for the terms and indexes in messages.
 //!
 //! Terms rise by one per election, and no log comes near 2^63 entries, so a message with a larger
-//! number is an error or an attack. Accepting it would be permanent: a term is stored and sent on,
-//! and if no higher term can be reached, no election can happen again.
+//! number is an error or an attack. Accepting it would cause permanent damage: a term is stored and
+//! passed on to other members, and if no higher term can be reached, no election can happen again.
 //!
-//! So a single message must not use up the terms. Up to [`TERM_BELIEVED_MAX`], any term is
-//! accepted, as in etcd. Beyond it, a message may be ahead of the own term by at most
-//! [`TERM_STEP_MAX`], and no member enters [`TERM_END`]. A group whose term was driven to
-//! [`TERM_BELIEVED_MAX`] by mistake can still elect leaders for the lifetime of its machines.
+//! So a single message must not exhaust the range of terms. Up to [`TERM_BELIEVED_MAX`], any term
+//! is accepted, as in etcd. Beyond it, a message may be ahead of the recipient's own term by at
+//! most [`TERM_STEP_MAX`], and no member enters a term beyond [`TERM_END`]. A group whose term has
+//! reached [`TERM_BELIEVED_MAX`] by mistake can still elect leaders for the lifetime of its
+//! machines.
 //!
-//! A commit index beyond the own log means that this log has lost entries, and stops the member for
-//! ever. So a commit index is accepted only if a log could have reached it meanwhile:
-//! [`COMMIT_STEP_MAX`] entries take a month to write at 400,000 a second.
+//! A commit index beyond the end of the recipient's log means that this log has lost entries, and
+//! stops the member for ever. So a commit index is accepted only if the group's log could have
+//! grown that far in the meantime: writing [`COMMIT_STEP_MAX`] entries takes a month at 400,000
+//! entries per second.
 
 use crate::log_index::LogIndex;
 use crate::term::Term;
 
-/// The largest genuine term or index; arithmetic up to it cannot overflow.
+/// The largest plausible term or index. Arithmetic on values up to this limit cannot overflow.
 pub(crate) const POSITION_MAX: u64 = u64::MAX >> 1;
 
-/// Terms up to this one are accepted, whatever the own term is.
+/// Terms up to this one are accepted, whatever the recipient's own term is.
 const TERM_BELIEVED_MAX: Term = Term(1 << 62);
 
-/// How far beyond [`TERM_BELIEVED_MAX`], or the own term if that is larger, a term may be.
+/// How far a term may exceed [`TERM_BELIEVED_MAX`], or the recipient's own term if that is larger.
 const TERM_STEP_MAX: u64 = 1 << 32;
 
-/// The last term: no election follows it.
+/// The last term that a member can enter. No member in this term campaigns.
 pub(crate) const TERM_END: Term = Term(POSITION_MAX - TERM_STEP_MAX);
 
-/// The highest term of a message that a member of term `own` follows.
+/// Returns the highest term that a member in term `own` accepts from a message.
 pub(crate) fn believed_term_max(own: Term) -> Term {
     let reach = own.max(TERM_BELIEVED_MAX).get().saturating_add(TERM_STEP_MAX);
     Term(reach).min(TERM_END)
 }
 
-/// How far beyond the end of the own log a commit index may be.
+/// How far a commit index may exceed the end of the recipient's log.
 const COMMIT_STEP_MAX: u64 = 1 << 40;
 
-/// The highest commit index that a member whose log ends at `last` accepts as genuine.
+/// Returns the highest commit index that a member whose log ends at `last` accepts.
 pub(crate) fn believed_commit_max(last: LogIndex) -> LogIndex {
     last.saturating_add(COMMIT_STEP_MAX)
 }

@@ -1,5 +1,5 @@
-//! The progress of one follower, as its leader records it: which entries the follower has, and
-//! which may be sent next.
+//! A leader's record of one follower's progress: which entries the follower has, and which may be
+//! sent next.
 //!
 //! ```text
 //!            acknowledged an append              needs entries we have dropped
@@ -8,27 +8,28 @@
 //!     └────────────── snapshot reported, or log reachable again ──────┘
 //! ```
 //!
-//! * **Probe**: it is unknown where the logs agree. One append per heartbeat finds out.
-//! * **Replicate**: it is known where the logs agree. Appends are sent ahead of acknowledgements,
-//!   within the window of [`Inflights`].
-//! * **Snapshot**: a snapshot is being sent. No other message with entries is sent.
+//! * **Probe**: the leader does not know where the logs agree. It sends one append per heartbeat to
+//!   find out.
+//! * **Replicate**: the leader knows where the logs agree. It sends appends ahead of
+//!   acknowledgements, within the window of [`Inflights`].
+//! * **Snapshot**: the leader is sending a snapshot. It sends no entries meanwhile.
 //!
 //! # Invariants
 //!
 //! * `match_index < next_index`.
-//! * All entries in `(match_index, next_index)` are in flight, or covered by a snapshot in flight.
-//! * Outside Snapshot there is no `pending_snapshot`; outside Replicate the window is empty.
+//! * All entries in `(match_index, next_index)` are in flight, or covered by an in-flight snapshot.
+//! * `pending_snapshot` is zero except in Snapshot; the window is empty except in Replicate.
 //!
 //! # Not here
 //!
-//! Sending (`replication`, `snapshot`): this module only records progress.
+//! Sending (`replication`, `snapshot`). This module only records progress.
 
 use std::fmt;
 
 use crate::inflights::Inflights;
 use crate::log_index::LogIndex;
 
-/// The way in which a leader sends entries to a follower, as described in the header of the module.
+/// How a leader sends entries to a follower. The module documentation describes each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProgressState {
     /// Finds the last index at which the logs agree.
@@ -46,16 +47,16 @@ impl fmt::Display for ProgressState {
     }
 }
 
-/// A leader's progress of one member, including itself.
+/// The replication progress of one member, as recorded by the leader, which also records its own.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// The follower's log is known to equal the leader's up to here.
+    /// Highest index up to which the follower's log is known to equal the leader's.
     pub match_index: LogIndex,
-    /// The first entry not yet sent.
+    /// Index of the first entry not yet sent.
     pub next_index: LogIndex,
     /// How the leader sends to the follower.
     pub state: ProgressState,
-    /// The index of the snapshot in flight; zero outside [`ProgressState::Snapshot`].
+    /// Index of the in-flight snapshot; zero outside [`ProgressState::Snapshot`].
     pub pending_snapshot: LogIndex,
     /// Whether the follower has answered since the leader last checked its quorum.
     pub is_recently_active: bool,
@@ -65,12 +66,12 @@ pub struct Progress {
     pub is_learner: bool,
     /// Unacknowledged appends.
     pub inflights: Inflights,
-    /// The highest commit index that was sent to the follower.
+    /// The highest commit index sent to the follower.
     sent_commit: LogIndex,
 }
 
 impl Progress {
-    /// The progress of a member with an unknown log, to be probed from `next_index`.
+    /// Creates the progress of a member whose log is unknown and is to be probed from `next_index`.
     #[must_use]
     pub fn new(next_index: LogIndex, inflights: Inflights) -> Self {
         Self {
@@ -86,7 +87,8 @@ impl Progress {
         }
     }
 
-    /// Resets the progress for a new term: the log is unknown, probing begins after `last_index`.
+    /// Resets the progress for a new term: the follower's log is unknown, and probing starts after
+    /// `last_index`.
     pub(crate) fn reset(&mut self, last_index: LogIndex, is_self: bool) {
         self.enter(ProgressState::Probe);
         self.match_index = if is_self { last_index } else { LogIndex::ZERO };
@@ -102,10 +104,10 @@ impl Progress {
         self.inflights.clear();
     }
 
-    /// Returns to probing, after the last acknowledged entry or, if a snapshot was in flight, after
-    /// it.
+    /// Returns to probing, starting after the last acknowledged entry or, if a snapshot was in
+    /// flight, after that snapshot.
     pub(crate) fn become_probe(&mut self) {
-        // Zero, which never wins, unless a snapshot is pending.
+        // Without a pending snapshot, this is zero, so it never exceeds `match_index`.
         let snapshot = self.pending_snapshot;
         self.enter(ProgressState::Probe);
         self.next_index = self.match_index.max(snapshot) + 1;
@@ -129,7 +131,8 @@ impl Progress {
         self.assert_ordered();
     }
 
-    /// Checks the invariant: every change of `match_index` or `next_index` ends here.
+    /// Checks the index invariant. Every method that changes `match_index` or `next_index` calls
+    /// this at the end.
     fn assert_ordered(&self) {
         assert!(
             self.match_index < self.next_index,
@@ -140,7 +143,7 @@ impl Progress {
         );
     }
 
-    /// Records that an append with `count` entries from `next_index` on has been sent.
+    /// Records that an append of `count` entries, starting at `next_index`, has been sent.
     pub(crate) fn record_sent_entries(&mut self, count: u64, bytes: u64) {
         match self.state {
             ProgressState::Replicate => {
@@ -148,7 +151,7 @@ impl Progress {
                     self.next_index += count;
                     self.inflights.add(self.next_index.prev(), bytes);
                 }
-                // With a full window, this was the last append until an acknowledgement arrives.
+                // If this append filled the window, the next one waits for an acknowledgement.
                 self.is_flow_paused = self.inflights.is_full();
             }
             ProgressState::Probe => {
@@ -165,13 +168,14 @@ impl Progress {
         self.sent_commit = commit;
     }
 
-    /// Whether sending `commit` would let the follower commit entries beyond the commit index that
-    /// was already sent: at most the entries that were sent to it.
+    /// Whether sending `commit` would allow the follower to commit more entries than the commit
+    /// index already sent does. A follower can commit only entries that were sent to it.
     pub(crate) fn would_learn_commit(&self, commit: LogIndex) -> bool {
         commit > self.sent_commit && self.sent_commit < self.next_index.prev()
     }
 
-    /// Records an acknowledgement up to `acked`. Returns whether it was new.
+    /// Records that the follower acknowledged entries up to `acked`. Returns whether the
+    /// acknowledgement is new.
     pub(crate) fn acknowledge(&mut self, acked: LogIndex) -> bool {
         if acked <= self.match_index {
             return false;
@@ -183,8 +187,8 @@ impl Progress {
         true
     }
 
-    /// Steps back after a refusal of the append that followed `rejected`; the logs may agree at
-    /// `hint`. Returns whether it stepped back: an outdated refusal is ignored.
+    /// Moves `next_index` back after the follower refused the append after `rejected`. The logs may
+    /// agree at `hint`. Returns false, without any effect, if the refusal is outdated.
     pub(crate) fn step_back(&mut self, rejected: LogIndex, hint: LogIndex) -> bool {
         if self.state == ProgressState::Replicate {
             if rejected <= self.match_index {
@@ -192,7 +196,7 @@ impl Progress {
             }
             self.next_index = self.match_index + 1;
         } else {
-            // Only the latest probe counts, and only one is in flight at a time.
+            // Only one probe is in flight at a time, so any other refusal is outdated.
             if rejected != self.next_index.prev() {
                 return false;
             }
@@ -205,7 +209,8 @@ impl Progress {
         true
     }
 
-    /// A follower that lost appends has probably not received the commit index in them.
+    /// Lowers `sent_commit`, because a follower that lost appends has probably not received the
+    /// commit index in them either.
     fn limit_sent_commit(&mut self) {
         self.sent_commit = self.sent_commit.min(self.next_index.prev());
     }

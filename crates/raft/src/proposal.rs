@@ -1,9 +1,9 @@
 //! Proposals: how a leader appends them to its log, and how a follower forwards them.
 //!
 //! A leader accepts all entries of a batch or none. A membership change that is invalid in the
-//! current configuration is replaced by an empty entry: at most one change may be unapplied, and a
-//! joint configuration must be left before the next change. The leader leaves it with an empty
-//! change, as soon as the change that entered it is applied.
+//! current configuration is replaced with an empty entry: at most one change may be unapplied, and
+//! a joint configuration must be left before the next change. The leader proposes the empty change
+//! that leaves the joint configuration as soon as the change that entered it is applied.
 
 use crate::confchange::{AnyConfChange, ConfChangeV2};
 use crate::entry::{Entry, MemberId, NONE, payload_bytes};
@@ -42,14 +42,14 @@ impl<S: Storage> Raft<S> {
         if appended.is_ok() {
             self.broadcast_append();
         } else {
-            // The entries were not appended, so no change among them is pending.
+            // The entries were not appended, so none of their membership changes is pending.
             self.pending_conf_index = pending_before;
         }
         appended
     }
 
-    /// Replaces the membership changes among `entries` that must not be appended now by empty
-    /// entries.
+    /// Replaces every membership change among `entries` that must not be appended now with an empty
+    /// entry.
     fn admit_conf_changes(&mut self, entries: &mut [Entry]) -> Result<(), StepError> {
         let mut index = self.log.last_index();
         for entry in entries {
@@ -77,7 +77,7 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// The reason why a membership change is invalid now, if it is.
+    /// Returns the reason why a membership change is currently invalid, or `None` if it is valid.
     fn objection_to(&self, change: &ConfChangeV2) -> Option<String> {
         let is_joint = self.tracker.config.voters.is_joint();
         if self.pending_conf_index > self.log.applied() {
@@ -95,7 +95,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Sets term and index of entries and appends them, unless too many bytes are uncommitted.
+    /// Sets the terms and indexes of the entries and appends them, unless too many bytes are
+    /// uncommitted. Returns whether it appended them.
     pub(crate) fn append_as_leader(&mut self, mut entries: Vec<Entry>) -> bool {
         assert!(
             self.role == Role::Leader,
@@ -120,15 +121,16 @@ impl<S: Storage> Raft<S> {
             entry.index = index;
         }
         self.log.append(entries);
-        // The leader acknowledges its own entries when they are durable, like any follower.
+        // Like any follower, the leader acknowledges its own entries once they are durable.
         let mut acknowledgement = Message::new(MessageKind::AppendResponse, self.config.id);
         acknowledgement.index = index;
         self.send(acknowledgement);
         true
     }
 
-    /// Never true if nothing is uncommitted, or if the entries have no payload (for example the
-    /// entry that opens a term), so that such entries are always accepted.
+    /// Whether `bytes` more would exceed the limit of uncommitted bytes. This is never the case if
+    /// no bytes are uncommitted, or for entries without a payload, such as the first entry of a
+    /// term, so such entries are always accepted.
     fn would_exceed_uncommitted(&self, bytes: u64) -> bool {
         let total = self.uncommitted_bytes.saturating_add(bytes);
         self.uncommitted_bytes > 0 && bytes > 0 && total > self.config.max_uncommitted_size
@@ -159,8 +161,9 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Leaves a joint configuration automatically, if the configuration asks for it and the change
-    /// that entered it is applied. Retried after every applied entry until it succeeds.
+    /// Proposes to leave a joint configuration if the configuration requests it and the change that
+    /// entered it is applied. The leader calls this after every applied entry until the proposal
+    /// succeeds.
     pub(crate) fn leave_joint_if_due(&mut self) {
         let is_due = self.tracker.config.auto_leave
             && self.role == Role::Leader

@@ -1,25 +1,24 @@
-//! Majority quorums: the agreement of a set of voters, computed from the acknowledgement of each
-//! voter.
+//! Majority quorums: computes what a set of voters agrees on from each voter's acknowledgement.
 //!
-//! Every decision of the core is one of two questions. Replication asks which log index a majority
-//! has, and linearizable reads ask how many reads a majority has confirmed. Elections and the
-//! leader's lease ask whether a majority agrees. A joint configuration ([`joint`](crate::joint))
-//! asks two sets at once.
+//! The core asks a quorum one of two questions. Replication and linearizable reads ask for a
+//! number: the highest log index that a majority has, or the number of reads that a majority has
+//! confirmed. Elections and the leader's lease ask whether a majority agrees. In a joint
+//! configuration ([`joint`](crate::joint)), two sets of voters must both agree.
 //!
 //! # Invariants
 //!
 //! * The answer never depends on the order in which voters are listed.
-//! * Raising what one voter has acknowledged never lowers what is agreed.
+//! * Raising one voter's acknowledged value never lowers the agreed value.
 //! * A missing acknowledgement counts as zero, never as agreement.
 //!
 //! # Not here
 //!
-//! The voters (`confchange`), and the effects of a decision (`replication`, `election`).
+//! Choosing the voters (`confchange`), and the effects of a decision (`replication`, `election`).
 //!
 //! # Tests
 //!
-//! Outside scenario files (`quorum/*.txt`) and a property test against a naive count, in
-//! `tests/`.
+//! `tests/` runs external scenario files (`quorum/*.txt`) and a property test against a naive
+//! count.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,10 +26,10 @@ use std::fmt;
 use crate::entry::MemberId;
 use crate::log_index::LogIndex;
 
-/// A value that voters acknowledge: a log index or the number of a read. The default means none
-/// yet.
+/// A value that voters acknowledge: a log index or the number of a read. The default means that the
+/// voter has not acknowledged anything yet.
 pub trait Acknowledged: Copy + Default + Ord {
-    /// The value that never limits a minimum.
+    /// The neutral value of a minimum.
     const MAX: Self;
 }
 
@@ -42,14 +41,14 @@ impl Acknowledged for u64 {
     const MAX: Self = Self::MAX;
 }
 
-/// Number of acknowledged values that are kept on the stack. A larger group allocates, which is
-/// cheap compared with its other costs.
+/// Maximum number of acknowledged values kept on the stack. A larger group needs an allocation,
+/// which is cheap compared with the group's other costs.
 const VOTERS_ON_STACK: usize = 7;
 
 /// The state of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoteResult {
-    /// The missing votes decide the result.
+    /// The result still depends on missing votes.
     Pending,
     /// A majority can no longer agree.
     Lost,
@@ -63,19 +62,19 @@ impl fmt::Display for VoteResult {
     }
 }
 
-/// A set of voters; more than half of them decide.
+/// A set of voters. More than half of them form a quorum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MajorityConfig(pub BTreeSet<MemberId>);
 
 impl MajorityConfig {
-    /// The highest number that a majority has acknowledged; `acked` returns the number of each
-    /// voter.
+    /// Returns the highest value that a majority has acknowledged. `acked` returns the value that
+    /// each voter has acknowledged.
     ///
-    /// Without voters, the answer is [`Acknowledged::MAX`]: a joint decision takes the minimum of
-    /// two majorities, and an empty half must not limit the other one.
+    /// Without voters, the result is [`Acknowledged::MAX`], because a joint decision takes the
+    /// minimum of two majorities, and an empty half must not limit the other.
     ///
-    /// For log indexes, the answer is the replicated index, not yet the committed one: a leader may
-    /// count only entries of its own term (Raft thesis, section 3.6.2).
+    /// For log indexes, the result is the replicated index, which is not necessarily committed,
+    /// because a leader may count only entries of its own term (Raft thesis, section 3.6.2).
     pub fn agreed<N: Acknowledged>(&self, acked: impl Fn(MemberId) -> Option<N>) -> N {
         let count = self.0.len();
         let numbers = self.0.iter().map(|id| acked(*id).unwrap_or_default());
@@ -90,8 +89,8 @@ impl MajorityConfig {
         }
     }
 
-    /// The state of a yes-or-no vote. Without voters it is won, so that an empty half has no
-    /// effect.
+    /// Returns the state of a yes-or-no vote. A vote without voters is won, so that an empty half
+    /// has no effect.
     pub fn vote_result(&self, vote: impl Fn(MemberId) -> Option<bool>) -> VoteResult {
         let quorum = if self.0.is_empty() { 0 } else { self.0.len() / 2 + 1 };
         let (mut granted, mut missing) = (0, 0);
@@ -134,7 +133,7 @@ pub(crate) fn write_ids(f: &mut fmt::Formatter<'_>, ids: &BTreeSet<MemberId>) ->
     f.write_str(")")
 }
 
-/// The highest value that more than half of `acked` have reached. Reorders the slice.
+/// Returns the highest value that more than half of `acked` have reached. Reorders the slice.
 fn majority_of<N: Acknowledged>(acked: &mut [N]) -> N {
     if acked.is_empty() {
         return N::MAX;

@@ -1,15 +1,15 @@
 //! The consensus state of one member, and how messages and ticks change it.
 //!
-//! This module has the state, the terms, and the dispatch of messages. The modules `election`,
-//! `proposal`, `replication`, `snapshot`, `read_index`, `transfer` and `membership` add methods to
-//! [`Raft`]. The application uses [`Node`](crate::Node), which checks input from outside and turns
-//! the state into [`Ready`](crate::Ready)s.
+//! This module contains the state, the handling of terms, and the dispatch of messages. The modules
+//! `election`, `proposal`, `replication`, `snapshot`, `read_index`, `transfer` and `membership` add
+//! methods to [`Raft`]. The application uses [`Node`](crate::Node), which checks input from outside
+//! and turns the state into [`Ready`](crate::Ready)s.
 //!
 //! # Invariants
 //!
 //! * The term never decreases; within a term there is at most one vote.
-//! * A message that [attests](crate::MessageKind::attests_durability) state leaves only after that
-//!   state is durable: it waits in `messages_after_append`.
+//! * A message that [attests](crate::MessageKind::attests_durability) to durable state is sent only
+//!   after that state has been written; until then it waits in `messages_after_append`.
 //! * A member's behaviour is a function of its configuration and the sequence of messages, requests,
 //!   reports and ticks.
 
@@ -50,21 +50,22 @@ pub(crate) struct Raft<S> {
 
     /// Messages to other members that may be sent at once.
     pub(crate) messages: Vec<Message>,
-    /// Messages, also to this member, that may be sent when all current state is durable.
+    /// Messages, including those to this member itself, that may be sent once all current state is
+    /// durable.
     pub(crate) messages_after_append: Vec<Message>,
     pub(crate) read_states: Vec<ReadState>,
-    /// The index up to which this member has last acknowledged appends, and the term of the leader.
+    /// The index that this member last acknowledged, and the term of the leader to which it did so.
     pub(crate) acknowledged: EntryId,
 
     pub(crate) reads: PendingReads,
-    /// Read requests that arrived before the leader committed an entry in its term.
+    /// Read requests that arrived before this leader committed an entry of its term.
     pub(crate) parked_reads: Vec<ReadRequest>,
     /// The member to which this leader is transferring leadership.
     pub(crate) transferee: MemberId,
     /// The last membership change in the log is at or before this index. Until it is applied, no
     /// other change may be proposed.
     pub(crate) pending_conf_index: LogIndex,
-    /// Payload bytes that this leader has appended and that are not known to be applied.
+    /// Payload bytes that this leader has appended and that have not been reported as applied.
     pub(crate) uncommitted_bytes: u64,
 
     pub(crate) election_elapsed: u32,
@@ -75,7 +76,7 @@ pub(crate) struct Raft<S> {
 }
 
 impl<S: Storage> Raft<S> {
-    /// A follower that starts with the state in `storage`.
+    /// Creates a follower with the state in `storage`.
     pub(crate) fn new(config: Config, storage: S) -> Result<Self, ConfigError> {
         let config = config.validated()?;
         let (hard_state, conf_state) = storage.initial_state();
@@ -189,7 +190,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Processes a message, whose positions `Node` has checked.
+    /// Processes a message. `Node` has already checked its terms and indexes.
     pub(crate) fn step(&mut self, message: Received) -> Result<(), StepError> {
         if message.term != Term::ZERO {
             match message.term.cmp(&self.term) {
@@ -220,20 +221,20 @@ impl<S: Storage> Raft<S> {
             Body::ReadAnswer(answer) if self.role == Role::Follower => {
                 self.read_states.push(answer);
             }
-            // Answers to requests of an earlier role.
+            // These answer requests that this member sent in an earlier role.
             Body::Acknowledgement(_) | Body::Vote(_) | Body::ReadAnswer(_) => {}
         }
         Ok(())
     }
 
-    /// Enters the term of a message if that message ends the current term. Returns whether the
-    /// message must be processed.
+    /// Enters the higher term of a message, unless the message is a pre-vote that leaves the term
+    /// unchanged or a vote request to be ignored. Returns whether the message must be processed.
     fn enter_higher_term(&mut self, message: &Received) -> bool {
         let mut leader = NONE;
         match &message.body {
             Body::VoteRequest(request) if self.is_leader_lease_held(request) => return false,
-            // A pre-vote and its approval have a term that no member has entered. A refusal has the
-            // term of a voter that is further ahead.
+            // A pre-vote request and its approval carry a term that no member has entered. A
+            // refusal carries the voter's own, higher term.
             Body::VoteRequest(VoteRequest { round: Round::PreVote, .. })
             | Body::Vote(Vote { round: Round::PreVote, is_granted: true }) => return true,
             Body::Replication(_) => leader = message.from,
@@ -258,21 +259,22 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// A message of a lower term is dropped, but some senders need an answer.
+    /// Drops a message with a lower term, but answers senders that need to receive the current
+    /// term.
     fn answer_lower_term(&mut self, message: &Received) {
         let knows_leases = self.config.check_quorum || self.config.pre_vote;
         match &message.body {
-            // This response gives a former leader the current term. With leases or pre-votes it
-            // might never receive the term otherwise, because other members would ignore this
-            // member's campaigns.
+            // This response carries the current term to a former leader. With leases or pre-votes,
+            // that leader might never receive the term otherwise, because other members would
+            // ignore this member's campaigns.
             Body::Replication(Replication::Append(_) | Replication::Heartbeat(_))
                 if knows_leases =>
             {
                 self.send(Message::new(MessageKind::AppendResponse, message.from));
             }
-            // A candidate with a lower term also needs the term. If it uses no pre-vote, members
-            // that do not know it as a member would never send it a term, and it would reach theirs
-            // only by chance.
+            // A candidate with a lower term also needs the current term. If it does not use
+            // pre-votes, members that do not know it as a member would never send it a term, and it
+            // would reach their term only by chance.
             Body::VoteRequest(request) => self.reject_vote(request),
             Body::Request(_)
             | Body::Replication(_)
@@ -294,7 +296,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Processes a request for the leader, which is of this member if `from` is its id.
+    /// Processes a request for the leader. If `from` is this member's id, this member made the
+    /// request.
     pub(crate) fn step_request(
         &mut self,
         from: MemberId,
@@ -335,7 +338,7 @@ impl<S: Storage> Raft<S> {
         replication: Replication,
     ) -> Result<(), StepError> {
         match self.role {
-            // No other member leads in this term.
+            // A term has only one leader, so the message cannot be genuine.
             Role::Leader => return Ok(()),
             // Another member has won the election of this term.
             Role::PreCandidate | Role::Candidate => self.become_follower(term, from),
@@ -364,15 +367,16 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// The log is durable up to an index, or a snapshot is installed. The report is of the member's
-    /// own log thread.
+    /// Processes the report from this member's log thread that the log is durable up to an index,
+    /// or that a snapshot is installed.
     pub(crate) fn handle_append_written(&mut self, report: Message) {
         let id = EntryId { term: report.log_term, index: report.index };
         if id.index == LogIndex::ZERO {
-            // The report is of a snapshot only.
+            // The report is about a snapshot only.
         } else if report.term < self.term {
-            // Entries may have been replaced since the term ended, and the new ones may be on their
-            // way to storage; a later report covers them. A snapshot is final.
+            // Entries may have been replaced since the term ended, and their replacements may still
+            // be on their way to storage. A later report covers those. A snapshot is never
+            // replaced.
             note!(
                 self,
                 Info,
@@ -412,7 +416,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Records the report of the thread that applies entries.
+    /// Records a report from the thread that applies entries.
     pub(crate) fn handle_entries_applied(&mut self, entries: &[Entry]) {
         if let Some(last) = entries.last() {
             let (encoded, payload) = (encoded_bytes(entries), payload_bytes(entries));
@@ -427,29 +431,31 @@ impl<S: Storage> Raft<S> {
     }
 
     fn applied_to(&mut self, index: LogIndex, encoded_bytes: u64) {
-        // A snapshot may have been installed after entries beyond it were applied.
+        // The reported index may be lower than the applied index, because a snapshot may have been
+        // installed after entries beyond it were applied.
         self.log.applied_to(index.max(self.log.applied()), encoded_bytes);
         self.leave_joint_if_due();
     }
 
-    /// Sends a message of this member in its term.
+    /// Sends a message from this member in its current term.
     pub(crate) fn send(&mut self, message: Message) {
         self.send_in_term(self.term, message);
     }
 
-    /// Sends a message of this member about another term, as a pre-vote is.
+    /// Sends a message from this member with the given term, which differs from its own in a
+    /// pre-vote.
     pub(crate) fn send_in_term(&mut self, term: Term, message: Message) {
         assert!(term != Term::ZERO, "a statement of a member names its term");
         self.schedule(Message { from: self.config.id, term, ..message });
     }
 
-    /// Forwards the request of a member to the leader. It is no statement of this member, and so
-    /// has no term.
+    /// Forwards a member's request to the leader. The request carries no term, because it is not a
+    /// statement by this member.
     pub(crate) fn forward(&mut self, from: MemberId, request: Message) {
         self.schedule(Message { from, to: self.leader, term: Term::ZERO, ..request });
     }
 
-    /// Queues a message. One that attests something durable waits until that is written.
+    /// Queues a message. A message that attests to durable state waits until that state is written.
     pub(crate) fn schedule(&mut self, message: Message) {
         if message.kind.attests_durability() {
             self.messages_after_append.push(message);

@@ -1,9 +1,10 @@
-//! Linearizable reads: finds an index such that a read of a state applied up to it is not stale
-//! (Raft thesis, 6.4).
+//! Linearizable reads: finds an index such that a read is not stale if the state machine has
+//! applied entries up to that index (Raft thesis, section 6.4).
 //!
-//! A leader records its commit index when a request arrives. It answers when it is certain that it
-//! was the leader at that moment: after a quorum has answered a later heartbeat (`Safe`), or at
-//! once by its lease (`LeaseBased`). Other members forward requests to the leader.
+//! A leader records its commit index when a request arrives. It answers once it is certain that it
+//! was the leader at that moment: in `Safe` mode after a quorum has answered a later heartbeat, and
+//! in `LeaseBased` mode at once, because it holds a lease. Other members forward requests to the
+//! leader.
 //!
 //! `pending_reads` numbers and confirms reads.
 
@@ -23,14 +24,14 @@ impl<S: Storage> Raft<S> {
         if self.has_committed_in_term() {
             self.confirm_leadership_for(request);
         } else {
-            // The commit index may still be lower than an index that an earlier leader has answered
-            // with, or this member itself before a crash.
+            // The commit index may still be lower than one that an earlier leader returned for a
+            // read, or that this member returned before it crashed.
             self.parked_reads.push(request);
         }
     }
 
-    /// Whether an entry of the current term is committed. Then the leader's commit index is the
-    /// latest of the group.
+    /// Whether an entry of the current term is committed. If so, the leader's commit index is the
+    /// highest in the group.
     pub(crate) fn has_committed_in_term(&self) -> bool {
         self.log.contains(EntryId { term: self.term, index: self.log.committed() })
     }
@@ -71,7 +72,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// A follower has echoed a heartbeat.
+    /// Records that a follower has echoed a heartbeat, and answers the reads that are now
+    /// confirmed.
     pub(crate) fn confirm_reads(&mut self, from: MemberId, context: &[u8]) {
         if self.config.read_only != ReadOnlyOption::Safe || context.is_empty() {
             return;
@@ -88,8 +90,7 @@ impl<S: Storage> Raft<S> {
         self.answer_confirmed_reads();
     }
 
-    /// Answers the reads that are confirmed by the acknowledgements so far, in the current
-    /// configuration.
+    /// Answers the reads that a quorum of the current configuration has confirmed.
     pub(crate) fn answer_confirmed_reads(&mut self) {
         let confirmed = self.reads.quorum_confirmed(&self.tracker.config.voters);
         while let Some((request, commit)) = self.reads.pop_confirmed(confirmed) {

@@ -1,14 +1,15 @@
 //! The pending work for the application: data to write, messages to send, entries to apply.
 //!
 //! [`Node::ready`] collects the work in one of two forms. With synchronous writes, the application
-//! does it in order and reports it by one [`Node::advance`]. With asynchronous writes, messages
-//! carry it to two storage threads, which report their own work. Each piece of work is returned
-//! once.
+//! does the work in order and reports it with one call to [`Node::advance`]. With asynchronous
+//! writes, messages carry the work to two storage threads, and each thread reports its own work.
+//! Each piece of work is returned once.
 //!
 //! # Invariants
 //!
-//! * A message that attests a write leaves only after the write: with synchronous writes it is sent
-//!   after the write, with asynchronous writes it is among the write's responses.
+//! * A message that attests to a write is sent only after that write: with synchronous writes, the
+//!   application sends it after writing; with asynchronous writes, it is one of the write's
+//!   responses.
 //! * The report of a write also covers all earlier writes.
 
 use crate::advance::Applied;
@@ -19,15 +20,15 @@ use crate::state::{HardState, ReadState, Snapshot, SoftState};
 use crate::storage::Storage;
 
 /// Pending work, in the order in which it must be done. [`Node`] describes the two ways of doing
-/// it. With asynchronous writes, `entries`, `snapshot` and `committed_entries` are empty: they are
-/// in the messages to the storage threads.
+/// it. With asynchronous writes, `entries`, `snapshot` and `committed_entries` are empty, because
+/// the messages to the storage threads contain this data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// Leader and role, if they have changed. They need not be stored.
+    /// Leader and role, if either has changed. They need not be stored.
     pub soft_state: Option<SoftState>,
-    /// Term, vote and commit index to write, if they have changed.
+    /// Term, vote and commit index to write, if any of them has changed.
     pub hard_state: Option<HardState>,
-    /// Answers to read requests. They depend only on their index being applied.
+    /// Answers to read requests. Each may be used as soon as its index is applied.
     pub read_states: Vec<ReadState>,
     /// Entries to append to the stored log. They replace the stored entries from the first one's
     /// index on.
@@ -37,8 +38,8 @@ pub struct Ready {
     /// Entries to apply, after `entries` and `snapshot` are written.
     pub committed_entries: Vec<Entry>,
     /// Messages to send. With synchronous writes, they are sent only after everything above is
-    /// written. With asynchronous writes, they are sent at once, and include the work for the
-    /// storage threads.
+    /// written. With asynchronous writes, they are sent at once, and they include the messages to
+    /// the storage threads.
     pub messages: Vec<Message>,
     /// Whether the writes must be durable before messages are sent. False if only the commit index
     /// has changed.
@@ -61,8 +62,8 @@ impl<S: Storage> Node<S> {
             || raft.log.has_next_committed(self.applies_unstable())
     }
 
-    /// Takes the pending work. With synchronous writes, [`advance`](Self::advance) must be called
-    /// between two calls.
+    /// Takes the pending work. With synchronous writes, the application must call
+    /// [`advance`](Self::advance) before it calls `ready` again.
     pub fn ready(&mut self) -> Ready {
         assert!(!self.on_advance.is_awaited, "every Ready is followed by advance");
         let applies_unstable = self.applies_unstable();
@@ -102,7 +103,8 @@ impl<S: Storage> Node<S> {
         ready
     }
 
-    /// Reports that the work of the last [`Ready`] is done: written and applied.
+    /// Reports that the work of the last [`Ready`] is done: its data is written and its entries are
+    /// applied.
     pub fn advance(&mut self) {
         assert!(!self.raft.config.async_storage_writes, "storage threads report for themselves");
         let done = std::mem::take(&mut self.on_advance);
@@ -117,8 +119,8 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Entries may be applied before their write is reported only if the application writes them
-    /// itself, in order.
+    /// Whether entries may be applied before their write is reported. This is safe only if the
+    /// application itself writes and applies in order.
     fn applies_unstable(&self) -> bool {
         !self.raft.config.async_storage_writes
     }
@@ -150,8 +152,8 @@ impl<S: Storage> Node<S> {
         let from = self.raft.config.id;
         if is_append_needed {
             let hard_state = ready.hard_state.unwrap_or_default();
-            // The report is last, because the core discards data after it that the other responses
-            // need.
+            // The report comes last, because on receiving it the core discards data that the other
+            // responses need.
             responses.extend(self.append_report(ready));
             ready.messages.push(Message {
                 from,
@@ -180,11 +182,12 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// The message that reports this write, and all earlier ones, as done.
+    /// Returns the message that will report this write, and all earlier ones, as done.
     ///
-    /// It names the end of the log even if this write adds no entries. A report counts only in the
-    /// term in which it was made, because replaced entries may have been written again since.
-    /// Entries whose own report came too late are therefore covered by a later report.
+    /// The report contains the last position of the log even if this write adds no entries. A
+    /// report counts only in the term in which it was created, because its entries may since have
+    /// been replaced. Entries whose own report arrived too late are therefore covered by a later
+    /// report.
     fn append_report(&self, ready: &Ready) -> Option<Message> {
         let raft = &self.raft;
         let has_entries = raft.log.unstable.count() > 0;

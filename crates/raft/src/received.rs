@@ -1,11 +1,12 @@
-//! A message of another member, or a member's own acknowledgement, typed by the role of its sender.
+//! A message from another member, or this member's own acknowledgement, typed by the role of its
+//! sender.
 //!
 //! [`Message`] has the fields of every kind, like the wire format. Here, each kind has only the
-//! fields that it uses, and the kinds are grouped by sender, so that one match decides what a role
-//! does with a group. Kinds that never travel between members have no form here: the application
-//! calls a method of [`Node`](crate::Node) instead.
+//! fields that it uses, and the kinds are grouped by the sender's role, so that a single match
+//! decides how a role handles a group. Kinds that never travel between members are absent, because
+//! for these the application calls a method of [`Node`](crate::Node) instead.
 //!
-//! `Node` checks positions and senders before it converts a message.
+//! `Node` checks terms, indexes and senders before it converts a message.
 
 use bytes::Bytes;
 
@@ -16,13 +17,14 @@ use crate::message::{Message, MessageKind};
 use crate::state::{ReadState, Snapshot};
 use crate::term::Term;
 
-/// The context of a vote request after a leader transfer, which overrides leases.
+/// The context of a vote request that follows a leadership transfer. Voters grant such a request
+/// despite the leader's lease.
 pub(crate) const TRANSFER_CONTEXT: &[u8] = b"CampaignTransfer";
 
 /// A message to process.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// The kind, for log lines.
+    /// Kind of the message, for log lines.
     pub(crate) kind: MessageKind,
     pub(crate) from: MemberId,
     /// The term of the sender, or zero for a request that has no term.
@@ -35,28 +37,28 @@ pub(crate) struct Received {
 pub(crate) enum Body {
     /// A request for the leader of the group. Followers forward it.
     Request(Request),
-    /// The leader of the term replicates its log.
+    /// A message with which the leader of the term replicates its log.
     Replication(Replication),
-    /// A follower answers the leader of the term.
+    /// A follower's answer to the leader of the term.
     Acknowledgement(Acknowledgement),
-    /// A candidate asks for a vote.
+    /// A candidate's request for a vote.
     VoteRequest(VoteRequest),
-    /// A voter answers a candidate.
+    /// A voter's answer to a candidate.
     Vote(Vote),
-    /// The leader of the term asks its successor to campaign at once.
+    /// A request from the leader of the term to its successor to campaign at once.
     TimeoutNow,
-    /// The leader of the term answers a read request.
+    /// The leader's answer to a read request.
     ReadAnswer(ReadState),
 }
 
 /// A request for the leader of the group.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Append these entries.
+    /// A request to append these entries.
     Propose(Vec<Entry>),
-    /// Find an index from which on a read with this context is linearizable.
+    /// A request for a read index for the read with this context.
     ReadIndex(Bytes),
-    /// Transfer leadership to the sender.
+    /// A request to transfer leadership to the sender.
     TransferLeader,
 }
 
@@ -65,11 +67,11 @@ pub(crate) enum Request {
 pub(crate) enum Replication {
     Append(Append),
     Heartbeat(Heartbeat),
-    /// Replace the log by the snapshot.
+    /// A snapshot that replaces the log.
     Snapshot(Box<Snapshot>),
 }
 
-/// Entries that follow the entry `previous`.
+/// Entries to append after the entry `previous`.
 #[derive(Debug)]
 pub(crate) struct Append {
     pub(crate) previous: EntryId,
@@ -78,16 +80,16 @@ pub(crate) struct Append {
     pub(crate) commit: LogIndex,
 }
 
-/// Proof that the leader still leads.
+/// A heartbeat, which shows that the leader still leads.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    /// An index that is committed and that the recipient has.
+    /// A committed index that the recipient's log is known to contain.
     pub(crate) commit: LogIndex,
     /// Bytes that the recipient echoes.
     pub(crate) context: Bytes,
 }
 
-/// The answer of a follower.
+/// A follower's answer.
 #[derive(Debug)]
 pub(crate) enum Acknowledgement {
     /// The log matches the leader's up to this index.
@@ -97,26 +99,27 @@ pub(crate) enum Acknowledgement {
     Heartbeat(Bytes),
 }
 
-/// The append did not fit to the log.
+/// The answer to an append whose previous entry is not in the follower's log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AppendRefused {
     /// The index before the first entry of the append.
     pub(crate) rejected: LogIndex,
-    /// Where the logs may agree. The term is zero if the follower does not know it.
+    /// The position at which the logs may agree. The term is zero if the follower does not know it.
     pub(crate) hint: EntryId,
 }
 
-/// Which of the two rounds of an election a vote belongs to.
+/// The two rounds of an election, to which votes belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// Would the voter vote for the candidate? The term has not been entered yet.
+    /// The pre-vote: asks whether the voter would vote for the candidate. No member has entered the
+    /// term yet.
     PreVote,
-    /// The vote.
+    /// The actual vote.
     Vote,
 }
 
 impl Round {
-    /// The kind of the request.
+    /// Returns the message kind of this round's request.
     pub(crate) fn request(self) -> MessageKind {
         match self {
             Self::PreVote => MessageKind::PreVote,
@@ -124,7 +127,7 @@ impl Round {
         }
     }
 
-    /// The kind of the response.
+    /// Returns the message kind of this round's response.
     pub(crate) fn response(self) -> MessageKind {
         match self {
             Self::PreVote => MessageKind::PreVoteResponse,
@@ -219,7 +222,7 @@ impl TryFrom<Message> for Received {
             | MessageKind::StorageApplyResponse
             | MessageKind::ForgetLeader => return Err(StepError::LocalMessage),
         };
-        // A request that is forwarded to a leader has no term.
+        // A request forwarded to a leader has no term.
         let term = match kind.carries_term() || kind == MessageKind::TransferLeader {
             true => term,
             false => Term::ZERO,
@@ -228,7 +231,7 @@ impl TryFrom<Message> for Received {
     }
 }
 
-/// The context of a read request, which is the data of its only entry.
+/// Returns the context of a read request, which is the data of its only entry.
 fn read_context(mut entries: Vec<Entry>) -> Result<Bytes, StepError> {
     match (entries.pop(), entries.len()) {
         (Some(entry), 0) => Ok(entry.data),
@@ -237,7 +240,7 @@ fn read_context(mut entries: Vec<Entry>) -> Result<Bytes, StepError> {
     }
 }
 
-/// The entries of a message that carries the context of a read request.
+/// Returns the entries of a message that carries a read request's context.
 pub(crate) fn read_entries(context: Bytes) -> Vec<Entry> {
     vec![Entry::proposal(EntryKind::Normal, context)]
 }

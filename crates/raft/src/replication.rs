@@ -1,18 +1,19 @@
 //! Replication: how a leader makes its followers' logs equal to its own, and how followers respond
 //! (Raft thesis, sections 3.5 and 3.6).
 //!
-//! A leader sends each follower the entries from `next_index` on, with the identity of the entry
-//! before them. A follower that has that entry appends the entries and replaces conflicting ones.
-//! Otherwise it refuses, with a hint where the logs may agree. With the hint, finding the common
-//! entry takes at most one round trip per term in the logs, not per entry: both sides skip all
-//! entries whose terms show that they cannot be common.
+//! A leader sends each follower the entries from `next_index` on, together with the identity of the
+//! preceding entry. A follower that has that entry appends the entries and replaces conflicting
+//! ones. Otherwise it refuses, with a hint at which position the logs may agree. With the hint,
+//! finding the last common entry takes at most one round trip per term in the logs rather than one
+//! per entry, because both sides skip all entries whose terms rule them out.
 //!
-//! An entry is committed when a quorum has it and it is of the leader's own term. All entries
-//! before it are committed with it.
+//! An entry is committed once a quorum has it and it belongs to the leader's own term. Committing
+//! it also commits all entries before it.
 //!
 //! # Not here
 //!
-//! The progress of followers (`progress`), snapshots for followers too far behind (`snapshot`).
+//! The followers' progress (`progress`), and snapshots for followers that are too far behind
+//! (`snapshot`).
 
 use crate::entry::{Entry, EntryId, MemberId, payload_bytes};
 use crate::error::StepError;
@@ -26,12 +27,12 @@ use crate::storage::Storage;
 use crate::term::Term;
 use crate::unstable::Appended;
 
-/// Whether an append without entries is sent.
+/// Whether to send an append if there are no entries to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenEmpty {
-    /// Send it: it carries the commit index, or finds out where the logs agree.
+    /// Send the empty append, which carries the commit index or probes where the logs agree.
     Send,
-    /// Do not send it.
+    /// Do not send an empty append.
     Skip,
 }
 
@@ -59,11 +60,11 @@ impl<S: Storage> Raft<S> {
         }
         let index = progress.next_index.prev();
         let Ok(log_term) = self.log.term(index) else {
-            // The entries are compacted away.
+            // The follower needs compacted entries.
             return self.send_snapshot(to);
         };
-        // With a full window, only empty appends are sent, after heartbeat responses. They find out
-        // whether the appends in the window were lost.
+        // With a full window, only empty appends are sent, in reply to heartbeat responses. They
+        // reveal whether the appends in the window were lost.
         let is_window_full =
             progress.state == ProgressState::Replicate && progress.inflights.is_full();
         let entries = if is_window_full {
@@ -90,8 +91,8 @@ impl<S: Storage> Raft<S> {
         while let Some(peer) = self.tracker.peer(position) {
             position += 1;
             let Some(progress) = self.tracker.progress.get_mut(&peer) else { continue };
-            // At most the index that the follower is known to have: its log may still differ beyond
-            // it.
+            // The commit index in a heartbeat is limited to the follower's acknowledged index,
+            // because the logs may differ beyond it.
             let commit = progress.match_index.min(self.log.committed());
             progress.record_sent_commit(commit);
             let mut message = Message::new(MessageKind::Heartbeat, peer);
@@ -115,8 +116,8 @@ impl<S: Storage> Raft<S> {
             hint.term,
         );
         // Entries after the hint cannot match, and the entry at the hint matches only if this log's
-        // term there is at most the follower's. Without a term, the follower's log is empty or its
-        // software is very old.
+        // term there is at most the follower's. Without a term in the hint, the follower's log is
+        // empty or the follower runs very old software.
         let possible = if hint.term > Term::ZERO {
             self.log.last_possible_match(hint.index, hint.term).0
         } else {
@@ -152,13 +153,13 @@ impl<S: Storage> Raft<S> {
             self.release_parked_reads();
             self.broadcast_append();
         } else if !is_self && self.progress(from, |p, commit| p.would_learn_commit(commit)) {
-            // Heartbeats would also carry the commit index, but later.
+            // Send the new commit index now instead of with the next heartbeat.
             self.send_append(from, WhenEmpty::Send);
         }
         if is_self {
             return Ok(());
         }
-        // The window may have space for several more appends.
+        // The window may have room for several more appends.
         while self.send_append(from, WhenEmpty::Skip) {}
         if from == self.transferee
             && self.progress(from, |p, _| p.match_index) == self.log.last_index()
@@ -174,7 +175,8 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// The progress of a member that has sent a message. It has none after it was removed.
+    /// Returns the progress of a member that has sent a message, or `None` if the member has been
+    /// removed.
     fn heard_from(&mut self, from: MemberId) -> Option<&mut Progress> {
         if !self.tracker.progress.contains_key(&from) {
             note!(self, Debug, "{:x} no progress available for {from:x}", self.config.id);
@@ -182,7 +184,7 @@ impl<S: Storage> Raft<S> {
         self.tracker.progress.get_mut(&from)
     }
 
-    /// Records an acknowledgement. Returns whether it changed anything.
+    /// Records an acknowledgement. Returns whether it changed the member's progress.
     fn record_acknowledgement(&mut self, from: MemberId, index: LogIndex) -> bool {
         let first_index = self.log.first_index();
         let Some(progress) = self.tracker.progress.get_mut(&from) else { return false };
@@ -195,7 +197,7 @@ impl<S: Storage> Raft<S> {
         match progress.state {
             ProgressState::Probe => progress.become_replicate(),
             ProgressState::Replicate => progress.inflights.free_up_to(index),
-            // Whichever snapshot was installed, the log suffices from here on.
+            // The follower needs no compacted entries any more, whichever snapshot it installed.
             ProgressState::Snapshot if progress.match_index + 1 >= first_index => {
                 note!(
                     self,
@@ -220,7 +222,7 @@ impl<S: Storage> Raft<S> {
 
     /// Commits the entries that a quorum has. Returns whether the commit index has changed. Only
     /// entries of the leader's own term count (Raft thesis, section 3.6.2): another leader could
-    /// still replace an older one.
+    /// still replace an older entry.
     pub(crate) fn advance_commit(&mut self) -> bool {
         let index = self.tracker.replicated_index();
         self.log.try_commit(EntryId { term: self.term, index })
@@ -231,15 +233,16 @@ impl<S: Storage> Raft<S> {
         let Some(progress) = self.heard_from(from) else { return };
         progress.is_recently_active = true;
         progress.is_flow_paused = false;
-        // A probed follower that lacks no entries must still be probed before it can be streamed to
-        // again.
+        // A follower in the Probe state needs a probe before the leader can stream to it again,
+        // even if it lacks no entries.
         if progress.match_index < last_index || progress.state == ProgressState::Probe {
             self.send_append(from, WhenEmpty::Send);
         }
         self.confirm_reads(from, context);
     }
 
-    /// The application could not deliver a message: the appends in flight are probably lost.
+    /// Records that the application could not deliver a message. In-flight appends are probably
+    /// lost.
     pub(crate) fn handle_unreachable(&mut self, from: MemberId) {
         let Some(progress) = self.tracker.progress.get_mut(&from) else {
             note!(self, Debug, "{:x} no progress available for {from:x}", self.config.id);
@@ -274,7 +277,8 @@ impl<S: Storage> Raft<S> {
             for id in entries.take_while(|id| id.index <= self.log.committed()) {
                 self.check_agrees(leader, id)?;
             }
-            // The append is outdated: committed entries agree with any leader's log.
+            // The append is outdated. Acknowledge up to the commit index, because every leader has
+            // the committed entries.
             response.index = self.log.committed();
         } else if self.log.contains(previous) {
             check_consistent(&append, term)?;
@@ -288,9 +292,9 @@ impl<S: Storage> Raft<S> {
                 && self.log.committed() > committed
                 && self.acknowledged == acknowledged;
             if is_repeated && self.config.skip_repeated_acknowledgements {
-                // If the first acknowledgement was lost, an append without a new commit index is
-                // answered, such as the one after a heartbeat. Few appends can bring a new one: the
-                // commit index does not pass the end of this log.
+                // If the first acknowledgement was lost, the next append without a new commit index
+                // is answered, for example the one after a heartbeat. Only few unanswered appends
+                // can come before it, because the commit index cannot pass the end of this log.
                 return Ok(());
             }
             self.acknowledged = acknowledged;
@@ -319,8 +323,8 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Refuses a leader whose log, which has this entry, cannot have all entries that are committed
-    /// here. The log of every legitimate leader has them.
+    /// Refuses a leader whose log contains the entry `id` if no such log can contain all entries
+    /// committed on this member. Every legitimate leader's log contains them.
     pub(crate) fn check_agrees(&self, leader: MemberId, id: EntryId) -> Result<(), StepError> {
         match self.log.contradiction(id) {
             None => Ok(()),
@@ -334,8 +338,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Appends the consecutive `entries` that the log does not have yet. They follow an entry at or
-    /// after the commit index, so no committed entry is replaced.
+    /// Appends those of the consecutive `entries` that are not in the log yet. The first of
+    /// `entries` is after the commit index, so no committed entry is replaced.
     fn append_new(&mut self, mut entries: Vec<Entry>) {
         let Some(divergence) = self.log.divergence(&entries) else { return };
         let EntryId { term, index } = divergence.id;
@@ -375,7 +379,8 @@ impl<S: Storage> Raft<S> {
     }
 }
 
-/// Checks that the entries of an append in `term` are consecutive, as in every log.
+/// Checks that the entries of an append in `term` are consecutive and that their terms do not
+/// decrease.
 fn check_consistent(append: &Append, term: Term) -> Result<(), StepError> {
     let mut previous = append.previous;
     for (position, entry) in append.entries.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Snapshots: for followers that need entries the leader has dropped (Raft thesis, chapter 5).
+//! Snapshots for followers that need entries that the leader has dropped (Raft thesis, chapter 5).
 //!
-//! The core decides that a snapshot is needed and at which index. The application handles the image
-//! on both sides. During the transfer, the follower receives no entries.
+//! The core decides when a snapshot is needed and at which index. The application transfers and
+//! installs the state machine image. During the transfer, the follower receives no entries.
 
 use crate::confchange;
 use crate::entry::MemberId;
@@ -16,7 +16,8 @@ use crate::storage::{Storage, StorageError};
 
 /// The leader.
 impl<S: Storage> Raft<S> {
-    /// Sends a snapshot to a follower whose next entries are compacted. Returns whether it did.
+    /// Sends a snapshot to a follower whose next entries are compacted. Returns whether it sent
+    /// one.
     pub(crate) fn send_snapshot(&mut self, to: MemberId) -> bool {
         let id = self.config.id;
         let Some(progress) = self.tracker.progress.get_mut(&to) else { return false };
@@ -62,7 +63,7 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// The application reports how the transfer of a snapshot ended.
+    /// Processes the application's report of how a snapshot transfer ended.
     pub(crate) fn handle_snapshot_status(&mut self, from: MemberId, is_failed: bool) {
         let id = self.config.id;
         let Some(progress) = self.tracker.progress.get_mut(&from) else {
@@ -74,7 +75,7 @@ impl<S: Storage> Raft<S> {
         }
         let outcome = if is_failed { "failed" } else { "succeeded" };
         if is_failed {
-            // The snapshot did not arrive: probing resumes at the same index.
+            // The snapshot did not arrive, so probing resumes after the last acknowledged entry.
             progress.pending_snapshot = LogIndex::ZERO;
         }
         progress.become_probe();
@@ -84,8 +85,8 @@ impl<S: Storage> Raft<S> {
             "{id:x} snapshot {outcome}, resumed sending replication messages to {from:x} \
              [{progress}]"
         );
-        // After a success the follower acknowledges; after a failure, wait for a heartbeat
-        // response.
+        // After a success, wait for the follower's acknowledgement; after a failure, for its next
+        // heartbeat response.
         progress.is_flow_paused = true;
     }
 }
@@ -122,7 +123,8 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Replaces log and configuration by a snapshot, unless the log already has its entries.
+    /// Replaces the log and the configuration with a snapshot, unless the log already contains the
+    /// entries that it covers.
     fn restore(&mut self, snapshot: Snapshot) -> Result<bool, StepError> {
         let last = snapshot.last_id();
         if last.index <= self.log.committed() {

@@ -1,4 +1,4 @@
-//! The values a member keeps or reports: hard state, soft state, configuration and snapshots.
+//! Values that a member stores or reports: hard state, soft state, configuration and snapshots.
 //!
 //! These are plain data. [`Ready`](crate::Ready), which returns them, documents what must be
 //! durable before which message.
@@ -9,20 +9,20 @@ use crate::entry::{EntryId, MemberId};
 use crate::log_index::LogIndex;
 use crate::term::Term;
 
-/// The state besides the log that a member must find again after a crash.
+/// The durable state of a member besides its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
-    /// The latest term this member has seen.
+    /// The latest term known to this member.
     pub term: Term,
     /// The member that received this member's vote in that term, or [`NONE`](crate::NONE).
     pub vote: MemberId,
-    /// The highest index known to be committed. Its loss is harmless, because the member learns it
-    /// again.
+    /// The highest index known to be committed. Losing it is harmless, because the member receives
+    /// it again from the leader.
     pub commit: LogIndex,
 }
 
 impl HardState {
-    /// Whether no hard state was ever recorded.
+    /// Whether the member has never recorded a hard state.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -35,7 +35,7 @@ pub enum Role {
     /// Accepts entries from a leader, or waits for a leader.
     #[default]
     Follower,
-    /// Finds out whether an election could be won, without changing any member's term.
+    /// Asks whether it could win an election, without changing any member's term.
     PreCandidate,
     /// Requests votes in a new term.
     Candidate,
@@ -43,7 +43,7 @@ pub enum Role {
     Leader,
 }
 
-/// Volatile state that the application reacts to but never stores.
+/// Volatile state to which the application reacts but which it never stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SoftState {
     /// The known leader of the current term, or [`NONE`](crate::NONE).
@@ -55,7 +55,7 @@ pub struct SoftState {
 /// A membership configuration, as recorded in snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfState {
-    /// Voters; in a joint configuration, those of the incoming half.
+    /// Voters. In a joint configuration, these are the voters of the incoming half.
     pub voters: Vec<MemberId>,
     /// Members that receive the log but have no vote.
     pub learners: Vec<MemberId>,
@@ -87,20 +87,21 @@ impl ConfState {
 /// The log position of a snapshot, and the members at that position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotMetadata {
-    /// The configuration after the last entry the snapshot covers.
+    /// The configuration after the last entry that the snapshot covers.
     pub conf_state: ConfState,
-    /// The index of that entry.
+    /// The index of the last entry that the snapshot covers.
     pub index: LogIndex,
-    /// The term of that entry.
+    /// The term of the last entry that the snapshot covers.
     pub term: Term,
 }
 
 /// The state machine at one log index, which replaces the log up to that index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Opaque to this crate; may be empty if the image is transferred separately.
+    /// The state machine image, which this crate does not interpret. Empty if the image is
+    /// transferred separately.
     pub data: Bytes,
-    /// Position and membership.
+    /// Log position and membership at that position.
     pub metadata: SnapshotMetadata,
 }
 
@@ -111,19 +112,20 @@ impl Snapshot {
         self.metadata.index == LogIndex::ZERO
     }
 
-    /// The identity of the last entry the snapshot covers.
+    /// Returns the identity of the last entry that the snapshot covers.
     #[must_use]
     pub fn last_id(&self) -> EntryId {
         EntryId { term: self.metadata.term, index: self.metadata.index }
     }
 }
 
-/// The answer to a read index request: when the state machine has applied `index`, a read of it is
-/// linearizable for the request with this `context`.
+/// The answer to a read index request. Once the state machine has applied `index`, a read that
+/// follows the request with this `context` is linearizable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadState {
-    /// The commit index at the moment leadership was confirmed.
+    /// The commit index that the leader recorded for the request before it confirmed its
+    /// leadership.
     pub index: LogIndex,
-    /// The bytes that were passed to [`Node::read_index`](crate::Node::read_index).
+    /// The bytes passed to [`Node::read_index`](crate::Node::read_index).
     pub context: Bytes,
 }

@@ -16,13 +16,13 @@ pub struct Status {
     pub hard_state: HardState,
     /// Leader and role.
     pub soft_state: SoftState,
-    /// The last entry the state machine has applied.
+    /// Index of the last entry that the state machine has applied.
     pub applied: LogIndex,
     /// The member to which this leader is transferring leadership, or [`NONE`](crate::NONE).
     pub transferee: MemberId,
-    /// The configuration in force.
+    /// The configuration in effect.
     pub config: Configuration,
-    /// A leader's progress of each member; empty on other members.
+    /// Every member's replication progress if this member leads; otherwise empty.
     pub progress: ProgressMap,
 }
 

@@ -1,8 +1,8 @@
 //! The interface through which the core reads the written part of the log.
 //!
 //! The core never writes. It returns the data to write in [`Ready`](crate::Ready) and reads written
-//! data through this trait. All methods are called during a step and must answer from memory.
-//! [`MemoryStorage`] is the implementation that members use.
+//! data through this trait. The core calls all methods while it processes input, so they must
+//! return data from memory. Members use the implementation [`MemoryStorage`].
 
 mod memory;
 
@@ -15,11 +15,11 @@ use crate::log_index::LogIndex;
 use crate::state::{ConfState, HardState, Snapshot};
 use crate::term::Term;
 
-/// Why a part of the log cannot be read.
+/// The reason why a part of the log cannot be read.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The position is before the first entry: a snapshot has replaced it.
+    /// The position is before the first entry, because a snapshot has replaced the entry.
     #[error("requested index is unavailable due to compaction")]
     Compacted,
     /// The position is after the last entry.
@@ -33,13 +33,13 @@ pub enum StorageError {
     SnapshotOutOfDate,
 }
 
-/// The written part of the log: a snapshot's position and the entries that follow it.
+/// The written part of the log: a snapshot's position and the entries after it.
 pub trait Storage {
-    /// The hard state and configuration to start from.
+    /// Returns the hard state and configuration to start from.
     fn initial_state(&self) -> (HardState, ConfState);
 
-    /// Entries in `[lo, hi)`, from the start, as many as fit into `bytes_max` encoded bytes, but at
-    /// least one. `hi` is at most `last_index() + 1`.
+    /// Returns as many of the entries in `[lo, hi)` as fit into `bytes_max` encoded bytes, starting
+    /// with the first and returning at least one. `hi` is at most `last_index() + 1`.
     fn entries(
         &self,
         lo: LogIndex,
@@ -47,16 +47,18 @@ pub trait Storage {
         bytes_max: u64,
     ) -> Result<Vec<Entry>, StorageError>;
 
-    /// The term of the entry at `index`, which must be in `[first_index() - 1, last_index()]`.
-    /// Followers compare the term before the first entry; it is zero at index zero.
+    /// Returns the term of the entry at `index`, which must be in `[first_index() - 1,
+    /// last_index()]`. The term just before the first entry is included because followers compare
+    /// it; at index zero it is zero.
     fn term(&self, index: LogIndex) -> Result<Term, StorageError>;
 
-    /// The index of the first entry, even if the log is empty.
+    /// Returns the index of the first entry, or of the next entry to be appended if the log is
+    /// empty.
     fn first_index(&self) -> LogIndex;
 
-    /// The index of the last entry; `first_index() - 1` if the log is empty.
+    /// Returns the index of the last entry, or `first_index() - 1` if the log is empty.
     fn last_index(&self) -> LogIndex;
 
-    /// A snapshot for a follower that needs entries before `first_index()`.
+    /// Returns a snapshot for a follower that needs entries before `first_index()`.
     fn snapshot(&self) -> Result<Snapshot, StorageError>;
 }

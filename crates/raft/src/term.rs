@@ -1,13 +1,13 @@
 //! Terms as a separate type, so that the compiler distinguishes a term from an index or a member
 //! id.
 //!
-//! Terms can be compared and incremented. Plain numbers are for the wire, files and metrics;
-//! [`Term::get`] and `Term(number)` convert where they are read and written.
+//! Terms can be compared and incremented. The wire, files and metrics use plain numbers. Code that
+//! reads or writes them converts with `Term(number)` and [`Term::get`].
 
 use std::fmt;
 
-/// A term. [Zero](Self::ZERO) means no term: that of a local message, or of the position before the
-/// first entry.
+/// A term. [Zero](Self::ZERO) means no term. It is the term of local messages and of the position
+/// before the first entry.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Term(pub u64);
@@ -16,13 +16,13 @@ impl Term {
     /// No term.
     pub const ZERO: Self = Self(0);
 
-    /// The plain number, for the wire, files and metrics.
+    /// Returns the plain number, for the wire, files and metrics.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The next term, as used by the next election.
+    /// Returns the next term, in which a candidate of the next election campaigns.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)

@@ -1,13 +1,14 @@
-//! The members of the group: the current configuration, and the leader's progress of each member.
+//! The members of the group: the current configuration, and the leader's record of each member's
+//! replication progress.
 //!
-//! [`Configuration`] lists voters and learners. [`Tracker`] adds a [`Progress`] per member, and
-//! computes for this configuration what the quorum modules compute for plain sets: the replicated
-//! index, the result of a vote, and whether a quorum is active.
+//! [`Configuration`] lists voters and learners. [`Tracker`] adds a [`Progress`] per member and
+//! applies the quorum computations to the current configuration: the replicated index, the result
+//! of a vote, and whether a quorum is active.
 //!
 //! # Invariants
 //!
 //! * Every voter and every learner has a [`Progress`], and no other member has one.
-//! * No member is voter and learner at once; `learners_next` contains outgoing voters only.
+//! * No member is both a voter and a learner; `learners_next` contains outgoing voters only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -38,7 +39,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// The form in which snapshots record it.
+    /// Returns the configuration in the form in which snapshots record it.
     #[must_use]
     pub fn conf_state(&self) -> ConfState {
         let list = |ids: &BTreeSet<MemberId>| ids.iter().copied().collect();
@@ -93,14 +94,14 @@ pub(crate) struct Tally {
     pub(crate) result: VoteResult,
 }
 
-/// The current configuration, the progress of its members, and the votes of a campaign.
+/// The current configuration, its members' progress, and the votes of a campaign.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     pub(crate) config: Configuration,
     pub(crate) progress: ProgressMap,
     pub(crate) limits: InflightLimits,
     votes: BTreeMap<MemberId, bool>,
-    /// All members except this one, in order; broadcasts iterate over it.
+    /// Ids of all other members, in ascending order, for broadcasts.
     peers: Vec<MemberId>,
 }
 
@@ -122,7 +123,7 @@ impl Tracker {
         self.progress = progress;
     }
 
-    /// The other member at `position` in id order, or `None` past the last.
+    /// Returns the other member at `position` in id order, or `None` past the last.
     pub(crate) fn peer(&self, position: usize) -> Option<MemberId> {
         self.peers.get(position).copied()
     }
@@ -133,12 +134,12 @@ impl Tracker {
         voters.incoming.0.len() == 1 && voters.incoming.0.contains(&id) && !voters.is_joint()
     }
 
-    /// The highest index that a quorum has acknowledged.
+    /// Returns the highest index that a quorum has acknowledged.
     pub(crate) fn replicated_index(&self) -> LogIndex {
         self.config.voters.agreed(|id| self.progress.get(&id).map(|p| p.match_index))
     }
 
-    /// Whether a quorum of voters has been active since the last check.
+    /// Whether a quorum of voters has been active since the last quorum check.
     pub(crate) fn is_quorum_active(&self) -> bool {
         let active = |id| {
             let progress = self.progress.get(&id).filter(|p| !p.is_learner);
@@ -156,7 +157,7 @@ impl Tracker {
         self.votes.entry(voter).or_insert(granted);
     }
 
-    /// The state of the campaign. Only votes of current voters count.
+    /// Counts the votes of the campaign. Only the votes of current voters count.
     pub(crate) fn tally(&self) -> Tally {
         let voters = self.progress.iter().filter(|(_, p)| !p.is_learner);
         let votes = voters.filter_map(|(id, _)| self.votes.get(id));

@@ -50,7 +50,7 @@ impl<S: Storage> Raft<S> {
             return;
         }
         note!(self, Info, "{id:x} [term {term}] starts to transfer leadership to {to:x}");
-        // The transfer has one election timeout from now on.
+        // The transfer is aborted if it takes longer than one election timeout from now.
         self.election_elapsed = 0;
         self.transferee = to;
         if match_index == self.log.last_index() {
@@ -70,8 +70,8 @@ impl<S: Storage> Raft<S> {
         self.send(Message::new(MessageKind::TimeoutNow, to));
     }
 
-    /// Forwards the request of a member for leadership to the leader. A request with a term is
-    /// dropped: a former leader has already forwarded it.
+    /// Forwards a member's request for leadership to the leader. A request with a term is dropped,
+    /// because a former leader has already forwarded it.
     pub(crate) fn forward_transfer(&mut self, from: MemberId, term: Term) {
         if self.leader == NONE || term != Term::ZERO {
             note!(
@@ -87,8 +87,8 @@ impl<S: Storage> Raft<S> {
         self.schedule(Message { from, term: self.term, ..request });
     }
 
-    /// Campaigns at the leader's request, without a pre-vote: no leader needs protection from this
-    /// member.
+    /// Campaigns at the leader's request. There is no pre-vote, because the leader itself wants to
+    /// be replaced.
     pub(crate) fn handle_timeout_now(&mut self, leader: MemberId) {
         let (id, term) = (self.config.id, self.term);
         match self.role {

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Entries are added here, returned for writing once, and kept until their write is reported, so
-//! that the core can read them all the time. A snapshot that replaces the log is handled in the
-//! same way.
+//! that the core can read them at any time. A snapshot that replaces the log is handled the same
+//! way.
 //!
 //! `offset` may be inside the log of [`Storage`](crate::Storage). Then the next write replaces the
 //! end of that log, and the entries here are the valid ones.
@@ -23,26 +23,27 @@ use crate::term::Term;
 /// The effect of appended entries on the existing ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Appended {
-    /// They follow the last entry.
+    /// The new entries follow the last entry.
     Extended,
-    /// They replace all unstable entries, and perhaps written ones, from this index on.
+    /// The new entries start at this index and replace all unstable entries and possibly written
+    /// ones.
     Replaced(LogIndex),
-    /// They replace the unstable entries from this index on.
+    /// The new entries replace the unstable entries from this index on.
     Truncated(LogIndex),
 }
 
-/// Why a reported write concerns no entry here.
+/// The reason why a reported write does not match any unstable entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StaleReport {
-    /// The entry was reported before or replaced by a snapshot.
+    /// The entry has already been reported, or a snapshot has replaced it.
     Missing,
-    /// The index is that of the snapshot.
+    /// The reported index is that of the pending snapshot.
     IsSnapshot,
-    /// The entry was replaced while it was being written; the entry here has this term.
+    /// The entry was replaced while it was being written. Its replacement has this term.
     Replaced(Term),
 }
 
-/// Entries and a snapshot that are not written yet.
+/// Entries and a snapshot whose write has not been reported yet.
 #[derive(Debug)]
 pub(crate) struct Unstable {
     snapshot: Option<Snapshot>,
@@ -53,7 +54,7 @@ pub(crate) struct Unstable {
 }
 
 impl Unstable {
-    /// No entries, after a written log that ends before `offset`.
+    /// Creates an empty unstable part that follows a written log with the last index `offset - 1`.
     pub(crate) fn new(offset: LogIndex) -> Self {
         Self {
             snapshot: None,
@@ -64,32 +65,32 @@ impl Unstable {
         }
     }
 
-    /// The index of the first entry here, or of the next entry if there is none.
+    /// Returns the index of the first unstable entry or, if there is none, of the next entry.
     pub(crate) fn offset(&self) -> LogIndex {
         self.offset
     }
 
-    /// The index of the first entry that was not returned for writing.
+    /// Returns the index of the first entry not yet returned for writing.
     pub(crate) fn in_progress_offset(&self) -> LogIndex {
         self.in_progress_offset
     }
 
-    /// The number of entries here.
+    /// Returns the number of unstable entries.
     pub(crate) fn count(&self) -> usize {
         self.entries.len()
     }
 
-    /// The snapshot here, returned for writing or not.
+    /// Returns the pending snapshot, whether or not it has been returned for writing.
     pub(crate) fn snapshot(&self) -> Option<&Snapshot> {
         self.snapshot.as_ref()
     }
 
-    /// The first index of the log, if a snapshot here determines it.
+    /// Returns the first index of the log if a pending snapshot determines it.
     pub(crate) fn first_index(&self) -> Option<LogIndex> {
         self.snapshot.as_ref().map(|snapshot| snapshot.metadata.index + 1)
     }
 
-    /// The last index of the log, if entries or a snapshot here determine it.
+    /// Returns the last index of the log if unstable entries or a pending snapshot determine it.
     pub(crate) fn last_index(&self) -> Option<LogIndex> {
         if self.entries.is_empty() {
             return self.snapshot.as_ref().map(|snapshot| snapshot.metadata.index);
@@ -97,7 +98,7 @@ impl Unstable {
         Some(self.end().prev())
     }
 
-    /// The term at `index`, if known here.
+    /// Returns the term at `index` if it can be derived from the unstable entries or the snapshot.
     pub(crate) fn term(&self, index: LogIndex) -> Option<Term> {
         if index < self.offset {
             let snapshot = self.snapshot.as_ref().map(Snapshot::last_id);
@@ -106,7 +107,8 @@ impl Unstable {
         self.entries.get(self.position(index)?).map(|entry| entry.term)
     }
 
-    /// Entries in `[lo, hi)`, from the start, as many as fit into `bytes_max`, but at least one.
+    /// Returns as many of the entries in `[lo, hi)` as fit into `bytes_max`, starting with the
+    /// first and returning at least one.
     pub(crate) fn slice(&self, lo: LogIndex, hi: LogIndex, bytes_max: u64) -> Vec<Entry> {
         let range = self.range(lo, hi);
         let count = fitting_count(self.entries.range(range.clone()), bytes_max);
@@ -118,12 +120,12 @@ impl Unstable {
         self.in_progress_offset < self.end()
     }
 
-    /// The entries to return for writing.
+    /// Returns the entries to write next.
     pub(crate) fn next_entries(&self) -> Vec<Entry> {
         self.entries.range(self.range(self.in_progress_offset, self.end())).cloned().collect()
     }
 
-    /// The snapshot to return for writing.
+    /// Returns the snapshot to write next.
     pub(crate) fn next_snapshot(&self) -> Option<&Snapshot> {
         self.snapshot.as_ref().filter(|_| !self.is_snapshot_in_progress)
     }
@@ -134,7 +136,7 @@ impl Unstable {
         self.is_snapshot_in_progress = self.snapshot.is_some();
     }
 
-    /// Removes the entries up to `id`: storage has them, and no pending write can replace them.
+    /// Removes the entries up to `id`, which storage now contains and no pending write can replace.
     pub(crate) fn stable_to(&mut self, id: EntryId) -> Result<(), StaleReport> {
         let term = self.term(id.index).ok_or(StaleReport::Missing)?;
         if id.index < self.offset {
@@ -150,7 +152,7 @@ impl Unstable {
         Ok(())
     }
 
-    /// Removes the snapshot at `index`, which is installed.
+    /// Removes the pending snapshot at `index`, which has been installed.
     pub(crate) fn stable_snapshot_to(&mut self, index: LogIndex) {
         if self.snapshot.as_ref().is_some_and(|snapshot| snapshot.metadata.index == index) {
             self.snapshot = None;
@@ -158,7 +160,7 @@ impl Unstable {
         }
     }
 
-    /// Replaces the whole log by a snapshot.
+    /// Replaces the whole log with a snapshot.
     pub(crate) fn restore(&mut self, snapshot: Snapshot) {
         let offset = snapshot.metadata.index + 1;
         *self = Self { snapshot: Some(snapshot), ..Self::new(offset) };
@@ -186,7 +188,7 @@ impl Unstable {
         appended
     }
 
-    /// One past the last entry.
+    /// Returns the index after the last entry.
     fn end(&self) -> LogIndex {
         self.offset + self.entries.len() as u64
     }

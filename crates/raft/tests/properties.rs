@@ -13,7 +13,7 @@ use quorate_raft::{
 const LIMITS: InflightLimits = InflightLimits { count_max: 4, bytes_max: u64::MAX };
 
 fn any_voters() -> impl Strategy<Value = MajorityConfig> {
-    // Above and below the number that is computed without allocating.
+    // Group sizes above and below the number of voters that is computed without allocating.
     proptest::collection::btree_set(1..12u64, 0..10).prop_map(MajorityConfig)
 }
 
@@ -21,7 +21,7 @@ fn any_joint() -> impl Strategy<Value = JointConfig> {
     (any_voters(), any_voters()).prop_map(|(incoming, outgoing)| JointConfig { incoming, outgoing })
 }
 
-/// The highest index that more than half reach, found by trial.
+/// Returns the highest index that more than half of the voters have reached, by trying each value.
 fn naive_committed(voters: &MajorityConfig, acked: &BTreeMap<MemberId, u64>) -> u64 {
     if voters.0.is_empty() {
         return u64::MAX;
@@ -32,7 +32,7 @@ fn naive_committed(voters: &MajorityConfig, acked: &BTreeMap<MemberId, u64>) -> 
     (0..=20).rev().find(|index| 2 * reach(*index) > voters.0.len()).unwrap_or(0)
 }
 
-/// Whether the voters that agreed are a majority of both sets, if both have voters.
+/// Whether the agreeing voters are a majority of each set that has voters.
 fn is_agreed(config: &JointConfig, votes: &BTreeMap<MemberId, bool>) -> bool {
     let agrees = |voters: &MajorityConfig| {
         let granted = voters.0.iter().filter(|id| votes.get(id) == Some(&true)).count();
@@ -57,7 +57,7 @@ fn founders() -> Changer {
     founders.try_fold(empty, |changer, step| changer.simple(&[step])).expect("voters can be added")
 }
 
-/// Whether a recorded configuration is restored unchanged.
+/// Whether the configuration is unchanged after it is recorded and restored.
 fn round_trips_through_conf_state(changer: &Changer) -> bool {
     let restored = restore(&changer.config.conf_state(), changer.last_index, LIMITS);
     let (config, progress) = restored.expect("what was reached by changes can be restored");
@@ -110,8 +110,8 @@ proptest! {
         prop_assert_eq!(config.vote_result(|id| votes.get(&id).copied()), expected);
     }
 
-    /// Any order of changes, allowed or refused, leads from one sound configuration to another;
-    /// the changer itself asserts that lists and progress agree.
+    /// Any sequence of changes, allowed or refused, leads from one valid configuration to another.
+    /// The changer itself asserts that member lists and progress are consistent.
     #[test]
     fn configurations_stay_valid_and_round_trip_through_conf_state(
         changes in proptest::collection::vec(
@@ -138,7 +138,8 @@ proptest! {
         }
     }
 
-    /// Several changes through joint consensus give the same result as the single changes.
+    /// Making several changes through joint consensus has the same result as making them one by
+    /// one.
     #[test]
     fn joint_change_equals_the_single_changes(steps in proptest::collection::vec(any_step(), 1..6)) {
         let one_by_one = steps.iter().try_fold(founders(), |changer, step| changer.simple(&[*step]));

@@ -1,22 +1,22 @@
 //! Computes the configuration that results from a membership change.
 //!
-//! A [`Changer`] holds a configuration and its members' progress, and computes new ones without
-//! changing them. It refuses a change that would break the safety rules:
+//! A [`Changer`] holds a configuration and its members' progress. It computes new values and leaves
+//! the originals unchanged. It refuses a change that would break the safety rules:
 //!
-//! * without joint consensus at most one voter changes, so that any old majority and any new one
-//!   share a member;
-//! * a joint configuration is left before anything else changes;
-//! * there is always a voter.
+//! * without joint consensus, at most one voter changes, so that every old majority shares a member
+//!   with every new majority;
+//! * a joint configuration must be left before any other change;
+//! * the group always has a voter.
 //!
 //! # Not here
 //!
-//! The moment at which a change takes effect and its consequences for a leader (`membership`);
-//! checks of proposals (`proposal`).
+//! The time at which a change takes effect and its consequences for a leader (`membership`), and
+//! the checks of proposals (`proposal`).
 //!
 //! # Tests
 //!
-//! External scenario files (`confchange/*.txt`), and in `tests/` a property test that any sequence
-//! of changes through joint steps gives the same result as the single changes.
+//! `tests/` runs external scenario files (`confchange/*.txt`) and a property test that a sequence
+//! of changes in one joint step has the same result as the single changes.
 
 use std::collections::BTreeSet;
 
@@ -27,21 +27,21 @@ use crate::progress::Progress;
 use crate::state::ConfState;
 use crate::tracker::{Configuration, InflightLimits, ProgressMap};
 
-/// A configuration and its progress, to be changed.
+/// A configuration and its members' progress, from which changed ones are computed.
 #[derive(Clone, Debug)]
 pub struct Changer {
     /// The configuration.
     pub config: Configuration,
-    /// The progress of its members.
+    /// The progress of the configuration's members.
     pub progress: ProgressMap,
     /// The last index of the local log, where probing of a new member starts.
     pub last_index: LogIndex,
-    /// The limits of a new member's window.
+    /// The limits of a new member's window of unacknowledged appends.
     pub limits: InflightLimits,
 }
 
 impl Changer {
-    /// Applies a change in the way that it requests.
+    /// Applies a change through joint consensus or directly, as the change requests.
     pub fn apply(self, change: &ConfChangeV2) -> Result<Self, ConfChangeError> {
         match change.passage() {
             Passage::Simple => self.simple(&change.changes),
@@ -63,7 +63,8 @@ impl Changer {
         Ok(self.checked())
     }
 
-    /// Makes the voters the outgoing half and applies `steps` to the incoming half.
+    /// Enters a joint configuration: the current voters become the outgoing half, and `steps` is
+    /// applied to the incoming half.
     pub fn enter_joint(
         mut self,
         auto_leave: bool,
@@ -81,7 +82,7 @@ impl Changer {
         Ok(self.checked())
     }
 
-    /// Drops the outgoing half, and the members that are in no other list.
+    /// Drops the outgoing half and the members that are not in any other list.
     pub fn leave_joint(mut self) -> Result<Self, ConfChangeError> {
         if !self.config.voters.is_joint() {
             return Err(ConfChangeError::NotJoint);
@@ -100,7 +101,7 @@ impl Changer {
     }
 
     fn take_steps(&mut self, steps: &[ConfChangeStep]) -> Result<(), ConfChangeError> {
-        // A step without a member is a change that the application has rejected.
+        // A step without a member is a change that the application rejected.
         for step in steps.iter().filter(|step| step.node_id != crate::NONE) {
             match step.kind {
                 ConfChangeKind::AddNode => self.add_voter(step.node_id),
@@ -126,7 +127,7 @@ impl Changer {
         if self.config.learners.contains(&id) {
             return;
         }
-        // A voter of the outgoing half remains a voter until that half is dropped.
+        // A voter of the outgoing half keeps its vote until that half is dropped.
         let votes_until_leave = self.config.voters.outgoing.0.contains(&id);
         self.track(id).is_learner = !votes_until_leave;
         self.config.voters.incoming.0.remove(&id);
@@ -144,13 +145,14 @@ impl Changer {
         self.forget_unless_listed(id);
     }
 
-    /// The progress of a member, created if it is new.
+    /// Returns a member's progress, creating it for a new member.
     fn track(&mut self, id: MemberId) -> &mut Progress {
         let next_index = self.last_index.max(LogIndex(1));
         let limits = self.limits;
         self.progress.entry(id).or_insert_with(|| {
             let mut progress = Progress::new(next_index, limits.window());
-            // A leader must not lose its quorum because of a member that could not answer yet.
+            // A leader must not lose its quorum because of a member that could not have answered
+            // yet.
             progress.is_recently_active = true;
             progress
         })
@@ -162,7 +164,8 @@ impl Changer {
         }
     }
 
-    /// The result of a change, after a check that progress and lists are consistent.
+    /// Returns the result of a change after checking that the progress map and the member lists are
+    /// consistent.
     fn checked(self) -> Self {
         let Configuration { voters, learners, learners_next, auto_leave } = &self.config;
         let listed: BTreeSet<_> = voters.ids().union(learners).copied().collect();
@@ -177,7 +180,7 @@ impl Changer {
     }
 }
 
-/// Builds the configuration of a snapshot, with new progress for its members.
+/// Builds the configuration recorded in a snapshot, with new progress for its members.
 ///
 /// `last_index` is the last index of the local log. A configuration that no sequence of changes
 /// could produce is refused, because it may come from another member.
@@ -202,7 +205,7 @@ pub fn restore(
     let restored = if conf_state.voters_outgoing.is_empty() {
         members.try_fold(empty, |changer, step| changer.simple(&[step]))?
     } else {
-        // First enter the outgoing configuration, then the joint configuration from there.
+        // First build the outgoing configuration, then enter the joint configuration from it.
         let outgoing = conf_state.voters_outgoing.iter();
         let left = outgoing.clone().map(add).try_fold(empty, |c, step| c.simple(&[step]))?;
         let learners_next = conf_state.learners_next.iter().map(learn);

@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::{ConfChange, ConfChangeKind, ConfChangeStep, ConfChangeV2, Transition};
 
-/// Why the payload of a membership entry cannot be decoded.
+/// The reason why the payload of a membership entry cannot be decoded.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -31,15 +31,15 @@ pub enum DecodeError {
         /// The wire type of the field.
         wire_type: u8,
     },
-    /// The number of an unknown kind of change.
+    /// The kind of change has this unknown number.
     #[error("membership change: unknown kind {0}")]
     UnknownKind(u64),
-    /// The number of an unknown transition.
+    /// The transition has this unknown number.
     #[error("membership change: unknown transition {0}")]
     UnknownTransition(u64),
 }
 
-/// Writes a [`ConfChange`].
+/// Encodes a [`ConfChange`].
 #[must_use]
 pub fn encode_v1(change: &ConfChange) -> Bytes {
     let mut out = BytesMut::with_capacity(32 + change.context.len());
@@ -54,7 +54,7 @@ pub fn encode_v1(change: &ConfChange) -> Bytes {
     out.freeze()
 }
 
-/// Writes a [`ConfChangeV2`].
+/// Encodes a [`ConfChangeV2`].
 #[must_use]
 pub fn encode_v2(change: &ConfChangeV2) -> Bytes {
     let mut out = BytesMut::new();
@@ -73,7 +73,7 @@ pub fn encode_v2(change: &ConfChangeV2) -> Bytes {
     out.freeze()
 }
 
-/// Reads a [`ConfChange`].
+/// Decodes a [`ConfChange`].
 pub fn decode_v1(data: &Bytes) -> Result<ConfChange, DecodeError> {
     let mut change = ConfChange::default();
     for field in Fields::new(data) {
@@ -89,7 +89,7 @@ pub fn decode_v1(data: &Bytes) -> Result<ConfChange, DecodeError> {
     Ok(change)
 }
 
-/// Reads a [`ConfChangeV2`].
+/// Decodes a [`ConfChangeV2`].
 pub fn decode_v2(data: &Bytes) -> Result<ConfChangeV2, DecodeError> {
     let mut change = ConfChangeV2::default();
     for field in Fields::new(data) {
@@ -161,7 +161,7 @@ mod tests {
         let remove = ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 300, ..add.clone() };
         let remove = ConfChange { id: 7, context: Bytes::new(), ..remove };
         assert_eq!(encode_v1(&remove).as_ref(), b"\x08\x07\x10\x01\x18\xac\x02");
-        // Older members write every scalar.
+        // Older etcd versions write every scalar field, even if it is zero.
         let older = Bytes::from_static(b"\x08\x00\x10\x00\x18\x01\x22\x03ctx");
         assert_eq!(decode_v1(&older), Ok(add));
         assert!(encode_v2(&ConfChangeV2::default()).is_empty());
@@ -214,7 +214,7 @@ mod tests {
         #[test]
         fn decoding_arbitrary_bytes_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let bytes = Bytes::from(bytes);
-            // Reaching the end without a panic is the property.
+            // The tested property is that decoding does not panic.
             prop_assert!(decode_v1(&bytes).is_ok() || decode_v1(&bytes).is_err());
             prop_assert!(decode_v2(&bytes).is_ok() || decode_v2(&bytes).is_err());
         }

@@ -6,10 +6,10 @@ use super::*;
 use crate::entry::fitting_count;
 use crate::storage::MemoryStorage;
 
-/// A random event. Numbers are reduced to what is possible in the current state.
+/// A random event. Its numbers are reduced to values that are possible in the current state.
 #[derive(Clone, Debug)]
 enum Event {
-    /// Entries arrive that follow an index not below the commit index.
+    /// Entries arrive. They follow an index at or above the commit index.
     Append {
         back: u64,
         count: u64,
@@ -51,7 +51,7 @@ struct Model {
     log: RaftLog<MemoryStorage>,
     /// Pending writes, each with the term in which it was returned.
     writes: Vec<(Vec<Entry>, Option<Snapshot>, Term)>,
-    /// The entry before the first, and all entries.
+    /// The entry before the first one.
     before: EntryId,
     entries: Vec<Entry>,
     term: Term,
@@ -91,7 +91,7 @@ impl Model {
     }
 
     fn append(&mut self, back: u64, count: u64, raises_term: bool) {
-        // Replacing entries takes another leader.
+        // Only another leader, in a later term, can replace entries.
         self.term = Term(self.term.get() + u64::from(raises_term || back > 0));
         let after = self.log.last_index().saturating_sub(back).max(self.log.committed());
         let entry = |count| Entry { term: self.term, index: after + count, ..Entry::default() };
@@ -147,7 +147,8 @@ impl Model {
         let log = &self.log;
         assert_eq!(log.last_id(), self.last());
         assert!(log.applied() <= log.committed());
-        // The log may know entries that the model has seen compacted, never the reverse.
+        // The log may still contain entries that the model has already compacted, but never the
+        // reverse.
         assert!(log.first_index() <= self.before.index + 1);
         assert_eq!(log.term(self.before.index), Ok(self.before.term));
         for entry in &self.entries {

@@ -1,10 +1,10 @@
-//! Tests of one member: its outputs and its refusals.
+//! Tests of a single member: its output and its refusals.
 
 use super::*;
 use crate::storage::MemoryStorage;
 use crate::{ConfChange, ReadOnlyOption, RefusalKind, Snapshot};
 
-/// Storage of a member of a group of `voters` that has applied everything up to index 10, term 1.
+/// Returns the storage of a member of a group of `voters` that has applied everything up to index 10 in term 1.
 fn storage(voters: &[MemberId]) -> MemoryStorage {
     let mut snapshot = Snapshot::default();
     snapshot.metadata.index = LogIndex(10);
@@ -25,7 +25,7 @@ fn node(voters: &[MemberId]) -> Node<MemoryStorage> {
     Node::new(config(), storage(voters)).unwrap()
 }
 
-/// Does all pending work; returns the committed entries and the messages.
+/// Does all pending work. Returns the committed entries and the messages.
 fn settle(node: &mut Node<MemoryStorage>) -> (Vec<Entry>, Vec<Message>) {
     let (mut committed, mut sent) = (Vec::new(), Vec::new());
     while node.has_ready() {
@@ -42,7 +42,7 @@ fn entry(term: u64, index: u64) -> Entry {
     Entry { term: Term(term), index: LogIndex(index), ..Entry::default() }
 }
 
-/// A message from member 2 at term 2.
+/// Returns a message of `kind` from member 2 in term 2.
 fn from_peer(kind: MessageKind) -> Message {
     Message { from: 2, term: Term(2), ..Message::new(kind, 1) }
 }
@@ -52,7 +52,7 @@ fn append(prev_index: u64, prev_term: u64, entries: Vec<Entry>) -> Message {
     Message { index, log_term, entries, ..from_peer(MessageKind::Append) }
 }
 
-/// Member 1 of three, leading in term 2 with one entry of its own, committed.
+/// Returns member 1 of three, which leads in term 2 and has committed one entry of its own.
 fn leader() -> Node<MemoryStorage> {
     let mut node = node(&[1, 2, 3]);
     node.campaign();
@@ -91,7 +91,7 @@ fn single_member_elects_itself_and_commits() {
 fn sole_voter_answers_reads_only_after_a_commit_in_its_term() {
     let mut node = node(&[1]);
     node.campaign();
-    // It leads when its vote is written; the entry that opens the term is not written yet.
+    // The member leads once its vote is written. The first entry of the term is not written yet.
     drop(node.ready());
     node.advance();
     assert!(node.is_leader() && !node.has_committed_in_term());
@@ -109,7 +109,7 @@ fn proposals_of_a_batch_share_one_message_per_follower() {
     node.propose_batch((0..100).map(|_| Bytes::from_static(b"x"))).unwrap();
     let ready = node.ready();
     assert_eq!(ready.entries.len(), 100);
-    // Member 3 has not answered yet: it is being probed.
+    // Member 3 has not answered yet, so it is still being probed.
     let appends: Vec<_> = ready.messages.iter().map(|m| (m.to, m.entries.len())).collect();
     assert_eq!(appends, [(2, 100)]);
     assert!(ready.must_sync);
@@ -117,7 +117,7 @@ fn proposals_of_a_batch_share_one_message_per_follower() {
 
 #[test]
 fn restart_continues_from_the_applied_index() {
-    // The state machine is at 12, beyond the snapshot at 10, and the commit index that was saved.
+    // The state machine has applied index 12, which is beyond both the snapshot at index 10 and the saved commit index.
     let mut storage = storage(&[1, 2, 3]);
     storage.append((11..=14).map(|index| entry(1, index)));
     storage.set_hard_state(HardState { term: Term(1), vote: 2, commit: LogIndex(12) });
@@ -170,7 +170,7 @@ fn member_without_a_configuration_does_not_campaign() {
     }
     node.campaign();
     assert!(!node.has_ready());
-    // Founders arrive as ordinary entries.
+    // The founding members are added through ordinary log entries.
     let mut founder = ConfChange { node_id: 2, ..ConfChange::default() };
     let first = Entry {
         term: Term(1),
@@ -182,7 +182,7 @@ fn member_without_a_configuration_does_not_campaign() {
     assert_eq!(committed.len(), 1);
     assert_eq!((sent[0].kind, sent[0].index), (MessageKind::AppendResponse, LogIndex(1)));
     assert_eq!(node.apply_conf_change(founder.clone()).unwrap().voters, [2]);
-    // A rejected change is applied without a member.
+    // The application applies a rejected change with the member id set to zero.
     founder.node_id = NONE;
     assert_eq!(node.apply_conf_change(founder).unwrap().voters, [2]);
 }
@@ -236,7 +236,7 @@ fn a_candidate_with_an_old_term_receives_the_current_term() {
     assert_eq!((answer.kind, answer.to), (MessageKind::VoteResponse, 2));
     assert_eq!((answer.term, answer.reject), (Term(7), true));
 
-    // A member that receives the term continues with it.
+    // A member that receives the term in a message enters it.
     let mut candidate = self::node(&[1, 2, 3]);
     candidate.campaign();
     settle(&mut candidate);
@@ -325,15 +325,14 @@ fn an_implausible_commit_index_is_not_taken_as_log_loss() {
             "not even its term is believed"
         );
     }
-    // A member that was wiped, in clusters of any age.
+    // This simulates a wiped member, in clusters with logs of any length.
     for distance in [1, 1_000_000_000, 1 << 40] {
         let (refused, term) = heartbeat(distance);
         assert_eq!((refused.kind(), term), (RefusalKind::LogLost, Term(7)));
     }
 }
 
-/// Member 1 of three with a log of which index 13, of term 4, is committed, and 10 is the last before the
-/// first entry.
+/// Returns member 1 of three. Its log starts after index 10, and it has committed up to index 13 in term 4.
 fn with_commits() -> Node<MemoryStorage> {
     let mut node = node(&[1, 2, 3]);
     let entries = vec![entry(2, 11), entry(4, 12), entry(4, 13), entry(4, 14)];
@@ -353,13 +352,12 @@ fn messages_that_contradict_committed_entries_are_refused() {
         Message { snapshot: Some(Box::new(snapshot)), ..from_peer(MessageKind::Snapshot) }
     };
     for (message, index, term, own_index) in [
-        // An entry that conflicts with a committed one, with and without the same entry before it.
+        // Appends that conflict with a committed entry: at the first new entry, or at the entry before it.
         (append(11, 2, vec![entry(5, 12)]), 12, 5, 12),
         (append(12, 2, vec![entry(5, 13)]), 12, 2, 12),
-        // An entry before the start of the log, with a later term than that of the start.
+        // An entry before the start of the log, with a higher term than the log has at its start.
         (append(8, 1, vec![entry(5, 9)]), 9, 5, 10),
-        // An entry at the end of the log or beyond, with an earlier term than the last committed
-        // entry.
+        // An entry at or beyond the end of the log, with a lower term than the last committed entry.
         (append(14, 3, vec![entry(5, 15)]), 14, 3, 13),
         (append(20, 3, Vec::new()), 20, 3, 13),
         (snapshot(LogIndex(12), Term(5)), 12, 5, 12),
@@ -420,7 +418,7 @@ fn a_term_too_high_for_later_elections_is_refused() {
             assert_eq!(node.term(), Term(1));
         }
     }
-    // Whatever term is accepted, an election can follow.
+    // An election can follow every accepted term.
     for term in [1 << 40, 1 << 62, (1 << 62) + (1 << 32), (1 << 62) + (1 << 33)] {
         node.step(Message { term: Term(term), ..from_peer(MessageKind::Heartbeat) }).unwrap();
         node.campaign();
@@ -455,7 +453,7 @@ fn commit_index_stops_at_the_last_entry_of_the_append() {
     let old = Message { from: 3, ..append(10, 1, (11..=15).map(|i| entry(2, i)).collect()) };
     node.step(old).unwrap();
     settle(&mut node);
-    // The leader of term 3 has 11 in common with this log, and another entry at 12. It sends only
+    // The leader of term 3 has the same entry at index 11 as this log, and another entry at index 12. It sends only
     // part of its entries.
     let half = Message { term: Term(3), commit: LogIndex(14), ..append(10, 1, vec![entry(2, 11)]) };
     node.step(half).unwrap();
@@ -478,7 +476,7 @@ fn member_with_an_unapplied_membership_change_does_not_campaign() {
     node.step(Message { commit: LogIndex(11), ..append(10, 1, vec![change]) }).unwrap();
     node.campaign();
     assert_eq!((node.role(), node.term()), (Role::Follower, Term(2)));
-    // A written, returned and applied entry no longer prevents it.
+    // Once the change is written, returned and applied, it no longer prevents the campaign.
     while node.has_ready() {
         for work in node.ready().messages {
             if work.kind == MessageKind::StorageAppend {
@@ -507,7 +505,7 @@ fn a_leader_refuses_impossible_acknowledgements_and_proposals() {
     assert!(matches!(node.step(proposal), Err(StepError::ConfChange(_))));
     assert_eq!(node.last_index(), LogIndex(11));
 
-    // Contexts of other lengths, and numbers never sent, confirm nothing.
+    // Echoes with contexts of another length, or with numbers that were never sent, do not confirm the read.
     node.read_index(Bytes::from_static(b"read"));
     for context in [&b"x"[..], &[2, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0, 0, 0, 0, 0, 0, 0]] {
         let context = Bytes::from_static(context);
@@ -546,11 +544,11 @@ fn repeated_acknowledgements_are_skipped_only_for_a_new_commit_index() {
     let commit = |index| Message { commit: LogIndex(index), ..append(12, 2, Vec::new()) };
     assert_eq!(acknowledged(commit(11)), None);
     assert_eq!(acknowledged(commit(12)), None);
-    // The same commit index again: the leader is looking for a lost acknowledgement.
+    // The leader repeats the commit index because it has lost an acknowledgement.
     assert_eq!(acknowledged(commit(12)), Some(LogIndex(12)));
     let next = Message { commit: LogIndex(13), ..append(12, 2, vec![entry(2, 13)]) };
     assert_eq!(acknowledged(next), Some(LogIndex(13)));
-    // A new leader has no acknowledgement yet.
+    // A new leader has not received any acknowledgement yet.
     let leader = Message { from: 3, term: Term(3), ..append(13, 2, vec![entry(3, 14)]) };
     assert_eq!(acknowledged(leader.clone()), Some(LogIndex(14)));
     let index = Message { index: LogIndex(14), log_term: Term(3), entries: Vec::new(), ..leader };
@@ -564,7 +562,7 @@ fn a_follower_drops_a_transfer_request_from_another_member() {
     settle(&mut node);
     node.step(Message { from: 3, ..from_peer(MessageKind::TransferLeader) }).unwrap();
     assert!(settle(&mut node).1.is_empty());
-    // A request made on this member is forwarded.
+    // This member forwards its own request.
     node.transfer_leader(3);
     let (_, sent) = settle(&mut node);
     assert_eq!((sent[0].kind, sent[0].from, sent[0].to), (MessageKind::TransferLeader, 3, 2));
@@ -584,7 +582,7 @@ fn snapshot_with_a_contradictory_configuration_is_refused() {
     let error = ConfChangeError::Contradictory;
     assert_eq!(refused, Err(StepError::SnapshotConfState(error)));
     assert_eq!(node.last_index(), LogIndex(10));
-    // Without a snapshot, there is nothing new in the message.
+    // A message without a snapshot has no effect.
     node.step(from_peer(MessageKind::Snapshot)).unwrap();
     let (_, sent) = settle(&mut node);
     assert_eq!((sent[0].kind, sent[0].index), (MessageKind::AppendResponse, LogIndex(10)));

@@ -1,10 +1,10 @@
-//! The invariants of a progress hold after any event.
+//! Tests that the invariants of a progress hold after any event.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A random event. Numbers are reduced to what is possible in the current state.
+/// A random event. Its numbers are reduced to values that are possible in the current state.
 #[derive(Clone, Debug)]
 enum Event {
     Send { count: u64 },
@@ -106,7 +106,7 @@ fn a_stale_rejection_does_not_change_progress() {
     assert!(progress.step_back(LogIndex(9), LogIndex(3)));
     assert_eq!(progress.next_index, LogIndex(6));
     progress.become_probe();
-    // A probe is refused at the index it was sent for, or the refusal is of an earlier one.
+    // A refusal of a probe at any other index than the current probe's is outdated.
     assert!(!progress.step_back(LogIndex(9), LogIndex(3)));
     assert!(progress.step_back(LogIndex(5), LogIndex(3)));
     assert_eq!(progress.next_index, LogIndex(6), "what was acknowledged is not probed again");

@@ -5,15 +5,15 @@
 //!   (offset.term, offset.index)       offset.index + 1 ..= last_index
 //! ```
 //!
-//! A member fills it from its write-ahead log at start, appends the entries of each
+//! A member loads this storage from its write-ahead log at start, appends the entries of each
 //! [`Ready`](crate::Ready), and compacts it when snapshots make old entries unnecessary or its
 //! [size](MemoryStorage::bytes) exceeds the member's limit. The cost of appending and compacting
 //! depends only on the entries appended or dropped; no operation reads the whole log.
 //!
 //! # Not here
 //!
-//! Durability. Entries may be appended here as soon as `Ready` returns them: until their write is
-//! reported, the core reads them from its own copy.
+//! Durability. Entries may be appended here as soon as `Ready` returns them, because the core reads
+//! them from its own copy until their write is reported.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ pub struct MemoryStorage {
     hard_state: HardState,
     /// The latest snapshot taken or installed; the log may begin before it.
     snapshot: Snapshot,
-    /// The entry before the first one: the last compacted entry.
+    /// The last compacted entry, which precedes the first entry.
     offset: EntryId,
     entries: VecDeque<Entry>,
     /// For each entry, the encoded size of all entries up to it, including the compacted ones.
@@ -41,19 +41,20 @@ pub struct MemoryStorage {
 }
 
 impl MemoryStorage {
-    /// An empty log of a member without a configuration.
+    /// Creates the empty log of a member without a configuration.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The log of a restarting member: the entries after `snapshot`.
+    /// Creates the log of a restarting member: the entries after `snapshot`.
     ///
     /// The log begins at the snapshot's position. [`Storage::initial_state`] returns the snapshot's
     /// configuration, which must be the configuration at
     /// [`Config::applied`](crate::Config::applied); that index may be after the snapshot.
     ///
-    /// `entries` must follow the snapshot without a gap; entries it covers are dropped.
+    /// `entries` must follow the snapshot without a gap. Entries that the snapshot covers are
+    /// dropped.
     #[must_use]
     pub fn recover(hard_state: HardState, snapshot: Snapshot, entries: Vec<Entry>) -> Self {
         let offset = snapshot.last_id();
@@ -62,24 +63,24 @@ impl MemoryStorage {
         storage
     }
 
-    /// Records the hard state, which only a later [`Storage::initial_state`] reads.
+    /// Records the hard state. Only a later [`Storage::initial_state`] reads it.
     pub fn set_hard_state(&mut self, hard_state: HardState) {
         self.hard_state = hard_state;
     }
 
-    /// The hard state last recorded.
+    /// Returns the last recorded hard state.
     #[must_use]
     pub fn hard_state(&self) -> HardState {
         self.hard_state
     }
 
-    /// The encoded size of all entries.
+    /// Returns the encoded size of all entries.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.end() - self.compacted_bytes
     }
 
-    /// The encoded size of the entries after `from` and up to `to`, as far as they are in the log.
+    /// Returns the encoded size of the entries in `(from, to]` that are in the log.
     #[must_use]
     pub fn bytes_between(&self, from: LogIndex, to: LogIndex) -> u64 {
         self.end_at(to).saturating_sub(self.end_at(from))
@@ -89,7 +90,7 @@ impl MemoryStorage {
         self.ends.back().copied().unwrap_or(self.compacted_bytes)
     }
 
-    /// The encoded size of all entries up to `index`.
+    /// Returns the encoded size of all entries up to `index`, including the compacted ones.
     fn end_at(&self, index: LogIndex) -> u64 {
         if index <= self.offset.index {
             return self.compacted_bytes;
@@ -98,7 +99,7 @@ impl MemoryStorage {
         end.copied().unwrap_or_else(|| self.end())
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn count(&self) -> usize {
         self.entries.len()
@@ -121,7 +122,7 @@ impl MemoryStorage {
         }
     }
 
-    /// Drops all entries up to and including `index`; only its term is kept.
+    /// Drops all entries up to and including `index`. Of the entry at `index`, the term is kept.
     ///
     /// The application must ensure that they are applied and that no other member needs them.
     pub fn compact(&mut self, index: LogIndex) -> Result<(), StorageError> {
@@ -137,8 +138,9 @@ impl MemoryStorage {
         Ok(())
     }
 
-    /// The highest index to [compact](Self::compact) to so that the entries after it fit into
-    /// `bytes_max`; `None` if all entries fit. Reads only the entries that would be dropped.
+    /// Returns the lowest index to [compact](Self::compact) to so that the remaining entries fit
+    /// into `bytes_max`, or `None` if all entries fit. Reads only the entries that would be
+    /// dropped.
     #[must_use]
     pub fn compact_index_for(&self, bytes_max: u64) -> Option<LogIndex> {
         let mut bytes = self.bytes();
@@ -153,9 +155,10 @@ impl MemoryStorage {
         index
     }
 
-    /// Installs a snapshot: the log becomes empty and begins after it.
+    /// Installs a snapshot. The log becomes empty and begins after the snapshot.
     pub fn apply_snapshot(&mut self, snapshot: Snapshot) -> Result<(), StorageError> {
-        // The snapshot of a new member has index zero and a configuration to be replaced.
+        // A new member's initial snapshot has index zero and a configuration, which the installed
+        // snapshot replaces.
         if !self.snapshot.is_empty() && snapshot.metadata.index <= self.snapshot.metadata.index {
             return Err(StorageError::SnapshotOutOfDate);
         }
@@ -209,7 +212,7 @@ impl MemoryStorage {
         }
     }
 
-    /// The position of the entry at `index` in `entries`. The index must be after the offset.
+    /// Returns the position in `entries` of the entry at `index`, which must be after the offset.
     fn position(&self, index: LogIndex) -> Result<usize, StorageError> {
         usize::try_from(index - self.offset.index - 1).map_err(|_| StorageError::Unavailable)
     }
@@ -313,7 +316,7 @@ mod tests {
             Ok(vec![entry(3, 4), entry(6, 5)])
         );
         assert_eq!(log.bytes(), 2 * entry(1, 1).encoded_bytes());
-        // Compacted entries have no effect.
+        // Appending compacted entries has no effect.
         log.append(vec![entry(1, 2), entry(1, 3)]);
         assert_eq!(log.last_index(), LogIndex(5));
         log.append(vec![entry(3, 3), entry(3, 4)]);

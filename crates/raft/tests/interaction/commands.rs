@@ -16,7 +16,7 @@ impl Environment {
         let ids: Vec<MemberId> = command.plain().filter_map(|word| word.parse().ok()).collect();
         let id = ids.first().copied().unwrap_or_default();
         match command.name.as_str() {
-            // No effect: a line for a breakpoint.
+            // No effect. The line exists for setting a breakpoint.
             "_breakpoint" => {}
             // add-nodes 3 voters=(1,2,3) learners=(4) index=2 content=foo async-storage-writes=true
             // inflight=3 prevote=true checkquorum=true read-only=lease-based
@@ -79,11 +79,11 @@ impl Environment {
                 let from = command.value("from").expect("a member is given");
                 self.with_node(from, |node| node.transfer_leader(to));
             }
-            // wipe 3: start member 3 again under its id, with an empty state
+            // wipe 3: restart member 3 under the same id with an empty state
             "wipe" => self.wipe(id)?,
             // forget-leader 1
             "forget-leader" => self.with_node(id, Node::forget_leader),
-            // send-snapshot 1 3: put a message in flight that carries 1's latest snapshot to 3
+            // send-snapshot 1 3: send the latest snapshot of node 1 to node 3
             "send-snapshot" => self.send_snapshot(id, ids[1]),
             // propose 1 foo
             "propose" => {
@@ -94,9 +94,10 @@ impl Environment {
             }
             // propose-conf-change 1 v1=true transition=explicit, with changes as input
             "propose-conf-change" => return self.propose_conf_change(id, command),
-            // report-unreachable 1 2: report to 1 that 2 is unreachable
+            // report-unreachable 1 2: report to node 1 that node 2 is unreachable
             "report-unreachable" => self.with_node(id, |node| node.report_unreachable(ids[1])),
-            // report-snapshot 1 3 failed: report to 1 how its snapshot to 3 ended (or finished)
+            // report-snapshot 1 3 failed: report to node 1 that its snapshot to node 3 failed (or
+            // `finished`)
             "report-snapshot" => {
                 let is_failed = command.plain().any(|word| word == "failed");
                 let outcome =
@@ -139,7 +140,7 @@ impl Environment {
             let config = node_config(id, snapshot.metadata.index, command)?;
             let node = Node::new(config, storage).map_err(|error| error.to_string())?;
             self.members.push(Member { node, append_work: Vec::new(), apply_work: Vec::new() });
-            // For the notes.
+            // Prints the notes.
             self.with_node(id, |_| ());
         }
         Ok(())
@@ -181,7 +182,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Delivers or drops what is in flight to a node; returns how many messages that were.
+    /// Delivers or drops the in-flight messages to a node. Returns their number.
     fn deliver(&mut self, to: MemberId, kind: Option<MessageKind>, is_dropped: bool) -> usize {
         let (messages, rest) = std::mem::take(&mut self.in_flight)
             .into_iter()
@@ -234,7 +235,7 @@ impl Environment {
         result
     }
 
-    /// Handles work and delivers messages among `ids` until nothing is left to do.
+    /// Does the pending work of the nodes `ids` and delivers their messages until neither is left.
     fn stabilize(&mut self, ids: &[MemberId]) -> Result<(), String> {
         loop {
             let mut is_idle = true;
@@ -337,7 +338,7 @@ impl Environment {
     }
 }
 
-/// Whether a message is one to deliver (or drop) now.
+/// Whether a message must be delivered or dropped now.
 fn is_addressed(
     message: &Message,
     to: MemberId,

@@ -1,8 +1,8 @@
 //! Scripts for the configuration changer.
 //!
-//! `simple`, `enter-joint [autoleave=<bool>]` and `leave-joint`, with changes as input: `v1` makes
-//! 1 a voter, `l1` a learner, `r1` removes it, `u1` updates it. The output is the configuration
-//! and the progress of its members.
+//! The commands are `simple`, `enter-joint [autoleave=<bool>]` and `leave-joint`, with changes as
+//! input: `v1` makes node 1 a voter, `l1` makes it a learner, `r1` removes it, `u1` updates it. The
+//! output is the configuration and its members' progress.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ fn run(changer: &mut Changer, command: &Command) -> Result<String, String> {
     Ok(format!("{}\n{}", changer.config, describe_progress(&changer.progress)))
 }
 
-/// One line for every member.
+/// Returns one line for each member.
 pub(crate) fn describe_progress(progress: &ProgressMap) -> String {
     let mut out = String::new();
     for (id, progress) in progress {
@@ -52,7 +52,7 @@ pub(crate) fn describe_progress(progress: &ProgressMap) -> String {
     out
 }
 
-/// Reads changes such as `v1 l2 r3`.
+/// Parses changes such as `v1 l2 r3`.
 pub(crate) fn parse_steps(input: &str) -> Result<Vec<ConfChangeStep>, String> {
     let parse = |token: &str| {
         let unknown = || format!("unknown token {token}");

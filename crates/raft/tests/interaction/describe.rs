@@ -1,4 +1,4 @@
-//! How the scripts print entries, messages and work.
+//! Prints entries, messages and pending work in the format of the scripts.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use quorate_raft::{
     LOCAL_APPEND, LOCAL_APPLY, LogIndex, MemberId, Message, NONE, Ready, Snapshot,
 };
 
-/// Work for storage threads is shown twice, as work and as messages.
+/// Describes a `Ready`. Work for storage threads appears twice: as work and as messages.
 pub(crate) fn ready(ready: &Ready) -> String {
     let work = |to| ready.messages.iter().find(move |message| message.to == to);
     let (append, apply) = (work(LOCAL_APPEND), work(LOCAL_APPLY));

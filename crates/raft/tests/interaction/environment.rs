@@ -1,6 +1,6 @@
 //! A group of nodes, the messages between them and the work of their storage threads.
 //!
-//! All events, including the notes of the nodes, are written to one output in order.
+//! All events, including the nodes' notes, are written to one output in order.
 
 use quorate_raft::{
     AnyConfChange, ConfState, Entry, HardState, LogIndex, MemberId, MemoryStorage, Message,
@@ -28,7 +28,8 @@ pub(crate) enum Verbosity {
     None,
 }
 
-/// A node's storage: the log, and a snapshot of the state machine after every entry.
+/// A node's storage: the log, and a snapshot of the state machine that is updated after every
+/// entry.
 #[derive(Debug)]
 pub(crate) struct NodeStorage {
     pub(crate) log: MemoryStorage,
@@ -100,7 +101,7 @@ impl Environment {
         if self.output.is_empty() { "ok".to_owned() } else { std::mem::take(&mut self.output) }
     }
 
-    /// Writes lines, indented as the current context demands.
+    /// Writes lines with the current indentation.
     pub(crate) fn print(&mut self, text: &str) {
         if self.verbosity == Verbosity::None {
             return;
@@ -112,7 +113,7 @@ impl Environment {
         }
     }
 
-    /// Runs `action` with everything it prints indented.
+    /// Runs `action` and indents all its output.
     pub(crate) fn indented<T>(&mut self, action: impl FnOnce(&mut Self) -> T) -> T {
         self.indent += 1;
         let result = action(self);
@@ -120,7 +121,7 @@ impl Environment {
         result
     }
 
-    /// Runs `action` on a node and prints the notes it leads to.
+    /// Runs `action` on a node and prints the notes that the node records.
     pub(crate) fn with_node<T>(
         &mut self,
         id: MemberId,
@@ -151,7 +152,7 @@ impl Environment {
         self.member(id).node.config().async_storage_writes
     }
 
-    /// Takes a node's pending work and does it, or queues it for its threads.
+    /// Takes a node's pending work and does it, or queues it for the node's threads.
     pub(crate) fn process_ready(&mut self, id: MemberId) -> Result<(), String> {
         let ready = self.with_node(id, Node::ready);
         self.print(&describe::ready(&ready));
@@ -175,7 +176,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Does the first piece of work of the thread that writes a node's log.
+    /// Does the first piece of work that is queued for a node's log thread.
     pub(crate) fn process_append_thread(&mut self, id: MemberId) -> Result<(), String> {
         if self.member(id).append_work.is_empty() {
             self.print("no append work to perform");
@@ -190,7 +191,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Does the first piece of work of the thread that runs a node's state machine.
+    /// Does the first piece of work that is queued for a node's state machine thread.
     pub(crate) fn process_apply_thread(&mut self, id: MemberId) -> Result<(), String> {
         if self.member(id).apply_work.is_empty() {
             self.print("no apply work to perform");

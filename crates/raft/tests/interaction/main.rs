@@ -1,12 +1,12 @@
 //! Golden scripts: commands and the output they must produce, word for word.
 //!
-//! * `scenario/` drives whole groups of nodes (`environment`, `commands`),
-//! * `confchange/` the configuration changer, `quorum/` the quorum mathematics.
+//! * `scenario/` tests whole groups of nodes (`environment`, `commands`).
+//! * `confchange/` tests the configuration changer, and `quorum/` the quorum computations.
 //!
 //! The language is that of the scenario files of etcd's raft library, which are an independent
 //! reference. The tests run every file below the directory in `RAFT_TESTDATA`; if it is unset, they
-//! print that they did not. Our own files, under `testdata/`, are always run. `UPDATE=1` rewrites
-//! the expected output of our own files.
+//! print that they skipped these files. Our own files, under `testdata/`, are always run.
+//! `UPDATE=1` rewrites the expected output of our own files.
 
 #![expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]

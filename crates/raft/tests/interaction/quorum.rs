@@ -1,9 +1,10 @@
-//! Scripts for the quorum mathematics.
+//! Scripts for the quorum computations.
 //!
 //! `committed cfg=(1,2,3) idx=(10,_,12)` draws the acknowledged indexes and prints the committed
-//! one; `vote cfg=(1,2,3) votes=(y,n,_)` prints the result of a vote. `cfgj` is a second set of
-//! voters (`zero` for an empty one). Values belong to the voters in the order in which the voters
-//! first occur; `_` means no value. Each answer is also computed in ways that must not change it.
+//! index; `vote cfg=(1,2,3) votes=(y,n,_)` prints the result of a vote. `cfgj` is a second set of
+//! voters (`zero` for an empty one). Values are assigned to the voters in the order in which the
+//! voters first occur; `_` means no value. Each result is also computed in other ways that must
+//! give the same result.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -75,7 +76,7 @@ fn committed(config: &JointConfig, is_joint: bool, acked: &BTreeMap<MemberId, u6
         let joint = with_itself(majority);
         check(joint.agreed(|id| acked.get(&id).copied()), "self-joint quorum");
         for (id, own) in acked.iter().filter(|(_, own)| **own < index) {
-            // A voter that is already behind may fall further behind.
+            // Lowering the index of a voter that is already behind must not change the result.
             for lowered in [own - 1, 0] {
                 let overlay = |voter| {
                     if voter == *id { Some(lowered) } else { acked.get(&voter).copied() }
@@ -88,7 +89,7 @@ fn committed(config: &JointConfig, is_joint: bool, acked: &BTreeMap<MemberId, u6
     out
 }
 
-/// The highest index that enough voters reach, by counting.
+/// Returns the highest index that a majority of voters has reached, by counting.
 fn naive_committed(config: &MajorityConfig, acked: &BTreeMap<MemberId, u64>) -> u64 {
     if config.0.is_empty() {
         return u64::MAX;
@@ -102,7 +103,8 @@ fn number(index: u64) -> String {
     if index == u64::MAX { "∞".to_owned() } else { index.to_string() }
 }
 
-/// A bar for every voter, as long as the number of voters it is strictly ahead of.
+/// Draws one bar for each voter. The bar's length is the number of voters that are strictly behind
+/// this one.
 fn draw(config: &JointConfig, acked: &BTreeMap<MemberId, u64>) -> String {
     let ids = config.ids();
     if ids.is_empty() {

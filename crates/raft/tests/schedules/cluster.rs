@@ -1,8 +1,8 @@
-//! A group of members, their network and disks, and random faults.
+//! Simulates a group of members, their network and disks, and random faults.
 //!
-//! The network loses, repeats and reorders messages and is partitioned now and then. A crash loses
-//! what was not synced. Half of the groups write synchronously, half through storage threads that
-//! fall behind; of the latter, half append to the memory log before the write is done.
+//! The network loses, repeats and reorders messages and is sometimes partitioned. A crash loses
+//! unsynced data. Half of the groups write synchronously, and half through storage threads that
+//! fall behind. Half of the latter append to the in-memory log before the write is done.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,17 +28,17 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 struct Member {
     config: Config,
-    /// `None` while it is down.
+    /// The running node; `None` while the member is down.
     node: Option<Node<MemoryStorage>>,
-    /// The written data, and the part of it that survives a crash.
+    /// The written data. `durable` is the part of it that survives a crash.
     disk: MemoryStorage,
     durable: MemoryStorage,
     append_work: VecDeque<Message>,
     apply_work: VecDeque<Message>,
-    /// The applied index, and the part of it that survives a crash.
+    /// The applied index. `durable_applied` is the value that survives a crash.
     applied: LogIndex,
     durable_applied: LogIndex,
-    /// The configuration from an index on.
+    /// The configurations, each with the index from which it is valid.
     conf_states: BTreeMap<LogIndex, ConfState>,
 }
 
@@ -58,12 +58,12 @@ enum Event {
     Partition,
 }
 
-/// The probability of each event. Every group has its own, because one kind of fault may hide a
-/// problem that shows without it.
+/// The probability of each event. Every group has its own probabilities, because one kind of fault
+/// may hide a problem that occurs only without it.
 #[derive(Debug)]
 struct Weather {
     weights: Vec<(Event, u64)>,
-    /// Of a hundred turns of a member, how often its disk and state machine are idle.
+    /// The percentage of a member's turns in which its disk and state machine are idle.
     idle_disk_percent: u64,
     loss_percent: u64,
     split_percent: u64,
@@ -102,14 +102,15 @@ impl Weather {
     }
 }
 
-/// A group.
+/// A group of members, its network and its observed history.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     weather: Weather,
     random: SplitMix64,
     members: BTreeMap<MemberId, Member>,
     network: Vec<Message>,
-    /// Members on different sides do not receive each other's messages.
+    /// The side of the partition on which each member is. Members on different sides do not receive
+    /// each other's messages.
     sides: BTreeMap<MemberId, bool>,
     appends_early: bool,
     is_faulty: bool,
@@ -151,7 +152,7 @@ impl Cluster {
         }
     }
 
-    /// Executes this many random events.
+    /// Executes `steps` random events.
     pub(crate) fn run(&mut self, steps: u64) {
         for _ in 0..steps {
             let id = 1 + self.random.below(MEMBERS);
@@ -173,7 +174,7 @@ impl Cluster {
         }
     }
 
-    /// An action of an operator or a transport.
+    /// Simulates an action of an operator or of the transport.
     fn nudge(&mut self, id: MemberId) {
         let other = 1 + self.random.below(MEMBERS);
         match self.random.below(5) {
@@ -184,7 +185,8 @@ impl Cluster {
         }
     }
 
-    /// Ends all faults. Then a leader must be elected, and all members must apply its entries.
+    /// Ends all faults, and checks that a leader is then elected and that all members apply its
+    /// entries.
     pub(crate) fn heal_and_converge(&mut self) {
         self.is_faulty = false;
         self.sides.clear();
@@ -303,7 +305,7 @@ impl Cluster {
         }
         let mut position =
             if self.is_faulty { self.random.position(self.network.len()) } else { 0 };
-        // Usually in order, as on connections.
+        // Messages usually arrive in order, as they do on a connection.
         if self.random.below(100) < 70 {
             position = 0;
         }
@@ -416,7 +418,7 @@ impl Cluster {
             member.applied = entry.index;
             let change = AnyConfChange::from_entry(&entry).expect("changes are readable");
             let applied = change.map(|change| node.apply_conf_change(change));
-            // All members refuse a change that cannot be applied.
+            // A change that cannot be applied is refused by all members alike.
             if let Some(Ok(conf_state)) = applied {
                 member.conf_states.insert(entry.index, conf_state);
             }
@@ -443,7 +445,7 @@ impl Cluster {
         let (applied, conf_state) = (node.applied_index(), member.conf_states.clone());
         let conf_state = conf_state.range(..=applied).next_back().map(|(_, state)| state.clone());
         let Some(conf_state) = conf_state else { return };
-        // The log's own view may lag behind the disk while writes are pending.
+        // The node's view of its log may lag behind the disk while writes are pending.
         for storage in [node.storage_mut(), &mut member.disk, &mut member.durable] {
             let created = storage.create_snapshot(applied, conf_state.clone(), Bytes::new());
             if created.is_err() || storage.last_index() < applied {
@@ -486,7 +488,8 @@ impl Cluster {
 }
 
 impl Member {
-    /// A founder of a group of `voters`, or one that waits to be added to it.
+    /// Creates a founding member of a group of `voters`, or a member that waits to be added to the
+    /// group.
     fn new(config: Config, voters: u64) -> Self {
         let mut disk = MemoryStorage::new();
         let mut applied = LogIndex::ZERO;
@@ -515,8 +518,8 @@ impl Member {
         member
     }
 
-    /// Starts from the state on disk: applied index and configuration are those of the state
-    /// machine, and may be later than the beginning of the log.
+    /// Starts the node from the state on disk. The applied index and the configuration are those of
+    /// the state machine, and may be later than the beginning of the log.
     fn start(&mut self) {
         let applied = self.applied;
         let mut state = self.disk.hard_state();
@@ -557,7 +560,7 @@ impl Member {
         }
     }
 
-    /// Replaces the state machine by a snapshot.
+    /// Replaces the state machine with a snapshot.
     fn install(&mut self, snapshot: Option<&Snapshot>) {
         let Some(snapshot) = snapshot else { return };
         let index = snapshot.metadata.index;
@@ -567,14 +570,14 @@ impl Member {
         self.conf_states = [(index, snapshot.metadata.conf_state.clone())].into();
     }
 
-    /// Whether it is a voter or learner of the group, as far as its configuration shows.
+    /// Whether the member is a voter or a learner according to its own configuration.
     fn is_in_group(&self) -> bool {
         let configuration = self.node.as_ref().map(Node::configuration);
         configuration.is_some_and(|members| members.voters.incoming.0.contains(&self.config.id))
     }
 }
 
-/// The way in which a member takes returned writes.
+/// How a member's storage takes returned writes.
 trait Take {
     fn take(&mut self, snapshot: Option<Box<Snapshot>>, entries: Vec<Entry>);
 }

@@ -1,6 +1,7 @@
-//! A member that receives random messages: it refuses, ignores or accepts them, but does not panic.
+//! Sends a member random messages. The member may refuse, ignore or accept them, but must not
+//! panic.
 //!
-//! Its state is meaningless afterwards, so nothing else is checked.
+//! The member's state is meaningless afterwards, so the test does not check anything else.
 
 use bytes::Bytes;
 use quorate_raft::{
@@ -65,7 +66,7 @@ fn work(node: &mut Node<MemoryStorage>) {
     }
 }
 
-/// A random message, often nearly valid.
+/// Returns a random message, which is often nearly valid.
 fn message(random: &mut SplitMix64, node: &Node<MemoryStorage>) -> Message {
     let kind = MessageKind::from_wire(i32::try_from(random.below(24)).unwrap()).unwrap();
     let mut message = Message::new(kind, random.below(3));
@@ -85,7 +86,7 @@ fn message(random: &mut SplitMix64, node: &Node<MemoryStorage>) -> Message {
     message
 }
 
-/// Usually a number near `center`, sometimes an extreme.
+/// Returns a number that is usually near `center` and sometimes extreme.
 fn near(random: &mut SplitMix64, center: u64) -> u64 {
     match random.below(20) {
         0 => 0,

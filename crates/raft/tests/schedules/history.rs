@@ -2,9 +2,9 @@
 //!
 //! * Election safety: a term has at most one leader.
 //! * Log matching: entries with the same term and index are equal, as are all entries before them.
-//! * Leader completeness: a leader's log has every entry committed before.
+//! * Leader completeness: a leader's log contains every entry committed before its term.
 //! * State machine safety: all members apply the same entry at an index.
-//! * Reads: the index of a read is at least the commit index when it was requested.
+//! * Reads: the index of a read is at least the commit index at the time of the request.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use quorate_raft::{Entry, EntryId, LogIndex, MemberId, MemoryStorage, Node, Stor
 #[derive(Debug, Default)]
 pub(crate) struct History {
     leaders: BTreeMap<Term, MemberId>,
-    /// Every entry ever written, with the term of the one before.
+    /// Every entry ever written, with the term of the preceding entry.
     written: BTreeMap<(Term, LogIndex), (Entry, Term)>,
     /// Every entry ever applied.
     applied: BTreeMap<LogIndex, Entry>,
@@ -36,7 +36,7 @@ impl History {
         }
         let leader = *self.leaders.entry(term).or_insert(node.id());
         assert_eq!(leader, node.id(), "election safety: one leader in term {term}");
-        // A member that already led when a later leader committed an entry may lack it.
+        // A leader of an earlier term may lack an entry that a later leader has committed.
         let is_latest = self.leaders.last_key_value().is_some_and(|(last, _)| *last == term);
         if is_latest {
             self.check_completeness(node);
@@ -50,8 +50,9 @@ impl History {
         }
     }
 
-    /// Checks entries that a node writes after the entry `previous`: no gaps, no lower term, and the
-    /// same entry and predecessor as on every other node.
+    /// Checks the entries that a node writes after the entry `previous`: they have no gaps, their
+    /// terms do not decrease, and each entry and its predecessor are the same as on every other
+    /// node.
     pub(crate) fn observe_write(&mut self, mut previous: EntryId, entries: &[Entry]) {
         for entry in entries {
             assert_eq!(entry.index, previous.index + 1, "logs have no gaps");
@@ -77,7 +78,7 @@ impl History {
         assert!(index >= committed, "a read at {index} misses what was committed at {committed}");
     }
 
-    /// Whether this has been applied anywhere.
+    /// Returns the index at which an entry with this data was applied on any member, or `None`.
     pub(crate) fn index_of(&self, data: &Bytes) -> Option<LogIndex> {
         let mut latest = self.applied.iter().rev();
         latest.find(|(_, entry)| entry.data == *data).map(|(index, _)| *index)

@@ -1,11 +1,11 @@
-//! Random schedules: whole groups under a hostile network, crashes and membership changes, checked
-//! for the safety properties of Raft (thesis, figure 3.2) after every step.
+//! Random schedules: runs whole groups with an unreliable network, crashes and membership changes,
+//! and checks the safety properties of Raft (thesis, figure 3.2) after every step.
 //!
 //! A seed determines the run. A failure prints its seed; `QUORATE_SEED` runs only that seed, and
 //! `QUORATE_SEEDS` sets the number of seeds.
 //!
-//! * `cluster` is the group: members, network, disks, and random events.
-//! * `history` is the observed history, and the properties.
+//! * `cluster` contains the group: members, network, disks, and random events.
+//! * `history` contains the observed history and the properties.
 
 #![expect(clippy::disallowed_methods, reason = "seeds and lengths come from the environment")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]
@@ -16,7 +16,7 @@ mod history;
 
 use cluster::{Cluster, Settings};
 
-/// Runs schedules, each from its own seed.
+/// Runs `count` schedules, each with its own seed.
 fn run(name: &str, count: u64, run: impl Fn(u64)) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let seeds = match number("QUORATE_SEED") {
