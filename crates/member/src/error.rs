@@ -12,10 +12,10 @@ use crate::threads::bound::Full;
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages are etcd's texts")]
 pub enum RequestError {
-    /// The state machine refused the request; every member returns the same error.
+    /// The state machine refused the request. Every member returns the same error.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The membership change was refused; every member returns the same error.
+    /// The membership change was refused. Every member returns the same error.
     #[error(transparent)]
     Membership(MembershipRefusal),
     #[error("etcdserver: request is too large")]
@@ -34,7 +34,7 @@ pub enum RequestError {
     PasswordTooLong,
     #[error("auth: token signing attempted with verify-only key")]
     VerifyOnlyKey,
-    /// Passwords cannot be checked at the moment; a later request may succeed.
+    /// Passwords cannot be checked at the moment. A later request may succeed.
     #[error("failed to start a thread for passwords: {0}")]
     NoPasswordThread(Arc<str>),
     #[error("etcdserver: leader changed")]
@@ -83,7 +83,7 @@ pub enum RequestError {
     ProposalDropped,
     #[error("not a primary lessor")]
     NotPrimaryLessor,
-    /// This machine failed; the member is about to stop.
+    /// This machine has failed, and the member is about to stop.
     #[error("{0}")]
     Fault(Arc<str>),
 }

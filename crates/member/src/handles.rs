@@ -3,13 +3,13 @@
 //! [`StreamEnds`] for the end of streams.
 //!
 //! Every connection runtime may call the handles. No call blocks: long operations are awaited, and the data of the core
-//! threads is reached by messages or read from published views. A service takes only the handles that it needs.
+//! threads is accessed through messages or published views. A service takes only the handles that it needs.
 //!
 //! # Not here
 //!
-//! gRPC and HTTP (`edge`), the member's background work (`housekeeping`), and the modules that use the handles:
-//! elections and leadership (`leadership`), lease renewal (`lease_holder`), membership changes (`membership`), and the
-//! agreement on versions (`versions`).
+//! gRPC and HTTP (`edge`), the member's background work (`housekeeping`), and the modules that use the handles: access
+//! to the leader (`leadership`), lease renewal (`lease_holder`), membership changes (`membership`), and agreement on
+//! versions (`versions`).
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ use crate::threads::member_status::MemberStatus;
 use crate::threads::pending_proposals::PendingProposals;
 use crate::threads::request_id::RequestIds;
 
-/// The parts of a [`Handles`].
+/// The parts from which a [`Handles`] is created.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) identity: Identity,
@@ -65,7 +65,7 @@ pub(crate) struct Parts {
 /// The handles of one member.
 #[derive(Debug)]
 pub struct Handles {
-    /// Status of the member.
+    /// The status of the member.
     pub info: Arc<MemberInfo>,
     /// Permission checks for clients' requests.
     pub access_control: Arc<AccessControl>,
@@ -77,7 +77,7 @@ pub struct Handles {
     pub accounts: Arc<Accounts>,
     /// Maintenance operations of the threads.
     pub administrator: Arc<Administrator>,
-    /// Notification of streams that have to end.
+    /// Notifies streams that have to end.
     pub streams: Arc<StreamEnds>,
     /// The other members.
     pub peers: Arc<Peers>,

@@ -12,8 +12,8 @@
 //!
 //! # Not here
 //!
-//! The order in which entries are made durable and applied (`core`); connections between members (`peer`); client ports
-//! (`edge`); and the start of a whole server (`server`).
+//! The order in which entries are made durable and applied (`core`), connections between members (`peer`), client ports
+//! (`edge`), and the start of a whole server (`server`).
 
 mod duties;
 mod error;

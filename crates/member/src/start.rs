@@ -1,4 +1,4 @@
-//! Start and stop of a member's threads.
+//! Starts and stops a member's threads.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ use crate::threads::reports::Reports;
 use crate::threads::request_id::RequestIds;
 use crate::threads::timed_disk::DiskTimes;
 
-/// The input channels of a member, created before the member: the transport needs them for its reports, and the member
-/// needs the transport.
+/// The input channels of a member. They are created before the member, because the transport needs them for its
+/// reports, and the member needs the transport.
 #[derive(Debug)]
 pub struct MemberInputs {
     handle: DriverHandle,
@@ -58,7 +58,7 @@ impl MemberInputs {
         Self { handle, inputs, faults }
     }
 
-    /// The handle for the transport's reports.
+    /// Returns the handle for the transport's reports.
     #[must_use]
     pub fn reports(&self) -> Reports {
         Reports { driver: self.handle.clone(), faults: self.faults.clone() }
@@ -72,15 +72,15 @@ pub struct Start {
     pub identity: Identity,
     /// The limits on requests.
     pub limits: Limits,
-    /// How often batches are committed to the backend file, and how compactions are paced.
+    /// The interval of commits to the backend file, and the pace of compactions.
     pub pace: Pace,
     /// The interval between ticks of consensus.
     pub heartbeat: Duration,
-    /// The disk that contains the files.
+    /// The disk that contains the member's files.
     pub disk: Arc<dyn Disk>,
     /// The time spent on that disk.
     pub disk_times: DiskTimes,
-    /// The directory of snapshots.
+    /// The directory for snapshots.
     pub snap_dir: PathBuf,
     /// The write-ahead log.
     pub wal: Wal,
@@ -96,7 +96,7 @@ pub struct Start {
     pub metrics: Arc<Metrics>,
     /// The provider of clients' tokens.
     pub provider: Provider,
-    /// Locks the backend file in memory, if the flag is set.
+    /// Locks the backend file in memory, if `--memory-mlock` is set.
     pub memory_lock: Option<MemoryLock>,
 }
 
@@ -117,7 +117,7 @@ pub struct Running {
 ///
 /// # Errors
 ///
-/// The system cannot create a thread or provide random bytes.
+/// The system cannot create a thread, or cannot provide random bytes.
 #[expect(clippy::too_many_lines, reason = "every part is named once, in the order of the data")]
 pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
     let MemberInputs { handle: driver_handle, inputs: driver_inputs, faults } = entrance;
@@ -226,18 +226,18 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
 }
 
 impl Running {
-    /// Stops the threads in the order in which work passes through them. A thread that has ended before has reported
-    /// why.
+    /// Stops the threads in the order in which work passes through them. A thread that has ended early has already
+    /// reported the reason.
     pub fn stop(self) {
         let [raft, apply, backend] = self.threads;
         self.handles.peers.stop();
         _ = self.backend_ending.try_send(());
-        // A snapshot in progress is completed by its mark in the log; without the mark it is unusable. After a
-        // downgrade, the older release would otherwise replay entries that it does not understand.
+        // A snapshot in progress is completed by its mark in the log, and is unusable without it. After a downgrade,
+        // the older release would then replay entries that it does not understand.
         let (done, is_done) = crossbeam_channel::bounded(1);
         let done: Done<()> = Box::new(move |()| _ = done.send(()));
         _ = self.applier_jobs.send(Job::Commit(done));
-        // An error means that the thread has ended and has reported why.
+        // An error means that the thread has ended and has already reported the reason.
         _ = is_done.recv();
         self.driver.report(Input::Stop);
         drop(raft.join());
@@ -249,7 +249,7 @@ impl Running {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    // The applier needs this stack size. The other threads reserve it only as address space.
+    // The applier needs this stack size. For the other threads, it only reserves address space.
     let thread = std::thread::Builder::new().name(name.to_owned());
     threads::spawn(thread.stack_size(deep_txn::STACK_BYTES), run)
 }

@@ -1,6 +1,6 @@
-//! Automatic compaction: the revision to compact at, and the time of the compaction.
+//! Automatic compaction: decides when to compact, and at which revision.
 //!
-//! The compactor computes only from ticks and sampled revisions. `housekeeping` calls it and proposes the compactions
+//! The compactor's only inputs are ticks and sampled revisions. `housekeeping` calls it and proposes the compactions
 //! that it returns. Every member runs a compactor, so that a new leader has the sampled revisions; only the leader
 //! proposes compactions.
 
@@ -29,7 +29,7 @@ impl Compactor {
         }
     }
 
-    /// The interval at which to call [`Compactor::tick`].
+    /// Returns the interval at which to call [`Compactor::tick`].
     pub(crate) fn interval(&self) -> Duration {
         match self {
             Self::Periodic(periodic) => periodic.interval,
@@ -37,7 +37,7 @@ impl Compactor {
         }
     }
 
-    /// Handles the end of an interval; `revision` is the current revision. Returns the revision to compact at, if this
+    /// Handles the end of an interval. `revision` is the current revision. Returns the revision to compact at if this
     /// member leads and a compaction is due. The caller reports success to [`Compactor::compacted`].
     pub(crate) fn tick(&mut self, revision: i64, leads: bool) -> Option<i64> {
         match self {
@@ -49,7 +49,7 @@ impl Compactor {
         }
     }
 
-    /// Records that the keyspace is compacted at `revision`, by this member or by another client.
+    /// Records that the keyspace was compacted at `revision`, either by this member or by a client.
     pub(crate) fn compacted(&mut self, revision: i64) {
         match self {
             Self::Periodic(periodic) => {
@@ -62,15 +62,16 @@ impl Compactor {
     }
 }
 
-/// Compacts at the revision that was current one period ago.
+/// Compacts at the revision that was current one retention period ago.
 #[derive(Debug)]
 pub(crate) struct Periodic {
     interval: Duration,
-    /// The newest samples, one for each tick of a period and one more.
+    /// The newest samples: one for each tick of a period, plus one.
     samples: VecDeque<i64>,
     sample_count: usize,
     ticks_since_success: u64,
-    /// The first compaction comes after a full period, later ones at most an hour apart.
+    /// The number of ticks between compactions. The first compaction happens after a full period, and later ones at
+    /// most an hour apart.
     ticks_between: u64,
     ticks_per_base: u64,
     last: i64,
@@ -111,8 +112,8 @@ impl Periodic {
 mod tests {
     use super::*;
 
-    /// Ticks until `count` compactions have happened; one revision is written per tick. Returns at
-    /// which ticks they happened, and the revisions.
+    /// Ticks until `count` compactions have happened. One revision is written per tick. Returns the tick and the
+    /// revision of each compaction.
     fn run(mut compactor: Compactor, count: usize) -> Vec<(i64, i64)> {
         let mut compactions = Vec::new();
         for tick in 1.. {

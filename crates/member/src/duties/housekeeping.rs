@@ -1,11 +1,12 @@
-//! Background work of a member: publishing its name, following leadership, ending leases, compacting, and purging.
+//! Background work of a member: publishing its name, following leadership, revoking expired leases, compaction, and
+//! purging files.
 //!
-//! Each duty is a task on the first connection runtime, where it can propose like a client. All duties end with the
-//! runtime.
+//! Each duty is a task on the first connection runtime, where it can propose requests as a client does. All duties end
+//! when the runtime ends.
 //!
 //! # Not here
 //!
-//! The agreement on versions (`versions`).
+//! Agreement on versions (`versions`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,24 +31,26 @@ use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
-/// How often the leader checks for expired leases.
+/// Interval at which the leader checks for expired leases.
 const EXPIRY_SCAN: Duration = Duration::from_millis(500);
 
-/// The maximum number of concurrent revocations of expired leases.
+/// Maximum number of concurrent revocations of expired leases.
 const REVOKES_MAX: usize = 16;
 
-/// How often a member checks whether the cluster has its published name.
+/// Interval at which a member checks whether the cluster has its published name.
 const NAME_LOOK: Duration = Duration::from_millis(50);
 
 const PURGE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// After this many checks in a row without a leader, one election timeout apart, streams that require a leader end.
+/// Number of consecutive checks without a leader, one election timeout apart, after which streams that require a leader
+/// end.
 const LEADERLESS_CHECKS_MAX: u32 = 3;
 
 /// Publishes this member's name and client URLs to the cluster, and retries until the cluster has them.
 ///
-/// Publishing starts when this member has its own row. A member with published URLs counts as one whose files identify
-/// its cluster (`bootstrap::joining`), so a member that stops before its files do must not be published.
+/// Publishing starts when this member appears in its own member list. Other members assume that the files of a member
+/// with published URLs identify its cluster (`bootstrap::joining`). A member whose files do not identify the cluster
+/// yet must therefore not be published.
 pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     let attributes =
         Attributes { name: handles.info.identity().name.clone(), client_urls: client_urls.clone() };
@@ -56,7 +59,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
         let own = facts.members.get(MemberId(handles.info.id()));
         own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
     };
-    // Attributes from before the start do not show how far this member has progressed.
+    // Attributes published before this start do not show how far this member has caught up.
     let was_known = is_known();
     let mut looks = interval(NAME_LOOK);
     while handles.info.facts().members.get(MemberId(handles.info.id())).is_none() {
@@ -64,7 +67,8 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     }
     let becomes_known = async {
         let mut looks = interval(NAME_LOOK);
-        // A replayed log contains the attributes too, before there is a leader.
+        // The attributes may also come from the replayed log, before there is a leader. Only a read barrier proves that
+        // the cluster has them.
         while was_known || !is_known() || handles.reader.read_barrier().await.is_err() {
             looks.tick().await;
         }
@@ -73,7 +77,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     loop {
         let result = tokio::select! {
             result = publish_attributes(handles, &attributes) => result,
-            // If the entry arrives as part of a snapshot, the proposal gets no response.
+            // If the entry arrives as part of a snapshot, the proposal receives no response.
             () = &mut becomes_known => Ok(()),
         };
         let error = match result {
@@ -86,11 +90,11 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
             "local-member-id" = format!("{:x}", handles.info.id()),
             "error" = error.to_string()
         );
-        // The cluster may have the attributes in spite of the error, and this member may be up to date.
+        // The cluster may have the attributes despite the error, and this member may already be up to date.
         if handles.reader.read_barrier().await.is_ok() && is_known() {
             break;
         }
-        // Refusals return immediately, so wait before the next attempt.
+        // Refusals return immediately, so pause before the next attempt.
         tokio::time::sleep(NAME_LOOK).await;
     }
     log::info!(
@@ -121,7 +125,8 @@ pub fn show_learner(handles: &Handles) {
     handles.info.metrics().server.is_learner.set(i64::from(handles.info.is_learner()));
 }
 
-/// Follows changes of leadership: updates metrics, writes log lines, and notes the time for timeouts.
+/// Follows changes of leadership: updates metrics, writes log lines, and records the time at which this member becomes
+/// leader.
 pub async fn follow_leadership(handles: Arc<Handles>) {
     let mut leadership = handles.info.member_status().leadership();
     let mut last_leader = NONE;
@@ -155,7 +160,7 @@ pub async fn watch_for_leader(handles: Arc<Handles>) {
     let mut missing_count = 0;
     loop {
         ticks.tick().await;
-        // A promotion changes this gauge without a change of leader.
+        // The gauge is updated here as well, because a promotion changes it without a change of leadership.
         show_learner(&handles);
         if !handles.info.member_status().misses_leader(handles.info.limits().election_timeout) {
             missing_count = 0;
@@ -168,12 +173,13 @@ pub async fn watch_for_leader(handles: Arc<Handles>) {
     }
 }
 
-/// Proposes revocations of expired leases, and checkpoints of long ones.
+/// Proposes the revocation of expired leases and checkpoints of leases with a long TTL.
 pub async fn end_leases(handles: Arc<Handles>) {
     let leader = LeaderWatch::new(&handles);
     let permits = Arc::new(Semaphore::new(REVOKES_MAX));
     let mut ticks = interval(EXPIRY_SCAN);
-    // Ticks coincide with those of other duties, because a wake-up costs more than the check.
+    // Delayed ticks are skipped, so that ticks coincide with those of other duties: a wake-up costs more than the
+    // check.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut leadership = handles.info.member_status().leadership();
     loop {
@@ -204,7 +210,7 @@ pub async fn end_leases(handles: Arc<Handles>) {
     }
 }
 
-/// Proposes the revocation of a lease. If that fails, the lease is returned by a later check.
+/// Proposes the revocation of a lease. If the proposal fails, a later check finds the lease again.
 async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaftRequest) {
     match handles.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
         Ok(_) => {
@@ -219,7 +225,7 @@ async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaf
     }
 }
 
-/// Reloads changed token keys, as long as keys are configured.
+/// Reloads the token keys when their files change, if keys are configured.
 pub async fn reload_keys(handles: Arc<Handles>) {
     let mut ticks = interval(KEYS_READ_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -230,7 +236,7 @@ pub async fn reload_keys(handles: Arc<Handles>) {
     }
 }
 
-/// Sends events from history to watchers that are behind.
+/// Sends events from the history to watchers that are behind.
 pub async fn catch_up_watchers(handles: Arc<Handles>, faults: FaultReports) {
     loop {
         let hub = handles.reader.hub().clone();
@@ -249,12 +255,12 @@ pub async fn catch_up_watchers(handles: Arc<Handles>, faults: FaultReports) {
     }
 }
 
-/// Compacts the keyspace as the flags specify.
+/// Compacts the keyspace automatically, as configured by the flags.
 pub async fn compact_automatically(handles: Arc<Handles>, retention: Retention) {
     let mut compactor = Compactor::new(retention);
     let mut ticks = interval(compactor.interval());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is immediate, and there is nothing to compact yet.
+    // The first tick completes immediately, when there is nothing to compact yet.
     ticks.tick().await;
     loop {
         ticks.tick().await;

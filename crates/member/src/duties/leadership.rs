@@ -1,9 +1,8 @@
-//! The leader from the view of a member: waiting for a leader, sending requests to it, and confirming that this member
-//! leads.
+//! Access to the leader: waiting for a leader, sending requests to it, and confirming that this member leads.
 //!
 //! # Not here
 //!
-//! Elections (`raft`); transfer of leadership (`member::Administrator`); the consequences of a change of leadership
+//! Elections (`raft`), transfer of leadership (`member::Administrator`), and the consequences of a change of leadership
 //! (`housekeeping`, `applier`).
 
 use std::sync::Arc;
@@ -15,18 +14,18 @@ use quorate_state::units::MemberId;
 use crate::{Handles, MemberInfo, Reader, RequestError};
 use quorate_telemetry::log;
 
-/// The pause between two attempts to send a request to the leader.
+/// Pause between two attempts to send a request to the leader.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often to check again for a leader that is not among the known members.
+/// Interval at which a member checks again for a leader that is not among the known members.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The leader and its addresses.
+/// The leader and its peer URLs.
 #[derive(Clone, Debug)]
 pub struct Leader {
-    /// Its member id.
+    /// The leader's member id.
     pub id: u64,
-    /// Its peer URLs.
+    /// The leader's peer URLs.
     pub peer_urls: Vec<String>,
 }
 
@@ -43,11 +42,11 @@ impl LeaderWatch {
         Self { info: Arc::clone(&handles.info), reader: Arc::clone(&handles.reader) }
     }
 
-    /// Waits until there is a leader, or there has been none for an election timeout.
+    /// Waits until there is a leader. Fails if there has been no leader for an election timeout.
     ///
-    /// When the leader's process ends, its followers drop it immediately, and a successor is elected within ticks
-    /// (decision record 0009). Meanwhile etcd's followers would still accept requests, because they have not noticed
-    /// the loss; here those requests wait for the successor.
+    /// When the leader's process ends, its followers notice immediately, and a successor is elected within a few ticks
+    /// (decision record 0009). etcd's followers would still accept requests during that time, because they have not
+    /// noticed the loss. Here, those requests wait for the successor.
     pub async fn require_leader(&self) -> Result<(), RequestError> {
         let timeout = self.info.limits().election_timeout;
         let is_led = self.info.member_status().has_leader_within(timeout).await;
@@ -61,7 +60,7 @@ impl LeaderWatch {
             loop {
                 let led = leadership.wait_for(|now| now.leader != NONE).await;
                 let id = led.map_err(|_| RequestError::Stopped)?.leader;
-                // A new member may have the leader's id before it has the members.
+                // A new member may know the leader's id before it knows the members.
                 match self.info.facts().members.get(MemberId(id)) {
                     Some(row) => return Ok(Leader { id, peer_urls: row.peer_urls.clone() }),
                     None => tokio::time::sleep(LOOK_AGAIN).await,
@@ -74,8 +73,8 @@ impl LeaderWatch {
         if leader.peer_urls.is_empty() { Err(RequestError::NoLeader) } else { Ok(leader) }
     }
 
-    /// Runs a request to the leader for as long as it leads. Returns `None` if it stops leading before it has answered:
-    /// a paused leader does not answer, but its successor does.
+    /// Runs a request to the leader while it leads. Returns `None` if it stops leading before it has answered, because
+    /// a paused leader never answers, but its successor does.
     pub async fn while_leading<T>(
         &self,
         leader: u64,
@@ -89,8 +88,8 @@ impl LeaderWatch {
         }
     }
 
-    /// Returns whether a quorum has confirmed that this member leads, in one term from before the call until after the
-    /// confirmation. Returns early when this member stops leading.
+    /// Returns whether a quorum has confirmed that this member leads, in a single term from before the call until after
+    /// the confirmation. Returns early if this member stops leading.
     pub async fn confirm_leadership(&self) -> bool {
         let member_status = self.info.member_status();
         let mut leadership = member_status.leadership();

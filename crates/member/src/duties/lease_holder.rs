@@ -1,12 +1,12 @@
-//! Renewal and lookup of leases: the leader answers from memory, other members forward to the leader.
+//! Renewal and lookup of leases: the leader answers from memory, and other members forward the request to the leader.
 //!
 //! A member that does not lead forwards the request to the leader's peer port and returns the leader's answer. It
 //! retries until the request timeout.
 //!
 //! # Not here
 //!
-//! The waits and checks before an answer (`core::LeaseTask`), the clocks (`state::lease`), proposing the end of leases
-//! (`housekeeping`), and the services that call this module (`edge::services::lease`, `peer_port`).
+//! The waits and checks before an answer (`core::LeaseTask`), the clocks (`state::lease`), the revocation of expired
+//! leases (`housekeeping`), and the services that call this module (`edge::services::lease`, `peer_port`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,10 +39,10 @@ pub const RENEW_PATH: &str = "/leases";
 /// The path on which the leader returns the remaining time of a lease to other members.
 pub const TIME_TO_LIVE_PATH: &str = "/leases/internal";
 
-/// The maximum size of the leader's answer: a lease may have many keys.
+/// Maximum size of the leader's answer. It is large because a lease may have many keys.
 const ANSWER_BYTES_MAX: usize = 100 << 20;
 
-/// Why the leader gave no usable answer; a retry may succeed.
+/// Why the leader gave no usable answer. A retry may succeed.
 #[derive(Debug, thiserror::Error)]
 enum Unanswered {
     #[error(transparent)]
@@ -80,8 +80,8 @@ impl LeaseHolder {
         }
     }
 
-    /// Renews a lease for a client that may write all its keys, here or at the leader. Returns its TTL in seconds, or
-    /// `None` if the lease no longer exists.
+    /// Renews a lease, locally or through the leader, for a client that may write all keys of the lease. Returns the
+    /// TTL in seconds, or `None` if the lease no longer exists.
     pub async fn renew(
         &self,
         client: &Credentials,
@@ -105,8 +105,8 @@ impl LeaseHolder {
         }
     }
 
-    /// Looks up a lease, here or at the leader. Returns `None` if there is no such lease. The caller fills in the
-    /// header.
+    /// Looks up a lease, locally or through the leader. Returns `None` if there is no such lease. The caller fills in
+    /// the header.
     pub async fn time_to_live(
         &self,
         request: &LeaseTimeToLiveRequest,
@@ -130,14 +130,14 @@ impl LeaseHolder {
         }
     }
 
-    /// Renews a lease for a client of another member, which has checked the client's permissions. `None` if the clock
-    /// does not run here.
+    /// Renews a lease for a client of another member, which has checked the client's permissions. Returns `None` if the
+    /// lease clock does not run on this member.
     pub async fn renew_here(&self, id: LeaseId) -> Result<Option<LeaseAnswer>, RequestError> {
         self.answer(&mut LeaseTask::renew(id, false), None).await
     }
 
-    /// Looks up a lease for another member. `None` if the clock does not run here; `Some(None)` if there is no such
-    /// lease.
+    /// Looks up a lease for another member. Returns `None` if the lease clock does not run on this member, and
+    /// `Some(None)` if there is no such lease.
     pub async fn time_to_live_here(
         &self,
         request: &LeaseTimeToLiveRequest,
@@ -172,7 +172,7 @@ impl LeaseHolder {
                     let kind = RequestKind::LeaseCheckpoint;
                     match self.proposer.propose_as_leader(term, *request, kind).await {
                         Ok(_) => {}
-                        // Another member leads, or will lead soon.
+                        // Another member leads or is about to lead.
                         Err(RequestError::ProposalDropped) => has_happened = false,
                         Err(error) => return Err(error),
                     }
@@ -200,7 +200,7 @@ impl LeaseHolder {
         self.access_control.confirm(pass).await
     }
 
-    /// Waits for a leader and sends the request to it. Returns `None` after a pause if this member now leads, or if the
+    /// Waits for a leader and sends the request to it. Returns `None` after a pause if this member leads now, or if the
     /// leader does not answer.
     async fn ask_leader<T>(
         &self,
@@ -275,7 +275,7 @@ async fn ask(
     Ok(call.send_over(pool, dialer).await?)
 }
 
-/// The body of a successful answer; `None` if there is no such lease.
+/// Returns the body of a successful answer, or `None` if there is no such lease.
 fn body_of(answer: &Response<Bytes>) -> Result<Option<&Bytes>, Unanswered> {
     match answer.status() {
         StatusCode::OK => Ok(Some(answer.body())),

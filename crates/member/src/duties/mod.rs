@@ -1,7 +1,7 @@
 //! Work of the member as a whole: periodic work, agreement with other members, and the work of a leader. Requests for
-//! that work (membership changes, downgrades, lease renewals) end here too.
+//! such work (membership changes, downgrades, lease renewals) are handled here too.
 //!
-//! A duty uses the handles of the member (`Handles`), as a service of the gRPC port does. Nothing in `requests` or
+//! A duty uses the handles of the member (`Handles`), as the services of the gRPC port do. Nothing in `requests` or
 //! `threads` imports from here.
 
 mod compactor;

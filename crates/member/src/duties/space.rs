@@ -1,18 +1,19 @@
 //! Space for the backend file: a warning before the quota is reached, and the member's NOSPACE alarm.
 //!
-//! Operators enable the warning and the automatic disarming of a quota alarm with flags; etcd leaves both to the
-//! operator. An alarm that this member raised for a full disk is always disarmed automatically. A member watches only
-//! its own file and its own alarm. It proposes to raise or disarm the alarm like an operator, so the effect is in the
-//! log and the same on all members.
+//! Flags enable the warning and the automatic disarming of a quota alarm. etcd has neither, and leaves both tasks to
+//! the operator. An alarm that this member raised for a full disk is always disarmed automatically. A member watches
+//! only its own file and its own alarm. It raises or disarms the alarm with a proposal, as an operator would, so the
+//! effect is in the log and the same on all members.
 //!
 //! # Invariants
 //!
-//! * A quota alarm is disarmed only when the file is smaller than the share of the quota that the flag sets, and all
-//!   applied changes are in the file. If the disk is full, the alarm remains.
+//! * A quota alarm is disarmed only when the file is smaller than the percentage of the quota that the flag sets, and
+//!   all applied changes are in the file. If the disk is full, the alarm remains.
 //! * The alarm for a full disk is raised while `node` refuses writes. It is disarmed when all applied changes are in
-//!   the file, or when another member leads. The alarm stores its cause (`quorate_state::alarm`), so this is also true
+//!   the file, or when another member leads. The alarm stores its cause (`quorate_state::alarm`), so this also holds
 //!   after a restart.
-//! * To get below the share, the file is defragmented online, once for each change of the bytes in use.
+//! * To become smaller than that percentage, the file is defragmented online, once for each change in the number of
+//!   bytes in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,23 +29,24 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::Handles;
 
-/// The pause between two checks.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// The time limit for writing all applied changes to the file. If it is exceeded, the disk is considered full.
+/// Maximum time to write all applied changes to the file. If writing takes longer, the disk counts as full.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
-/// The warning ends only when the file is smaller than its threshold by this percentage of the quota.
+/// Hysteresis of the warning: the warning ends only when the file is smaller than the threshold by this percentage of
+/// the quota.
 const CALM_PERCENT: u64 = 5;
 
-/// The thresholds of the operator, in percent of the quota.
+/// The thresholds set by the operator, in percent of the quota.
 #[derive(Clone, Copy, Debug)]
 pub struct SpaceRules {
-    /// The size from which a warning is given; `None` for no warning.
+    /// The file size at which a warning is logged; `None` for no warning.
     pub warning_percent: Option<u64>,
-    /// The size below which the alarm is disarmed; `None` for never.
+    /// The file size below which the alarm is disarmed; `None` to leave it raised.
     pub disarm_percent: Option<u64>,
 }
 
-/// Gives the warning and disarms the alarm. Returns immediately if there is no quota or neither is enabled.
+/// Logs the warning and disarms the alarm. Returns immediately if there is no quota or if neither is enabled.
 pub async fn watch_space(handles: Arc<Handles>, rules: SpaceRules) {
     let SpaceRules { warning_percent, disarm_percent } = rules;
     let Some(quota_bytes) = handles.proposer.quota_bytes() else { return };
@@ -67,7 +69,7 @@ pub async fn watch_space(handles: Arc<Handles>, rules: SpaceRules) {
     }
 }
 
-/// This percentage of the bytes.
+/// Returns this percentage of `bytes`.
 fn share(bytes: u64, percent: u64) -> u64 {
     (u128::from(bytes) * u128::from(percent) / 100).try_into().unwrap_or(u64::MAX)
 }
@@ -88,7 +90,7 @@ impl Warning {
         Self { quota_bytes, from_bytes, calm_below_bytes, is_warned: false }
     }
 
-    /// Returns whether the warning is now in force, if a file of this size changes that.
+    /// Records the file size. Returns whether the warning is now active if that has changed.
     fn note(&mut self, file_bytes: u64) -> Option<bool> {
         let is_high = match self.is_warned {
             false => file_bytes >= self.from_bytes,
@@ -122,11 +124,11 @@ impl Warning {
     }
 }
 
-/// Disarms the member's own alarm.
+/// Disarms this member's quota alarm.
 #[derive(Debug)]
 struct Keeper {
     below_bytes: u64,
-    /// The bytes in use at the last defragmentation, if the file was still too large after it.
+    /// The number of bytes in use at the last defragmentation. A second attempt with the same number would not help.
     tried_at_bytes: Option<u64>,
 }
 
@@ -189,8 +191,8 @@ async fn disarm(handles: &Handles, bytes: u64, in_use: u64) {
     }
 }
 
-/// Raises the NOSPACE alarm while this member leads with a full disk and no other member can lead. Disarms it
-/// afterwards, even if the process was restarted meanwhile.
+/// Raises the NOSPACE alarm while this member leads with a full disk and no other member can lead. Disarms the alarm
+/// afterwards, even if the process was restarted in between.
 pub async fn answer_for_full_disk(handles: Arc<Handles>) {
     let own_id = MemberId(handles.info.id());
     let mut refuses_writes = handles.info.member_status().refuses_writes();
@@ -208,7 +210,7 @@ pub async fn answer_for_full_disk(handles: Arc<Handles>) {
             Some(AlarmAction::Deactivate) => take_back_for_room(&handles).await,
             Some(AlarmAction::Get) | None => {}
         }
-        // Alarms also change when entries are applied at the start, and when an operator disarms the alarm. No
+        // Alarms also change when entries are applied at startup, and when an operator disarms an alarm. No
         // notification reports these changes, so the loop checks periodically.
         if let Ok(Err(_)) = tokio::time::timeout(LOOK, refuses_writes.changed()).await {
             return;
@@ -237,7 +239,7 @@ async fn take_back_for_room(handles: &Handles) {
     disarm(handles, bytes, in_use).await;
 }
 
-/// Returns whether all applied changes are in the file, or are written to it within the time limit.
+/// Returns whether all applied changes are in the file, waiting up to the time limit for them to be written.
 async fn is_written(handles: &Handles) -> bool {
     let written = tokio::time::timeout(WRITTEN_WITHIN, handles.administrator.commit_backend());
     matches!(written.await, Ok(Ok(())))

@@ -1,7 +1,7 @@
-//! Logins and changes of users for clients of this member: the work before a request is proposed.
+//! Logins and user changes for clients of this member: the work that is done before a request is proposed.
 //!
-//! The member that receives a password checks or hashes it: the log holds only hashes. A login is repeated if users have
-//! changed during the check.
+//! The member that receives a password checks or hashes it, so that the log contains only hashes. A login is repeated
+//! if users have changed during the check.
 //!
 //! # Not here
 //!
@@ -30,13 +30,13 @@ use crate::requests::passwords::{Passwords, PasswordsLoad, Requester};
 use crate::requests::proposer::Proposer;
 use crate::requests::reader::Reader;
 
-/// The number of letters in the random part of a token.
+/// Number of letters in the random part of a token.
 const PREFIX_LETTERS: usize = 16;
 
-/// The letters.
+/// The letters from which tokens are made.
 const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// Logins and changes of users.
+/// Performs logins and prepares user changes.
 #[derive(Debug)]
 pub struct Accounts {
     pub(crate) info: Arc<MemberInfo>,
@@ -48,19 +48,19 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// The number of waiting and of refused passwords.
+    /// Returns the number of waiting passwords and of refused ones.
     #[must_use]
     pub fn passwords_load(&self) -> PasswordsLoad {
         self.passwords.load()
     }
 
-    /// Whether there is a user of that name.
+    /// Returns whether a user with this name exists.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.access_control.view().user(name).is_some()
     }
 
-    /// Issues a token for a user name and its password. Other credentials of the client are ignored.
+    /// Issues a token for a user name and password. Any other credentials of the client are ignored.
     pub async fn authenticate(
         &self,
         client: &Client,
@@ -91,7 +91,8 @@ impl Accounts {
             if let Provider::Signed(_) = &self.access_control.provider {
                 response.token = self.sign(user, auth_revision).await?;
             }
-            // If users have changed meanwhile, the password may no longer be valid: the login is repeated.
+            // If users have changed since the password was checked, the password may no longer be valid, so the login
+            // is repeated.
             if self.access_control.revision() == revision {
                 return Ok(response);
             }
@@ -101,7 +102,7 @@ impl Accounts {
         }
     }
 
-    /// Signs a token on the password threads: a signature takes long, too.
+    /// Signs a token. This runs on the password threads, because a signature takes long as well.
     async fn sign(&self, user: &str, revision: u64) -> Result<String, RequestError> {
         let (access_control, name) = (Arc::clone(&self.access_control), user.to_owned());
         let sign = move || match &access_control.provider {
@@ -116,7 +117,7 @@ impl Accounts {
         })
     }
 
-    /// Checks a password. Returns the revision of users at which it is valid.
+    /// Checks a password. Returns the auth revision at which the password is valid.
     async fn check_password(
         &self,
         source: LoginSource,
@@ -138,7 +139,7 @@ impl Accounts {
             return Ok(revision);
         }
         if let Some(left_out) = self.refusals.admits() {
-            // A name without a user may be any text, even a password.
+            // The name is logged only if the user exists. Any other name may be arbitrary text, even a password.
             let name = hash.map_or("", |_| name);
             log::warn!(
                 "refused a login",
@@ -164,7 +165,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// Replaces the new password of a user with its hash. Without a password, the hash in the request is used.
+    /// Replaces the new password of a user with its hash. If there is no password, the hash in the request is kept.
     pub async fn hash_other(
         &self,
         client: &Credentials,
@@ -181,7 +182,7 @@ impl Accounts {
     /// expensive hash.
     async fn hash(&self, client: &Credentials, password: &str) -> Result<String, RequestError> {
         if self.access_control.check_admin(client).is_err() {
-            // Another member may have granted the role a moment ago.
+            // Another member may have made this user an administrator a moment ago.
             self.reader.read_barrier().await?;
             self.access_control.check_admin(client)?;
         }
@@ -191,11 +192,11 @@ impl Accounts {
     }
 }
 
-/// The random letters of a token.
+/// Generates the random part of a token.
 fn token_prefix() -> Result<String, RequestError> {
     let mut prefix = String::with_capacity(PREFIX_LETTERS);
     let mut bytes = [0; 2 * PREFIX_LETTERS];
-    // Bytes from this limit on are skipped, so that all letters have the same probability.
+    // Bytes from this limit on are skipped, so that all letters are equally probable.
     let beyond = u8::MAX - u8::MAX % 52;
     while prefix.len() < PREFIX_LETTERS {
         getrandom::fill(&mut bytes)

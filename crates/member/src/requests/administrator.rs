@@ -1,4 +1,4 @@
-//! Administration: orders and queries to the threads that own the backend and consensus.
+//! Administration: sends orders and queries to the threads that own the backend and consensus.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use quorate_net::runtime::blocking;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 
-/// The interval at which a leadership transfer checks that its target is still connected.
+/// Interval at which a leadership transfer checks that its target is still connected.
 const PEER_LOOK: Duration = Duration::from_millis(50);
 
-/// The orders and queries to the core threads.
+/// Sends orders and queries to the core threads.
 #[derive(Debug)]
 pub struct Administrator {
     pub(crate) info: Arc<MemberInfo>,
@@ -31,15 +31,15 @@ pub struct Administrator {
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) admission: Arc<Admission>,
-    /// The number of defragmentations that a caller waits for.
+    /// Number of defragmentations for which a caller waits.
     pub(crate) defragmentation_count: Mutex<usize>,
-    /// Whether the health service reports this member as serving.
+    /// Publishes whether the health service reports this member as serving.
     pub(crate) serving: watch::Sender<bool>,
     pub(crate) compactions: AcceptedCompactions,
 }
 
 impl Administrator {
-    /// The status of consensus.
+    /// Returns the status of consensus.
     pub async fn raft_status(&self) -> Result<Status, RequestError> {
         let (done, receiver) = oneshot::channel();
         let place = self.take_task()?;
@@ -81,8 +81,8 @@ impl Administrator {
         Ok(())
     }
 
-    /// Transfers the leadership before a stop, to the voter that has been connected longest, so that clients do not wait
-    /// for an election. It takes at most the request timeout.
+    /// Transfers the leadership before this member stops, so that clients do not wait for an election. The target is
+    /// the voter that has been connected longest. This takes at most the request timeout.
     pub async fn hand_over(&self) {
         let own_id = format!("{:x}", self.info.id());
         if !self.info.member_status().leads() {
@@ -117,7 +117,7 @@ impl Administrator {
                     tokio::time::timeout(self.info.limits().request_timeout, self.move_leader(to));
                 tokio::select! {
                     moved = moving => moved.unwrap_or(Err(RequestError::TimeoutMovingLeader)),
-                    // The member may be stopping too: it cannot take the lead any more.
+                    // The target may be stopping as well, in which case it can no longer become leader.
                     () = self.disconnected(to) => Err(RequestError::Unhealthy),
                 }
             }
@@ -131,7 +131,7 @@ impl Administrator {
         }
     }
 
-    /// Waits until this member has no connection to another one.
+    /// Waits until this member has no connection to the other member.
     async fn disconnected(&self, id: u64) {
         while self.peers.active_since(id).is_some() {
             tokio::time::sleep(PEER_LOOK).await;
@@ -150,23 +150,24 @@ impl Administrator {
         Ok(())
     }
 
-    /// Waits until the hashes of the compactions accepted so far are stored, at most for the request timeout. The hash
-    /// at revision 0 needs none of them.
+    /// Waits until the hashes of the compactions accepted so far are stored, but at most for the request timeout.
+    /// Revision 0 means the newest revision, whose hash does not depend on them.
     pub async fn wait_hashed(&self, revision: i64) {
         if revision != 0 {
             let hashed = self.compactions.all_hashed();
-            // Otherwise the hash is computed, as etcd does before a compaction has finished.
+            // After the timeout, the hash is computed, as etcd does before a compaction has finished.
             _ = tokio::time::timeout(self.info.limits().request_timeout, hashed).await;
         }
     }
 
-    /// Updates the version of the backend file to the cluster's, if that has failed when the cluster version changed.
+    /// Updates the version of the backend file to the cluster version, in case that failed when the cluster version
+    /// changed.
     pub fn follow_cluster_version(&self) {
-        // If the applier has stopped, it has logged why.
+        // If the applier has stopped, it has already logged the reason.
         _ = self.applier.send(Job::FollowClusterVersion);
     }
 
-    /// Returns free space of the backend file to the file system.
+    /// Returns the free space in the backend file to the file system.
     pub async fn defragment(&self) -> Result<Defragmented, RequestError> {
         let _defragmenting = Defragmenting::begin(self);
         self.commit_backend().await?;
@@ -177,7 +178,7 @@ impl Administrator {
             drop(place);
         });
         let orders = self.backend_orders.clone();
-        // The queue may be full for as long as a commit takes.
+        // The queue may be full for the duration of a commit, so the order is sent from a blocking thread.
         let sent = blocking(move || orders.send(Order::Defragment(done)).is_ok()).await;
         if !sent {
             return Err(RequestError::Stopped);
@@ -185,12 +186,12 @@ impl Administrator {
         receiver.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// Whether the health service reports this member as serving.
+    /// Subscribes to whether the health service reports this member as serving.
     pub fn serving(&self) -> watch::Receiver<bool> {
         self.serving.subscribe()
     }
 
-    /// Counts the start or the end of a defragmentation.
+    /// Records the start or the end of a defragmentation.
     fn count_defragmentations(&self, change: impl FnOnce(&mut usize)) {
         let mut count = self.defragmentation_count.lock();
         change(&mut count);
@@ -203,7 +204,7 @@ impl Administrator {
     async fn ask_applier(&self, job: impl FnOnce(Done<()>) -> Job) -> Result<(), RequestError> {
         let (done, receiver) = oneshot::channel();
         let place = self.take_task()?;
-        // If the request has ended, no caller is notified.
+        // If the caller has gone, the result is discarded.
         let done: Done<()> = Box::new(move |()| {
             _ = done.send(());
             drop(place);
@@ -218,7 +219,7 @@ impl Administrator {
     }
 }
 
-/// A defragmentation that a caller waits for. It is counted until it is dropped.
+/// A defragmentation for which a caller waits. It is counted until this value is dropped.
 struct Defragmenting<'a> {
     administrator: &'a Administrator,
 }

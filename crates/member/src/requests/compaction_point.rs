@@ -1,21 +1,22 @@
-//! The revision of a compaction in a cluster with members that run etcd.
+//! Chooses the revision of a compaction in a cluster with members that run etcd.
 //!
-//! An entry may delete a key and write it again: a transaction that deletes all keys from a key on passes etcd's check
-//! for duplicate keys. At a compaction at exactly that revision etcd keeps the deletion and loses the record after it,
-//! and an etcd member that reads the key crashes. Members that run Quorate keep the record, so a comparison would report
-//! them as corrupt. Therefore a compaction that a Quorate member receives stops one revision earlier, which is safe for
-//! all members. In clusters without etcd members the revision is unchanged.
+//! One log entry may delete a key and write it again: a transaction that deletes all keys from a given key onwards
+//! passes etcd's check for duplicate keys. If the compaction is at exactly the entry's revision, etcd keeps the
+//! deletion and loses the record that follows it, and an etcd member that reads the key crashes. Members that run
+//! Quorate keep the record, so a comparison would report them as corrupt. Therefore a compaction that a Quorate member
+//! receives stops one revision earlier, which is safe for all members. In clusters without etcd members the revision is
+//! unchanged.
 //!
 //! # Not here
 //!
-//! Compactions that a member running etcd receives: etcd loses the record there.
+//! Compactions that an etcd member receives, which still lose the record on etcd members.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use quorate_state::mvcc::{ChangeKind, MvccError, View};
 
-/// The revision at which to compact if a client requests this one.
+/// Returns the revision at which to compact if a client requests `revision`.
 pub(crate) fn harmless(view: &View, revision: i64) -> Result<i64, MvccError> {
     if revision > view.compacted_revision() && recreates_a_key(view, revision)? {
         return Ok(revision - 1);
@@ -23,7 +24,7 @@ pub(crate) fn harmless(view: &View, revision: i64) -> Result<i64, MvccError> {
     Ok(revision)
 }
 
-/// Whether a key was written again after it was deleted, both at this revision.
+/// Returns whether a key was deleted and written again at this revision.
 fn recreates_a_key(view: &View, revision: i64) -> Result<bool, MvccError> {
     let mut deleted = HashSet::new();
     let mut is_found = false;
@@ -70,7 +71,7 @@ mod tests {
         let view = store.reader().view();
         let points: Vec<i64> = (2..=6).map(|revision| harmless(&view, revision).unwrap()).collect();
         assert_eq!(points, [2, 3, 4, 4, 6]);
-        // Invalid revisions are unchanged; they are refused when the entry is applied.
+        // Invalid revisions are returned unchanged. They are refused when the entry is applied.
         assert_eq!((harmless(&view, 99).unwrap(), harmless(&view, -1).unwrap()), (99, -1));
     }
 }

@@ -1,6 +1,6 @@
 //! The identity, limits and status of this member, which every request reads.
 //!
-//! No method blocks or changes the state of the member.
+//! No method blocks, and none changes the state of the member.
 
 use std::sync::Arc;
 
@@ -33,83 +33,83 @@ pub struct MemberInfo {
 }
 
 impl MemberInfo {
-    /// The identity of this member.
+    /// Returns the identity of this member.
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The cluster's id.
+    /// Returns the cluster's id.
     pub const fn cluster_id(&self) -> u64 {
         self.identity.cluster_id
     }
 
-    /// The dialer for connections to other members.
+    /// Returns the dialer for connections to other members.
     pub(crate) const fn dialer(&self) -> &Dialer {
         &self.dialer
     }
 
-    /// This member's id.
+    /// Returns this member's id.
     pub const fn id(&self) -> u64 {
         self.identity.member_id
     }
 
-    /// The limits that flags set.
+    /// Returns the limits set by flags.
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The metrics.
+    /// Returns the metrics.
     pub const fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// The position of this member in the log, and its leadership.
+    /// Returns this member's position in the log and its leadership status.
     pub const fn member_status(&self) -> &Arc<MemberStatus> {
         &self.member_status
     }
 
-    /// The time on the clock of the state machine.
+    /// Returns the current time on the clock of the state machine.
     pub fn now(&self) -> Millis {
         self.clock.now()
     }
 
-    /// The applied members, alarms and versions.
+    /// Returns the applied members, alarms and versions.
     pub fn facts(&self) -> Arc<Facts> {
         self.published.facts()
     }
 
-    /// The members as applied, ascending.
+    /// Returns the applied members in ascending order of id.
     pub fn rows(&self) -> Vec<Member> {
         self.facts().members.iter().cloned().collect()
     }
 
-    /// Whether this member is a learner.
+    /// Returns whether this member is a learner.
     pub fn is_learner(&self) -> bool {
         let own = MemberId(self.id());
         self.published.look(|facts| facts.members.get(own).is_some_and(|member| member.is_learner))
     }
 
-    /// The version that this member has in its cluster.
+    /// Returns the version that this member has in its cluster.
     pub fn version(&self) -> Version {
         self.limits.held_version.unwrap_or(Version::OWN)
     }
 
-    /// The version as this member reports it to clients and peers.
+    /// Returns the version as this member reports it to clients and peers.
     pub fn version_text(&self) -> String {
         reported_version(self.limits.held_version)
     }
 
-    /// Whether a leader is known.
+    /// Returns whether a leader is known.
     pub fn has_leader(&self) -> bool {
         self.member_status.state().has_leader()
     }
 
-    /// The term of the last applied entry.
+    /// Returns the term of the last applied entry.
     pub fn applied_term(&self) -> Term {
         self.member_status.applied_term()
     }
 
-    /// The header of a response at a store revision.
+    /// Returns the header of a response at a store revision.
     pub fn header(&self, revision: i64) -> ResponseHeader {
         ResponseHeader {
             cluster_id: self.identity.cluster_id,

@@ -1,12 +1,12 @@
 //! The path of a client's request from the ports (`edge`) to the threads.
 //!
-//! `admission` bounds how much clients may ask for at one time, `access` authenticates and authorizes the client.
-//! A read goes through `reader`, a change through `proposer`, a login through `accounts` and `passwords`, an order to
-//! the threads (a snapshot, a defragmentation) through `administrator`.
+//! `admission` bounds the work that clients may request at one time, and `access` authenticates and authorises the
+//! client. Reads go through `reader`, changes through `proposer`, logins through `accounts` and `passwords`, and orders
+//! to the threads (a snapshot, a defragmentation) through `administrator`.
 //!
 //! # Not here
 //!
-//! The threads (`threads`), and the work of the member that no request starts (`duties`).
+//! The threads (`threads`), and the member's background work (`duties`).
 
 pub mod access;
 pub mod accounts;

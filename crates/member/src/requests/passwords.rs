@@ -1,25 +1,26 @@
-//! Hashing and checking of passwords, which is slow by design. It runs on threads of its own, with the lowest priority.
+//! Hashing and checking of passwords. Both are slow by design, so they run on separate threads with the lowest
+//! priority.
 //!
 //! # Fairness
 //!
-//! There are two queues, and threads take from them alternately: the work of authenticated users (hashes of new passwords,
-//! signatures), and the passwords of logins. The first queue serves its users in turn. The second serves the sources of
-//! logins in turn, and the names of each source in turn. So a client with many failing logins delays only itself: it
-//! delays neither an administrator nor a login under the same name from another source.
+//! There are two queues, and the threads take work from them alternately. One contains the work of authenticated users
+//! (hashes of new passwords, signatures), and serves the users in turn. The other contains the passwords of logins. It
+//! serves the sources of logins in turn, and for each source the names in turn. A client with many failing logins
+//! therefore delays only itself, and neither an administrator nor a login under the same name from another source.
 //!
-//! The name of a user that does not exist waits like any other, and its password takes as long to check, so that the time
-//! does not reveal which users exist.
+//! A login for a user that does not exist waits like any other, and checking its password takes as long, so that the
+//! duration does not reveal which users exist.
 //!
 //! # Threads
 //!
-//! The first request starts the threads. If some cannot be started, each further request tries again; while none runs,
-//! requests fail.
+//! The first request starts the threads. If some of them cannot be started, each further request tries again. While no
+//! thread is running, requests fail.
 //!
 //! # Bound
 //!
-//! [`WAITING_PER_USER_MAX`] for one authenticated user, [`WAITING_MAX`] in each queue; beyond that, work is refused. The
-//! share of one source is bounded where its calls are admitted (`admission::logins`). Work is dropped if its caller has
-//! gone.
+//! At most [`WAITING_PER_USER_MAX`] items of work wait for one authenticated user, and at most [`WAITING_MAX`] in each
+//! queue. Beyond that, work is refused. The share of one source is bounded where its calls are admitted
+//! (`admission::logins`). Work is skipped if its caller no longer waits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -35,33 +36,33 @@ use crate::requests::admission::LoginSource;
 use quorate_telemetry::throttle::LogThrottle;
 use quorate_telemetry::{log, threads};
 
-/// The most work that waits for one authenticated user.
+/// Maximum number of items that wait for one authenticated user.
 const WAITING_PER_USER_MAX: usize = 64;
 
-/// The most work that waits in each queue.
+/// Maximum number of items that wait in each queue.
 const WAITING_MAX: usize = 1024;
 
-/// The longest password: bcrypt ignores the bytes after these.
+/// Maximum length of a password. bcrypt ignores any further bytes.
 const PASSWORD_BYTES_MAX: usize = 72;
 
-/// The priority of the threads, the lowest.
+/// The priority of the threads, which is the lowest.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 19;
 
-/// The valid costs of bcrypt.
+/// The valid bcrypt costs.
 const COSTS: std::ops::RangeInclusive<u32> = 4..=31;
 
-/// The cost that replaces an invalid one.
+/// The cost that is used instead of an invalid one.
 const COST_DEFAULT: u32 = 10;
 
 pub(crate) type Work = Box<dyn FnOnce(&Shared) + Send>;
 
-/// The threads that hash and check passwords, and their queues.
+/// The threads that hash and check passwords, with their queues.
 #[derive(Debug)]
 pub(crate) struct Passwords {
     shared: Arc<Shared>,
     thread_count: usize,
-    /// How many of the threads run.
+    /// Number of running threads.
     running: Mutex<usize>,
     /// Starts a thread with this name.
     start: fn(String, Arc<Shared>) -> io::Result<()>,
@@ -70,7 +71,7 @@ pub(crate) struct Passwords {
 
 pub(crate) struct Shared {
     cost: u32,
-    /// A hash that is checked for users that do not exist.
+    /// The hash that is checked if the user does not exist.
     nobody: OnceLock<String>,
     queues: Mutex<Queues>,
     is_there_work: Condvar,
@@ -87,7 +88,7 @@ impl fmt::Debug for Shared {
 pub(crate) enum Requester<'a> {
     /// An authenticated user.
     User(&'a str),
-    /// A login from this source under this name.
+    /// A login under this name, from this source.
     Login(LoginSource, &'a str),
 }
 
@@ -97,18 +98,18 @@ struct Queues {
     user_count: usize,
     logins: LoginTurns,
     login_count: usize,
-    /// Whether the next work is taken from the logins, if one waits.
+    /// Whether the next item is taken from the logins, if one waits.
     is_logins_turn: bool,
-    /// The work refused because a queue was full.
+    /// Number of items refused because a queue was full.
     refused: u64,
     has_ended: bool,
 }
 
-/// Waiting work by name. The names take turns, and the work of a name is in the order of arrival.
+/// Waiting items by name. The names take turns, and the items of one name are served in order of arrival.
 #[derive(Default)]
 struct Turns {
     by_name: BTreeMap<String, VecDeque<Work>>,
-    /// The names with waiting work, in the order of their turns.
+    /// The names with waiting items, in the order of their turns.
     order: VecDeque<String>,
 }
 
@@ -123,9 +124,9 @@ struct LoginTurns {
 /// The load of the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PasswordsLoad {
-    /// Passwords that wait to be hashed or checked.
+    /// Number of passwords that wait to be hashed or checked.
     pub waiting: usize,
-    /// Passwords that were refused because a queue was full.
+    /// Number of passwords that were refused because a queue was full.
     pub refused: u64,
 }
 
@@ -139,7 +140,7 @@ impl Turns {
         }
     }
 
-    /// Takes the oldest work of the name whose turn it is, and moves the name to the end.
+    /// Takes the oldest item of the name whose turn it is, and moves the name to the end.
     fn take(&mut self) -> Option<Work> {
         let name = self.order.pop_front()?;
         let waiting = self.by_name.get_mut(&name)?;
@@ -161,7 +162,7 @@ impl LoginTurns {
         self.by_source.entry(source).or_default().add(name, work);
     }
 
-    /// Takes the next work of the source whose turn it is, and moves the source to the end.
+    /// Takes the next item of the source whose turn it is, and moves the source to the end.
     fn take(&mut self) -> Option<Work> {
         let source = self.order.pop_front()?;
         let names = self.by_source.get_mut(&source)?;
@@ -201,7 +202,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Takes the next work, from the two queues alternately.
+    /// Takes the next item, alternating between the two queues.
     fn take(&mut self) -> Option<Work> {
         let is_login = self.login_count > 0 && (self.is_logins_turn || self.user_count == 0);
         self.is_logins_turn = !is_login;
@@ -221,8 +222,8 @@ impl Queues {
 }
 
 impl Passwords {
-    /// Creates the queues. Passwords are hashed at `cost`, or at the default cost if `cost` is invalid. At most half of the
-    /// cores are used.
+    /// Creates the queues. Passwords are hashed at `cost`, or at the default cost if `cost` is invalid. The threads use
+    /// at most half of the cores.
     #[must_use]
     pub(crate) fn new(cost: u32) -> Self {
         let cost = if COSTS.contains(&cost) {
@@ -264,7 +265,7 @@ impl Passwords {
         self.compute(Requester::User(user), hash).await?.ok_or(RequestError::Stopped)
     }
 
-    /// Whether the password of a login matches the hash of the user; `None` for a user that does not exist.
+    /// Checks the password of a login against the user's hash. `hash` is `None` if the user does not exist.
     pub(crate) async fn fits(
         &self,
         (source, name): (LoginSource, &str),
@@ -285,7 +286,7 @@ impl Passwords {
         self.compute(Requester::Login(source, name), check).await
     }
 
-    /// Runs slow work on the threads, and waits for its result.
+    /// Runs slow work on the threads and waits for its result.
     pub(crate) async fn compute<T: Send + 'static>(
         &self,
         requester: Requester<'_>,
@@ -295,7 +296,7 @@ impl Passwords {
         let (done, receiver) = oneshot::channel();
         let work: Work = Box::new(move |shared| {
             if !done.is_closed() {
-                // The caller may have stopped waiting meanwhile.
+                // The caller may have stopped waiting in the meantime.
                 _ = done.send(work(shared));
             }
         });
@@ -304,12 +305,13 @@ impl Passwords {
         receiver.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// The load of the queues.
+    /// Returns the load of the queues.
     pub(crate) fn load(&self) -> PasswordsLoad {
         self.shared.queues.lock().load()
     }
 
-    /// Starts the threads that do not run yet. Fails if none runs, because work would then wait for ever.
+    /// Starts the threads that are not running yet. Fails if no thread is running, because the work would then wait
+    /// forever.
     fn start_missing_threads(&self) -> Result<(), RequestError> {
         let mut running = self.running.lock();
         while *running < self.thread_count {
@@ -350,7 +352,7 @@ impl Drop for Passwords {
 impl Shared {
     fn hash(&self, password: &str) -> Option<String> {
         let parts = bcrypt::hash_with_result(password, self.cost).ok()?;
-        // The form that etcd writes.
+        // etcd writes hashes in this form.
         Some(parts.format_for_version(Version::TwoA))
     }
 
@@ -401,7 +403,7 @@ mod tests {
         };
         assert!(fits("secret", &hash).await);
         assert!(!fits("Secret", &hash).await);
-        // A hash of "pw" from Go's library.
+        // A hash of "pw" created by Go's library.
         let gos = "$2a$04$.lJ6rIbvgV/VLZDgbJtVjuyO4I8SLLSfnGqXJOd.2kH0Ztl5Fa7ae";
         assert!(!fits("other", gos).await);
         for bad in ["", "$2a$", "no hash", "$2a$04$short"] {
@@ -442,7 +444,7 @@ mod tests {
         LoginSource::of(Some(([192, 0, 2, last], 1).into()))
     }
 
-    /// Adds work in this order, and returns the order in which it is done.
+    /// Adds items in this order and returns the order in which they are taken.
     fn order_of(requesters: &[Requester<'static>]) -> Vec<String> {
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut queues = Queues::default();
@@ -514,7 +516,7 @@ mod tests {
         }
         let full = add(Requester::Login(source(2), "one more"));
         assert!(matches!(full, Err(RequestError::TooManyRequests)));
-        // Authenticated users have a queue of their own.
+        // Authenticated users have a separate queue.
         for _ in 0..WAITING_PER_USER_MAX {
             add(Requester::User("root")).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Proposing: a request goes into the log and its outcome comes back.
+//! Proposes requests: sends them through the log and returns their outcomes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,10 +36,11 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::trace::CallTrace;
 
-/// The longest wait for a membership change if the caller sets no deadline. etcd waits without a limit.
+/// Maximum wait for a membership change if the caller sets no deadline. etcd waits without a limit.
 const CONF_CHANGE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The most operations of a transaction that are compared with each other on a connection thread, in less than a millisecond.
+/// Maximum number of operations of a transaction that are compared with each other on a connection thread. This takes
+/// less than a millisecond.
 const COMPARED_INLINE_MAX: usize = 1_024;
 
 /// Proposes requests to the log and returns their outcomes.
@@ -60,12 +61,12 @@ pub struct Proposer {
 }
 
 impl Proposer {
-    /// The number and bytes of the proposals in progress.
+    /// Returns the number and the bytes of the proposals in progress.
     pub fn load(&self) -> Load {
         self.pending.load()
     }
 
-    /// Chooses the id of a lease for a client that gives none.
+    /// Chooses the id of a lease for a client that provides none.
     pub fn next_lease_id(&self) -> i64 {
         self.request_ids.next_lease()
     }
@@ -88,8 +89,8 @@ impl Proposer {
     }
 
     /// Sends a client's request through the log and waits for its outcome. Permissions are checked when the entry is
-    /// applied. A client without credentials is refused before the request is proposed, so that it takes no space in the
-    /// log, and so is one with an invalid token.
+    /// applied. A client without credentials, or with an invalid token, is refused before its request is proposed, so
+    /// that the request takes no space in the log.
     pub async fn propose_for(
         &self,
         client: &Client,
@@ -99,8 +100,8 @@ impl Proposer {
         self.propose_by(Input::Propose, Author::Client(client), request, kind, None).await
     }
 
-    /// Like [`Proposer::propose_for`], and sets `kept` to the encoded request, for the log line of a slow request. It shares
-    /// the memory of the log.
+    /// Like [`Proposer::propose_for`], but also sets `kept` to the encoded request, for the log line about a slow
+    /// request. `kept` shares its memory with the log.
     pub async fn propose_and_keep(
         &self,
         client: &Client,
@@ -111,7 +112,7 @@ impl Proposer {
         self.propose_by(Input::Propose, Author::Client(client), request, kind, Some(kept)).await
     }
 
-    /// Proposes a request of this member itself, which needs no permission.
+    /// Proposes a request of the member itself, which needs no permission.
     pub async fn propose_as_member(
         &self,
         request: InternalRaftRequest,
@@ -120,8 +121,8 @@ impl Proposer {
         self.propose_by(Input::Propose, Author::Member, request, kind, None).await
     }
 
-    /// Proposes a request that depends on the clocks of this leader. It fails unless the member still leads in that term
-    /// when the request reaches the log, because the clocks of another leader can differ.
+    /// Proposes a request that depends on the clocks of this leader. The proposal fails unless the member still leads
+    /// in that term when the request reaches the log, because the clocks of another leader may differ.
     pub async fn propose_as_leader(
         &self,
         term: Term,
@@ -219,8 +220,8 @@ impl Proposer {
         _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
     }
 
-    /// Proposes a membership change and waits until it is in force or refused, at most until the caller's deadline.
-    /// Sets the id of the change.
+    /// Proposes a membership change and waits until it takes effect or is refused, but at most until the deadline. Sets
+    /// the id of the change.
     pub async fn propose_conf_change(&self, mut change: ConfChange) -> Result<(), RequestError> {
         change.id = self.request_ids.next();
         let request_id = change.id;
@@ -240,19 +241,19 @@ impl Proposer {
         }
     }
 
-    /// The quota of the backend file, if there is one.
+    /// Returns the quota of the backend file, if there is one.
     pub(crate) const fn quota_bytes(&self) -> Option<u64> {
         self.published.quota.bytes_max()
     }
 
-    /// The size of the backend file, and the part of it that is in use.
+    /// Returns the size of the backend file, and how much of it is in use.
     pub(crate) fn backend_bytes(&self) -> (u64, u64) {
         let stats = self.backend.stats();
         (stats.size_bytes, stats.in_use_bytes)
     }
 
-    /// Refuses a client without credentials where authentication is enabled. It may have been disabled a moment ago
-    /// through another member, so a refusal counts only after a read barrier.
+    /// Refuses a client without credentials if authentication is enabled. Another member may have disabled it a moment
+    /// ago, so the check is repeated after a read barrier before the client is refused.
     async fn check_credentials(&self, client: &Client) -> Result<(), RequestError> {
         if self.access_control.check_user(&client.credentials).is_ok() {
             return Ok(());
@@ -270,16 +271,16 @@ impl Proposer {
             return Ok(());
         }
         self.check_credentials(client).await?;
-        // Logged only once: while the alarm is raised, every refused write reaches this line.
+        // The excess is logged only once. Until the alarm is disarmed, every refused write reaches this line.
         if !self.info.facts().alarms.is_out_of_space() {
             warn_of_full_store(quota, size_bytes);
         }
-        // The write is refused even if the alarm cannot be raised.
+        // The write is refused even if raising the alarm fails.
         drop(self.raise_no_space(Cause::Other).await);
         Err(RequestError::Refused(Refusal::NoSpace))
     }
 
-    /// Raises the CORRUPT alarm for a member; 0 if the member is unknown.
+    /// Raises the CORRUPT alarm for a member, or for member id 0 if the corrupt member is unknown.
     pub(crate) async fn raise_corrupt(&self, member_id: u64) -> Result<(), RequestError> {
         let (action, alarm) = (AlarmAction::Activate.into(), AlarmType::Corrupt.into());
         let alarm = AlarmRequest { action, member_id, alarm };
@@ -287,18 +288,19 @@ impl Proposer {
         self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
     }
 
-    /// Raises the NOSPACE alarm of this member: all members refuse requests that add data.
+    /// Raises the NOSPACE alarm of this member. While it is active, all members refuse requests that add data.
     pub(crate) async fn raise_no_space(&self, cause: Cause) -> Result<(), RequestError> {
         let request = no_space_alarm(self.info.id(), AlarmAction::Activate, cause);
         self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
     }
 
-    /// The revision to which a compaction request is applied.
+    /// Returns the revision at which a requested compaction is proposed.
     pub fn compaction_point(&self, revision: i64) -> i64 {
         if !self.has_members_of_etcd() {
             return revision;
         }
-        // If the records cannot be read, the compaction is refused or stops the member when it is applied.
+        // If the records cannot be read, the revision is unchanged. Applying the compaction then refuses it or stops
+        // the member.
         let point =
             compaction_point::harmless(&self.published.view(), revision).unwrap_or(revision);
         if point != revision {
@@ -319,15 +321,15 @@ impl Proposer {
         others.any(|member| self.peers.setting_of(member.id.0, gate).is_none())
     }
 
-    /// Called by housekeeping when this member becomes leader.
+    /// Records the time at which this member became leader. Called by housekeeping.
     pub fn note_leading(&self) {
         *self.led_since.lock() = Some(Instant::now());
     }
 
-    /// The reason why a request has timed out.
+    /// Returns the probable reason why a request has timed out.
     fn explain_timeout(&self, started: Instant) -> RequestError {
         let (member_status, peers) = (self.info.member_status(), &self.peers);
-        // Without a leader, the request was never proposed, so its own deadline has ended it.
+        // Without a leader, the request was never proposed, so the error is that its own deadline has passed.
         if member_status.had_no_leader_since(started) {
             return RequestError::DeadlineExceeded;
         }
@@ -349,7 +351,7 @@ impl Proposer {
     }
 }
 
-/// Compares the operations of a transaction with each other. Large transactions are checked on a blocking thread.
+/// Checks that no two operations of a transaction conflict. Large transactions are checked on a blocking thread.
 async fn compare(txn: &TxnRequest, operation_count: usize) -> Result<(), RequestError> {
     if operation_count <= COMPARED_INLINE_MAX {
         return Ok(check_overlap(txn)?);
@@ -358,12 +360,13 @@ async fn compare(txn: &TxnRequest, operation_count: usize) -> Result<(), Request
     Ok(blocking(move || check_overlap(&txn)).await?)
 }
 
-/// Whether requests of this kind are refused without credentials.
+/// Returns whether requests of this kind are refused without credentials.
 const fn needs_user(kind: RequestKind) -> bool {
     !matches!(kind, RequestKind::Authenticate | RequestKind::AuthStatus)
 }
 
-/// Withdraws a membership change when its caller has gone. Its memory is small, and the change may never be applied.
+/// Withdraws a membership change when its caller no longer waits. It is removed immediately, because the change may
+/// never be applied and occupies little memory in the log.
 struct Withdrawal<'a> {
     pending: &'a PendingProposals,
     request_id: u64,
@@ -375,8 +378,8 @@ impl Drop for Withdrawal<'_> {
     }
 }
 
-/// A proposal in progress. Unless the proposal succeeded, dropping this value withdraws its waiter and counts it as failed,
-/// whether the call ended with an answer, at its deadline, or because the client has gone.
+/// A proposal in progress. Unless the proposal has succeeded, dropping this value withdraws it and counts it as failed,
+/// whether the call ended with an error, at its deadline, or because the client went away.
 struct Ticket<'a> {
     proposer: &'a Proposer,
     request_id: u64,

@@ -24,19 +24,19 @@ use crate::threads::completion;
 use crate::threads::fatal::FaultReports;
 use crate::threads::outcome::{AWAITING, Outcome};
 
-/// The number of records from which on the references of a list take a permit before the read.
+/// Number of records in a list from which the references to the records need a permit before the read.
 const LONG_LIST_RECORDS: usize = 16 * 1024;
 
-/// The number of keys from which on a read runs off the connection threads: it takes milliseconds, and would delay other
-/// requests.
+/// Number of keys from which a read runs on a blocking thread, because it takes milliseconds and would delay other
+/// requests on the connection thread.
 const LONG_WALK_KEYS: usize = 32 * 1024;
 
 /// The resources that a read needs.
 #[derive(Debug)]
 pub struct Weight {
-    /// Whether the read must run off the connection threads.
+    /// Whether the read must not run on a connection thread.
     pub is_long: bool,
-    /// The permit for the list that it returns.
+    /// The permit for the list that the read returns.
     pub permit: Option<OwnedPermit>,
 }
 
@@ -52,37 +52,37 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The bounds on what clients may ask for at one time.
+    /// Returns the bounds on the work that clients may request at one time.
     pub fn admission(&self) -> &Admission {
         &self.admission
     }
 
-    /// The backend file.
+    /// Returns the backend file.
     pub const fn backend(&self) -> &Backend {
         &self.backend
     }
 
-    /// Watchers.
+    /// Returns the hub that serves the watchers.
     pub const fn hub(&self) -> &Hub {
         &self.published.hub
     }
 
-    /// Leases.
+    /// Returns the leases.
     pub const fn leases(&self) -> &Leases {
         &self.published.leases
     }
 
-    /// The newest published view of the keyspace.
+    /// Returns the newest published view of the keyspace.
     pub fn view(&self) -> Arc<View> {
         self.published.view()
     }
 
-    /// The header of a response at the current revision.
+    /// Returns the header of a response at the current revision.
     pub fn current_header(&self) -> ResponseHeader {
         self.info.header(self.view().current_revision())
     }
 
-    /// Waits until a read of the newest view is not stale.
+    /// Waits until a read of the newest view is linearizable.
     pub async fn read_barrier(&self) -> Result<(), RequestError> {
         if self.info.member_status().reads_need_no_barrier() {
             return Ok(());
@@ -108,7 +108,7 @@ impl Reader {
         }
     }
 
-    /// Waits until all entries that are known to be committed are applied, at most for the apply timeout.
+    /// Waits until all entries that are known to be committed are applied, but at most for the apply timeout.
     pub async fn wait_applied(&self) -> Result<(), RequestError> {
         let member_status = self.info.member_status();
         let committed = member_status.committed();
@@ -123,8 +123,8 @@ impl Reader {
         waiting.await.map(drop).ok_or(RequestError::TimeoutWaitingForApply)
     }
 
-    /// Estimates the resources that these queries need, and waits for a permit if the result is long. The estimate uses
-    /// the newest revision, which is close enough for older ones.
+    /// Estimates the resources that these queries need, and waits for a permit if the result is long. The estimate is
+    /// based on the newest revision, which is close enough for queries at older ones.
     pub async fn weigh<'a>(
         &self,
         queries: impl IntoIterator<Item = &'a RangeQuery>,
@@ -170,7 +170,7 @@ impl Reader {
         result.map_err(|error| self.read_error(error))
     }
 
-    /// Carries out a transaction that only reads on the newest view.
+    /// Executes a read-only transaction on the newest view.
     pub fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, RequestError> {
         let (outcome, looks) =
             read_txn(&self.view(), request).map_err(|fault| self.fault(fault))?;
@@ -180,8 +180,8 @@ impl Reader {
         outcome.map_err(RequestError::Refused)
     }
 
-    /// Logs a slow read with the times of its steps. `texts` returns the texts of the request and the response, and is
-    /// called only for a slow read.
+    /// Logs a slow read with the times of its steps. `texts` returns the request and the response as text, and is
+    /// called only if the read was slow.
     pub fn note_done<'a>(
         &self,
         kind: ReadKind,
@@ -232,7 +232,8 @@ impl LeaseView for Reader {
     }
 }
 
-/// Whether a range reads only the records that it returns. Other sort orders and filters read all records.
+/// Returns whether a range reads only the records that it returns. Other sort orders and filters read all records of
+/// the range.
 fn limits_the_work(query: &RangeQuery) -> bool {
     let in_key_order = query.sort_order == SortOrder::None || query.sort_target == SortTarget::Key;
     let bounds = [
@@ -244,7 +245,7 @@ fn limits_the_work(query: &RangeQuery) -> bool {
     in_key_order && bounds == [0; 4]
 }
 
-/// The store cannot be read for watchers.
+/// The history for watchers cannot be read from the store.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct ReadingHistory(pub(crate) HistoryFault);

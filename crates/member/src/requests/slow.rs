@@ -1,12 +1,12 @@
-//! Log lines about slow requests, in etcd's form, with the steps in which the time passed.
+//! Log lines about slow requests, in etcd's format, with the time spent in each step.
 //!
-//! `apply request took too long` is logged if applying a write, or a whole read, takes longer than
-//! `--warning-apply-duration`. `trace` is logged, with the steps, for a request that takes longer than [`TRACED`]. Each
-//! costs a fast request one comparison.
+//! `apply request took too long` is logged if applying a write takes longer than `--warning-apply-duration`, or if a
+//! read takes longer than that in total. `trace` is logged, with the steps, if a request takes longer than [`TRACED`].
+//! A fast request pays only one comparison for each.
 //!
 //! # Bound
 //!
-//! At most one write in [`TRACE_INTERVAL`] is traced, because each trace needs an answer of the driver.
+//! At most one write per [`TRACE_INTERVAL`] is traced, because each trace requires an answer from the driver.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,10 +21,10 @@ use crate::requests::limits::Limits;
 use crate::threads::slow_apply::Slow;
 use crate::threads::write_stages::Stages;
 
-/// Requests that take longer are traced.
+/// Duration above which a request is traced.
 pub(crate) const TRACED: Duration = Duration::from_millis(100);
 
-/// The least time between two traces of writes.
+/// Minimum time between two traces of writes.
 const TRACE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Decides which slow writes are traced.
@@ -38,14 +38,14 @@ impl Default for TracedWrites {
 }
 
 impl TracedWrites {
-    /// Whether to trace a write that took so long.
+    /// Returns whether to trace a write that took this long.
     #[inline]
     pub(crate) fn wants(&self, took: Duration) -> bool {
         took > TRACED && log::enabled(log::Level::Info) && self.0.admits().is_some()
     }
 }
 
-/// The name of a step and the time of its end.
+/// The name of a step and its end time.
 pub(crate) type Step = (&'static str, Instant);
 
 /// The trace of a slow request.
@@ -54,10 +54,10 @@ pub(crate) struct Trace<'a> {
     /// The id of the request, if it has one.
     pub(crate) id: Option<u64>,
     pub(crate) operation: &'a str,
-    /// Details of the request: names and values.
+    /// Details of the request, as names and values.
     pub(crate) detail: &'a [(&'a str, String)],
     pub(crate) started: Instant,
-    /// In the order of their ends.
+    /// The steps, in the order in which they ended.
     pub(crate) steps: &'a [Step],
 }
 
@@ -87,7 +87,7 @@ impl Trace<'_> {
     }
 }
 
-/// The steps of a write, in the order of their ends: a quorum can be faster than this member's disk.
+/// Returns the steps of a write in the order in which they ended. A quorum may be faster than this member's disk.
 pub(crate) fn steps_of_write(
     stages: Option<Stages>,
     applied: Instant,
@@ -105,10 +105,10 @@ pub(crate) fn steps_of_write(
     steps
 }
 
-/// A part of a call: its name, its beginning and its end.
+/// A part of a call: its name, its start time and its end time.
 pub(crate) type Part = (&'static str, Instant, Instant);
 
-/// The parts of a write, as far as its stages are known. The waits for the disk and for the quorum overlap.
+/// Returns the parts of a write whose stages are known. The waits for the disk and for the quorum overlap.
 pub(crate) fn spans_of_write(
     stages: Option<Stages>,
     started: Instant,
@@ -126,7 +126,7 @@ pub(crate) fn spans_of_write(
     parts
 }
 
-/// The name of a kind of write in a trace.
+/// Returns the name of a kind of write in a trace.
 pub(crate) const fn operation(kind: RequestKind) -> &'static str {
     match kind {
         RequestKind::Put => "put",
@@ -137,7 +137,7 @@ pub(crate) const fn operation(kind: RequestKind) -> &'static str {
     }
 }
 
-/// The times of a read.
+/// The times at which the steps of a read ended.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadTimes {
     started: Instant,
@@ -145,7 +145,7 @@ pub struct ReadTimes {
 }
 
 impl ReadTimes {
-    /// Starts the clock of a read.
+    /// Records the start of a read.
     #[must_use]
     pub fn start() -> Self {
         Self { started: Instant::now(), agreed: None }
@@ -156,13 +156,13 @@ impl ReadTimes {
         self.agreed = Some(Instant::now());
     }
 
-    /// The time since the start.
+    /// Returns the time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Adds the parts of a finished read to the trace of its call, if there is one.
+    /// Adds the parts of a finished read to the trace of its call, if the call is traced.
     pub fn tell(&self, client: &Client, took: Duration) {
         let Some(trace) = &client.trace else { return };
         let parent = trace.current();
@@ -172,7 +172,7 @@ impl ReadTimes {
         trace.stage(parent, "read", self.agreed.unwrap_or(self.started), self.started + took);
     }
 
-    /// The steps of a read that took this long.
+    /// Returns the steps of a read that took this long.
     fn steps(&self, took: Duration) -> Vec<Step> {
         let agreed =
             self.agreed.map(|at| ("agreement among raft nodes before linearized reading", at));
@@ -187,13 +187,13 @@ pub(crate) struct ReadDone<'a> {
     pub(crate) times: ReadTimes,
     pub(crate) took: Duration,
     pub(crate) kind: ReadKind,
-    /// The request, as text.
+    /// The request as text.
     pub(crate) request: String,
-    /// The response, as text, or the error.
+    /// The response as text, or the error.
     pub(crate) response: Result<String, &'a RequestError>,
 }
 
-/// The kinds of read in the log lines.
+/// The kind of read in the log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadKind {
     /// One range.
@@ -218,7 +218,7 @@ impl ReadKind {
     }
 }
 
-/// Whether a read that took this long is logged.
+/// Returns whether a read that took this long is logged.
 pub(crate) fn is_worth_a_line(took: Duration, limits: &Limits) -> bool {
     took > limits.slow_apply || took > TRACED
 }

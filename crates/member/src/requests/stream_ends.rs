@@ -1,5 +1,5 @@
-//! The server side end of open streams: the loss of the leader ends streams that require a leader, and the stop of the
-//! member ends all. Clients receive UNAVAILABLE in both cases, and open the stream again at another member.
+//! Ends open streams from the server side: the loss of the leader ends the streams that require a leader, and the stop
+//! of the member ends all streams. In both cases clients receive UNAVAILABLE, and reopen the stream on another member.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ struct Reasons {
 }
 
 impl StreamEnds {
-    /// Returns a future that resolves when a stream that begins now must end.
+    /// Returns a future that resolves when a stream that starts now must end.
     pub fn wait(&self, requires_leader: bool) -> StreamEnd {
         let mut reasons = self.reasons.subscribe();
         let losses_before = reasons.borrow().leader_losses;
@@ -43,7 +43,7 @@ impl StreamEnds {
         self.reasons.send_modify(|reasons| reasons.leader_losses += 1);
     }
 
-    /// Ends all streams, including those that begin later.
+    /// Ends all streams, including those that start later.
     pub fn stop(&self) {
         self.reasons.send_modify(|reasons| reasons.is_stopping = true);
     }

@@ -1,4 +1,4 @@
-//! The probable reason why a proposal got no answer in time.
+//! Determines the probable reason why a proposal was not answered in time.
 //!
 //! Operators and retrying clients see one of three errors: the leader has failed, a connection is broken, or neither.
 //! The texts and the conditions are etcd's.
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use crate::error::RequestError;
 
-/// The leader at the deadline.
+/// The leader at the time of the deadline.
 #[derive(Clone, Debug)]
 pub(crate) enum Lead {
     Nobody,
     Own {
-        /// Voters and learners.
+        /// Number of members, including learners.
         member_count: usize,
-        /// When each of the other connected members connected.
+        /// The times at which the other connected members connected.
         connected_since: Vec<Instant>,
     },
     Other {
-        /// When the leader connected, if it is connected.
+        /// The time at which the leader connected, if it is connected.
         connected_since: Option<Instant>,
     },
 }
 
-/// The facts about a request that has timed out.
+/// The facts about a timed-out request.
 #[derive(Clone, Debug)]
 pub(crate) struct TimedOut {
     pub(crate) started: Instant,
@@ -36,7 +36,7 @@ pub(crate) struct TimedOut {
 impl TimedOut {
     pub(crate) fn explain(&self) -> RequestError {
         let started = self.started;
-        // The leader before this one was lost at most two election timeouts before the election.
+        // The previous leader was lost at most two election timeouts before the election.
         let may_have_met_the_loss = self
             .led_since
             .is_some_and(|since| started < since && started + 2 * self.election_timeout > since);

@@ -1,15 +1,16 @@
-//! Detection of members whose state differs from the others, by comparing hashes.
+//! Detects members whose state differs from that of the others, by comparing hashes.
 //!
-//! There are three checks, as in etcd, and one of a member's own state (`own`). [`check_before_serving`] compares this
-//! member with the others before it starts to serve, and prevents the start if they differ. In [`compare_periodically`]
-//! the leader compares the whole keyspace with each member. In [`compare_compactions`] the leader compares the stored
-//! hashes of compactions, so that members need no extra scan. A difference found by the last two checks raises an
-//! alarm. No writes are accepted while the alarm is active, until an operator deactivates it.
+//! There are three checks, as in etcd, and a fourth by which a member checks its own state (`own`).
+//! [`check_before_serving`] compares this member with the others before it starts to serve, and prevents it from
+//! serving if they differ. In [`compare_periodically`] the leader compares the whole keyspace with each member. In
+//! [`compare_compactions`] the leader compares the stored hashes of compactions, so that members need no additional
+//! scan. If one of the last two checks finds a difference, the leader raises an alarm. No writes are accepted until an
+//! operator deactivates the alarm.
 //!
 //! # Bounds
 //!
-//! A hash reads the whole keyspace once, on its own thread, and keeps no copy. At most one compaction waits to be
-//! hashed, and it holds the former pages of the file meanwhile. A further compaction is not hashed.
+//! Hashing reads the whole keyspace once, on a separate thread, and keeps no copy. At most one compaction waits to be
+//! hashed, and it keeps the replaced pages of the file allocated meanwhile. Any further compaction is not hashed.
 //!
 //! # Not here
 //!
@@ -41,7 +42,7 @@ use quorate_telemetry::log;
 /// Why a member does not start to serve.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// Other members have different state at the same revision.
+    /// Another member has a different state at the same revision.
     #[error("{0:x} found data inconsistency with peers")]
     Inconsistent(u64),
     /// This member's data cannot be read.
@@ -49,8 +50,8 @@ pub enum CheckError {
     Unreadable(u64, #[source] MvccError),
 }
 
-/// Compares this member's state with the others before it starts to serve. A member that cannot be reached, or that is
-/// at another compaction, does not count as a difference.
+/// Compares this member's state with the others before it starts to serve. A member that cannot be reached, or whose
+/// last compaction is a different one, does not count as different.
 pub async fn check_before_serving(
     identity: &Identity,
     view: Arc<View>,
@@ -99,7 +100,7 @@ pub async fn check_before_serving(
     Ok(())
 }
 
-/// Periodically compares the whole keyspace with each member, if this member leads.
+/// Periodically compares the whole keyspace with that of each member, if this member leads.
 pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, faults: FaultReports) {
     log::info!(
         "enabled corruption checking",
@@ -108,7 +109,7 @@ pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, fault
     );
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is immediate, and there is nothing to compare yet.
+    // The first tick completes immediately, when there is nothing to compare yet.
     ticks.tick().await;
     loop {
         ticks.tick().await;
@@ -145,8 +146,8 @@ enum CompareError {
     NoBarrier(#[from] RequestError),
 }
 
-/// Compares all members once. Each answer is compared with two states of this member: from before the request, and from
-/// after a quorum has confirmed that this member leads.
+/// Compares all members once. Each answer is compared with two states of this member: the state before the request, and
+/// the state after a quorum has confirmed that this member leads.
 async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     let before = hash_now(handles).await?;
     let answers = survey(handles).take(&before).await;
@@ -165,7 +166,7 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     Ok(finding)
 }
 
-/// Whether a quorum of the others contradicts this member.
+/// Returns whether a quorum of the others contradicts this member.
 fn is_contradicted(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> bool {
     matches!(own::verdict(handles, held, answers), Verdict::Bad { .. })
 }
@@ -194,8 +195,8 @@ pub async fn compare_compactions(handles: Arc<Handles>, period: Duration) {
     }
 }
 
-/// Compares the hashes of compactions after revision `checked`, newest first, until one gives a result. Returns the
-/// newest revision on which all members have agreed.
+/// Compares the hashes of compactions after revision `checked`, newest first, until one comparison is conclusive.
+/// Returns the newest revision on which all members have agreed.
 async fn compare_remembered(handles: &Handles, checked: i64) -> i64 {
     let mut hashes = handles.reader.view().remembered_hashes();
     hashes.retain(|hash| hash.hash_revision > checked);
@@ -251,8 +252,8 @@ fn log_checked(count: usize) {
     log::info!("finished compaction hash check", "number-of-hashes-checked" = count);
 }
 
-/// Hashes the keyspace from before each compaction, as etcd does. Tools and members that compare members request these
-/// hashes by the revision of the compaction.
+/// Hashes the keyspace as it was before each compaction, as etcd does. Other members and tools request these hashes by
+/// the revision of the compaction.
 pub async fn hash_compactions(handles: Arc<Handles>, faults: FaultReports) {
     loop {
         let (compaction, view) = handles.compactions.next().await;

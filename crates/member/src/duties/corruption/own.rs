@@ -1,14 +1,14 @@
 //! A member's check of its own state against a quorum of the others (`--rebuild-corrupt-member`).
 //!
-//! [`watch_own_state`] checks periodically, and when an alarm names this member. If this member's state differs from that of
-//! a quorum of the others twice in a row, it stops serving ([`crate::threads::fatal::End::Rebuild`]), and the server
-//! fetches the state again. When the fetched state is sound, an earlier alarm against this member is disarmed.
-//! [`is_held_by_quorum`] checks a fetched state before the member uses it.
+//! [`watch_own_state`] checks periodically, and whenever an alarm names this member. If this member's state differs
+//! from that of a quorum of the others twice in a row, it stops serving ([`crate::threads::fatal::End::Rebuild`]), and
+//! the server fetches the state again. Once the fetched state is found to be sound, an earlier alarm against this
+//! member is disarmed. [`is_held_by_quorum`] checks a fetched state before the member uses it.
 //!
 //! # Invariants
 //!
-//! * A member keeps its state if no quorum of voters agrees (two of two that differ, or three with three states), or if
-//!   all other members are etcd's, which do not provide their state.
+//! * A member keeps its state if no quorum of voters agrees on a state (two voters that differ, or three voters with
+//!   three states), or if all other members run etcd, which does not provide its state.
 //!
 //! # Not here
 //!
@@ -32,17 +32,18 @@ use super::{hash_now, survey};
 use crate::threads::fatal::FaultReports;
 use crate::{Handles, Identity};
 
-/// How often a member checks whether an alarm names it.
+/// Interval at which a member checks whether an alarm names it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The pause between two checks while an alarm names this member; each check reads the whole keyspace.
+/// Pause between two checks while an alarm names this member. Each check reads the whole keyspace.
 const ACCUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// How many checks in a row must find a difference. A brief difference is no reason to act: hashes of etcd's members
-/// can differ for a moment during compactions.
+/// Number of consecutive checks that must find a difference. A brief difference is ignored, because the hashes of
+/// etcd's members can differ for a moment during compactions.
 const FINDINGS_MIN: u32 = 2;
 
-/// Whether a quorum of voters has the state with this hash. The member that is to receive the state is not counted.
+/// Returns whether a quorum of voters has the state with this hash. The member that is to receive the state is not
+/// counted.
 pub async fn is_held_by_quorum(
     identity: &Identity,
     members: &Members,
@@ -54,8 +55,8 @@ pub async fn is_held_by_quorum(
     rules::judge(hash, None, &voters(members), &answers) == Verdict::Sound
 }
 
-/// Checks this member's state periodically, if a period is given, and when an alarm names it. `was_rebuilt` means that
-/// the state was fetched again when the member started.
+/// Checks this member's state periodically if `period` is given, and whenever an alarm names this member. `was_rebuilt`
+/// means that the state was fetched again at the start of the member.
 pub async fn watch_own_state(
     handles: Arc<Handles>,
     period: Option<Duration>,
@@ -125,7 +126,7 @@ pub async fn watch_own_state(
     }
 }
 
-/// Whether any other member is a Quorate member: etcd's members do not provide their state.
+/// Returns whether any other member runs Quorate. Members that run etcd do not provide their state.
 fn has_source(handles: &Handles) -> bool {
     let (own, facts) = (handles.info.id(), handles.info.facts());
     let gate = quorate_config::FeatureGate::CompactHashCheck.name();
@@ -140,7 +141,7 @@ async fn compare(handles: &Handles) -> Result<Verdict, MvccError> {
     Ok(verdict(handles, &held, &answers))
 }
 
-/// The verdict of these answers on this member's state.
+/// Returns the verdict on this member's state according to these answers.
 pub(super) fn verdict(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> Verdict {
     let facts = handles.info.facts();
     rules::judge(held, Some(handles.info.id()), &voters(&facts.members), answers)
@@ -154,12 +155,13 @@ fn successful_answers<E>(answers: Vec<(u64, Result<Answer, E>)>) -> Vec<(u64, An
     answers.into_iter().filter_map(|(id, answer)| Some((id, answer.ok()?))).collect()
 }
 
-/// Whether an alarm names this member.
+/// Returns whether an alarm names this member.
 fn is_accused(handles: &Handles) -> bool {
     is_alarm_against(handles, &[handles.info.id()])
 }
 
-/// Whether an alarm names this member, or names no member, which means that some member is corrupt.
+/// Returns whether an alarm names this member, or names no member. The latter means that an unidentified member is
+/// corrupt.
 fn may_name_this_member(handles: &Handles) -> bool {
     is_alarm_against(handles, &[handles.info.id(), rules::ANY_MEMBER])
 }

@@ -1,8 +1,9 @@
-//! Comparison of a restored member with members that do not publish the origin of their state, such as etcd's members.
-//! It takes place before the restored member serves.
+//! Compares a restored member with members that do not publish the origin of their state, such as etcd's members,
+//! before the restored member serves clients.
 //!
 //! At that time the member has joined consensus and has applied the committed entries. If the others were not restored
-//! from the same snapshot, their log was applied to a different state here, so the revisions or the hashes differ.
+//! from the same snapshot, this member has applied their log to a different state, so the revisions or the hashes
+//! differ.
 
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use crate::Handles;
 use quorate_state::mvcc::HashKv;
 use quorate_telemetry::log;
 
-/// The number of attempts with a member that cannot be compared because it does not answer or has compacted meanwhile.
+/// Number of attempts to compare with a member that does not answer or has compacted in between.
 const ATTEMPTS: usize = 10;
 
-/// Requests the hash of the member's newest revision.
+/// Requests the hash at the newest revision of a member.
 const NEWEST: HashKv = HashKv { hash: 0, hash_revision: 0, compact_revision: 0 };
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -37,7 +38,7 @@ pub struct StateDiffers {
 ///
 /// # Errors
 ///
-/// One of them has a different state.
+/// One of the others has a different state.
 pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), StateDiffers> {
     let mut left: Vec<u64> = others.to_vec();
     for _ in 0..ATTEMPTS {
@@ -61,14 +62,15 @@ pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), S
     Ok(())
 }
 
-/// Returns whether a comparison was possible.
+/// Compares this member with another one. Returns whether a comparison was possible.
 async fn compare_with(handles: &Handles, member: u64) -> Result<bool, StateDiffers> {
     let survey = survey(handles);
     let Some(newest) = hash_of(&survey, member, &NEWEST).await.map(|(_, _, revision)| revision)
     else {
         return Ok(false);
     };
-    // The other member has applied committed entries only, so this member has applied them after the barrier.
+    // The other member has applied only committed entries, so this member has applied the same entries once the barrier
+    // has passed.
     if handles.reader.read_barrier().await.is_err() {
         return Ok(false);
     }
@@ -87,8 +89,8 @@ async fn compare_with(handles: &Handles, member: u64) -> Result<bool, StateDiffe
     }
 }
 
-/// The hash of a member to compare with `held`, the compaction that the hash takes into account, and the newest
-/// revision of the member.
+/// Requests a member's hash that is comparable with `held`. Returns the hash, the compaction revision on which it is
+/// based, and the member's newest revision.
 async fn hash_of(survey: &Survey, member: u64, held: &HashKv) -> Option<(u32, i64, i64)> {
     let answers = survey.take(held).await;
     let (_, answer) = answers.into_iter().find(|(id, _)| *id == member)?;

@@ -1,7 +1,7 @@
-//! Conclusions from the hashes of several members. Pure functions.
+//! Pure functions that draw conclusions from the hashes of several members.
 //!
-//! Two hashes are comparable if they were taken at the same revision and take the same compaction into account. A
-//! member at another compaction, or one that does not answer, is neither accused nor cleared.
+//! Two hashes are comparable if they were taken at the same revision and after the same compaction. A member that is at
+//! a different compaction or does not answer is neither accused nor cleared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use quorate_state::mvcc::HashKv;
 
 use super::survey::Answer;
 
-/// The id used if the corrupt member cannot be identified.
+/// The member id of an alarm if the corrupt member cannot be identified.
 pub(super) const ANY_MEMBER: u64 = 0;
 
 /// The leader's hashes from before and after the other members were queried.
@@ -20,14 +20,14 @@ pub(super) struct Progress {
     pub(super) after: HashKv,
 }
 
-/// A member whose state is wrong.
+/// A member with a different state, and the difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) member: u64,
     pub(super) difference: Difference,
 }
 
-/// The difference that was found.
+/// The kind of difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Difference {
     #[error("its own hash has changed at revision {revision}: {before}, then {after}")]
@@ -75,21 +75,21 @@ pub(super) fn compare(own: &Progress, answers: &[(u64, Answer)]) -> Option<Findi
     })
 }
 
-/// Whether the members agree on the hash of a compaction.
+/// The result of comparing the members' hashes of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
     /// There are no other members.
     Alone,
-    /// All comparable members have the same hash, but some could not be compared.
+    /// All comparable hashes are equal, but some members could not be compared.
     AsFarAsKnown,
     /// All members have the same hash.
     Whole,
-    /// Hashes differ. The accused are the members outside the majority of all members, in the order of ids, or
-    /// [`ANY_MEMBER`] if there is no such majority.
+    /// Hashes differ. The accused are the members that differ from the majority of all members, in ascending order of
+    /// id, or [`ANY_MEMBER`] if there is no such majority.
     None { accused: Vec<u64> },
 }
 
-/// Compares the hash of a compaction with those of the others.
+/// Compares this member's hash of a compaction with those of the others.
 pub(super) fn agree<E>(own: u64, hash: &HashKv, answers: &[(u64, Result<Answer, E>)]) -> Agreement {
     if answers.is_empty() {
         return Agreement::Alone;
@@ -118,7 +118,7 @@ pub(super) fn agree<E>(own: u64, hash: &HashKv, answers: &[(u64, Result<Answer, 
     Agreement::None { accused }
 }
 
-/// The verdict of the others' hashes on this member's state.
+/// The verdict on this member's state according to the hashes of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// A quorum has the same state.
@@ -129,8 +129,8 @@ pub(super) enum Verdict {
     Unknown,
 }
 
-/// Judges this member's state by the states of the other voters. `own` counts for the state if it votes; a state that
-/// is to replace a member's state has no vote (`None`).
+/// Judges a state by comparing it with the states of the voters. If `own` is a voter, it counts in favour of the state.
+/// `None` means that the state is a candidate to replace a member's state, so that member has no vote.
 pub(super) fn judge(
     held: &HashKv,
     own: Option<u64>,
@@ -175,7 +175,7 @@ mod tests {
         for fine in [
             answer(7, 3, 10),
             answer(7, 3, 12),
-            // At another compaction, the hash covers other records.
+            // After a different compaction, the hash covers different records.
             answer(9, 5, 12),
             answer(9, -1, 10),
         ] {
@@ -228,7 +228,7 @@ mod tests {
             (vec![other, silent], Agreement::None { accused: vec![ANY_MEMBER] }),
             (vec![other, third], Agreement::None { accused: vec![ANY_MEMBER] }),
             (vec![other, same, third, same], Agreement::None { accused: vec![2, 4] }),
-            // Two of four members are not a majority.
+            // Two of four members do not form a majority.
             (vec![same, other, other], Agreement::None { accused: vec![ANY_MEMBER] }),
         ] {
             assert_eq!(agreement(&others), expected, "{others:?}");
@@ -251,7 +251,7 @@ mod tests {
             (3, &[(2, 8), (3, 9)], Verdict::Unknown),
             (3, &[(2, 7)], Verdict::Sound),
             (3, &[(2, 7), (3, 8)], Verdict::Sound),
-            // With two voters, the other voter is not a quorum.
+            // The other one of two voters does not form a quorum.
             (2, &[(2, 8)], Verdict::Unknown),
             (1, &[], Verdict::Sound),
             (5, &[(2, 8), (3, 8)], Verdict::Unknown),
@@ -264,7 +264,7 @@ mod tests {
         ] {
             assert_eq!(verdict(own, voters, others), expected, "{voters} voters, {others:?}");
         }
-        // This member is a learner beside three voters.
+        // This member is a learner in a cluster with three voters.
         assert_eq!(verdict(Some(9), 3, &[(1, 7)]), Verdict::Unknown);
         assert_eq!(verdict(Some(9), 3, &[(1, 8), (2, 8)]), bad);
     }

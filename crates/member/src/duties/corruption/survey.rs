@@ -1,4 +1,4 @@
-//! Requests for the hashes of the other members: `GET /members/hashkv` on the peer port of each.
+//! Requests the hashes of the other members, with `GET /members/hashkv` on the peer port of each.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_telemetry::log;
 
-/// The path at which a member returns its hash.
+/// The path from which a member's hash is requested.
 const HASH_PATH: &str = "/members/hashkv";
 
 /// The hash that a member reported.
@@ -26,7 +26,7 @@ pub(super) struct Answer {
     pub(super) revision: i64,
 }
 
-/// The reason why a member reported no hash.
+/// Why a member reported no hash.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unanswered {
     #[error("etcdserver: mvcc: required revision has been compacted")]
@@ -45,7 +45,7 @@ pub(super) enum Unanswered {
     NoUrl,
 }
 
-/// An answer in JSON. A field that is zero is omitted.
+/// An answer in JSON, in which zero fields are omitted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Body {
@@ -94,8 +94,8 @@ impl Survey {
         }
     }
 
-    /// Queries all members concurrently for the hash to compare with `held`. The answers are in the order of member
-    /// ids.
+    /// Queries all members concurrently for the hash that is comparable with `held`. The answers are in ascending order
+    /// of member id.
     pub(super) async fn take(&self, held: &HashKv) -> Vec<(u64, Result<Answer, Unanswered>)> {
         let wanted =
             Wanted { revision: held.hash_revision, compact_revision: held.compact_revision };
@@ -110,7 +110,7 @@ impl Survey {
     }
 }
 
-/// The requested hash.
+/// The parameters of a hash request.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     revision: i64,
@@ -118,9 +118,9 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// etcd's members use the revision and ignore the compaction. A Quorate member can have two hashes for a revision:
-    /// one stored by a compaction at this revision, and a computed one. It returns the hash that belongs to the
-    /// requested compaction.
+    /// Encodes the request. etcd's members use the revision and ignore the compaction. A Quorate member can have two
+    /// hashes for one revision: one stored by a compaction at this revision, and a computed one. It returns the hash
+    /// that belongs to the requested compaction.
     fn to_json(self) -> String {
         let Self { revision, compact_revision } = self;
         match revision {
@@ -133,7 +133,7 @@ impl Wanted {
 }
 
 impl Asking {
-    /// Tries the URLs of a member until one returns an answer.
+    /// Tries the URLs of a member until one of them returns an answer.
     async fn ask(&self, id: u64, urls: &[String], wanted: Wanted) -> Result<Answer, Unanswered> {
         let mut outcome = Err(Unanswered::NoUrl);
         for url in urls {
@@ -164,7 +164,7 @@ impl Asking {
     }
 }
 
-/// Parses the answer of a member. Refusals with the same status are distinguished by their texts.
+/// Parses the answer of a member. Refusals with the same status are distinguished by their text.
 fn read(answer: &Response<Bytes>) -> Result<Answer, Unanswered> {
     let text = || String::from_utf8_lossy(answer.body()).trim().to_owned();
     match answer.status() {

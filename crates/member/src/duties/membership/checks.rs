@@ -1,14 +1,14 @@
 //! Checks that a membership change leaves the cluster with a quorum.
 //!
-//! A committed change takes effect immediately: an added voter increases the majority, whether or not it ever starts.
-//! So before the member that received the request proposes the change, it checks that enough voters of the new
-//! configuration have started, and that enough of them are connected to it now. The checks use only this member's view;
-//! their result is not replicated.
+//! A committed change takes effect immediately: an added voter increases the size of a majority even if it never
+//! starts. Before proposing a change, the member that received the request therefore checks that enough voters of the
+//! new configuration have started, and that enough of them are connected to it now. The checks use only this member's
+//! view, and their result is not replicated.
 //!
 //! # Not here
 //!
-//! The validity of the change itself (`state::members`): every member checks it in the same way when the change is
-//! applied.
+//! The validity of the change itself, which every member checks in the same way when it applies the change
+//! (`state::members`).
 
 use super::RequestError;
 
@@ -26,17 +26,17 @@ pub(super) enum Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Voter {
     pub(super) id: u64,
-    /// Whether it has published its name.
+    /// Whether the voter has published its name.
     pub(super) is_started: bool,
     pub(super) link: Link,
 }
 
-/// The reason why a change is not proposed.
+/// Why a change is not proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Danger {
     /// Too few voters of the new configuration have started.
     NotEnoughStarted,
-    /// Too few voters are connected.
+    /// Too few voters are connected to this member.
     Unhealthy,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn check_removal(voters: &[Voter], id: u64) -> Result<(), Danger> {
     Ok(())
 }
 
-/// Checks the promotion of a learner, which counts as started.
+/// Checks the promotion of a learner. The learner counts as started.
 pub(super) fn check_promotion(voters: &[Voter]) -> Result<(), Danger> {
     if started_count(voters) + 1 < majority_of(voters.len() + 1) {
         return Err(Danger::NotEnoughStarted);
@@ -106,8 +106,8 @@ pub(super) fn check_promotion(voters: &[Voter]) -> Result<(), Danger> {
 mod tests {
     use super::*;
 
-    /// Voters with the ids 1, 2, and so on; a letter describes each. `s`: started and connected; `f`: started and
-    /// connected only recently; `d`: started and disconnected; `n`: never started.
+    /// Returns voters with the ids 1, 2, and so on, one for each letter: `s` is started and connected, `f` is started
+    /// and connected only recently, `d` is started and disconnected, and `n` was never started.
     fn voters(letters: &str) -> Vec<Voter> {
         (1..)
             .zip(letters.chars())

@@ -1,4 +1,4 @@
-//! Promotion of a learner by the leader: `POST /members/promote/<id>` on the leader's peer port.
+//! Forwards the promotion of a learner to the leader, with `POST /members/promote/<id>` on the leader's peer port.
 
 use std::time::Instant;
 
@@ -15,10 +15,10 @@ use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_telemetry::log;
 
-/// The path of the request, to which the id is appended in decimal.
+/// The path of the request. The learner's id is appended in decimal.
 pub const PROMOTE_PATH: &str = "/members/promote/";
 
-/// The reason why the leader gave no valid answer. A retry may succeed.
+/// Why the leader gave no valid answer. A retry may succeed.
 #[derive(Debug, thiserror::Error)]
 enum Unanswered {
     #[error(transparent)]
@@ -30,7 +30,7 @@ enum Unanswered {
 }
 
 impl Membership {
-    /// Forwards the promotion to the leader, and retries until the request timeout.
+    /// Forwards the promotion to the leader. Retries until the request timeout.
     pub(super) async fn forward_promotion(
         &self,
         client: &Credentials,
@@ -80,14 +80,14 @@ async fn ask(
     read(&call.send(dialer).await?)
 }
 
-/// Parses the leader's answer: the members, or the refusal.
+/// Parses the leader's answer, which contains either the members or a refusal.
 fn read(answer: &Response<Bytes>) -> Result<Result<Vec<Member>, RequestError>, Unanswered> {
     let text = String::from_utf8_lossy(answer.body());
     match answer.status() {
         StatusCode::OK => read_members(answer.body()).map(Ok).map_err(Unanswered::Members),
         StatusCode::NOT_FOUND => Ok(Err(RequestError::Membership(MembershipRefusal::NotFound))),
         StatusCode::PRECONDITION_FAILED => {
-            // Both refusals have this status; their texts distinguish them.
+            // Both refusals have this status and are distinguished by their text.
             let refusals = [
                 RequestError::LearnerNotReady,
                 RequestError::Membership(MembershipRefusal::NotLearner),

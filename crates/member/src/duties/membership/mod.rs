@@ -1,12 +1,13 @@
-//! Membership changes: the checks before a change is proposed, and the promotion of learners, which only the leader can
-//! check and other members forward to it.
+//! Membership changes: checks a change before it is proposed, and promotes learners. Only the leader can check a
+//! promotion, so other members forward promotions to the leader.
 //!
-//! A member first checks the effect of a change on the quorum, as far as it can see. The change then goes through the
-//! log, and every member checks it again when it is applied.
+//! A member first checks, from its own view, how a change affects the quorum. The change then goes through the log, and
+//! every member checks its validity when applying it.
 //!
 //! # Not here
 //!
-//! The verdict of the log (`state::members`), consensus (`raft`), the services (`edge::services::cluster`, `peer_port`).
+//! The checks when a change is applied (`state::members`), consensus (`raft`), and the services
+//! (`edge::services::cluster`, `peer_port`).
 
 mod checks;
 mod forwarding;
@@ -27,7 +28,7 @@ use quorate_config::Url;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 
-/// How long a peer must have been connected to count as connected.
+/// Minimum time for which a peer must have been connected to count as connected.
 const STEADY_AFTER: Duration = Duration::from_secs(5);
 
 /// Checks and proposes membership changes.
@@ -43,7 +44,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Creates it from these handles.
+    /// Creates an instance that uses these handles.
     pub fn new(handles: &Handles) -> Self {
         Self {
             info: Arc::clone(&handles.info),
@@ -56,8 +57,8 @@ impl Membership {
         }
     }
 
-    /// Adds a member with these peer URLs. The client must be an administrator, but invalid URLs are refused first for
-    /// any client. Returns the new member, and then all members.
+    /// Adds a member with these peer URLs. The client must be an administrator, but invalid URLs are refused before
+    /// that is checked. Returns the new member and the list of all members.
     pub async fn add(
         &self,
         client: &Credentials,
@@ -103,8 +104,8 @@ impl Membership {
         self.change_members(client, ConfChangeKind::UpdateNode, id, row.to_json()).await
     }
 
-    /// Makes a learner a voter. The client must be an administrator. A member that does not lead forwards the promotion
-    /// to the leader, with the client's token.
+    /// Makes a learner a voter. The client must be an administrator. If this member does not lead, it forwards the
+    /// promotion to the leader, with the client's token.
     pub async fn promote(
         &self,
         client: &Credentials,
@@ -153,8 +154,8 @@ impl Membership {
         self.change_members(client, ConfChangeKind::AddNode, id, context).await
     }
 
-    /// Proposes a change. The client is authorized here, after all waits, because authorization for a membership change
-    /// is not checked again when the entry is applied.
+    /// Proposes a change. The client is authorised here, after all waits, because the authorisation of a membership
+    /// change is not checked again when the entry is applied.
     async fn change_members(
         &self,
         client: &Credentials,
@@ -168,7 +169,7 @@ impl Membership {
         Ok(self.info.rows())
     }
 
-    /// The voters, with their links to this member.
+    /// Returns the voters with their links to this member.
     fn voters(&self) -> Vec<Voter> {
         let now = Instant::now();
         let link = |id: u64| match self.peers.active_since(id) {
@@ -188,7 +189,7 @@ impl Membership {
             .collect()
     }
 
-    /// Logs why a change is not proposed.
+    /// Logs why a change is not proposed, and returns the error for the client.
     fn reject(&self, change: &str, id: u64, danger: Danger) -> RequestError {
         let reason = match danger {
             Danger::NotEnoughStarted => "not enough started members",
@@ -205,7 +206,7 @@ impl Membership {
     }
 }
 
-/// Parses peer URLs. The URLs are kept as given, without surrounding blanks.
+/// Parses peer URLs. The URLs are kept as given, except that surrounding blanks are removed.
 fn parse_urls(texts: &[String]) -> Result<Vec<String>, RequestError> {
     if texts.is_empty() {
         return Err(RequestError::BadMemberUrls);
@@ -214,12 +215,12 @@ fn parse_urls(texts: &[String]) -> Result<Vec<String>, RequestError> {
     texts.iter().map(url).collect::<Result<_, _>>().map_err(|_| RequestError::BadMemberUrls)
 }
 
-/// Whether the match index of a learner is at least nine tenths of the leader's.
+/// Returns whether the match index of a learner is at least nine tenths of the leader's.
 fn is_in_sync(learner: LogIndex, leader: LogIndex) -> bool {
     u128::from(learner.get()) * 10 >= u128::from(leader.get()) * 9
 }
 
-/// The text of a failure in the protocol between members.
+/// Returns the text of a failure in the protocol between members.
 pub fn peer_text(failure: &RequestError) -> String {
     match failure {
         RequestError::Membership(refusal) => refusal.peer_text().to_owned(),

@@ -1,5 +1,5 @@
-//! Downgrades: an operator starts a downgrade, and the leader lowers the cluster version. The operator replaces the
-//! members by older ones, one after the other. The leader ends the downgrade when all members run the older version.
+//! Downgrades. An operator starts a downgrade, and the leader lowers the cluster version. The operator then replaces
+//! the members with older ones, one at a time. The leader ends the downgrade when all members run the older version.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct Downgrades {
 }
 
 impl Downgrades {
-    /// Creates it from these handles.
+    /// Creates an instance that uses these handles.
     pub fn new(handles: &Handles) -> Self {
         Self {
             info: Arc::clone(&handles.info),
@@ -44,7 +44,8 @@ impl Downgrades {
         Ok(cluster)
     }
 
-    /// Starts a downgrade. The client must be an administrator. Returns the cluster version, which is not lowered yet.
+    /// Starts a downgrade. The client must be an administrator. Returns the cluster version, which has not been lowered
+    /// yet.
     pub async fn enable(
         &self,
         client: &Credentials,
@@ -110,7 +111,7 @@ impl Downgrades {
     }
 }
 
-/// Ends a downgrade when every member runs its target, if this member leads.
+/// Ends a downgrade once every member runs its target version, if this member leads.
 pub async fn end_downgrade(handles: Arc<Handles>) {
     let Some(period) = handles.info.limits().downgrade_check_interval else { return };
     let downgrades = Downgrades::new(&handles);

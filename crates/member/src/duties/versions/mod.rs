@@ -1,5 +1,5 @@
-//! Versions at run time: the leader agrees with its members on the cluster version, each member's file follows it, and
-//! a downgrade is started by an operator and ended by the leader.
+//! Versions at run time. The leader and its members agree on the cluster version, and each member's backend file
+//! follows it. An operator starts a downgrade, and the leader ends it.
 //!
 //! A member with `--hold-cluster-version` counts as the older version everywhere in this module. The cluster version
 //! then never rises above the older version, and the older release can still open the member's directory.
@@ -29,13 +29,14 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use quorate_version::QUORATE_VERSION;
 
-/// How often versions are checked.
+/// Interval at which versions are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(4);
 
-/// How long a start waits for the cluster version.
+/// Maximum time for which a starting member waits for the cluster version.
 const SETTLING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// If this member leads, sets the cluster version to what all members support: after an election, and periodically.
+/// If this member leads, sets the cluster version to the newest that all members support, after an election and
+/// periodically.
 pub async fn keep_cluster_version(handles: Arc<Handles>) {
     if let Some(held) = handles.info.limits().held_version {
         log::info!(
@@ -72,7 +73,7 @@ pub async fn keep_cluster_version(handles: Arc<Handles>) {
 }
 
 /// Warns that the cluster version is about to rise, after which older releases refuse the data directory. The log line
-/// has the flag that prevents the rise and the way back.
+/// names the flag that prevents the rise, and the way back after it.
 fn warn_of_rise(from: Version, to: Version) {
     let (from, to) = (short(from), short(to));
     log::warn!(
@@ -92,7 +93,8 @@ fn short(version: Version) -> String {
     format!("{}.{}", version.major, version.minor)
 }
 
-/// `is_warned` is true if this member has logged the coming rise when it started.
+/// Proposes a new cluster version if one is due. `is_warned` is true if this member logged the
+/// coming rise at startup.
 async fn check_cluster_version(handles: &Handles, is_warned: bool) {
     let lowest = Survey::take(&handles.info).await.lowest();
     let (cluster, step, rise) = {
@@ -144,8 +146,7 @@ async fn propose(handles: &Handles, from: Option<Version>, to: Version) {
     }
 }
 
-/// Periodically updates the storage version to the cluster version, in case the update failed when the cluster version
-/// changed.
+/// Periodically sets the storage version to the cluster version, in case that failed when the cluster version changed.
 pub async fn keep_storage_version(handles: Arc<Handles>) {
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -155,8 +156,8 @@ pub async fn keep_storage_version(handles: Arc<Handles>) {
     }
 }
 
-/// Waits a short time until the cluster version is set, so that the first client of a new cluster sees it. If the
-/// members cannot agree in this time, clients are served nevertheless.
+/// Waits a short time for the cluster version to be set, so that the first client of a new cluster sees it. If the
+/// members cannot agree in that time, clients are served anyway.
 pub async fn settle_versions(handles: &Handles) {
     let settled = async {
         let mut looks = interval(Duration::from_millis(1));

@@ -1,7 +1,8 @@
 //! The cluster version that a leader proposes, derived from the versions of the members.
 //!
-//! The cluster version is the newest that every member supports. It rises when the last member has been upgraded. It
-//! falls only when the operator has requested a downgrade, one minor version at a time. Pure functions.
+//! The cluster version is the newest version that every member supports. It rises once the last member has been
+//! upgraded. It falls only if the operator has requested a downgrade, by one minor version at a time. All functions are
+//! pure.
 
 use quorate_state::versions::{Downgrade, Version};
 
@@ -17,14 +18,15 @@ pub(super) enum Step {
     },
 }
 
-/// The next step. `lowest` is the lowest version of all members, or `None` if the version of any member is unknown.
+/// Returns the next step. `lowest` is the lowest version of all members, or `None` if the version of any member is
+/// unknown.
 pub(super) fn next_step(
     cluster: Option<Version>,
     lowest: Option<Version>,
     downgrade: &Downgrade,
 ) -> Step {
     let Some(cluster) = cluster else {
-        // Until all members have answered, the cluster has the oldest version.
+        // Until all members have answered, the cluster version is the oldest version.
         return Step::Propose(lowest.unwrap_or(Version::MINIMUM));
     };
     let Some(lowest) = lowest else { return Step::Keep };
@@ -43,9 +45,10 @@ pub(super) fn next_step(
     Step::Keep
 }
 
-/// The rise of the cluster version that is expected unless an operator holds the version: from the version of the
-/// directory to the version of this member. `None` if the version does not rise. A cluster version below that of the
-/// oldest supported file was set because not all founding members had answered, so no operator needs to return to it.
+/// Returns the expected rise of the cluster version, unless an operator holds the version: from the version of the
+/// directory to the version of this member. Returns `None` if the version does not rise. A cluster version below that
+/// of the oldest supported file is ignored: it was set because not all founding members had answered, so no operator
+/// needs to return to it.
 pub(super) fn expected_rise(
     cluster: Option<Version>,
     own: Version,
@@ -55,17 +58,17 @@ pub(super) fn expected_rise(
     (cluster < own && !downgrade.enabled).then_some((cluster, own))
 }
 
-/// The only allowed target of a downgrade from `version`.
+/// Returns the only allowed target of a downgrade from `version`.
 pub(super) fn downgrade_of(version: Version) -> Option<Version> {
     Some(Version::new(version.major, version.minor.checked_sub(1)?))
 }
 
-/// Whether every member runs the target of a downgrade, so that the downgrade is complete.
+/// Returns whether every member runs the target version of a downgrade, so that the downgrade is complete.
 pub(super) fn is_downgraded(target: Version, members: &[Option<Version>]) -> bool {
     members.iter().all(|member| *member == Some(target))
 }
 
-/// The lowest version, or `None` if any version is unknown.
+/// Returns the lowest version, or `None` if any version is unknown.
 pub(super) fn lowest_of(members: &[Option<Version>]) -> Option<Version> {
     members.iter().copied().collect::<Option<Vec<Version>>>()?.into_iter().min()
 }

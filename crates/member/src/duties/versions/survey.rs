@@ -1,4 +1,4 @@
-//! The versions of all members, requested with `GET /version` on the peer port of each.
+//! Requests the versions of all members, with `GET /version` on the peer port of each.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use quorate_peer::Dialer;
 use quorate_peer::call::Call;
 use quorate_telemetry::log;
 
-/// The path at which a member returns its versions.
+/// The path from which a member's versions are requested.
 pub const VERSION_PATH: &str = "/version";
 
 /// The field of a member's answer that is used here.
@@ -24,7 +24,7 @@ struct Answer {
     server: String,
 }
 
-/// The version of each member; `None` if a member did not return one.
+/// The version of each member; `None` if a member did not return its version.
 #[derive(Clone, Debug)]
 pub(super) struct Survey {
     pub(super) versions: Vec<Option<Version>>,

@@ -15,14 +15,15 @@ pub struct Client {
     pub credentials: Credentials,
     /// The trace of the call, if it is sampled.
     pub trace: Option<Arc<CallTrace>>,
-    /// The source of a login. It is the default for other calls.
+    /// The source of a login. For other calls, this is the default.
     pub source: LoginSource,
     /// The audit record of the call, if there is an audit log.
     pub account: Option<Arc<CallAccount>>,
 }
 
 impl Client {
-    /// Begins an operation in the trace of the call, if there is one. The operation ends when the result is dropped.
+    /// Begins an operation in the trace of the call, if the call is traced. The operation ends when the result is
+    /// dropped.
     #[must_use]
     pub fn operation(
         &self,

@@ -1,7 +1,7 @@
 //! The credentials of a request.
 //!
-//! They are read from the head of a request, and verified at each use, because a stream can last for days while its token
-//! expires.
+//! Credentials are read from the head of a request and verified at each use, because a stream can last for days and
+//! outlive its token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ const BEARER: &[u8] = b"Bearer ";
 /// The credentials of a request.
 #[derive(Clone)]
 pub enum Credentials {
-    /// None.
+    /// No credentials.
     Nothing,
     /// A token that has not been verified yet.
     Unread(HeaderValue),
-    /// A token that the log issued. It is validated at each use ([`Token::validate`]).
+    /// A simple token, issued through the log. It is validated at each use ([`Token::validate`]).
     Given(Arc<Token>),
-    /// A signed token with the claims that were verified when it was read.
+    /// A signed token, with the claims that were verified when the token was read.
     Signed(Arc<Signed>),
-    /// The user name in a client certificate, without a token. The name may be empty.
+    /// The user name from a client certificate, for a request without a token. The name may be empty.
     Named(Arc<str>),
     /// An invalid token.
     Invalid,
@@ -38,14 +38,14 @@ pub struct Signed {
     pub(super) claims: Claims,
 }
 
-/// Prints the user, and not the token, which is a secret.
+/// Prints the user but not the token, which is a secret.
 impl fmt::Debug for Signed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Signed").field("user", &self.claims.username).finish_non_exhaustive()
     }
 }
 
-/// Prints no token, because a token is a secret.
+/// Omits tokens, because they are secrets.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -59,11 +59,11 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The header with the token of etcd's clients. It is a constant because every request looks for it.
+/// The header in which etcd's clients send the token. It is a constant because it is looked up in every request.
 const TOKEN: HeaderName = HeaderName::from_static("token");
 
 impl Credentials {
-    /// The token in the head of a request, under either of its names.
+    /// Returns the token in the head of a request, under either of its header names.
     #[must_use]
     pub fn in_head(headers: &HeaderMap) -> Self {
         match headers.get(TOKEN).or_else(|| headers.get(http::header::AUTHORIZATION)) {
@@ -72,8 +72,8 @@ impl Credentials {
         }
     }
 
-    /// Returns the credentials, or the user of the connection's certificate if there are none. A certificate never replaces an
-    /// invalid token.
+    /// Returns the credentials or, if there are none, the user of the connection's certificate. A certificate never
+    /// replaces an invalid token.
     #[must_use]
     pub fn or_named(self, certificate: Option<&Arc<str>>) -> Self {
         match (self, certificate) {
@@ -82,27 +82,27 @@ impl Credentials {
         }
     }
 
-    /// The token of a request that another member forwards.
+    /// Returns the token of a request that another member forwarded.
     #[must_use]
     pub fn passed_on(value: Option<&HeaderValue>) -> Self {
         value.map_or(Self::Nothing, |value| Self::Unread(value.clone()))
     }
 }
 
-/// The text of a token without its prefix.
+/// Returns the text of a token without its prefix.
 pub(super) fn text_of(value: &HeaderValue) -> &[u8] {
     let text = value.as_bytes();
     text.strip_prefix(BEARER).unwrap_or(text)
 }
 
-/// Compares two tokens in a time that does not depend on where they differ. Otherwise a client could find out the tokens
-/// of others with which it shares a connection, behind a proxy.
+/// Compares two tokens in constant time. Otherwise, a client behind a proxy could guess the tokens of other clients
+/// that use the same connection.
 fn are_same(one: &[u8], other: &[u8]) -> bool {
     let difference = one.iter().zip(other).fold(0, |found, (one, other)| found | (one ^ other));
     one.len() == other.len() && std::hint::black_box(difference) == 0
 }
 
-/// The last valid token of a connection. Its next request most likely carries the same token.
+/// The last valid token of a connection. The next request most likely carries the same token.
 #[derive(Default)]
 pub struct Remembered(ArcSwapOption<(HeaderValue, Credentials)>);
 

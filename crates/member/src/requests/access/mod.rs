@@ -1,24 +1,25 @@
-//! Access control: authentication and authorization of every request of a client.
+//! Access control: authentication and authorisation of every client request.
 //!
-//! The [`Credentials`] of a request identify a user: by a token, which the log issued or a key signed, or by the certificate of
-//! the connection. The user's permissions are checked against the published users and roles. Every member checks a
-//! proposal that reads or writes keys, or that changes users and roles, again when it applies it (`state::apply::guard`).
-//! Other requests are checked only here.
+//! The [`Credentials`] of a request identify a user, either by a token (issued through the log or signed with a key) or
+//! by the certificate of the connection. The user's permissions are checked against the published users and roles. A
+//! proposal that reads or writes keys, or that changes users and roles, is checked again by every member when it is
+//! applied (`state::apply::guard`). Other requests are checked only here.
 //!
 //! # Invariants
 //!
-//! * A request without credentials is permitted nothing while authentication is on.
-//! * A read uses the permissions that were in force for the data that it returns: [`AccessControl::pass`] is called before
-//!   a read, and [`AccessControl::confirm`] after it.
+//! * While authentication is enabled, a request without credentials has no permissions.
+//! * A read is checked against the permissions that are in force when it reads the data: [`AccessControl::pass`] is
+//!   called before the read, and [`AccessControl::confirm`] after it.
 //!
 //! # Cost
 //!
-//! One atomic load while authentication is off. While it is on, a request takes no lock, because a connection remembers its last
-//! token.
+//! While authentication is disabled, a check costs one atomic load. While it is enabled, a request takes no lock,
+//! because each connection remembers its last token.
 //!
 //! # Not here
 //!
-//! The permissions that each method needs (`edge::methods`), the permissions of users (`state::auth`), passwords (`accounts`).
+//! The permissions that each method needs (`edge::methods`), the permissions of users (`state::auth`), passwords
+//! (`accounts`).
 
 mod client;
 mod credentials;
@@ -63,11 +64,11 @@ pub struct AccessControl {
     pub(crate) published: PublishedState,
     pub(crate) provider: Provider,
     pub(crate) admission: Arc<Admission>,
-    /// Limits the log lines about refused tokens.
+    /// Limits the rate of log lines about refused tokens.
     pub(crate) refusals: LogThrottle,
 }
 
-/// The version of the permissions under which a read began.
+/// The version of the permissions in force when a read began.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Pass(Stamp);
@@ -79,20 +80,20 @@ impl From<AuthRefusal> for RequestError {
 }
 
 impl AccessControl {
-    /// Whether authentication is off, so that requests need no credentials.
+    /// Returns whether authentication is disabled, so that requests need no credentials.
     #[must_use]
     pub fn is_open(&self) -> bool {
         !self.published.auth.may_be_enabled()
     }
 
-    /// The number of valid tokens that the log has issued.
+    /// Returns the number of valid tokens that were issued through the log.
     #[must_use]
     pub fn tokens_held(&self) -> usize {
         self.published.auth.tokens().count()
     }
 
-    /// Returns the credentials of a request without waiting: a token is recalled if it is the last one of the connection, and
-    /// otherwise stays [`Credentials::Unread`].
+    /// Returns the credentials of a request without waiting. If the token is not the last one used on the connection,
+    /// the result is [`Credentials::Unread`].
     #[must_use]
     pub fn recall(&self, headers: &HeaderMap, remembered: &Remembered) -> Credentials {
         match Credentials::in_head(headers) {
@@ -103,8 +104,7 @@ impl AccessControl {
         }
     }
 
-    /// Reads a token that is still unread. For a token of the log, it waits until the entry that issued the token is
-    /// applied here.
+    /// Reads an unread token. For a simple token, waits until this member has applied the entry that issued the token.
     pub async fn read(&self, credentials: Credentials, remembered: &Remembered) -> Credentials {
         let Credentials::Unread(value) = credentials else { return credentials };
         if let Provider::Simple = self.provider {
@@ -131,14 +131,14 @@ impl AccessControl {
         found
     }
 
-    /// Logs that tokens are refused, at a limited rate and without the tokens, because expired tokens are common.
+    /// Logs that tokens are refused. Because expired tokens are common, the rate is limited. The tokens are not logged.
     fn log_refused_token(&self) {
         if let Some(left_out) = self.refusals.admits() {
             log::info!("refused an invalid token", "left-out" = left_out);
         }
     }
 
-    /// Reads a token, with the tokens and keys that are valid now.
+    /// Looks up a token in the tokens and keys that are valid now.
     fn find(&self, value: &HeaderValue) -> Credentials {
         let text = text_of(value);
         match &self.provider {
@@ -159,7 +159,8 @@ impl AccessControl {
         }
     }
 
-    /// Whether the claims of a token are still valid: the keys have not changed since it was read, and it has not expired.
+    /// Returns whether the claims of a token are still valid: the keys have not changed since the token was read, and
+    /// the token has not expired.
     fn holds(&self, signed: &Signed) -> bool {
         match &self.provider {
             Provider::Signed(signer) => {
@@ -169,8 +170,9 @@ impl AccessControl {
         }
     }
 
-    /// Waits until an entry is applied, at most for the request timeout. A forged token can name an entry that never
-    /// exists, so at most [`TOKENS_WAITING_MAX`](crate::requests::admission::TOKENS_WAITING_MAX) requests wait at a time.
+    /// Waits until an entry is applied, but at most for the request timeout. A forged token may name an entry that will
+    /// never exist, so at most [`TOKENS_WAITING_MAX`](crate::requests::admission::TOKENS_WAITING_MAX) requests wait at
+    /// a time.
     async fn wait_applied(&self, index: LogIndex) -> bool {
         let member_status = self.info.member_status();
         if member_status.applied() >= index {
@@ -223,7 +225,7 @@ impl AccessControl {
         }
     }
 
-    /// Checks a request that reads no data against the present users and roles.
+    /// Checks a request that reads no data against the current users and roles.
     fn ask(
         &self,
         credentials: &Credentials,
@@ -239,37 +241,37 @@ impl AccessControl {
         Ok(self.with_caller(&view, credentials, |caller| check(&view, caller))??)
     }
 
-    /// Whether the tokens of this member are signed.
+    /// Returns whether this member uses signed tokens.
     pub(crate) const fn has_keys(&self) -> bool {
         matches!(self.provider, Provider::Signed(_))
     }
 
-    /// Reads the keys of signed tokens again.
+    /// Reloads the keys for signed tokens.
     pub(crate) fn reload_keys(&self) {
         if let Provider::Signed(signer) = &self.provider {
             signer.reload();
         }
     }
 
-    /// The published users and roles.
+    /// Returns the published users and roles.
     pub(crate) fn view(&self) -> Guard<Arc<View>> {
         self.published.auth.view()
     }
 
-    /// The revision of users and roles.
+    /// Returns the revision of the users and roles.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.view().revision()
     }
 
-    /// The name of the user; empty without credentials and for invalid ones.
+    /// Returns the name of the user, or an empty string if the credentials are missing or invalid.
     #[must_use]
     pub fn user_of(&self, credentials: &Credentials) -> String {
         self.with_caller(&self.view(), credentials, |caller| caller.name.to_owned())
             .unwrap_or_default()
     }
 
-    /// Whether a request has the valid credentials of a user. While authentication is off, the answer is always true.
+    /// Returns whether a request has valid credentials of a user. Always true while authentication is disabled.
     #[must_use]
     pub fn is_of_user(&self, credentials: &Credentials) -> bool {
         let view = self.view();
@@ -299,7 +301,7 @@ impl AccessControl {
         self.ask(credentials, |view, caller| view.check_keys(caller, Access::Read, key, range_end))
     }
 
-    /// Admits a read if `check` permits it. The check is repeated if users or roles change meanwhile.
+    /// Admits a read if `check` permits it. The check is repeated if users or roles change in the meantime.
     pub async fn pass(
         &self,
         credentials: &Credentials,
@@ -317,7 +319,7 @@ impl AccessControl {
                     check(Permission { auth: &view, caller, leases })
                 })
             };
-            // If users or roles have changed meanwhile, the check is repeated with the new ones.
+            // If users or roles have changed since the check began, the check is repeated.
             if self.published.auth.stamp() == Some(stamp) {
                 checked??;
                 return Ok(Pass(stamp));
@@ -325,8 +327,8 @@ impl AccessControl {
         }
     }
 
-    /// Admits a read of keys and values. In addition to [`AccessControl::pass`], it refuses a signed token of another
-    /// auth revision, even if `check` requires nothing.
+    /// Admits a read of keys and values. Unlike [`AccessControl::pass`], it refuses a signed token of another auth
+    /// revision even if `check` requires no permission.
     pub async fn pass_to_read(
         &self,
         credentials: &Credentials,
@@ -340,7 +342,7 @@ impl AccessControl {
         self.pass(credentials, check).await
     }
 
-    /// Checks after a read that its permissions were in force the whole time.
+    /// Checks after a read that the permissions did not change during the read.
     pub async fn confirm(&self, Pass(begun): Pass) -> Result<(), RequestError> {
         if self.published.auth.stamp() == Some(begun) {
             return Ok(());
@@ -352,16 +354,16 @@ impl AccessControl {
         Ok(())
     }
 
-    /// Checks the permissions for each part of a long read, without waiting: the check fails while new users or roles
-    /// are being published.
+    /// Checks, without waiting, that the permissions for the next part of a long read have not changed. Fails while new
+    /// users or roles are being published.
     pub fn still_holds(&self, Pass(begun): Pass) -> Result<(), RequestError> {
         let holds =
             self.published.auth.stamp() == Some(begun) || !begun.is_enabled() && self.is_open();
         if holds { Ok(()) } else { Err(AuthRefusal::OldRevision.into()) }
     }
 
-    /// The version of the permissions in force. This waits while new users or roles are being published, which is
-    /// short.
+    /// Returns the version of the permissions in force. If new users or roles are being published, waits until they
+    /// are, which takes only a short time.
     async fn stamp(&self) -> Stamp {
         loop {
             match self.published.auth.stamp() {
@@ -371,7 +373,7 @@ impl AccessControl {
         }
     }
 
-    /// The user name and auth revision that a proposal carries.
+    /// Returns the user name and auth revision for the header of a proposal.
     pub(crate) fn sign(&self, author: Author<'_>) -> Result<(String, u64), RequestError> {
         if self.is_open() {
             return Ok((String::new(), 0));

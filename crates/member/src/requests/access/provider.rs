@@ -1,7 +1,7 @@
-//! The token providers: simple tokens, which the log issues, and signed tokens, which each member issues.
+//! The token providers. Simple tokens are issued through the log, and signed tokens by each member.
 //!
-//! Key files are read again when they change. If they contain no valid key, for example while they are being written, the old
-//! keys stay in force, and one warning is logged.
+//! Key files are read again when they change. If they contain no valid key, the previous keys stay in force, and one
+//! warning is logged.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use quorate_gotext::quote::go_reason;
 use quorate_jwt::{Claims, KeyFault, Keys, Method, SignFault};
 use quorate_telemetry::log;
 
-/// The interval at which the key files are read.
+/// Interval at which the key files are read.
 pub const KEYS_READ_EVERY: Duration = Duration::from_secs(5);
 
-/// The provider of tokens, from `--auth-token`.
+/// The token provider that `--auth-token` selects.
 #[derive(Debug)]
 pub enum Provider {
-    /// Simple tokens, which the log issues.
+    /// Simple tokens, issued through the log.
     Simple,
     /// Signed tokens (JWT).
     Signed(Signer),
@@ -30,11 +30,11 @@ pub enum Provider {
 /// The key files and the signing method.
 #[derive(Clone, Debug)]
 pub struct KeySource {
-    /// The method.
+    /// The signing method.
     pub method: Method,
-    /// The file of the private key.
+    /// The path of the private key file.
     pub private: Option<PathBuf>,
-    /// The file of the public key.
+    /// The path of the public key file.
     pub public: Option<PathBuf>,
 }
 
@@ -46,7 +46,7 @@ pub enum SourceFault {
     File {
         /// The path of the file.
         path: String,
-        /// The reason.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The files contain no valid keys.
@@ -61,11 +61,11 @@ struct Texts {
     public: Option<Vec<u8>>,
 }
 
-/// The contents that were read.
+/// The contents of the key files at two times.
 struct Seen {
-    /// The content that was last taken: its keys are in force, or it was reported as invalid.
+    /// The content that was processed last: its keys are in force, or it was reported as invalid.
     settled: Texts,
-    /// The content that was read last.
+    /// The content at the last reading.
     latest: Texts,
 }
 
@@ -103,7 +103,7 @@ impl KeySource {
 }
 
 impl Signer {
-    /// Reads the keys. Tokens expire after `ttl`.
+    /// Creates a signer and reads its keys. Tokens expire after `ttl`.
     pub fn new(source: KeySource, ttl: Duration) -> Result<Self, SourceFault> {
         let texts = source.texts()?;
         let keys = ArcSwap::from_pointee(source.keys(&texts)?);
@@ -126,8 +126,8 @@ impl Signer {
         quorate_jwt::read(&self.keys.load(), text).filter(|claims| claims.are_good_at(now()))
     }
 
-    /// Reads the key files again. New content is used once two readings in a row are equal: any bytes are a valid
-    /// HMAC key, so a half-written file would count as a shorter key.
+    /// Reads the key files again. New content is used only once two consecutive readings are equal. Any bytes are a
+    /// valid HMAC key, so a half-written file would otherwise be taken for a shorter key.
     pub fn reload(&self) {
         let reloaded = self.source.texts().and_then(|texts| {
             let mut seen = self.seen.lock();
@@ -148,7 +148,7 @@ impl Signer {
                 "the token key files contain no valid key; the previous keys stay in force",
                 "error" = fault.to_string()
             ),
-            // The file may be in the middle of its replacement.
+            // The file may be missing because it is being replaced.
             Err(fault @ SourceFault::File { .. }) => {
                 log::debug!("cannot read a token key file", "error" = fault.to_string());
             }
@@ -156,7 +156,7 @@ impl Signer {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the number of seconds since the Unix epoch.
 pub(super) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
@@ -176,14 +176,14 @@ mod tests {
         let token = signer.sign("ann", 3).unwrap();
         let is_good = || signer.read(&token).is_some();
         assert!(is_good());
-        // The file is empty while it is rewritten: the keys read before remain valid.
+        // The file is empty while it is rewritten, so the previous keys stay valid.
         std::fs::write(&path, "").unwrap();
         signer.reload();
         assert!(is_good());
         std::fs::remove_file(&path).unwrap();
         signer.reload();
         assert!(is_good());
-        // The file is incomplete at the first read.
+        // The file is incomplete at the first reading.
         std::fs::write(&path, "sec").unwrap();
         signer.reload();
         assert!(is_good());

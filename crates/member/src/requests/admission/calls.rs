@@ -1,17 +1,18 @@
-//! Bounds on calls in progress on all connections, and on the bytes of their unanswered requests.
+//! Bounds on the calls in progress on all connections, and on the bytes of their unanswered requests.
 //!
-//! An incomplete request costs its sender nothing, but occupies memory of the member for as long as the sender delays
-//! the rest. So the bytes of requests are counted as they arrive, headers included, over all connections. The bytes of
-//! a unary call count until it is answered, those of a stream until its message is complete. A call counts until it and
+//! An incomplete request costs its sender nothing, but occupies memory of the member until the sender completes it. The
+//! bytes of requests, including headers, are therefore counted as they arrive, over all connections. The bytes of a
+//! unary call count until it is answered, those of a stream until its message is complete. A call counts until it and
 //! its response have ended.
 //!
 //! # At the bound
 //!
-//! The call is refused. One client cannot use up a bound: when half of it is in use, a connection that has a sixteenth
-//! of it gets no more. Many connections together can still reach a bound. The last eighth of the calls is reserved for
-//! authenticated users, and logins have a bound of their own (`logins`). So clients without credentials can block
-//! neither an administrator nor the login of a user. Requests below [`COUNTED_BYTES_MIN`] are not counted in bytes. If
-//! no other request is counted, a request of any size is admitted: `--max-request-bytes` is then its only limit.
+//! The call is refused. A single connection cannot use up a bound: once half of the bound is in use, a connection that
+//! uses a sixteenth of it is refused. Many connections together can still reach a bound. The last eighth of the calls
+//! is reserved for authenticated users, and logins have a bound of their own (`logins`). Clients without credentials
+//! can therefore block neither an administrator nor the login of a user. The bytes of requests smaller than
+//! [`COUNTED_BYTES_MIN`] are not counted. If no bytes of other requests are counted, a request of any size is admitted:
+//! `--max-request-bytes` is then its only limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,19 +20,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::logins::{LoginSource, Logins};
 use crate::threads::bound::{Bound, Full};
 
-/// Requests with fewer bytes are covered by the bound on calls, and are not counted here.
+/// Size below which the bytes of a request are not counted. Such requests are covered by the bound on calls.
 pub(crate) const COUNTED_BYTES_MIN: u64 = 4 << 10;
 
-/// The share of a bound that one connection may use when half of the bound is in use, as a divisor.
+/// Divisor for the share of a bound that one connection may use once half of the bound is in use.
 const SHARE: u64 = 16;
 
-/// The share of the calls that is reserved for authenticated users, as a divisor.
+/// Divisor for the share of the calls that is reserved for authenticated users.
 const RESERVED: u64 = 8;
 
 /// The bounds that all clients share.
 #[derive(Debug)]
 pub struct Calls {
-    /// Calls in progress, logins included.
+    /// Calls in progress, including logins.
     pub count: Bound,
     /// Logins in progress.
     pub logins: Logins,
@@ -40,7 +41,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Creates the bounds with these maxima.
+    /// Creates the bounds with these maximum values.
     pub fn new(count_max: u64, logins_max: u64, request_bytes_max: u64) -> Self {
         Self {
             count: Bound::new(count_max),
@@ -50,7 +51,7 @@ impl Calls {
     }
 }
 
-/// The part of the bounds that one connection uses.
+/// The share of the bounds that one connection uses.
 #[derive(Debug)]
 pub struct Caller {
     calls: Arc<Calls>,
@@ -60,7 +61,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A connection that uses nothing yet.
+    /// Creates the share of a new connection.
     pub const fn new(calls: Arc<Calls>) -> Self {
         Self {
             calls,
@@ -70,13 +71,13 @@ impl Caller {
         }
     }
 
-    /// Another connection to the same member.
+    /// Creates the share of another connection to the same member.
     pub fn another(&self) -> Self {
         Self::new(Arc::clone(&self.calls))
     }
 
-    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call; it is called only if no more
-    /// than the reserved share is free.
+    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call. It is called only if all but
+    /// the reserved share of the calls is in use.
     pub fn begin(
         this: &Arc<Self>,
         is_of_user: impl FnOnce() -> bool,
@@ -90,7 +91,7 @@ impl Caller {
         Ok(this.permit(None))
     }
 
-    /// Begins a login. It is admitted by the bound on logins, regardless of the number of other calls.
+    /// Begins a login. It is subject to the bound on logins, regardless of the number of other calls.
     pub fn begin_login(this: &Arc<Self>, source: LoginSource) -> Result<Arc<CallPermit>, Full> {
         this.begun.fetch_add(1, Ordering::Relaxed);
         this.calls.logins.begin(source)?;
@@ -104,23 +105,23 @@ impl Caller {
         Arc::new(CallPermit { caller, login, request_bytes })
     }
 
-    /// The number of calls begun, and the number of those in progress.
+    /// Returns the number of calls begun so far, and the number of calls in progress.
     pub fn activity(&self) -> (u64, u64) {
         (self.begun.load(Ordering::Relaxed), self.under_way.load(Ordering::Relaxed))
     }
 }
 
-/// The permit of a call, returned when the call and its response have ended.
+/// The permit of a call. It is returned when the call and its response have ended.
 #[derive(Debug)]
 pub struct CallPermit {
     caller: Arc<Caller>,
-    /// The source of the call, if it is a login.
+    /// The source of the login, if the call is a login.
     login: Option<LoginSource>,
     request_bytes: AtomicU64,
 }
 
 impl CallPermit {
-    /// Sets the number of bytes of the request that have arrived, unless the bound is reached.
+    /// Sets the number of bytes of the request that have arrived. Fails if the bound is reached.
     pub fn hold(&self, bytes: u64) -> Result<(), Full> {
         let held = self.request_bytes.load(Ordering::Relaxed);
         if bytes < COUNTED_BYTES_MIN || bytes <= held {
@@ -139,12 +140,12 @@ impl CallPermit {
         Ok(())
     }
 
-    /// Whether bytes of the request are counted.
+    /// Returns whether bytes of the request are counted.
     pub fn holds_bytes(&self) -> bool {
         self.request_bytes.load(Ordering::Relaxed) > 0
     }
 
-    /// Stops counting the bytes of the request: its memory is free, or is counted elsewhere.
+    /// Stops counting the bytes of the request, because its memory is freed or counted elsewhere.
     pub fn release(&self) {
         let held = self.request_bytes.load(Ordering::Relaxed);
         if held > 0 {
@@ -166,7 +167,7 @@ impl Drop for CallPermit {
     }
 }
 
-/// Takes an amount from a bound for a connection that uses `own` of it.
+/// Takes an amount from a bound for a connection that already uses `own` of it.
 fn take(bound: &Bound, own: &AtomicU64, amount: u64) -> Result<(), Full> {
     if bound.used() >= bound.max() / 2 && own.load(Ordering::Relaxed) >= bound.max() / SHARE {
         return Err(bound.refuse());

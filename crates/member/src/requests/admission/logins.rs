@@ -1,9 +1,9 @@
-//! The bound on logins in progress, by their source.
+//! The bound on logins in progress, in total and by source.
 //!
-//! Clients without credentials must be able to log in, and checking a password takes long. So logins have a bound of
-//! their own, which other calls do not use up. When half of it is in use, a source that has a sixteenth of it gets no
-//! more. The name in a login does not count: failed logins under the name of a user do not prevent the user from
-//! logging in from another address.
+//! Clients without credentials must be able to log in, and checking a password takes long. Logins therefore have a
+//! bound of their own, which other calls cannot use up. Once half of it is in use, a source that uses a sixteenth of it
+//! is refused. The user name of a login is irrelevant, so failed logins under a user's name do not prevent the user
+//! from logging in from another address.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 
 use crate::threads::bound::{Bound, Full};
 
-/// The share of the bound that one source may use when half of the bound is in use, as a divisor.
+/// Divisor for the share of the bound that one source may use once half of the bound is in use.
 const SHARE: u64 = 16;
 
-/// The source of a login: an IPv4 address, or the IPv6 network of 64 bits, which is usually assigned to one host.
+/// The source of a login: an IPv4 address, or a 64-bit IPv6 network, which is usually assigned to one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LoginSource(Option<IpAddr>);
 
 impl LoginSource {
-    /// The source for the remote address of a connection.
+    /// Returns the source for the remote address of a connection.
     #[must_use]
     pub fn of(remote: Option<SocketAddr>) -> Self {
         const HOST_BITS: u32 = 64;
@@ -32,7 +32,8 @@ impl LoginSource {
     }
 }
 
-/// An address, a network such as `2001:db8::/64`, or an empty text if the source is unknown, as for a Unix socket.
+/// Displays an address, a network such as `2001:db8::/64`, or an empty text if the source is unknown, for example with
+/// a Unix socket.
 impl fmt::Display for LoginSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
@@ -43,7 +44,7 @@ impl fmt::Display for LoginSource {
     }
 }
 
-/// The bound on logins, and how many each source has in progress.
+/// The bound on logins, and the number of logins in progress for each source.
 #[derive(Debug)]
 pub struct Logins {
     count: Bound,
@@ -55,12 +56,12 @@ impl Logins {
         Self { count: Bound::new(count_max), by_source: Mutex::default() }
     }
 
-    /// The number of logins in progress.
+    /// Returns the number of logins in progress.
     pub fn used(&self) -> u64 {
         self.count.used()
     }
 
-    /// The number of refused logins.
+    /// Returns the number of refused logins.
     pub fn refused(&self) -> u64 {
         self.count.refused()
     }

@@ -1,4 +1,4 @@
-//! Admission: the bounds on the work that clients give a member.
+//! Admission: the bounds on the work that clients may request from a member.
 //!
 //! | bound | counts | released | at the bound |
 //! | [`CALLS_MAX`] | calls, including streams | when the call and its response have ended | refused; an eighth is reserved for authenticated users |
@@ -12,19 +12,20 @@
 //! | [`REPLY_BYTES_MAX`] | bytes of replies and of snapshots | when the client has received them | waits, then refused |
 //! | [`WAITER_BYTES_MAX`] | requests that wait for a lock or an election | when the waiter gets the lock, or its key is deleted | refused |
 //!
-//! A refused request gets "etcdserver: too many requests", which etcd's clients know. Content that cannot be read again
-//! after a wait is refused immediately: lists of leases and members, parts of a range stream, snapshots. Each bound has
-//! series in `/metrics` (`metrics::state`): the amount in use, and the number of refusals.
+//! A refused request receives the error "etcdserver: too many requests", which etcd's clients recognise. Content that
+//! cannot be read again after a wait is refused immediately: lists of leases and members, parts of a range stream,
+//! snapshots. Each bound has series in `/metrics` (`metrics::state`): the amount in use, and the number of refusals.
 //!
-//! Only the memory of a proposal can outlive its request: an entry stays in the log of a leader until it is committed
-//! and applied. So its permit is kept as long (`pending_proposals`).
+//! Only the memory of a proposal can outlive its request, because an entry stays in a leader's log until it is
+//! committed and applied. The permit of a proposal is therefore kept equally long (`pending_proposals`).
 //!
 //! # The sum
 //!
-//! In addition to the store: unanswered requests and replies (proposals, requests, replies, lists) 2.3 GiB; calls,
-//! watchers with their events, and waiters 3 GiB; received and unread data 1 GiB; the log 1.5 GiB; changes that are not
-//! in the backend file yet 0.5 GiB. A single request or reply may exceed each bound. The sum excludes 64 KiB for each
-//! connection without a large window, and one response for each watch stream.
+//! In addition to the store, a member uses at most 2.3 GiB for unanswered requests and replies (proposals, requests,
+//! replies, lists), 3 GiB for calls, watchers with their events, and waiters, 1 GiB for received and unread data, 1.5
+//! GiB for the log, and 0.5 GiB for changes that are not in the backend file yet. A single request or reply may exceed
+//! each bound. The sum excludes 64 KiB for each connection without a large window, and one response for each watch
+//! stream.
 //!
 //! # Not here
 //!
@@ -40,35 +41,39 @@ pub use self::calls::{CallPermit, Caller, Calls};
 pub use self::logins::{LoginSource, Logins};
 pub use crate::threads::bound::{Bound, Full, Permit};
 
-/// Linearizable reads that wait for their read barrier, and requests that wait until the committed entries are applied.
+/// Maximum number of linearizable reads that wait for their read barrier, and of requests that wait until the committed
+/// entries are applied.
 pub const READS_MAX: u64 = 16_384;
 
-/// Requests with a token of a later log entry than the last that is applied here. Either this member lags behind the
-/// member that issued the token, or the token is forged. Since any client can forge such tokens, they are counted apart
-/// from reads and use up no permits of reads.
+/// Maximum number of requests whose token was issued by a log entry that this member has not applied yet. Either this
+/// member lags behind the member that issued the token, or the token is forged. Since any client can forge such tokens,
+/// these requests are counted separately from reads and use up none of their permits.
 pub const TOKENS_WAITING_MAX: u64 = 1_024;
 
-/// Queries and commands to core threads for which a caller waits: status, leadership transfers, commits and
-/// compactions. The threads keep a task even if its caller is cancelled.
+/// Maximum number of queries and commands to core threads for which a caller waits: status, leadership transfers,
+/// commits and compactions. The threads keep a task even if its caller is cancelled.
 pub const TASKS_MAX: u64 = 1_024;
 
-/// Memory of the references to the records of all long lists. A single list may exceed the bound.
+/// Maximum memory of the references to the records of all long lists, in bytes. A single list may exceed the bound.
 pub const LIST_BYTES_MAX: u64 = 256 << 20;
 
-/// Bytes of all replies with records that clients have not received yet. A single reply may exceed the bound. Most of
-/// these bytes are pages of the backend file. In the worst case, they are values that have been overwritten since.
+/// Maximum bytes of all replies with records that clients have not received yet. A single reply may exceed the bound.
+/// Most of these bytes are pages of the backend file. In the worst case, they are values that have since been
+/// overwritten.
 pub const REPLY_BYTES_MAX: u64 = 1 << 30;
 
-/// Calls on all connections, including watch streams. About 10 KiB each.
+/// Maximum number of calls on all connections, including watch streams. Each takes about 10 KiB.
 pub const CALLS_MAX: u64 = 1 << 17;
 
-/// Logins in progress, which are counted apart from other calls. Each waits for one password check at a time.
+/// Maximum number of logins in progress, which are counted separately from other calls. Each waits for one password
+/// check at a time.
 pub const LOGINS_MAX: u64 = 1024;
 
-/// Bytes of requests that have arrived, and are incomplete or unanswered.
+/// Maximum bytes of requests that have arrived but are incomplete or unanswered.
 pub const REQUEST_BYTES_MAX: u64 = 512 << 20;
 
-/// Memory of the requests that wait for a lock or an election, including their keys and values. About 40 KiB each.
+/// Maximum memory of the requests that wait for a lock or an election, in bytes, including their keys and values. Each
+/// takes about 40 KiB.
 pub const WAITER_BYTES_MAX: u64 = 1 << 30;
 
 /// The bounds that all requests share, except the bound on proposals (`pending_proposals`).
@@ -104,5 +109,5 @@ impl Default for Admission {
     }
 }
 
-/// A permit that can be moved with its work.
+/// A permit that can be moved together with its work.
 pub type OwnedPermit = Permit<Arc<Bound>>;
