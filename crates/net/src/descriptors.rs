@@ -1,13 +1,13 @@
-//! File descriptors: the limit of the process and its division among files and connections.
+//! File descriptors: the process's limit, and its division among files and connections.
 //!
 //! ```text
-//! limit = reserved (log, snapshots, backend, runtimes, outgoing connections) + peers' connections + clients' connections
+//! limit = reserved (log, snapshots, backend, runtimes, outgoing connections) + peer connections + client connections
 //! ```
 //!
-//! All client listeners share one budget, and the peer listener has its own. Neither clients nor unknown
-//! hosts on the peer port can therefore use descriptors that the cluster or the files need. A connection
-//! beyond a budget waits until another one closes: one connection at each listener, with a reserved
-//! descriptor, and the others in the kernel's queue.
+//! All client listeners share one budget, and the peer listener has its own. Neither clients nor unknown hosts on the
+//! peer port can therefore use descriptors that the cluster or the files need. A connection beyond a budget waits until
+//! another one closes. One such connection per listener waits with a reserved descriptor, and the others wait in the
+//! kernel's queue.
 //!
 //! # Not here
 //!
@@ -20,38 +20,37 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::listen::ConnectionPermits;
 use quorate_telemetry::log;
 
-/// The minimum reserve, as in etcd. The member does not start with a lower limit.
+/// Minimum number of reserved descriptors, as in etcd. A member does not start with a lower limit.
 const KEPT_BACK_MIN: u64 = 150;
 
-/// Files of the log, the backend and snapshots, the standard streams, listeners with one waiting connection
-/// each, and outgoing connections.
+/// Descriptors for files of the log, the backend and snapshots, the standard streams, listeners with one waiting
+/// connection each, and outgoing connections.
 const FILES_AND_DIALED: u64 = 64;
 
-/// A further reserve, if the limit permits: the connections that a member of seven opens in the worst case.
-/// These are, for each other member, two streams, four pipeline workers, a probe for each stream and one
-/// request; sixteen snapshots; thirty-two pooled connections; and name lookups.
+/// Further reserved descriptors, if the limit permits: the connections that a member of a seven-member cluster opens in
+/// the worst case. For each other member these are two streams, four pipeline workers, a probe for each stream, and one
+/// request. Added to these are sixteen snapshots, thirty-two pooled connections, and name lookups.
 const DIALED_MORE: u64 = 128;
 
-/// The descriptors of a runtime, including the wake-up of its thread.
+/// Number of descriptors per runtime, including the one that wakes its thread.
 const PER_RUNTIME: u64 = 3;
 
-/// The minimum number of peer connections, at any limit. Another member uses about ten.
+/// Minimum number of peer connections, whatever the limit. Each other member uses about ten.
 const PEER_CONNECTIONS_MIN: u64 = 64;
 
-/// The maximum number of client connections, at any limit. Each may use about 100 KiB, including data in
-/// transit.
+/// Maximum number of client connections, whatever the limit. Each may use about 100 KiB, including data in transit.
 const CLIENT_CONNECTIONS_MAX: u64 = 1 << 16;
 
-/// The maximum number of peer connections, at any limit.
+/// Maximum number of peer connections, whatever the limit.
 const PEER_CONNECTIONS_MAX: u64 = 4096;
 
-/// Of the descriptors that are not reserved, one in this many may be used by peer connections.
+/// The divisor of the unreserved descriptors that yields the share of peer connections.
 const PEER_SHARE: u64 = 8;
 
-/// The usual limit of a shell. With a lower limit, the division is logged.
+/// The usual limit in a shell. If the limit is lower, the division is logged.
 const COMFORTABLE: u64 = 1024;
 
-/// The connections that clients and peers may hold.
+/// Permits for the connections of clients and peers.
 #[derive(Clone, Debug)]
 pub struct Budget {
     /// A permit for each client connection.
@@ -60,20 +59,20 @@ pub struct Budget {
     pub peers: Arc<ConnectionPermits>,
 }
 
-/// There are too few descriptors for the files and one connection.
+/// The descriptor limit is too low for the files and one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the limit is {limit}, but the files and one connection need {needed}: raise it with ulimit -n, or \
      LimitNOFILE of systemd"
 )]
 pub struct TooFew {
-    /// The limit of the process.
+    /// The descriptor limit of the process.
     pub limit: u64,
-    /// The minimum that the process needs.
+    /// The minimum limit that the process needs.
     pub needed: u64,
 }
 
-/// The numbers of connections.
+/// The maximum numbers of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     clients: u64,
@@ -98,7 +97,7 @@ impl Plan {
     }
 }
 
-/// Raises the soft limit to the hard limit, as Go programs do: the soft limit exists for programs that cannot
+/// Raises the soft limit to the hard limit, as Go programs do. The soft limit exists only for programs that cannot
 /// handle large descriptors.
 pub fn raise_limit() {
     let limits = getrlimit(Resource::Nofile);
@@ -147,7 +146,7 @@ mod tests {
     #[test]
     fn a_limit_too_low_for_one_connection_is_refused() {
         assert_eq!(Plan::of(150, 4), Err(TooFew { limit: 150, needed: 151 }));
-        // There is a runtime for each processor, and each runtime has descriptors.
+        // There is a runtime for each processor, and each runtime needs descriptors.
         let needed = FILES_AND_DIALED + PEER_CONNECTIONS_MIN + 66 * PER_RUNTIME + 1;
         assert_eq!(Plan::of(300, 66), Err(TooFew { limit: 300, needed }));
     }

@@ -1,9 +1,9 @@
-//! Network connections: their limits, accepting them, protocol detection, and the threads that serve them.
-//! The client port and the peer port both use this crate.
+//! Network connections: limits, acceptance, protocol detection, and the threads that serve the connections. The client
+//! port and the peer port both use this crate.
 //!
 //! # Not here
 //!
-//! The services, which the caller passes in.
+//! The services, which the caller supplies.
 
 pub mod descriptors;
 pub mod listen;

@@ -1,11 +1,12 @@
-//! Checks that a body that is being buffered keeps arriving.
+//! Checks that a body keeps arriving while it is buffered.
 //!
-//! The received part of a body occupies memory or a permit until the rest arrives. Therefore each [`PERIOD`]
-//! must bring [`PERIOD_BYTES_MIN`], so that a sender can hold shared resources only by sending data.
+//! The received part of a body occupies memory or a permit until the rest arrives. Therefore at least
+//! [`PERIOD_BYTES_MIN`] must arrive in each [`PERIOD`], so that a sender can hold shared resources only by sending
+//! data.
 //!
 //! # Not here
 //!
-//! The reaction to a body that is too slow, and the timers: both belong to the caller.
+//! The timers and the reaction to a body that is too slow. The caller is responsible for both.
 
 use std::time::Duration;
 
@@ -14,10 +15,11 @@ use tokio::time::Instant;
 /// The length of a period.
 pub const PERIOD: Duration = Duration::from_secs(20);
 
-/// The bytes that must arrive in each period: 13 kbit/s, which any link between machines supports.
+/// Minimum number of bytes that must arrive in each period. This is 13 kbit/s, which any link between machines
+/// supports.
 pub const PERIOD_BYTES_MIN: u64 = 32 << 10;
 
-/// The state of a body that is arriving.
+/// Progress of an arriving body.
 #[derive(Debug)]
 pub struct Pace {
     period_end: Instant,
@@ -25,7 +27,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Starts the check of a body.
+    /// Starts to check a body.
     pub fn new(now: Instant) -> Self {
         Self { period_end: now + PERIOD, period_bytes: 0 }
     }
@@ -35,12 +37,12 @@ impl Pace {
         self.period_bytes = self.period_bytes.saturating_add(bytes);
     }
 
-    /// Returns when to check next.
+    /// Returns the time of the next check.
     pub const fn period_end(&self) -> Instant {
         self.period_end
     }
 
-    /// Returns whether the body keeps arriving. If the period is over, the next one starts.
+    /// Returns whether the body keeps arriving. If the current period is over, starts the next one.
     pub fn is_kept(&mut self, now: Instant) -> bool {
         if now < self.period_end {
             return true;

@@ -1,5 +1,4 @@
-//! The connection runtimes: one single-threaded tokio runtime per core. Connections are distributed over
-//! them.
+//! The connection runtimes: one single-threaded tokio runtime per core. The connections are distributed over them.
 //!
 //! A current-thread runtime was measured to use two thirds of the multi-threaded scheduler's CPU per call. It
 //! has no work stealing, which matters little because every task is short. Each runtime runs a resident task
@@ -14,18 +13,18 @@ use quorate_telemetry::threads::{self, Listener};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// The threads of a set of runtimes.
+/// The settings of the threads in a set of runtimes.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads<'a> {
     /// The prefix of the thread names, before a hyphen and a number.
     pub name: &'a str,
     /// The number of threads.
     pub count: usize,
-    /// The stack size, enough for the deepest call of any request.
+    /// The stack size, which must be sufficient for the deepest call of any request.
     pub stack_bytes: usize,
 }
 
-/// A running set of runtimes. Dropping it ends the threads and their tasks.
+/// A running set of runtimes. Dropping it stops the threads and their tasks.
 #[derive(Debug)]
 pub struct Runtimes {
     workers: Vec<Worker>,
@@ -60,7 +59,7 @@ impl Runtimes {
         &self.workers[0].handle
     }
 
-    /// Returns the runtimes in turn.
+    /// Returns each runtime in turn.
     pub fn deal(&self) -> &Handle {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         &self.workers[turn % self.workers.len()].handle
@@ -76,7 +75,7 @@ impl Worker {
         // The separate threads for blocking work inherit the subscriber.
         let listener = Listener::of_this_thread();
         let mut runtime = Builder::new_current_thread();
-        // Blocking work also handles requests and needs the same stack size.
+        // Blocking work includes handling of requests, so its threads need the same stack size.
         runtime.thread_stack_size(stack_bytes);
         let runtime = runtime.enable_all().on_thread_start(move || listener.take_on()).build()?;
         let handle = runtime.handle().clone();
@@ -86,7 +85,7 @@ impl Worker {
             runtime.block_on(async {
                 tokio::select! {
                     () = resident => {}
-                    // This also resolves when the sender is dropped.
+                    // The receiver also resolves if the sender is dropped.
                     _ = stopped => {}
                 }
             });
@@ -105,20 +104,20 @@ impl Drop for Runtimes {
             if let Some(thread) = worker.thread.take()
                 && thread.thread().id() != std::thread::current().id()
             {
-                // A panic of a runtime is already reported on stderr.
+                // A panic in a runtime has already been reported on stderr.
                 drop(thread.join());
             }
         }
     }
 }
 
-/// Runs blocking work outside the connection threads and returns its result.
+/// Runs blocking work outside the connection threads, and returns its result.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is shutting down, so the result is not needed.
+            // The runtime is shutting down, so no result is needed.
             Err(_) => std::future::pending().await,
         },
     }

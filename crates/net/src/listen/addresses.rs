@@ -1,7 +1,7 @@
-//! A limit on connections per address: connections beyond it are closed at once.
+//! A limit on connections per address. Connections beyond the limit are closed immediately.
 //!
-//! An IPv6 address counts as its /64 network, which is the smallest that a host usually gets. Connections
-//! over a Unix socket come from this machine and are not counted.
+//! An IPv6 address counts as its /64 network, the smallest network that a host usually receives. Connections over a
+//! Unix socket come from this machine and are not counted.
 //!
 //! # Bound
 //!
@@ -17,14 +17,14 @@ use parking_lot::Mutex;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Counter;
 
-/// The shortest time between two log lines about closed connections.
+/// Minimum time between two log lines about closed connections.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The limit per address, shared by all listeners to which it applies.
+/// The limit per address, shared by all listeners that apply it.
 #[derive(Debug)]
 pub struct AddressLimit {
     most: u32,
-    /// The number of closed connections.
+    /// Counts the connections closed because of the limit.
     refused: Arc<Counter>,
     state: Mutex<State>,
 }
@@ -35,7 +35,7 @@ struct State {
     logged_at: Option<Instant>,
 }
 
-/// The permit of a connection, released when dropped.
+/// A connection's permit, released when dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     limit: Arc<AddressLimit>,
@@ -43,12 +43,12 @@ pub(super) struct Held {
 }
 
 impl AddressLimit {
-    /// Creates a limit of `most` connections per address. Refused connections are counted.
+    /// Creates a limit of `most` connections per address. `refused` counts the refused connections.
     pub fn new(most: u32, refused: Arc<Counter>) -> Self {
         Self { most, refused, state: Mutex::default() }
     }
 
-    /// Counts one more connection, unless the limit is reached.
+    /// Counts another connection from this address, unless the limit is reached.
     pub(super) fn take(limit: &Arc<Self>, from: IpAddr) -> Option<Held> {
         let address = network_of(from);
         let is_due = {

@@ -1,19 +1,18 @@
 //! An HTTP/2 connection that accepts requests with any authority.
 //!
-//! The HTTP library resets a stream whose `:authority` is invalid in a URI. This program does not use the
-//! authority, but Go clients of etcd before 3.6, clients of Unix sockets and some proxies send invalid ones.
-//! Therefore requests are inspected on the way from the socket, and an invalid authority is replaced (see
-//! `field_section`).
+//! The HTTP library resets a stream whose `:authority` is invalid in a URI. This program does not use the authority,
+//! but Go clients of etcd before 3.6, clients of Unix sockets and some proxies send invalid ones. Therefore requests
+//! are inspected as they are read from the socket, and an invalid authority is replaced (see `field_section`).
 //!
 //! # Cost
 //!
-//! Frames other than HEADERS are skipped by their length. If one read contains the whole header block, it is
-//! inspected in place; it is copied only if it must be changed or arrives in pieces. At most one frame is
-//! buffered, of at most [`FRAME_BYTES_MAX`] bytes.
+//! Frames other than HEADERS are skipped by their length. If one read contains the whole header block, the block is
+//! inspected in place. It is copied only if it must be changed or arrives in pieces. At most one frame is buffered, of
+//! at most [`FRAME_BYTES_MAX`] bytes.
 //!
 //! # Not here
 //!
-//! Header blocks longer than a frame: their rest passes unchanged.
+//! Header blocks longer than a frame. Their continuation frames pass unchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -25,10 +24,10 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::field_section;
 use super::write_through::write_to_inner;
 
-/// The largest payload of a frame that the library accepts.
+/// Maximum payload of a frame that the library accepts.
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
-/// The length of a frame header: payload length in three bytes, type, flags, stream id in four bytes.
+/// Length of a frame header: three bytes of payload length, type, flags, four bytes of stream id.
 const HEAD_BYTES: usize = 9;
 /// The type of the frame that opens a request.
 const HEADERS: u8 = 1;
@@ -36,14 +35,14 @@ const PADDED: u8 = 0x08;
 const PRIORITY: u8 = 0x20;
 const PRIORITY_BYTES: usize = 5;
 
-/// A connection whose invalid authorities are replaced.
+/// A connection that replaces invalid authorities in the data read from it.
 #[derive(Debug)]
 pub(super) struct AnyAuthority<T> {
     inner: T,
     frames: Frames,
     /// The start of a frame that must be inspected as a whole.
     held: Vec<u8>,
-    /// Inspected data that is not read yet.
+    /// Inspected data that has not been read yet.
     ready: BytesMut,
 }
 
@@ -54,7 +53,7 @@ impl<T> AnyAuthority<T> {
         Self { inner, frames, held: Vec::new(), ready: BytesMut::new() }
     }
 
-    /// Inspects the buffered data and releases what may pass.
+    /// Inspects the buffered data and releases the part that may be read.
     fn release(&mut self) {
         let mut at = 0;
         loop {
@@ -118,26 +117,27 @@ impl<T: AsyncRead + Unpin> AsyncRead for AnyAuthority<T> {
 
 write_to_inner!(AnyAuthority);
 
-/// The position in the stream of frames.
+/// The position within the sequence of frames.
 #[derive(Debug)]
 struct Frames {
-    /// Bytes before the next frame header.
+    /// Number of bytes before the next frame header.
     passing: usize,
 }
 
-/// Why the inspection stopped.
+/// The reason why the inspection stopped.
 #[derive(Debug)]
 enum Stop {
-    /// The data ends.
+    /// The end of the data was reached.
     End,
-    /// The frame that starts here must be inspected as a whole, or its header is incomplete.
+    /// The frame starting here must be inspected as a whole, or its header is incomplete.
     Incomplete,
-    /// The frame of `found_bytes` bytes that starts here is replaced by `frame`.
+    /// The frame starting here, with `found_bytes` bytes, is replaced by `frame`.
     Mended { found_bytes: usize, frame: Vec<u8> },
 }
 
 impl Frames {
-    /// Inspects the next bytes. Returns how many may pass unchanged.
+    /// Inspects the next bytes. Returns the number of bytes that may pass unchanged, and the reason why it stopped
+    /// there.
     fn look(&mut self, bytes: &[u8]) -> (usize, Stop) {
         let mut at = 0;
         loop {
@@ -170,7 +170,7 @@ fn payload_bytes(head: &[u8; HEAD_BYTES]) -> usize {
     usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])
 }
 
-/// Returns the frame with a valid authority, if it opens a request with an invalid one.
+/// Returns the frame with a valid authority, if it opens a request whose authority is invalid.
 fn mend(frame: &[u8]) -> Option<Vec<u8>> {
     let (flags, mut start, mut end) = (frame[4], HEAD_BYTES, frame.len());
     if flags & PADDED != 0 {
@@ -200,7 +200,7 @@ mod tests {
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
-    /// A socket that delivers one piece at a time.
+    /// A socket whose reads return one piece at a time.
     struct Pieces(VecDeque<Vec<u8>>);
 
     impl AsyncRead for Pieces {
@@ -230,7 +230,7 @@ mod tests {
         [b"\x83\x86\x41", &[length][..], authority, b"\xbe"].concat()
     }
 
-    /// Returns the output for bytes that arrive in pieces and are read in pieces.
+    /// Returns the output for bytes that arrive in pieces of size `piece` and are read in pieces of size `room`.
     async fn pass(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
         let pieces = Pieces(bytes.chunks(piece).map(<[u8]>::to_vec).collect());
         let mut connection = AnyAuthority::new(pieces, PREFACE.len());
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// A connection with two requests between other frames.
+    /// Returns the client data of a connection with two requests and other frames between them.
     fn connection(authority: &[u8]) -> Vec<u8> {
         let request = request(authority);
         let padded = [&b"\x03\0\0\0\0\x10"[..], &request, b"\0\0\0"].concat();
@@ -260,7 +260,7 @@ mod tests {
             PREFACE.to_vec(),
             frame(4, 0, b"\x00\x03\x00\x00\x00\x64"),
             frame(HEADERS, 4, &request),
-            // A body that looks like a request.
+            // A body with the same bytes as a request.
             frame(0, 1, &frame(HEADERS, 4, &self::request(b"a:b:c"))),
             frame(HEADERS, 4 | PADDED | PRIORITY, &padded),
             frame(0, 1, b""),

@@ -1,15 +1,14 @@
 //! A connection that collects its writes and sends them once per poll.
 //!
-//! The HTTP/2 library issues one write for every DATA frame of 256 bytes or more, and flushes after each. A
-//! write costs more than all other work of the library for a small request. Therefore a flush does not call
-//! the kernel: frames accumulate until the connection's task has done all its work, and are then sent
-//! together. A get of a value of 256 bytes takes one write instead of two, and the answers to several
-//! requests of one connection take one write together.
+//! The HTTP/2 library issues one write for every DATA frame of 256 bytes or more, and flushes after each. A write costs
+//! more than all of the library's other work for a small request. Therefore a flush does not call the kernel. Instead,
+//! frames accumulate until the connection's task has done all its work, and are then sent together. Reading a value of
+//! 256 bytes takes one write instead of two, and the answers to several requests on one connection share one write.
 //!
 //! # Invariants
 //!
-//! * Bytes are sent in the order in which they were written, and before the connection's task sleeps:
-//!   [`Sending`] ensures this. A shutdown waits until all of them are passed to the kernel.
+//! * Bytes are sent in the order in which they were written, and before the connection's task sleeps. [`Sending`]
+//!   ensures this. A shutdown waits until the kernel has accepted all bytes.
 //! * At most [`GATHERED_BYTES_MAX`] bytes are buffered. Beyond that a write waits for the socket, so a peer
 //!   that does not read blocks only its own streams.
 
@@ -25,15 +24,15 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes that wait for a flush.
+/// Maximum number of bytes buffered until the data is sent.
 const GATHERED_BYTES_MAX: usize = 256 * 1024;
 
-/// How many buffers a thread keeps for reuse.
+/// Maximum number of buffers that a thread keeps for reuse.
 const SPARE_COUNT_MAX: usize = 16;
 
 thread_local! {
-    /// A connection holds a buffer only between a write and its flush. Reusing buffers, instead of allocating
-    /// and freeing them, avoids most page faults of a large reply.
+    /// Buffers for reuse. A connection holds a buffer only between a write and its flush. Reusing buffers, instead of
+    /// allocating and freeing them, avoids most page faults of a large reply.
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -50,7 +49,7 @@ fn keep_spare(mut buffer: Vec<u8>) {
     });
 }
 
-/// Wraps a socket from which `prefix` was already read; it is read first. The first result is for the
+/// Wraps a socket from which `prefix` was already read. Reads return the prefix first. The first result is for the
 /// protocol, the second for the task that polls it.
 pub(super) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
     let socket = Socket {
@@ -65,10 +64,10 @@ pub(super) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
     (Buffered { socket: Arc::clone(&socket) }, Outlet { socket })
 }
 
-/// The socket for the protocol.
+/// The socket as seen by the protocol.
 #[derive(Debug)]
 pub(super) struct Buffered<T> {
-    /// Shared with the outlet in the same task, so the lock is never contended.
+    /// Shared with the outlet in the same task, so there is no contention for the lock.
     socket: Arc<Mutex<Socket<T>>>,
 }
 
@@ -79,12 +78,12 @@ pub(super) struct Outlet<T> {
 }
 
 impl<T> Outlet<T> {
-    /// Registers a function that edits the first bytes before they are sent.
+    /// Registers a function that edits the first bytes written, before they are sent.
     pub(super) fn edit_first(&self, edit: fn(&mut Vec<u8>)) {
         self.socket.lock().edit_first = Some(edit);
     }
 
-    /// Returns how many bytes the kernel has accepted so far.
+    /// Returns the number of bytes that the kernel has accepted so far.
     pub(super) fn sent(&self) -> u64 {
         self.socket.lock().sent_in_all
     }
@@ -107,8 +106,8 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let done = self.connection.as_mut().poll(cx);
-        // Data that does not fit in the socket now is sent when the socket is writable, which also wakes this
-        // task.
+        // Data that does not fit in the socket's buffer now is sent when the socket becomes writable, which also wakes
+        // this task.
         let sent = self.outlet.socket.lock().poll_drain(cx);
         match (done, sent) {
             (Poll::Ready(done), _) => Poll::Ready(done.map_err(Into::into)),
@@ -121,14 +120,14 @@ where
 #[derive(Debug)]
 struct Socket<T> {
     inner: T,
-    /// Data that was read from the socket before it was wrapped.
+    /// Data read from the socket before it was wrapped.
     prefix: Bytes,
     gathered: Vec<u8>,
-    /// How much of `gathered` the kernel has accepted.
+    /// Number of bytes of `gathered` that the kernel has accepted.
     sent: usize,
-    /// How much the kernel has accepted since the start.
+    /// Total number of bytes that the kernel has accepted.
     sent_in_all: u64,
-    /// The function that edits the first bytes, if any.
+    /// The function that edits the first bytes written, if any.
     edit_first: Option<fn(&mut Vec<u8>)>,
 }
 
@@ -149,7 +148,7 @@ impl<T: AsyncWrite + Unpin> Socket<T> {
             self.sent_in_all += count as u64;
         }
         if !self.gathered.is_empty() {
-            // TLS may buffer data itself; a plain socket does not.
+            // TLS may buffer data itself, unlike a plain socket.
             ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
         }
         self.sent = 0;
@@ -159,7 +158,7 @@ impl<T: AsyncWrite + Unpin> Socket<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Returns the buffer, after allocating it if necessary.
+    /// Returns the buffer, allocating it first if necessary.
     fn gathering(&mut self) -> &mut Vec<u8> {
         if self.gathered.capacity() == 0 {
             self.gathered = take_spare();
@@ -217,7 +216,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Buffered<T> {
         true
     }
 
-    /// Leaves the buffered data to [`Sending`].
+    /// Does nothing, because [`Sending`] sends the buffered data.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -278,7 +277,7 @@ mod tests {
             assert_eq!(outlet.sent(), 0);
             io.write_all(b"cd").await?;
             io.flush().await?;
-            // The task sleeps until the data is sent, like a connection without requests.
+            // The task sleeps here, so the data is sent, as on a connection without further requests.
             assert_eq!(far.read(&mut byte).await?, 4);
             assert_eq!(&byte[..4], b"abcd");
             assert_eq!(outlet.sent(), 4);

@@ -1,16 +1,16 @@
-//! Parses the field section of a request (RFC 7541) as far as needed to find the authority.
+//! Parses the field section of a request (RFC 7541), up to the authority.
 //!
-//! The HTTP library parses the authority as part of a URI and resets the stream if it is invalid. Some
-//! clients send a list of endpoints, the path of a socket, or an empty string. [`mend`] finds such an
-//! authority and returns its replacement.
+//! The HTTP library parses the authority as part of a URI and resets the stream if it is invalid. Some clients send a
+//! list of endpoints, the path of a Unix socket, or an empty string. [`mend`] finds such an authority and returns its
+//! replacement.
 //!
 //! # Invariants
 //!
-//! * The decoded replacement has the same length as the original. Both ends keep a dynamic table of recent
-//!   fields and evict the oldest by length, so the tables of the client and the library stay in step. The
+//! * The decoded replacement has the same length as the original. Both ends keep a dynamic table of recent fields, from
+//!   which they evict the oldest fields by length, so the tables of the client and the library remain consistent. The
 //!   client may later refer to the authority by its index in the table; such references need no change.
-//! * No state is kept between sections. An authority whose name is an index into the client's dynamic table
-//!   is not recognized; encoders use the static table, which has the name first.
+//! * No state is kept between sections. An authority whose name is an index into the client's dynamic table is not
+//!   recognised. Encoders use the index in the static table instead, which contains the name too.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,19 +19,18 @@ use std::sync::LazyLock;
 use http::uri::Authority;
 
 const AUTHORITY: &[u8] = b":authority";
-/// The name in Huffman code.
+/// The Huffman-coded name.
 const AUTHORITY_CODED: &[u8] = b"\xb8\x3b\x53\x39\xec\x32\x7d\x7f";
 
-/// A field of the static table: an empty authority.
+/// The static table's field with an empty authority.
 const EMPTY_AUTHORITY: u8 = 0x81;
 /// The index of the authority's name in the static table.
 const AUTHORITY_INDEX: usize = 1;
 
-/// A field to be added to the table whose name and value are together as long as the authority's name.
+/// A field that is added to the table. Its name and value together are as long as the authority's name alone.
 const AS_LONG_AS_EMPTY: &[u8] = b"\x40\x02te\x08trailers";
 
-/// Finds an authority that the HTTP library would refuse. Returns its range in the section and its
-/// replacement.
+/// Finds an authority that the HTTP library would refuse. Returns the field's range in the section and its replacement.
 pub(super) fn mend(section: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
     let mut reader = Reader { section, at: 0 };
     loop {
@@ -63,7 +62,7 @@ pub(super) fn mend(section: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
     }
 }
 
-/// Returns the replacement for a refused authority of this length.
+/// Returns the replacement for a refused authority of this decoded length.
 fn stand_in(name: &[u8], length: usize, is_remembered: bool) -> Vec<u8> {
     if length == 0 {
         return if is_remembered { AS_LONG_AS_EMPTY.to_vec() } else { Vec::new() };
@@ -87,7 +86,7 @@ fn put_length(length: usize, line: &mut Vec<u8>) {
     line.push(rest.to_le_bytes()[0]);
 }
 
-/// A reader of a section, which never reads past its end.
+/// Reads the parts of a section, never past its end.
 struct Reader<'a> {
     section: &'a [u8],
     at: usize,
@@ -100,7 +99,7 @@ impl<'a> Reader<'a> {
         Some(byte)
     }
 
-    /// Reads an integer that starts in the last bits of a byte.
+    /// Reads an integer that starts in the last `bits` bits of a byte.
     fn integer(&mut self, bits: u32) -> Option<usize> {
         let mask = (1 << bits) - 1;
         let mut number = usize::from(self.byte()? & mask);
@@ -114,7 +113,7 @@ impl<'a> Reader<'a> {
                 return Some(number);
             }
         }
-        // The number exceeds the length of any section.
+        // The integer exceeds the length of any section.
         None
     }
 
@@ -138,8 +137,8 @@ impl Text<'_> {
         self.bytes == if self.is_coded { AUTHORITY_CODED } else { AUTHORITY }
     }
 
-    /// Returns the decoded length of an authority that the HTTP library would refuse. A string with an
-    /// invalid code is left for the library to refuse.
+    /// Returns the decoded length of an authority that the HTTP library would refuse. Returns `None` for a string with
+    /// an invalid code, which the library refuses itself.
     fn refused_length(&self) -> Option<usize> {
         let text =
             if self.is_coded { decode(self.bytes)?.into() } else { Cow::Borrowed(self.bytes) };
@@ -147,8 +146,8 @@ impl Text<'_> {
     }
 }
 
-/// The length in bits of the code of each byte and of the end marker (RFC 7541, appendix B). The code is
-/// canonical: codes of the same length are assigned in the order of their bytes.
+/// The length in bits of the code for each byte and for the end marker (RFC 7541, appendix B). The code is canonical:
+/// codes of the same length are assigned in the order of the bytes.
 #[rustfmt::skip]
 const CODE_LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -171,10 +170,10 @@ const CODE_LENGTHS: [u8; 257] = [
 ];
 const CODE_LENGTH_MAX: usize = 30;
 
-/// The bytes of each code length, in the order of their codes.
+/// The bytes with each code length, in the order of their codes.
 static BYTES_BY_LENGTH: LazyLock<[Vec<u8>; CODE_LENGTH_MAX + 1]> = LazyLock::new(|| {
     std::array::from_fn(|length| {
-        // The code of the end marker is the last of its length and represents no byte.
+        // The end marker has the last code of its length and represents no byte.
         (0..=u8::MAX)
             .filter(|byte| usize::from(CODE_LENGTHS[usize::from(*byte)]) == length)
             .collect()
@@ -185,7 +184,7 @@ static BYTES_BY_LENGTH: LazyLock<[Vec<u8>; CODE_LENGTH_MAX + 1]> = LazyLock::new
 /// incomplete code.
 fn decode(coded: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(coded.len() * 8 / 5);
-    // The bits of the current code, the first code of its length, and the number of bits.
+    // The bits of the current code, the first code with that many bits, and the number of bits.
     let (mut code, mut first, mut length) = (0, 0, 0);
     for bit in coded.iter().flat_map(|byte| (0..8).rev().map(move |shift| byte >> shift & 1)) {
         code = code << 1 | usize::from(bit);
@@ -211,7 +210,7 @@ mod tests {
         [line, value.to_vec()].concat()
     }
 
-    /// Returns the section after the replacement, if there was one.
+    /// Returns the section after the replacement, or `None` if nothing was replaced.
     fn with_valid_authority(section: &[u8]) -> Option<Vec<u8>> {
         let (place, line) = mend(section)?;
         Some([&section[..place.start], &line, &section[place.end..]].concat())
@@ -246,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_huffman_coded_authority_is_replaced() {
-        // The text "a:b:c".
+        // The Huffman-coded text "a:b:c".
         let coded = b"\x41\x84\x1d\xc8\xee\x13";
         assert_eq!(decode(&coded[2..]).unwrap(), b"a:b:c");
         assert_eq!(with_valid_authority(coded).unwrap(), b"\x41\x05xxxxx");
@@ -266,7 +265,7 @@ mod tests {
     fn an_empty_authority_is_removed() {
         assert_eq!(with_valid_authority(b"\x83\x81\x86").unwrap(), b"\x83\x86");
         assert_eq!(with_valid_authority(b"\x83\x01\x00\x86").unwrap(), b"\x83\x86");
-        // The table entry of the library is as long as that of the client.
+        // The replacement is as long as the client's table entry, so the tables remain consistent.
         let remembered = with_valid_authority(b"\x83\x41\x00").unwrap();
         assert_eq!(remembered, [&b"\x83"[..], AS_LONG_AS_EMPTY].concat());
         assert_eq!(b"te".len() + b"trailers".len(), AUTHORITY.len());
@@ -283,10 +282,10 @@ mod tests {
         ] {
             assert_eq!(mend(&line(b"\x41", good)), None);
         }
-        // Other names with the same values.
+        // Fields with other names but the same value.
         assert_eq!(mend(&line(b"\x44", LIST)), None);
         assert_eq!(mend(&line(b"\x00\x03abc", LIST)), None);
-        // Sections cut at every position.
+        // The section is cut off at every position.
         let section = [&b"\x3f\xe1\x1f\x83\xff\x00\x44\x02/x"[..], &line(b"\x41", LIST)].concat();
         for end in 0..section.len() {
             assert_eq!(mend(&section[..end]), None);

@@ -1,4 +1,4 @@
-//! Fuzz targets: the headers of requests before they reach the HTTP library.
+//! Fuzz targets: the inspection of request headers before they reach the HTTP library.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::authority::AnyAuthority;
 use super::field_section;
 
-/// Replaces authorities in arbitrary bytes, and checks that a replacement is not replaced again.
+/// Replaces authorities in arbitrary bytes, and checks that no replacement is itself replaced.
 pub fn field_section(data: &[u8]) {
     let mut section = data.to_vec();
     // Each round replaces one field.
@@ -21,8 +21,8 @@ pub fn field_section(data: &[u8]) {
     panic!("each round replaces a field, so the rounds are at most as many as the bytes");
 }
 
-/// Passes arbitrary bytes through a connection and checks that the output does not depend on how they are
-/// split. The first two bytes select the size of the pieces and of the reads.
+/// Passes arbitrary bytes through a connection, and checks that the output does not depend on how the bytes are split.
+/// The first two bytes select the size of the pieces and of the reads.
 pub fn authority(data: &[u8]) {
     let [piece, room, bytes @ ..] = data else { return };
     let whole = pass(bytes, bytes.len().max(1), 1 << 17);
@@ -30,7 +30,7 @@ pub fn authority(data: &[u8]) {
     assert!(whole == pieces, "{whole:x?}: {pieces:x?}");
 }
 
-/// A socket that delivers this many bytes at a time.
+/// A socket whose reads return a fixed number of bytes.
 struct Pieces<'a> {
     rest: &'a [u8],
     piece: usize,
@@ -50,7 +50,7 @@ impl AsyncRead for Pieces<'_> {
     }
 }
 
-/// Returns the whole output.
+/// Returns the complete output.
 fn pass(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
     let mut connection = AnyAuthority::new(Pieces { rest: bytes, piece }, 0);
     let mut read = vec![0; room];
@@ -72,9 +72,9 @@ fn pass(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
 mod tests {
     use quorate_test_support::mutate::bounded;
 
-    /// A section with an invalid authority in plain text.
+    /// A section with an invalid authority that is not Huffman-coded.
     const SECTION: &[u8] = b"\x83\x86\x44\x02/x\x41\x13unix:/run/etcd.sock\x5f\x01t";
-    /// A section in Huffman code, with a literal name.
+    /// A section with a Huffman-coded authority and a literal name.
     const CODED: &[u8] = b"\x83\x40\x88\xb8\x3b\x53\x39\xec\x32\x7d\x7f\x84\x1d\xc8\xee\x13\x81";
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {

@@ -1,9 +1,9 @@
-//! Detects that an HTTP/1 client has disconnected while it waits for an answer.
+//! Detects that an HTTP/1 client has disconnected while waiting for an answer.
 //!
-//! The HTTP library does not read between a request and its answer, because some clients close their sending
-//! side and still expect the answer. But an answer that is endless, or that waits for other events, must end
-//! when its client disconnects. A service can request this ([`EndsWithClient`]). One byte is then read ahead:
-//! it belongs to the next request, or the client has closed its side and the connection is closed.
+//! The HTTP library does not read between a request and its answer, because some clients close their sending side and
+//! still expect the answer. But an endless answer, or one that waits for other events, must end when its client
+//! disconnects. A service can request this ([`EndsWithClient`]). The connection then reads one byte ahead. The byte
+//! belongs to the next request. If there is no byte because the client has closed its side, the connection is closed.
 //!
 //! # Not here
 //!
@@ -17,17 +17,18 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A request extension by which a service requests that the answer ends when the client disconnects.
+/// A request extension by which a service requests that the answer end when the client disconnects.
 #[derive(Clone, Debug, Default)]
 pub struct EndsWithClient(Arc<AtomicBool>);
 
 impl EndsWithClient {
-    /// Requests this for the current request.
+    /// Ends the answer to the current request when its client disconnects.
     pub fn ask(&self) {
         self.set(true);
     }
 
-    /// Service and connection run in the same task.
+    /// Sets whether disconnects are detected. The service and the connection run in the same task, so relaxed ordering
+    /// is sufficient.
     pub(super) fn set(&self, asked: bool) {
         self.0.store(asked, Ordering::Relaxed);
     }
@@ -37,12 +38,12 @@ impl EndsWithClient {
     }
 }
 
-/// A connection that detects disconnects while a service requests it.
+/// A connection that detects disconnects if a service requests it.
 #[derive(Debug)]
 pub(super) struct HangUp<T> {
     inner: T,
     asked: EndsWithClient,
-    /// The byte that was read ahead.
+    /// The byte read ahead, if any.
     ahead: Option<u8>,
 }
 
@@ -51,14 +52,14 @@ impl<T> HangUp<T> {
         Self { inner, asked, ahead: None }
     }
 
-    /// Returns the connection and the byte that was read ahead.
+    /// Returns the connection and the byte read ahead.
     pub(super) fn into_parts(self) -> (T, Option<u8>) {
         (self.inner, self.ahead)
     }
 }
 
 impl<T: AsyncRead + Unpin> HangUp<T> {
-    /// Returns an error if the client has disconnected.
+    /// Returns an error if the client has disconnected and the service has requested detection.
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if !self.asked.is_asked() || self.ahead.is_some() {
             return Ok(());
@@ -90,8 +91,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for HangUp<T> {
             && let Some(byte) = self.ahead.take()
         {
             buf.put_slice(&[byte]);
-            // The byte is returned together with the data after it, because a one-byte read costs as much as
-            // any. A failed read fails again.
+            // The byte is returned together with the data that follows it, because a read of one byte costs as much as
+            // any other read. If this read fails, the next read returns the error.
             drop(Pin::new(&mut self.inner).poll_read(cx, buf));
             return Poll::Ready(Ok(()));
         }
@@ -120,7 +121,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HangUp<T> {
         self.inner.is_write_vectored()
     }
 
-    /// The library flushes at each poll, even if there is no data.
+    /// The library flushes in every poll, even if there is no data, so disconnects are detected here.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Err(gone) = self.look(cx) {
             return Poll::Ready(Err(gone));

@@ -1,10 +1,9 @@
-//! A deadline for the head of an HTTP/1 request, from its first byte on.
+//! A deadline for the head of an HTTP/1 request. The time starts with the first byte of the head.
 //!
-//! A connection may be idle between two requests for minutes, but a head must arrive quickly. The HTTP
-//! library has one timer for both cases. This wrapper therefore observes the reads: the deadline starts with
-//! the first byte that arrives while no request is in progress, and ends when the service is called. Bytes
-//! during a request belong to its body, which may arrive until the answer ends, or to a request that waits
-//! for that end.
+//! A connection may be idle between two requests for minutes, but a head must arrive quickly. The HTTP library has only
+//! one timer for both cases. This wrapper therefore observes the reads. The deadline starts with the first byte that
+//! arrives while no request is in progress, and ends when the service is called. Bytes that arrive during a request
+//! belong to its body, which may arrive until the answer ends, or to the next request, which waits for that end.
 
 use std::future::Future;
 use std::io;
@@ -24,13 +23,13 @@ use super::socket::Ends;
 use super::takeover::Takeover;
 use super::write_through::write_to_inner;
 
-/// A connection whose reads fail when a head takes too long.
+/// A connection whose reads fail if a request head takes too long.
 #[derive(Debug)]
 pub(super) struct HeadDeadline<T> {
     inner: T,
     requests: Requests,
     timeout: Duration,
-    /// The timer while a head is incomplete, with the number of requests before it.
+    /// The timer for an incomplete head, and the number of requests begun before that head.
     timer: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
@@ -73,7 +72,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadDeadline<T> {
 
 write_to_inner!(HeadDeadline);
 
-/// A service that counts its requests for the connection, and passes the properties of the connection to them.
+/// A service that counts its requests for the connection and adds the connection's properties to them.
 #[derive(Clone, Debug)]
 pub(super) struct Announcing<S> {
     pub(super) inner: S,
@@ -118,10 +117,10 @@ mod tests {
     use super::super::{Http1Service, serve_http1};
     use super::*;
 
-    /// Answers with the request body, piece by piece.
+    /// A service that answers with the request body, piece by piece.
     #[derive(Clone)]
     struct Echoing {
-        /// Whether the answer ends when the request body ends.
+        /// Whether the answer ends together with the request body.
         does_end: bool,
     }
 
@@ -163,7 +162,7 @@ mod tests {
         const ANSWERS_HALF_CLOSED: bool = true;
     }
 
-    /// Returns the client's end of a connection with a request in progress, whose first piece was echoed.
+    /// Returns the client's end of a connection with a request in progress, after its first piece was echoed.
     async fn begin(does_end: bool) -> DuplexStream {
         let (mut client, server) = tokio::io::duplex(1 << 10);
         let (stopper, stop) = watch::channel(false);

@@ -1,8 +1,7 @@
 //! HTTP/2 over TLS, which carries both gRPC and plain HTTP requests.
 //!
-//! As in etcd, the content type decides: `application/grpc` requests go to gRPC, and others to the HTTP
-//! endpoints, if the listener has both. Requests also get the client's certificate of the connection here, if
-//! there is one.
+//! As in etcd, the content type decides: `application/grpc` requests go to gRPC, and others to the HTTP endpoints, if
+//! the listener serves both. If the connection has a client certificate, it is also added to the requests here.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,16 +20,16 @@ use super::{Activity, Ends, Http1Service, Http2Service, HttpService};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request extension that marks requests over TLS, for the HTTP endpoints only.
+/// A request extension that marks requests over TLS. Only the HTTP endpoints use it.
 #[derive(Clone, Copy, Debug)]
 pub struct Encrypted;
 
-/// A service whose requests carry the properties of their connection.
+/// A service that adds the connection's properties to its requests.
 #[derive(Clone, Debug)]
 pub(super) struct WithConnection<S> {
     pub(super) inner: S,
     pub(super) client: Option<Arc<ClientCertificate>>,
-    /// Whether requests are marked as encrypted.
+    /// Whether requests are marked with [`Encrypted`].
     pub(super) is_marked: bool,
 }
 
@@ -54,7 +53,7 @@ impl<S: Http1Service> Http1Service for WithConnection<S> {
     const ANSWERS_HALF_CLOSED: bool = S::ANSWERS_HALF_CLOSED;
 }
 
-/// A service that separates gRPC from other requests.
+/// A service that dispatches gRPC requests to one service and all others to another.
 #[derive(Clone, Debug)]
 pub(super) struct Mixed<G, H> {
     pub(super) grpc: Option<WithConnection<G>>,
@@ -126,7 +125,7 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
 
 const GRPC: &str = "application/grpc";
 
-/// The body of an answer of either service.
+/// The body of an answer from either service.
 #[derive(Debug)]
 pub(super) enum MixedBody<G, H> {
     Grpc(G),

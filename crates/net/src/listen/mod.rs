@@ -1,22 +1,21 @@
 //! Listeners: accept connections, detect their protocol, and serve HTTP/1 and gRPC on one port.
 //!
-//! The first bytes of a connection decide: the HTTP/2 preface means gRPC, through `authority`; anything else
-//! means the HTTP endpoints. Over TLS, HTTP/2 carries both (`mixed`). Accepted connections are distributed
-//! over the connection runtimes.
+//! The first bytes of a connection select the service: the HTTP/2 preface selects gRPC, read through `authority`, and
+//! anything else selects the HTTP endpoints. Over TLS, HTTP/2 carries both (`mixed`). Accepted connections are
+//! distributed over the connection runtimes.
 //!
 //! # Bound
 //!
-//! * The number of connections is limited by their budget (`descriptors`): further connections wait, and idle
-//!   ones are asked to close ([`ConnectionPermits`]). [`AddressLimit`] limits the connections of one address,
-//!   if it is configured.
+//! * The number of connections is limited by their budget (`descriptors`). Further connections wait, and idle ones are
+//!   asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the connections from one address.
 //! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags announce no limit.
-//! * The data of a stream is limited by [`STREAM_SEND_BYTES_MAX`] in the sending direction. Received data
-//!   that no service has read is limited by the connection's window, which is small when too many connections
-//!   have large ones. Services count the data that they have read.
+//! * The data of a stream waiting to be sent is limited by [`STREAM_SEND_BYTES_MAX`]. Received data that no service has
+//!   read is limited by the connection's window, which is small if too many connections have large windows. Services
+//!   count the data that they have read.
 //! * [`ConnectionTimeouts`] limits the time until a connection's first bytes identify its protocol, and the time of
-//!   each HTTP/1 head. A head that starts to arrive during the request before it has the time of an
-//!   idle connection. An idle HTTP/2 connection has no time limit: it remains while it answers pings and its
-//!   permit is not needed.
+//!   each HTTP/1 head. A head that starts to arrive during the previous request has the time limit of an idle
+//!   connection. An idle HTTP/2 connection has no time limit. It stays open while it answers pings and its permit is
+//!   not needed.
 
 mod addresses;
 mod authority;
@@ -72,72 +71,74 @@ use quorate_tls::{Accepted, Acceptor};
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Streams per connection if the flags set no limit. Real clients stay far below: they use one stream for many
-/// watches, and one for each call in progress.
+/// Maximum number of streams per connection if the flags set no limit. Real clients stay far below it, because they use
+/// one stream for many watches and one stream for each call in progress.
 const STREAMS_HELD_MAX: u32 = 1 << 15;
 
-/// The shortest time between two log lines about waiting connections.
+/// Minimum time between two log lines about waiting connections.
 const FULL_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Receive windows. A request of up to 1 MiB arrives without waiting for a window update, which would take a
-/// round trip.
+/// Receive windows of a stream and of a connection. A request of up to 1 MiB arrives without waiting for a window
+/// update, which would take a round trip.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
-/// Data that clients may send before it is read, over all connections with large windows.
+/// Maximum amount of unread client data over all connections with large windows.
 const WINDOW_BYTES_MAX: usize = 1 << 30;
 
-/// Both windows of a connection after [`WINDOW_BYTES_MAX`] is used up: the defaults of HTTP/2.
+/// Both receive windows of a connection once [`WINDOW_BYTES_MAX`] is used up. This is the default of HTTP/2.
 const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;
 
-/// Encoded data of a stream whose client does not read: a few chunks of a large reply.
+/// Maximum amount of encoded data buffered for a stream whose client does not read: a few chunks of a large reply.
 const STREAM_SEND_BYTES_MAX: usize = 256 << 10;
 
-/// The headers of one request. Tokens have a few thousand bytes. The library's default is 16 KiB; beyond that
-/// it refuses the request, and closes the connection of a client that sends several times as much.
+/// Maximum size of the headers of a request. Tokens have a few thousand bytes. The library's default is 16 KiB. Beyond
+/// the limit, the library refuses the request, and it closes the connection of a client that sends several times as
+/// much.
 const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
 
-/// Streams that a client may open and reset before they are processed. Many calls that are cancelled together
-/// are not an attack.
+/// Maximum number of streams that a client may open and reset before they are processed. A client that cancels many
+/// calls together is not an attacker.
 const STREAMS_GIVEN_UP_MAX: usize = 1024;
 
-/// The least data that the client of a closing connection accepts within one timeout. A few pings, which are
-/// not data of answers, are less.
+/// Minimum amount of data that the client of a closing connection must accept within one timeout. It exceeds the size
+/// of a few pings, which are not part of an answer.
 const TAKEN_BYTES_MIN: u64 = 1024;
 
-/// The limits of connections, from the flags.
+/// The connection limits set by flags.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
-    /// `None` announces no limit, as etcd does by default; [`STREAMS_HELD_MAX`] then applies.
+    /// Maximum number of streams per connection. `None` announces no limit, as etcd does by default, and
+    /// [`STREAMS_HELD_MAX`] applies.
     pub max_concurrent_streams: Option<u32>,
     /// The time limits of a connection.
     pub timeouts: ConnectionTimeouts,
-    /// The permits: each connection holds one.
+    /// The permits, of which each connection holds one.
     pub permits: Arc<ConnectionPermits>,
     /// The limit per address; `None` means no limit.
     pub per_address: Option<Arc<AddressLimit>>,
-    /// Pings an idle connection after `.0`, and closes it if no answer arrives within `.1`.
+    /// Pings an idle connection after the first duration, and closes it if no answer arrives within the second.
     pub keepalive: Option<(Duration, Duration)>,
-    /// The shortest allowed time between a client's pings while a request is in progress.
+    /// Minimum time between a client's pings while a request is in progress.
     pub ping_floor: Duration,
 }
 
 /// The time limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionTimeouts {
-    /// Until the first byte of a request.
+    /// Maximum time until the first byte of a request.
     pub idle: Duration,
-    /// From the first byte until the head is complete, for HTTP/1.
+    /// Maximum time from the first byte until the head is complete, for HTTP/1.
     pub head: Duration,
 }
 
 impl ConnectionTimeouts {
-    /// The limits for clients, whose idle connections may wait long for the next request.
+    /// The limits for clients, whose idle connections may wait a long time for the next request.
     pub const FOR_CLIENTS: Self =
         Self { idle: Duration::from_secs(300), head: Duration::from_secs(10) };
 }
 
-/// The services of a listener. `None` does not answer on that protocol.
+/// The services of a listener. A protocol whose service is `None` is not answered.
 #[derive(Clone, Debug)]
 pub struct Services<G, H> {
     /// The service for connections with the HTTP/2 preface.
@@ -147,8 +148,8 @@ pub struct Services<G, H> {
 }
 
 impl Listener {
-    /// Serves until `stop` becomes true. Connections then finish their requests; `alive` is held until the
-    /// last one has ended.
+    /// Serves until `stop` becomes true. Connections then finish their requests. `alive` is held until the last
+    /// connection has ended.
     pub fn spawn<G: Http2Service, H: Http1Service>(
         self,
         runtimes: &Arc<Runtimes>,
@@ -173,7 +174,7 @@ impl Listener {
     }
 }
 
-/// The data that serving a connection needs.
+/// The data needed to serve connections.
 struct Connections<G, H> {
     runtimes: Arc<Runtimes>,
     services: Services<G, H>,
@@ -193,7 +194,7 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
             };
             let Ok(arrived) = accepted else {
-                // The connection was already closed, or descriptors are exhausted. Neither error ends the
+                // Either the connection was already closed or descriptors are exhausted. Neither error ends the
                 // listener.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
@@ -205,7 +206,7 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
                 },
                 (None, _) | (_, None) => None,
             };
-            // The permit is taken for a connection that exists: an idle listener holds no permit.
+            // The permit is taken after a connection has arrived, so that an idle listener holds no permit.
             let permit = tokio::select! {
                 permit = self.take_permit(&mut full_logged_at) => permit,
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
@@ -214,7 +215,7 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
             let (stop, alive) = (self.stop.clone(), self.alive.clone());
             let security = security.clone();
             self.runtimes.deal().spawn(async move {
-                // Errors of a connection concern its peer only.
+                // An error on a connection affects only its peer.
                 drop(serve_arrived(arrived, security, services, limits, stop).await);
                 drop((permit, held, alive));
             });
@@ -239,7 +240,7 @@ impl<G, H> Connections<G, H> {
     }
 }
 
-/// A service for either protocol.
+/// A service for either HTTP version.
 pub trait HttpService:
     Service<
         Request<Incoming>,
@@ -251,7 +252,7 @@ pub trait HttpService:
     + Sync
     + 'static
 {
-    /// The body of its answers.
+    /// The body of the service's answers.
     type ResponseBody: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Unpin
         + Send
@@ -277,19 +278,19 @@ where
     type ResponseBody = B;
 }
 
-/// An HTTP/2 service, which reports the use of its connection.
+/// An HTTP/2 service, which reports the activity on its connection.
 pub trait Http2Service: HttpService {
     /// Returns the service for a connection with these addresses.
     #[must_use]
     fn for_connection(&self, ends: Ends) -> Self;
 
-    /// Returns the activity of this connection.
+    /// Returns the activity on this connection.
     fn activity(&self) -> Activity;
 }
 
-/// An HTTP/1 service, which defines what it means when a client closes its sending side.
+/// An HTTP/1 service, which defines what happens when a client closes its sending side.
 pub trait Http1Service: HttpService {
-    /// Whether a client that has closed its sending side gets its answer. Otherwise the connection is closed.
+    /// Whether a client that has closed its sending side still receives its answer. Otherwise its connection is closed.
     const ANSWERS_HALF_CLOSED: bool;
 }
 
@@ -338,7 +339,7 @@ async fn serve_arrived<G: Http2Service, H: Http1Service>(
     }
 }
 
-/// Waits for the first byte and returns whether it starts a TLS handshake.
+/// Waits for the first byte, and returns whether it starts a TLS handshake.
 async fn begins_tls(
     wire: &impl Wire,
     limits: &ConnectionLimits,
@@ -478,7 +479,7 @@ async fn serve_http1<S: Stream, H: Http1Service>(
 /// The wrapped socket of an HTTP/1 connection.
 type Watched<S> = TokioIo<HangUp<HeadDeadline<Buffered<S>>>>;
 
-/// Returns the socket of a connection that leaves HTTP/1, and the data that was read from it.
+/// Returns the socket of a connection that leaves HTTP/1, and the data already read from it.
 fn taken_apart<S, H: Http1Service>(
     connection: http1::Connection<Watched<S>, Announcing<H>>,
 ) -> (Buffered<S>, Bytes)
@@ -492,9 +493,9 @@ where
     (io.into_inner(), read_ahead)
 }
 
-/// Waits for the end of a connection that was asked to close. The connection is cut if, for one timeout, its
-/// client has no request in progress, starts none and accepts less than [`TAKEN_BYTES_MIN`]: over HTTP/2 too,
-/// the end of an answer may still wait for the client after its request has ended.
+/// Waits for the end of a connection that was asked to close. The connection is aborted if, for the length of one
+/// timeout, its client has no request in progress, starts none and accepts less than [`TAKEN_BYTES_MIN`]. Over HTTP/2
+/// too, the last part of an answer may still wait for the client after its request has ended.
 async fn end<T>(
     ending: impl Future<Output = Result<(), T>>,
     timeout: Option<Duration>,
@@ -517,7 +518,7 @@ async fn end<T>(
     }
 }
 
-/// Takes a permit for large receive windows for the life of the connection, because HTTP/2 cannot shrink a
+/// Takes a permit for large receive windows, held for the lifetime of the connection because HTTP/2 cannot shrink a
 /// window.
 fn take_window(permits: &ConnectionPermits) -> Option<OwnedSemaphorePermit> {
     let window = permits.try_take_window();
@@ -536,7 +537,7 @@ fn http2_builder(limits: &ConnectionLimits, has_window: bool) -> http2::Builder<
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        // As in grpc-go: the date header belongs to HTTP, not to gRPC.
+        // As in grpc-go, because the date header belongs to HTTP and not to gRPC.
         .auto_date_header(false)
         .max_concurrent_streams(limits.max_concurrent_streams.unwrap_or(STREAMS_HELD_MAX))
         .max_pending_accept_reset_streams(STREAMS_GIVEN_UP_MAX)
@@ -556,8 +557,8 @@ fn http2_builder(limits: &ConnectionLimits, has_window: bool) -> http2::Builder<
     builder
 }
 
-/// Reads until it is clear whether the peer uses HTTP/2. Returns the data read. The time is limited, because
-/// a silent connection holds a permit.
+/// Reads until it is clear whether the peer uses HTTP/2. Returns the data read. The time is limited, because a silent
+/// connection holds a permit.
 async fn sniff(
     stream: &mut impl Stream,
     timeouts: ConnectionTimeouts,

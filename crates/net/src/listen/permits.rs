@@ -1,14 +1,14 @@
-//! Permits for connections, and the choice of idle connections to close when none is left.
+//! Permits for connections, and the selection of idle connections to close when no permit is left.
 //!
-//! Most connections are usually idle and may stay. When a new connection waits for a permit, idle ones are
-//! asked to close. A connection is idle if it has no request in progress, and its activity is the same as at a
-//! check at least [`CLOSE_REQUEST_INTERVAL`] ago. The connection that was checked longest ago is checked first;
-//! gRPC clients reconnect when they need to. No further connection is asked while as many are closing as wait.
+//! Most connections are usually idle and may stay open. When a new connection waits for a permit, idle ones are asked
+//! to close. gRPC clients reconnect when they need to. A connection is idle if it has no request in progress and its
+//! activity has not changed since a check at least [`CLOSE_REQUEST_INTERVAL`] ago. The connection with the least recent
+//! check is checked first. No more connections are asked to close while at least as many are closing as are waiting.
 //!
 //! # Bound
 //!
-//! There are as many connections as permits. Further connections wait: one at each listener, and the others
-//! in the kernel's queue.
+//! There are at most as many connections as permits. Further connections wait, one at each listener and the others in
+//! the kernel's queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,17 +19,17 @@ use tokio::time::Instant;
 
 use super::{CONNECTION_WINDOW_BYTES, WINDOW_BYTES_MAX};
 
-/// How often idle connections are asked to close while a connection waits, and the time without activity after
+/// Interval at which idle connections are asked to close while a connection waits, and the time without activity after
 /// which a connection is idle.
 const CLOSE_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The most connections that are checked each time, until an idle one is found.
+/// Maximum number of connections checked in each round to find an idle one.
 const CHECKED_MAX: usize = 64;
 
-/// Connections with large receive windows.
+/// Maximum number of connections with large receive windows.
 const LARGE_WINDOWS_MAX: usize = WINDOW_BYTES_MAX / CONNECTION_WINDOW_BYTES as usize;
 
-/// The permits of one budget.
+/// The permits for one budget of connections.
 #[derive(Debug)]
 pub struct ConnectionPermits {
     free: Arc<Semaphore>,
@@ -38,10 +38,10 @@ pub struct ConnectionPermits {
     window_count: usize,
     small_windows_logged: AtomicBool,
     check_requested: Notify,
-    /// How many connections are still to be checked in this round.
+    /// Number of connections still to be checked in this round.
     checks_left: AtomicUsize,
     waiting: AtomicUsize,
-    /// Connections that were asked to close and are still open.
+    /// Number of connections that were asked to close and are still open.
     closing: AtomicUsize,
     waited: AtomicU64,
     closed_idle: AtomicU64,
@@ -50,35 +50,35 @@ pub struct ConnectionPermits {
 /// The activity of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Requests that have started.
+    /// Number of requests started so far.
     pub begun: u64,
-    /// Requests in progress.
+    /// Number of requests in progress.
     pub under_way: u64,
-    /// Bytes sent, because the client may still be receiving the last answer. Over HTTP/2 only a closing
-    /// connection counts them: pings would keep an idle connection.
+    /// Number of bytes sent, counted because the client may still be receiving the last answer. Over HTTP/2 only
+    /// closing connections count them, because pings would otherwise keep an idle connection open.
     pub sent: u64,
 }
 
 /// The use of the permits, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionPermitsLoad {
-    /// Connections.
+    /// Number of connections.
     pub taken: usize,
-    /// Connections with large receive windows.
+    /// Number of connections with large receive windows.
     pub large_windows: usize,
-    /// Connections that had to wait.
+    /// Number of connections that had to wait.
     pub waited: u64,
-    /// Idle connections that were asked to close.
+    /// Number of idle connections that were asked to close.
     pub closed_idle: u64,
 }
 
 impl ConnectionPermits {
-    /// Creates this many permits.
+    /// Creates `count` permits.
     pub fn new(count: u64) -> Self {
         Self::with_windows(count, LARGE_WINDOWS_MAX)
     }
 
-    /// Creates this many permits, for this many large receive windows.
+    /// Creates `count` permits, of which `window_count` connections may have large receive windows.
     pub(super) fn with_windows(count: u64, window_count: usize) -> Self {
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         Self {
@@ -107,22 +107,22 @@ impl ConnectionPermits {
         }
     }
 
-    /// Takes a permit, if there is one.
+    /// Takes a permit, if one is free.
     pub(super) fn try_take(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.free).try_acquire_owned().ok()
     }
 
-    /// Takes the right to large receive windows, if there is one.
+    /// Takes a permit for large receive windows, if one is free.
     pub(super) fn try_take_window(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.windows).try_acquire_owned().ok()
     }
 
-    /// Returns true at the first call only, so that small windows are logged once.
+    /// Returns true only for the first call, so that small windows are logged once.
     pub(super) fn is_first_small_window(&self) -> bool {
         !self.small_windows_logged.swap(true, Ordering::Relaxed)
     }
 
-    /// Waits for a permit, and asks idle connections to close meanwhile.
+    /// Waits for a permit, and meanwhile asks idle connections to close.
     pub(super) async fn take(&self) -> OwnedSemaphorePermit {
         self.waited.fetch_add(1, Ordering::Relaxed);
         let _waiting = Counted::new(&self.waiting);
@@ -142,13 +142,13 @@ impl ConnectionPermits {
         let one_less = |left: usize| left.checked_sub(1);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         if self.checks_left.fetch_update(set, fetch, one_less).is_ok() {
-            // Wakes the connection that has waited longest.
+            // Wakes the connection whose last check is longest ago.
             self.check_requested.notify_one();
         }
     }
 
-    /// Waits until the connection is idle and its permit is needed. The returned value is held until the
-    /// connection has closed.
+    /// Waits until the connection is idle and its permit is needed. The caller holds the returned value until the
+    /// connection is closed.
     pub(super) async fn close_requested(&self, activity: impl Fn() -> Activity) -> Counted<'_> {
         let mut last_change: Option<(Instant, Activity)> = None;
         loop {
@@ -168,7 +168,7 @@ impl ConnectionPermits {
     }
 }
 
-/// Counts its owner while it exists.
+/// Counts its owner until it is dropped.
 #[derive(Debug)]
 pub(super) struct Counted<'a>(&'a AtomicUsize);
 
@@ -244,7 +244,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            // The order in which they are checked.
+            // Polls the connections in the order in which they are to be checked.
             biased;
             () = slow => {}
             _ = permits.close_requested(Activity::default) => panic!("one closing connection is enough"),

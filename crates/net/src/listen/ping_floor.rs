@@ -1,15 +1,15 @@
 //! Limits how often an HTTP/2 client may ping.
 //!
-//! Clients ping to check that the server is alive. Pings that are too frequent cost as much as requests, and
-//! grpc-go has rules against them that its clients know: a client that violates them gets `too_many_pings`
-//! and halves its ping rate. A ping is too early within the floor after the previous one, or within two hours
-//! if no request is in progress. The third early ping closes the connection. Any part of an answer that the
-//! server sends resets the count of early pings.
+//! Clients ping to check that the server is alive. Pings cost as much as requests if they are too frequent. grpc-go has
+//! rules against frequent pings that its clients know: a client that violates them receives `too_many_pings` and halves
+//! its ping rate. A ping is early if the time since the previous ping is less than the floor, or less than two hours if
+//! no request is in progress. The third early ping closes the connection. Sending any part of an answer resets the
+//! count of early pings.
 //!
 //! # Cost
 //!
-//! Only the nine header bytes of each frame are inspected, in both directions: in place, unless they arrive in
-//! pieces.
+//! Only the nine header bytes of each frame are inspected, in both directions. They are inspected in place unless they
+//! arrive in pieces.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The floor if no request is in progress.
+/// Minimum time between pings if no request is in progress.
 const IDLE_FLOOR: Duration = Duration::from_secs(2 * 60 * 60);
-/// Early pings that are tolerated.
+/// Number of early pings that are tolerated.
 const EARLY_MAX: u32 = 2;
 
 const HEAD_BYTES: usize = 9;
@@ -32,7 +32,7 @@ const ACK: u8 = 1;
 const ENHANCE_YOUR_CALM: u32 = 11;
 const TOO_MANY_PINGS: &[u8] = b"too_many_pings";
 
-/// A connection with a ping limit. `A` returns how many requests are in progress.
+/// A connection with a ping limit. `A` returns the number of requests in progress.
 #[derive(Debug)]
 pub(super) struct PingFloor<T, A> {
     inner: T,
@@ -42,11 +42,11 @@ pub(super) struct PingFloor<T, A> {
     outgoing: FrameHeads,
 }
 
-/// The counting function is never pinned.
+/// `A` is never pinned.
 impl<T: Unpin, A> Unpin for PingFloor<T, A> {}
 
 impl<T, A> PingFloor<T, A> {
-    /// Wraps a connection whose client frames start after this many bytes.
+    /// Wraps a connection whose client frames start after `preface_bytes`.
     pub(super) fn new(
         inner: T,
         preface_bytes: usize,
@@ -64,11 +64,11 @@ impl<T, A> PingFloor<T, A> {
 }
 
 impl<T, A: Fn() -> u64> PingFloor<T, A> {
-    /// Inspects the data that was read. Returns whether the client may continue.
+    /// Inspects data read from the client. Returns whether the client may continue.
     fn admits(&mut self, bytes: &[u8]) -> bool {
         let Self { rules, incoming, requests_under_way, .. } = self;
         let mut admits = true;
-        // A request that was read just now is in progress, although the service has not counted it yet.
+        // A request in the same data is in progress, although the service has not counted it yet.
         let mut has_request = false;
         incoming.walk(bytes, |head| match head.kind {
             HEADERS => has_request = true,
@@ -82,7 +82,7 @@ impl<T, A: Fn() -> u64> PingFloor<T, A> {
     }
 }
 
-/// The rules and the state of the ping count.
+/// The ping rules, and the count of early pings.
 #[derive(Debug)]
 struct Rules {
     floor: Duration,
@@ -114,20 +114,20 @@ struct Head {
     flags: u8,
 }
 
-/// The position of one direction in its stream of frames.
+/// The position of one direction within its sequence of frames.
 #[derive(Debug, Default)]
 struct FrameHeads {
-    /// Bytes before the next frame header.
+    /// Number of bytes before the next frame header.
     passing: usize,
-    /// The first bytes of a header that arrived in pieces.
+    /// The first bytes of a frame header that arrives in pieces.
     partial: [u8; HEAD_BYTES],
     partial_bytes: usize,
-    /// The highest stream id of any frame.
+    /// The highest stream id in any frame so far.
     last_stream: u32,
 }
 
 impl FrameHeads {
-    /// Processes bytes and passes each complete header to `show`.
+    /// Processes bytes and passes each complete frame header to `show`.
     fn walk(&mut self, mut bytes: &[u8], mut show: impl FnMut(Head)) {
         loop {
             let count = self.passing.min(bytes.len());
@@ -160,7 +160,7 @@ impl FrameHeads {
         }
     }
 
-    /// Returns whether a frame may start here.
+    /// Returns whether the position is between two frames.
     const fn is_between_frames(&self) -> bool {
         self.passing == 0 && self.partial_bytes == 0
     }
@@ -190,7 +190,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, A: Fn() -> u64> AsyncRead for PingFloor<
         }
         if this.outgoing.is_between_frames() {
             let frame = go_away(this.incoming.last_stream);
-            // A client that does not read does not get the frame.
+            // The frame may be lost if the client does not read.
             let _outcome = Pin::new(&mut this.inner).poll_write(cx, &frame);
         }
         let reason = "got too many pings from the client";
@@ -199,7 +199,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, A: Fn() -> u64> AsyncRead for PingFloor<
 }
 
 impl<T: AsyncWrite + Unpin, A> PingFloor<T, A> {
-    /// Inspects the first `count` bytes.
+    /// Inspects the first `count` bytes of the written buffers.
     fn note_written(&mut self, bufs: &[IoSlice<'_>], mut count: usize) {
         let Self { rules, outgoing, .. } = self;
         for buf in bufs {
@@ -272,7 +272,7 @@ mod tests {
         for (secs, admitted) in pings {
             assert_eq!(rules.admit(after(secs), true), admitted, "{secs}");
         }
-        // Without a request the floor is two hours, regardless of the flag.
+        // Without a request in progress, the floor is two hours, whatever the flag.
         let mut idle = self::rules(Duration::ZERO);
         let pings = [(0, true), (3600, true), (7199, true), (14_399, true), (21_000, false)];
         for (secs, admitted) in pings {

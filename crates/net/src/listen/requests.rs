@@ -1,7 +1,7 @@
 //! Counts the requests to the HTTP endpoints on a connection, to determine whether it is idle.
 //!
-//! A request is in progress until the body of its answer is dropped, not only until the head is ready: the
-//! streams between members are answers that start at once and never end.
+//! A request is in progress until the body of its answer is dropped, not just until the head is ready, because the
+//! streams between members are answers that start immediately and never end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use hyper::body::{Body, Frame, SizeHint};
 
-/// The counter.
+/// The request counts of one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests(Arc<Counts>);
 
@@ -21,7 +21,7 @@ struct Counts {
 }
 
 impl Requests {
-    /// Counts a request that starts.
+    /// Counts a new request.
     pub(super) fn begin(&self) -> UnderWay {
         self.0.begun.fetch_add(1, Ordering::Relaxed);
         self.0.under_way.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl Requests {
     }
 }
 
-/// A request that is in progress until this is dropped.
+/// A request in progress. Dropping it ends the request.
 #[derive(Debug)]
 pub(super) struct UnderWay(Arc<Counts>);
 
@@ -47,7 +47,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// The body of an answer together with its request.
+/// The body of an answer, which keeps its request in progress.
 #[derive(Debug)]
 pub(super) struct AnswerBody<B> {
     inner: B,

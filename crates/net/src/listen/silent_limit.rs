@@ -1,9 +1,9 @@
 //! A limit on streams that is enforced without being announced.
 //!
-//! By default etcd announces no limit of concurrent streams, and its clients open as many as they need. The
-//! HTTP/2 library enforces only the limit that it announces. Therefore the limit is removed from the
-//! announcement before it is sent: clients see etcd's settings, and a client with more streams than any real
-//! client has gets REFUSED_STREAM, which clients retry.
+//! By default etcd announces no limit on concurrent streams, and its clients open as many streams as they need. The
+//! HTTP/2 library only enforces a limit that it announces. Therefore the limit is removed from the announcement before
+//! it is sent. Clients receive etcd's settings, and a client that exceeds the limit, which no real client does,
+//! receives REFUSED_STREAM, after which clients retry.
 
 const HEAD_BYTES: usize = 9;
 const SETTINGS: u8 = 4;

@@ -1,9 +1,10 @@
-//! Listening sockets: TCP ports and Unix sockets, and their security.
+//! Listening sockets: TCP ports and Unix sockets, in plaintext or with TLS.
 //!
 //! # Invariants
 //!
-//! * The file of a Unix socket is removed with its listener. A socket file with that name is removed before
-//!   binding: usually an earlier process has left it. Any other file stays, and binding fails.
+//! * The file of a Unix socket is removed with its listener. An existing socket file with that name, usually left over
+//!   from an earlier process, is removed before binding. If the name belongs to any other file, that file stays and
+//!   binding fails.
 
 use std::fmt;
 use std::io;
@@ -16,30 +17,30 @@ use quorate_tls::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// The length of the kernel's queue of connections.
+/// Length of the kernel's queue of connections.
 const BACKLOG: i32 = 4096;
 
-/// The time after which TCP starts to probe an idle connection.
+/// Idle time after which TCP starts to probe a connection.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// The address-sharing options that the flags request, beyond those that are always set.
+/// The address-sharing options set by flags, in addition to those that are always set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reuse {
     /// Whether other sockets may listen on the same port.
     pub port: bool,
 }
 
-/// Whether connections are encrypted.
+/// How connections are encrypted.
 #[derive(Clone, Debug)]
 pub enum Security {
-    /// Plaintext.
+    /// Plaintext only.
     Plain,
-    /// TLS.
+    /// TLS only.
     Tls(Acceptor),
-    /// Either, detected for each connection.
+    /// Plaintext or TLS, detected for each connection.
     Both(Acceptor),
 }
 
@@ -57,7 +58,7 @@ pub(super) enum Socket {
     Unix(std::os::unix::net::UnixListener, SocketFile),
 }
 
-/// The file of a Unix socket, removed when dropped.
+/// The file of a Unix socket. Dropping this removes the file.
 #[derive(Debug)]
 pub(super) struct SocketFile(PathBuf);
 
@@ -76,7 +77,7 @@ impl Listener {
             socket2::Type::STREAM,
             None,
         )?;
-        // As Go does for every listener: a restart must not wait for old connections in TIME_WAIT.
+        // Go sets this for every listener, so that a restart does not have to wait for old connections in TIME_WAIT.
         socket.set_reuse_address(true)?;
         if reuse.port {
             socket.set_reuse_port(true)?;
@@ -104,13 +105,13 @@ impl Listener {
         Ok(Self { socket: Socket::Unix(socket, file), security: Security::Plain })
     }
 
-    /// Sets the security of the connections.
+    /// Sets how connections are encrypted.
     #[must_use]
     pub fn secured(self, security: Security) -> Self {
         Self { security, ..self }
     }
 
-    /// Closes connections whose peer does not acknowledge sent data for this long.
+    /// Closes connections whose peer does not acknowledge sent data for the length of the timeout.
     pub fn set_user_timeout(&self, timeout: Duration) -> io::Result<()> {
         match &self.socket {
             // Accepted connections inherit the option from the listening socket.
@@ -122,7 +123,7 @@ impl Listener {
         }
     }
 
-    /// Returns the bound address, with the port that the system chose if none was given; `None` for a Unix
+    /// Returns the bound address, with the port chosen by the system if the configured port was 0; `None` for a Unix
     /// socket.
     pub const fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
@@ -151,13 +152,13 @@ impl fmt::Display for Listener {
     }
 }
 
-/// A listening socket in the runtime.
+/// A listening socket registered with the runtime.
 pub(super) enum Source {
     Tcp(TcpListener),
     Unix(UnixListener, #[expect(dead_code, reason = "removes the file when dropped")] SocketFile),
 }
 
-/// The addresses of a connection, if it has them.
+/// The addresses of a connection, if it has any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
     /// The local address.
@@ -173,7 +174,7 @@ pub(super) enum Arrived {
 }
 
 impl Arrived {
-    /// Returns the remote host, if there is one.
+    /// Returns the remote host's address, if there is one.
     pub(super) fn host(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
@@ -181,7 +182,7 @@ impl Arrived {
         }
     }
 
-    /// Returns the addresses.
+    /// Returns the addresses of both ends.
     pub(super) fn ends(&self) -> Ends {
         let canonical =
             |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
@@ -211,7 +212,7 @@ impl Source {
     }
 }
 
-/// A stream that HTTP can use.
+/// A stream that can carry HTTP.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
@@ -220,12 +221,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 /// frequent for dynamic dispatch.
 pub(super) type OtherStream = Box<dyn Stream>;
 
-/// The socket of a connection before any data was read.
+/// The socket of a connection before any data is read.
 pub(super) trait Wire: Stream {
     /// Returns the remote address, if there is one.
     fn origin(&self) -> Option<SocketAddr>;
 
-    /// Waits for the first byte and returns whether TLS starts. The byte stays in the socket.
+    /// Waits for the first byte, and returns whether it starts a TLS handshake. The byte stays in the socket.
     async fn begins_tls(&self) -> io::Result<bool>;
 }
 
@@ -257,7 +258,7 @@ impl Wire for UnixStream {
     }
 }
 
-/// Converts an accepted TCP connection.
+/// Registers an accepted TCP connection with the runtime.
 pub(super) fn take_tcp(stream: std::net::TcpStream) -> io::Result<TcpStream> {
     let stream = TcpStream::from_std(stream)?;
     stream.set_nodelay(true)?;

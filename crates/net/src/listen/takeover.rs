@@ -1,12 +1,12 @@
-//! A connection that leaves HTTP/1 for another protocol, requested with `Upgrade`.
+//! Lets a connection leave HTTP/1 for another protocol, as requested with `Upgrade`.
 //!
-//! A service that accepts answers with 101 and registers a function for the connection ([`Takeover`]). After
-//! the answer is sent, the connection's own task runs the function. The connection's permits are held until
-//! it returns.
+//! A service that accepts the upgrade answers with 101 and registers a function for the connection ([`Takeover`]).
+//! After the answer has been sent, the connection's own task runs the function. The connection's permits are held until
+//! the function returns.
 //!
 //! # Not here
 //!
-//! The protocols (`edge`), and HTTP/2, which has no upgrade.
+//! The protocols (`edge`), and HTTP/2, which has no upgrades.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-/// A stream in both directions.
+/// A bidirectional stream.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
@@ -27,7 +27,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 pub struct TakenOver {
     /// The stream. Written data is sent when the task waits.
     pub io: Box<dyn Duplex>,
-    /// Data that was already read.
+    /// Data already read from the connection.
     pub read_ahead: Bytes,
     /// Becomes true when the connection must end.
     pub stop: watch::Receiver<bool>,
@@ -53,7 +53,7 @@ impl fmt::Debug for Takeover {
 }
 
 impl Takeover {
-    /// Registers the function that runs after the answer, which must be 101, was sent.
+    /// Registers the function to run after the answer, which must be 101, has been sent.
     pub fn begin<F>(&self, session: impl FnOnce(TakenOver) -> F + Send + 'static)
     where
         F: Future<Output = io::Result<()>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Connections with hand-written bytes: announcements, refusals and timeouts.
+//! Tests announcements, refusals and timeouts on connections with hand-written bytes.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ impl Http2Service for Silent {
     }
 }
 
-/// A service that answers at once, or after twice the head timeout if the path says so.
+/// A service that answers immediately, or after twice the head timeout for the path `/slow`.
 #[derive(Clone)]
 struct Answering;
 
@@ -67,7 +67,7 @@ impl Http1Service for Answering {
 pub(super) const TIMEOUTS: ConnectionTimeouts =
     ConnectionTimeouts { idle: Duration::from_secs(300), head: Duration::from_millis(100) };
 
-/// Limits with this many permits.
+/// Returns limits with `permits` connection permits.
 pub(super) fn limits(permits: u64) -> ConnectionLimits {
     ConnectionLimits {
         max_concurrent_streams: None,
@@ -79,7 +79,7 @@ pub(super) fn limits(permits: u64) -> ConnectionLimits {
     }
 }
 
-/// Returns the client's end of a connection that is being served.
+/// Returns the client's end of a served connection.
 async fn connect(max_concurrent_streams: Option<u32>) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -108,7 +108,7 @@ async fn an_incomplete_request_head_closes_the_connection_at_its_deadline() {
         let mut stream = connect(None).await;
         stream.write_all(part.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
-        // Long before the idle timeout.
+        // This is long before the idle timeout.
         let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest));
         drop(ended.await.expect("the connection ends"));
     }
@@ -132,7 +132,7 @@ async fn slow_responses_and_pauses_between_requests_have_no_head_deadline() {
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         read_answer(&mut stream).await;
-        // The test requires that this time may pass here.
+        // The pause before the next request exceeds the head timeout.
         tokio::time::sleep(TIMEOUTS.head * 2).await;
     }
 }
@@ -167,7 +167,7 @@ async fn read_frame(stream: &mut TcpStream) -> (u8, u32, Vec<u8>) {
     (kind, u32::from_be_bytes(id), payload)
 }
 
-/// Sends the client's preface and returns the limit of streams that the server announces.
+/// Sends the client's preface, and returns the stream limit announced by the server.
 async fn greet(stream: &mut TcpStream) -> Option<u32> {
     stream.write_all(HTTP2_PREFACE).await.unwrap();
     stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
@@ -190,7 +190,7 @@ async fn open_streams(stream: &mut TcpStream, count: u32) {
     stream.write_all(&frames).await.unwrap();
 }
 
-/// Returns the first stream that the server refuses.
+/// Returns the id of the first stream refused by the server.
 async fn first_refused(stream: &mut TcpStream) -> u32 {
     loop {
         let (kind, id, payload) = read_frame(stream).await;
@@ -214,10 +214,10 @@ async fn the_stream_limit_is_enforced_whether_it_is_announced_or_not() {
     assert_eq!(first_refused(&mut stream).await, 2 * STREAMS_HELD_MAX + 1);
 }
 
-/// Opens a stream with a header of this many bytes and leaves it open.
+/// Opens a stream with a header field of `bytes` bytes and leaves it open.
 async fn open_with_field(stream: &mut TcpStream, id: u32, bytes: usize) {
-    // The headers of `open_streams`, and a field that is not added to the table: "x", with a length of more
-    // than seven bits.
+    // The header block of `open_streams`, followed by a field that is not added to the table: the name "x" and a value
+    // whose length does not fit in seven bits.
     let mut block = vec![0x83, 0x86, 0x84, 0, 1, b'x', 0x7f];
     let mut length = bytes - 0x7f;
     while length >= 0x80 {
@@ -242,7 +242,7 @@ async fn a_head_that_is_too_long_is_refused_and_the_connection_stays_open() {
     let mut stream = connect(None).await;
     greet(&mut stream).await;
     let most = HEADER_LIST_BYTES_MAX as usize;
-    // The service does not answer. The list counts 32 bytes for each of its four fields.
+    // The service does not answer. The size of the header list includes 32 bytes for each of its four fields.
     for (id, bytes) in [(1, most - 1_000), (3, most + 1), (5, most - 1_000), (7, most + 20_000)] {
         open_with_field(&mut stream, id, bytes).await;
     }
@@ -256,7 +256,7 @@ async fn a_head_that_is_too_long_is_refused_and_the_connection_stays_open() {
     assert_eq!(answered, [3, 7]);
 }
 
-/// An endless answer that counts the data taken from it.
+/// An endless answer that counts the bytes taken from it.
 struct Endless(Arc<AtomicU64>);
 
 impl Endless {
@@ -289,7 +289,7 @@ async fn encoding_ahead_of_the_client_is_bounded() {
     });
     let builder = http2_builder(&limits(1), true);
     tokio::spawn(builder.serve_connection(TokioIo::new(server), service));
-    // The windows of the stream and of the connection are large, and the client does not read.
+    // The windows of the stream and of the connection are large, but the client does not read.
     client.write_all(HTTP2_PREFACE).await.unwrap();
     client.write_all(&[0, 0, 6, SETTINGS, 0, 0, 0, 0, 0, 0, 4]).await.unwrap();
     client.write_all(&WINDOW).await.unwrap();
@@ -299,11 +299,11 @@ async fn encoding_ahead_of_the_client_is_bounded() {
     let mut read = 0;
     for _ in 0..10 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // A piece is taken as a whole, and one frame is being written.
+        // The last piece may exceed the limit, and one more is being written.
         let most = STREAM_SEND_BYTES_MAX + WIRE_BYTES + 2 * Endless::PIECE.len();
         let ahead = usize::try_from(taken.load(Ordering::Relaxed)).unwrap() - read;
         assert!((STREAM_SEND_BYTES_MAX..=most).contains(&ahead), "{ahead} bytes ahead");
-        // The data that the client reads makes space for as much.
+        // Each byte that the client reads makes space for another one.
         let mut piece = vec![0; 100_000];
         client.read_exact(&mut piece).await.unwrap();
         read += piece.len();
@@ -333,7 +333,7 @@ async fn listeners_share_the_last_permit() {
     }
 }
 
-/// Returns the receive window of each stream, from the server's first frame.
+/// Returns the receive window of each stream, as announced in the server's first frame.
 async fn stream_window(stream: &mut TcpStream) -> Option<u32> {
     stream.write_all(HTTP2_PREFACE).await.unwrap();
     stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
@@ -343,7 +343,7 @@ async fn stream_window(stream: &mut TcpStream) -> Option<u32> {
     window.map(|window| u32::from_be_bytes(window.try_into().unwrap()))
 }
 
-/// Listens with these limits until the first value is dropped.
+/// Starts a listener with these limits. It serves until the first returned value is dropped.
 fn listen(
     limits: &ConnectionLimits,
     http: impl Http1Service,
@@ -368,7 +368,7 @@ async fn windows_are_small_when_too_many_connections_have_large_ones() {
     assert_eq!(stream_window(&mut first).await, Some(STREAM_WINDOW_BYTES));
     assert_eq!(limits.permits.load().large_windows, 1);
     let mut second = TcpStream::connect(address).await.unwrap();
-    // HTTP/2's default is not announced.
+    // The server does not announce a window that is HTTP/2's default.
     assert!(matches!(stream_window(&mut second).await, None | Some(SMALL_WINDOW_BYTES)));
     drop(first);
     while limits.permits.load().large_windows > 0 {
@@ -396,11 +396,11 @@ async fn an_idle_connection_closes_when_a_permit_is_needed() {
     }
 }
 
-/// A service that starts an answer at once and never ends it.
+/// A service that starts an answer immediately and never ends it.
 #[derive(Clone)]
 struct Streaming;
 
-/// One piece of data, and then none.
+/// A body that sends one piece of data and never ends.
 struct EndlessBody(Option<Bytes>);
 
 impl Body for EndlessBody {
@@ -445,7 +445,7 @@ async fn a_connection_with_a_request_stays_when_a_permit_is_needed() {
     };
     let mut streaming = begin().await;
     let mut idle = TcpStream::connect(address).await.unwrap();
-    // The first connection is checked first.
+    // The streaming connection is checked first, because it is older.
     tokio::select! {
         _ = streaming.read_u8() => panic!("a connection in use was closed"),
         _ = begin() => {}
@@ -454,7 +454,7 @@ async fn a_connection_with_a_request_stays_when_a_permit_is_needed() {
     assert_eq!(limits.permits.load().closed_idle, 1);
 }
 
-/// Expects the end of a connection after this many timeouts.
+/// Represents a connection that ends after `timeouts` head timeouts.
 async fn ends_after(timeouts: u32) -> Result<(), ()> {
     tokio::time::sleep(TIMEOUTS.head * timeouts).await;
     Err(())

@@ -1,4 +1,4 @@
-//! Writes of connection wrappers that inspect only reads: written data passes unchanged.
+//! Forwards the writes of connection wrappers that inspect only reads.
 
 /// Implements `AsyncWrite` by forwarding to the field `inner`.
 macro_rules! write_to_inner {

@@ -1,4 +1,4 @@
-//! HTTP/2 connections that were asked to close, because another connection needs their permit.
+//! Tests HTTP/2 connections that are asked to close because another connection needs their permit.
 
 use http_body_util::Full;
 use tokio::io::DuplexStream;
@@ -12,7 +12,7 @@ const WIRE_BYTES: usize = 16 << 10;
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
-/// A service with a large reply, which the library takes as a whole before the client reads it.
+/// A service with a large reply. The HTTP library takes the whole reply before the client reads it.
 #[derive(Clone, Default)]
 struct Replying(Requests);
 
@@ -38,8 +38,8 @@ impl Http2Service for Replying {
     }
 }
 
-/// Returns the client's end of a connection with a request, and the permits. The connection holds the only
-/// permit, and another one waits for it.
+/// Returns the client's end of a connection with a request in progress, and the permits. The connection holds the only
+/// permit, and another connection waits for it.
 async fn request(limits: ConnectionLimits) -> (DuplexStream, Arc<ConnectionPermits>) {
     let permits = Arc::clone(&limits.permits);
     let permit = permits.try_take().unwrap();
@@ -58,7 +58,7 @@ async fn request(limits: ConnectionLimits) -> (DuplexStream, Arc<ConnectionPermi
     (client, permits)
 }
 
-/// Grants windows for the reply, of the connection and of the stream.
+/// Grants large windows on the connection and on the stream, so that the whole reply may be sent.
 async fn grant_windows(client: &mut DuplexStream) {
     for stream in [0, 1] {
         client.write_all(&[0, 0, 4, WINDOW_UPDATE, 0, 0, 0, 0, stream]).await.unwrap();
@@ -66,7 +66,7 @@ async fn grant_windows(client: &mut DuplexStream) {
     }
 }
 
-/// Returns the size of the reply in these frames.
+/// Returns the number of reply bytes in these frames.
 fn reply_bytes(mut frames: &[u8]) -> usize {
     let mut total = 0;
     while let Some(([high, middle, low, kind, ..], rest)) = frames.split_first_chunk::<9>() {
@@ -85,7 +85,7 @@ async fn a_slow_client_gets_all_of_its_reply() {
     let mut read = Vec::new();
     let mut piece = [0; WIRE_BYTES / 2];
     loop {
-        // Each piece takes half of the timeout. With paused time, the clock advances when all tasks are idle.
+        // Each read takes half of the timeout. With paused time, the clock advances when all tasks are idle.
         tokio::time::sleep(ConnectionTimeouts::FOR_CLIENTS.head / 2).await;
         let count = client.read(&mut piece).await.unwrap();
         if count == 0 {
@@ -97,7 +97,7 @@ async fn a_slow_client_gets_all_of_its_reply() {
     assert_eq!(permits.load().closed_idle, 1, "the connection was asked to close");
 }
 
-/// Reads frames and answers pings, until the server closes the connection.
+/// Reads frames and answers pings until the server closes the connection.
 async fn answer_pings(client: &mut DuplexStream) {
     let mut head = [0; 9];
     while client.read_exact(&mut head).await.is_ok() {

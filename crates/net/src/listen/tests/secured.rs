@@ -1,4 +1,4 @@
-//! Listeners with TLS and on Unix sockets: the choice of the protocol.
+//! Tests protocol detection on listeners with TLS and on Unix sockets.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use tower_service::Service as _;
 
 use super::*;
 
-/// A service that answers with its name, whether the request is encrypted, and the caller.
+/// A service that answers with its name, whether the request is encrypted, and the name in the client's certificate.
 #[derive(Clone)]
 struct Naming(&'static str);
 
@@ -44,7 +44,7 @@ impl Http2Service for Naming {
     }
 }
 
-/// A listener for both protocols, which serves until this is dropped.
+/// A listener for both protocols, which serves until this value is dropped.
 struct Serving {
     place: Place,
     cert: PathBuf,
@@ -178,7 +178,7 @@ async fn a_socket_file_is_created_and_removed_with_its_listener() {
     assert_eq!(serving.ask(false, false, "").await.as_deref(), Ok("http false None"));
     let path = serving.dir.path().join("another");
     let first = Listener::bind_file(&path).unwrap();
-    // A file that a killed process has left.
+    // Creates a file as left over from a killed process.
     drop(std::os::unix::net::UnixListener::bind(serving.dir.path().join("left")).unwrap());
     drop(Listener::bind_file(&serving.dir.path().join("left")).unwrap());
     assert!(!serving.dir.path().join("left").exists());
