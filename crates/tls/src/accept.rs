@@ -1,8 +1,8 @@
-//! The server side: handshakes of accepted connections.
+//! The server side: performs the handshakes of accepted connections.
 //!
-//! A handshake may take up to [`HANDSHAKE_TIME_MAX`] and runs in its connection's own task. A failed
-//! handshake is logged in etcd's words, at most one line per second with the number of omitted lines. A
-//! client that disconnects during the handshake is logged at debug level.
+//! A handshake may take up to [`HANDSHAKE_TIME_MAX`] and runs in its connection's own task. A failed handshake is
+//! logged with etcd's text, at most one line per second. The line includes the number of omitted lines. If a client
+//! disconnects during the handshake, this is logged at debug level.
 //!
 //! Sessions are not resumed, because that would skip the verification of the client's certificate.
 
@@ -32,61 +32,61 @@ use crate::protocols::{Protocols, SetupError};
 use crate::revocation::Revocations;
 use crate::verify::ClientVerifier;
 
-/// How long a handshake may take.
+/// Maximum duration of a handshake.
 pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The shortest time between two log lines about failed handshakes.
+/// Minimum time between two log lines about failed handshakes.
 const WARNED_EVERY: Duration = Duration::from_secs(1);
 
 const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
-/// The rules for clients' certificates.
+/// The rules for client certificates.
 #[derive(Clone, Debug)]
 pub struct ClientCheck {
     /// The trusted authorities.
     pub trust: Trust,
-    /// The names that are allowed in valid certificates.
+    /// The names allowed in certificates that are otherwise valid.
     pub allowed: Allowed,
-    /// A file with revoked serial numbers.
+    /// A file with the serial numbers of revoked certificates.
     pub revocations: Option<PathBuf>,
-    /// Whether the certificate's names must match the connection's address.
+    /// Whether the certificate's names must match the connection's remote address.
     pub checks_origin: bool,
-    /// Whether services get the client's certificate, because its common name is a user or its names identify
-    /// a member.
+    /// Whether services receive the client's certificate, because its common name is a user or its names identify a
+    /// member.
     pub names_users: bool,
 }
 
 /// The TLS settings of a listener.
 #[derive(Clone, Debug)]
 pub struct AcceptorSettings {
-    /// The server's certificate and key.
+    /// The server's certificate and private key.
     pub pair: Pair,
-    /// Versions and cipher suites.
+    /// TLS versions and cipher suites.
     pub protocols: Protocols,
-    /// `None` requests no client certificate.
+    /// The rules for client certificates; `None` requests no client certificate.
     pub clients: Option<ClientCheck>,
     /// Whether HTTP/2 can be negotiated.
     pub http2: bool,
-    /// The port's name in the log: `client` or `peer`.
+    /// The port's name in log lines: `client` or `peer`.
     pub endpoint: &'static str,
 }
 
-/// The verified certificate of a client, shared by all requests of the connection.
+/// A client's verified certificate, shared by all requests on the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The subject's common name; empty if it has none.
+    /// The subject's common name; empty if the subject has none.
     pub common_name: Arc<str>,
     certificate: CertificateDer<'static>,
 }
 
 impl ClientCertificate {
-    /// Creates a certificate with this common name and encoding.
+    /// Creates a certificate from its common name and its DER encoding.
     pub fn new(common_name: &str, encoded: Vec<u8>) -> Self {
         Self { common_name: common_name.into(), certificate: CertificateDer::from(encoded) }
     }
 
-    /// Returns whether an alternative name of the certificate matches this host name or address.
+    /// Returns whether one of the certificate's alternative names matches this host name or address.
     pub fn stands_for(&self, host: &str) -> bool {
         stands_for(&self.certificate, host)
     }
@@ -99,11 +99,11 @@ pub struct Accepted<S> {
     pub stream: TlsStream<S>,
     /// Whether HTTP/2 was negotiated.
     pub is_http2: bool,
-    /// The client's certificate, if services get it.
+    /// The client's certificate, if services receive it.
     pub client: Option<Arc<ClientCertificate>>,
 }
 
-/// Makes the handshakes of a listener.
+/// Performs the handshakes of a listener.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     shared: Arc<Shared>,
@@ -121,7 +121,7 @@ struct Shared {
     warnings: LogThrottle,
 }
 
-/// Why a connection was rejected.
+/// The reason why a connection was rejected.
 #[derive(Debug, thiserror::Error)]
 enum Rejection {
     #[error("{}", handshake_error(.0))]
@@ -135,11 +135,11 @@ enum Rejection {
 }
 
 impl Acceptor {
-    /// Reads all files once.
+    /// Creates an acceptor. Reads all files once.
     ///
     /// # Errors
     ///
-    /// A file or the selection of cipher suites is invalid.
+    /// If a file or the selection of cipher suites is invalid.
     pub fn new(settings: AcceptorSettings) -> Result<Self, SetupError> {
         let AcceptorSettings { pair, protocols, clients, http2, endpoint } = settings;
         let provider = protocols.provider()?;
@@ -175,7 +175,7 @@ impl Acceptor {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Checks all files, so that errors are reported before a client connects, and returns when they expire.
+    /// Checks all files, so that errors are reported before a client connects. Returns their expiry times.
     pub fn look(&self) -> Vec<Expiry> {
         let Shared { identity, verifier, .. } = &*self.shared;
         let revocations = verifier.as_ref().and_then(|check| check.revocations.as_ref());
@@ -184,9 +184,9 @@ impl Acceptor {
         identity.expiry().into_iter().chain(authorities).chain(revocations).collect()
     }
 
-    /// Makes the handshake. `from` is the remote address, if there is one.
+    /// Performs the handshake. `from` is the remote address, if there is one.
     ///
-    /// Returns `None` if the connection was rejected, after logging the reason.
+    /// If the connection is rejected, logs the reason and returns `None`.
     pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,

@@ -1,7 +1,7 @@
-//! The trusted authorities: the certificates of a file, or those of the system.
+//! The trusted authorities: the certificates in a file, or those of the system.
 //!
-//! The file is read again when it changes, for later handshakes. If it becomes unreadable, the previous
-//! certificates stay in force.
+//! The file is read again when it changes. The new certificates apply to later handshakes. If the file becomes
+//! unreadable, the previous certificates stay in force.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::expiry::{Expiry, Part};
 use crate::material::{self, MaterialError};
 use crate::watched::Watched;
 
-/// Trusted certificates and the verifier that uses them.
+/// Trusted certificates, and the verifiers that use them.
 #[derive(Debug)]
 pub(crate) struct Trusted {
     roots: Vec<CertificateDer<'static>>,
@@ -32,7 +32,7 @@ impl Trusted {
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, String> {
         let mut store = RootCertStore::empty();
-        // As in Go, certificates that cannot be read are skipped.
+        // Unreadable certificates are skipped, as in Go.
         let roots: Vec<_> =
             found.into_iter().filter(|root| store.add(root.clone()).is_ok()).collect();
         let store = Arc::new(store);
@@ -46,38 +46,38 @@ impl Trusted {
         Ok(Self { roots, of_clients, of_servers })
     }
 
-    /// Returns whether a certificate is itself trusted.
+    /// Returns whether the certificate itself is trusted.
     pub(crate) fn has(&self, certificate: &CertificateDer<'_>) -> bool {
         self.roots.iter().any(|root| root == certificate)
     }
 }
 
-/// The source of trust.
+/// The source of the trusted certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// A PEM file with certificates of authorities.
     File(PathBuf),
-    /// The authorities that the system trusted at the start.
+    /// The authorities that the system trusts at startup.
     System,
 }
 
-/// The verification of a server's certificate.
+/// How to verify a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerCheck {
-    /// A trusted CA must have signed it for the host that is dialed.
+    /// The certificate must be signed by a trusted CA and valid for the dialed host.
     Verify(Trust),
-    /// Any certificate is accepted. Only for flags that request this.
+    /// Any certificate is accepted. Used only if a flag requests it.
     Skip,
 }
 
 impl ServerCheck {
-    /// Skips the verification if a flag requests that.
+    /// Returns the check against these authorities, or [`Self::Skip`] if a flag requests that.
     pub fn by(trust: Trust, skips_verification: bool) -> Self {
         if skips_verification { Self::Skip } else { Self::Verify(trust) }
     }
 }
 
-/// Trusted authorities that are kept up to date.
+/// The trusted authorities, kept up to date.
 #[derive(Debug)]
 pub(crate) struct Authorities {
     source: Source,
@@ -90,7 +90,7 @@ enum Source {
 }
 
 impl Authorities {
-    /// Loads the authorities. A file must be valid now.
+    /// Loads the authorities. A file must be valid at this time.
     pub(crate) fn load(
         trust: &Trust,
         provider: &Arc<CryptoProvider>,
@@ -119,7 +119,7 @@ impl Authorities {
         }
     }
 
-    /// Returns when the first of them expires; `None` for those of the system.
+    /// Returns when the first authority's certificate expires; `None` for the system's authorities.
     pub(crate) fn expiry(&self) -> Option<Expiry> {
         match &self.source {
             Source::System(_) => None,
@@ -134,7 +134,7 @@ impl Authorities {
 ///
 /// # Errors
 ///
-/// One of them cannot be read.
+/// If one of them cannot be read.
 pub fn have_common_authority(one: &Trust, other: &Trust) -> Result<bool, MaterialError> {
     let certificates = |trust: &Trust| match trust {
         Trust::File(path) => material::certificates(path),

@@ -27,8 +27,8 @@ pub enum Place {
     File(PathBuf),
 }
 
-/// Returns the host that a certificate for a Unix socket must be valid for: as in etcd, the file name up to a
-/// colon.
+/// Returns the host name that a certificate for a Unix socket must contain. As in etcd, this is the file name up to the
+/// first colon.
 pub fn host_of_file(path: &std::path::Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     Some(name.split(':').next().unwrap_or(name))
@@ -42,19 +42,19 @@ pub trait ChannelIo: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> ChannelIo for S {}
 
-/// Connects a channel to a fixed address, regardless of the URI.
+/// Connects a channel to a fixed address, ignoring the URI.
 #[derive(Clone, Debug)]
 pub struct ChannelConnector {
     place: Place,
     tls: Option<Connector>,
-    /// The first connection reports the server's greeting here.
+    /// The first connection reports here whether an HTTP/2 server has sent its greeting.
     report: Option<Arc<Mutex<Option<Report>>>>,
 }
 
 type Report = oneshot::Sender<io::Result<()>>;
 
 impl ChannelConnector {
-    /// Connects to this address, in plaintext if there is no TLS connector.
+    /// Creates a connector to this address. Without a TLS connector, it connects in plaintext.
     pub const fn new(place: Place, tls: Option<Connector>) -> Self {
         Self { place, tls, report: None }
     }
@@ -75,7 +75,7 @@ impl ChannelConnector {
     ///
     /// # Errors
     ///
-    /// The connection or the handshake fails.
+    /// If the connection or the handshake fails.
     pub async fn connect(&self) -> io::Result<ChannelStream> {
         match &self.place {
             Place::Host(authority) => {

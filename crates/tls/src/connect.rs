@@ -1,6 +1,6 @@
-//! The client side: makes the handshake before any data is sent.
+//! The client side: performs the handshake before any data is sent.
 //!
-//! HTTP/2 is offered only if it is requested, because members use HTTP/1 between each other.
+//! HTTP/2 is offered only on request, because members use HTTP/1 among themselves.
 
 use std::io;
 use std::sync::Arc;
@@ -22,30 +22,30 @@ use crate::observed::observe;
 use crate::protocols::{Protocols, SetupError};
 use crate::verify::ServerVerifier;
 
-/// The server name for addresses that are not hosts.
+/// The server name for addresses that are not host names.
 const LOCAL_NAME: &str = "localhost";
 
 /// The TLS settings for connections to servers.
 #[derive(Clone, Debug)]
 pub struct ConnectorSettings {
-    /// The client's certificate and key, for servers that request one.
+    /// The client's certificate and private key, for servers that request one.
     pub pair: Option<Pair>,
-    /// Versions and cipher suites.
+    /// TLS versions and cipher suites.
     pub protocols: Protocols,
-    /// The verification of the server's certificate.
+    /// How to verify the server's certificate.
     pub check: ServerCheck,
-    /// The names that are allowed in the server's certificate, with or without verification.
+    /// The names allowed in the server's certificate, even if verification is skipped.
     pub allowed: Allowed,
     /// Whether the connection uses HTTP/2.
     pub http2: bool,
-    /// The name that the certificate must have, if it is not the host's.
+    /// The name that the certificate must contain, if it differs from the host name.
     pub server_name: Option<String>,
 }
 
-/// Why a connection failed.
+/// The reason why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The host name is invalid in a certificate.
+    /// The host name cannot occur in a certificate.
     #[error("tls: {0:?} is not a valid host name")]
     Name(String),
     /// The handshake failed.
@@ -56,7 +56,7 @@ pub enum ConnectError {
     Timeout,
 }
 
-/// Makes the handshakes of a client.
+/// Performs the handshakes of a client.
 #[derive(Clone, Debug)]
 pub struct Connector {
     config: Arc<ClientConfig>,
@@ -66,11 +66,11 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Reads all files once.
+    /// Creates a connector. Reads all files once.
     ///
     /// # Errors
     ///
-    /// A file or the selection of cipher suites is invalid.
+    /// If a file or the selection of cipher suites is invalid.
     pub fn new(settings: ConnectorSettings) -> Result<Self, SetupError> {
         let ConnectorSettings { pair, protocols, check, allowed, http2, server_name } = settings;
         let provider = protocols.provider()?;
@@ -98,19 +98,18 @@ impl Connector {
         Ok(Self { config: Arc::new(config), identity, verifier, server_name })
     }
 
-    /// Checks all files, so that errors are reported before a connection is made, and returns when they
-    /// expire.
+    /// Checks all files, so that errors are reported before a connection is opened. Returns their expiry times.
     pub fn look(&self) -> Vec<Expiry> {
         let own = self.identity.as_ref().and_then(|identity| identity.expiry());
         let authorities = self.verifier.authorities.as_ref().and_then(Authorities::expiry);
         own.into_iter().chain(authorities).collect()
     }
 
-    /// Makes the handshake with a server. `host` is its name or address; `None` for a Unix socket.
+    /// Performs the handshake with a server. `host` is the server's name or address; `None` for a Unix socket.
     ///
     /// # Errors
     ///
-    /// Either side rejects the other.
+    /// If either side rejects the other.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         host: Option<&str>,

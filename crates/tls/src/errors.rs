@@ -1,6 +1,6 @@
-//! TLS errors in the words of Go's library, because operators search logs and runbooks for them.
+//! TLS errors with the texts of Go's library, because operators search for them in logs and runbooks.
 //!
-//! Errors without a counterpart in Go have texts of Quorate's own.
+//! Errors without a counterpart in Go have Quorate's own texts.
 
 use std::error::Error as StdError;
 use std::io;
@@ -9,22 +9,22 @@ use quorate_gotext::quote::go_reason;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// Returns the TLS error behind an error, or that the connection was closed; `None` if the error has another
-/// cause.
+/// Returns the text of the TLS error that caused an error, or "EOF" if the connection was closed. Returns `None` if the
+/// error has another cause.
 #[must_use]
 pub fn tls_reason(error: &(dyn StdError + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<Error>() {
         return Some(of_library(error));
     }
     if let Some(of_system) = error.downcast_ref::<io::Error>() {
-        // The error that an `io::Error` wraps is not its source; the wrapped error's source is.
+        // The error wrapped in an `io::Error` is not its source. Only the source of the wrapped error is.
         let wrapped = of_system.get_ref().and_then(|inner| tls_reason(inner));
         let has_ended = of_system.kind() == io::ErrorKind::UnexpectedEof;
         return wrapped.or_else(|| has_ended.then(|| "EOF".to_owned()));
     }
     match error.source() {
         Some(source) => tls_reason(source),
-        // HTTP/2 keeps only the text of the error that broke a connection.
+        // HTTP/2 keeps only the text of the error that ended a connection.
         None => {
             let text = error.to_string();
             text.strip_prefix("received fatal alert: ").map(|name| {
@@ -35,14 +35,14 @@ pub fn tls_reason(error: &(dyn StdError + 'static)) -> Option<String> {
     }
 }
 
-/// Returns why a handshake failed.
+/// Returns the reason why a handshake failed.
 pub(crate) fn handshake_error(error: &io::Error) -> String {
     tls_reason(error).unwrap_or_else(|| go_reason(error))
 }
 
 fn of_library(error: &Error) -> String {
     match error {
-        // A reason of this crate, unchanged.
+        // A reason from this crate is returned unchanged.
         Error::InvalidCertificate(CertificateError::Other(own)) => own.0.to_string(),
         Error::InvalidCertificate(error) => of_certificate(error),
         Error::NoCertificatesPresented => "tls: client didn't provide a certificate".to_owned(),
@@ -88,7 +88,7 @@ fn of_certificate(error: &CertificateError) -> String {
     format!("tls: failed to verify certificate: {why}")
 }
 
-/// Returns the error for a certificate with other names, formatted like the library's names.
+/// Returns the error for a certificate with other names. `presented` has the names in the library's format.
 fn of_names(expected: &ServerName<'_>, presented: &[String]) -> String {
     let within = |start: &'static str, end: &'static str| {
         let names = presented.iter().filter_map(|name| name.strip_prefix(start)?.strip_suffix(end));
@@ -111,13 +111,13 @@ fn of_names(expected: &ServerName<'_>, presented: &[String]) -> String {
     }
 }
 
-/// Formats a time in seconds since 1970.
+/// Formats a time given in seconds since 1970.
 fn date(secs: u64) -> String {
     let time = i64::try_from(secs).ok().and_then(|secs| jiff::Timestamp::from_second(secs).ok());
     time.map_or_else(|| format!("{secs} s since 1970"), |time| time.to_string())
 }
 
-/// Alerts of the other side for which Go has texts.
+/// Alerts from the other side for which Go has texts.
 const ALERTS: [(AlertDescription, &str); 19] = [
     (AlertDescription::AccessDenied, "access denied"),
     (AlertDescription::BadCertificate, "bad certificate"),

@@ -1,6 +1,6 @@
-//! The expiry times of certificates and revocation lists in force.
+//! The expiry times of the certificates and revocation lists in force.
 //!
-//! Of several certificates in a file, the first to expire counts: a chain is invalid from then on, and
+//! If a file contains several certificates, the first one to expire counts, because a chain is invalid from then on and
 //! certificates signed by an expired authority are refused.
 
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 /// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The own certificate.
+    /// This side's own certificate.
     Certificate,
     /// The trusted authorities.
     Authorities,
-    /// The revocation lists. Their time is that of the promised next update.
+    /// The revocation lists, which expire at the time of their promised next update.
     Revocations,
 }
 
 /// The expiry of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// The role.
+    /// The role of the file.
     pub part: Part,
-    /// The path.
+    /// The path of the file.
     pub path: PathBuf,
-    /// When the first of its certificates expires or the first of its lists becomes outdated.
+    /// The time at which the first certificate in the file expires or the first list becomes outdated.
     pub not_after: SystemTime,
 }
 
@@ -42,13 +42,13 @@ impl Expiry {
     }
 }
 
-/// Returns `None` if the certificate is unreadable or its time is not representable.
+/// Returns the expiry time, or `None` if the certificate is unreadable or the time is not representable.
 fn not_after(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     time_of(&parsed.validity().not_after)
 }
 
-/// Returns `None` if the time is not representable.
+/// Converts a time. Returns `None` if it is not representable.
 pub(crate) fn time_of(time: &ASN1Time) -> Option<SystemTime> {
     let secs = u64::try_from(time.timestamp()).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(secs))

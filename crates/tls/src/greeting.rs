@@ -1,9 +1,9 @@
 //! Detects whether a new connection has reached an HTTP/2 server: the server's first frame must be SETTINGS.
 //!
-//! A channel counts as connected once it has written its own preface. A server that accepts connections and
-//! closes them, or uses another protocol, would be detected only by the first request, and the client would
-//! not know whether the request was executed. [`greeted`] reports the server's first frame, so that a client
-//! can wait for it before sending a request.
+//! A channel counts as connected once it has written its own preface. A server that closes accepted connections, or
+//! uses another protocol, would therefore only be detected by the first request, and the client would not know whether
+//! the request was executed. [`greeted`] reports the server's first frame, so that a client can wait for it before
+//! sending a request.
 
 use std::io;
 use std::pin::Pin;
@@ -12,14 +12,14 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-/// The length of a frame header.
+/// Length of a frame header.
 const HEADER_BYTES: usize = 9;
-/// The position of the type in a frame header.
+/// Position of the frame type in a frame header.
 const TYPE_AT: usize = 3;
-/// The type of SETTINGS.
+/// The frame type of SETTINGS.
 const SETTINGS: u8 = 4;
 
-/// Receives the result: success if the first frame is SETTINGS, or the error.
+/// Receives success if the server's first frame is SETTINGS, and otherwise the error.
 pub type Greeting = oneshot::Receiver<io::Result<()>>;
 
 /// Wraps a stream and reports its first frame. The data passes unchanged.
@@ -27,12 +27,12 @@ pub(crate) fn greeted<S>(stream: S, report: oneshot::Sender<io::Result<()>>) -> 
     Greeted { stream, header: Vec::with_capacity(HEADER_BYTES), report: Some(report) }
 }
 
-/// A stream whose first frame is reported.
+/// A stream that reports its first frame.
 pub(crate) struct Greeted<S> {
     stream: S,
     /// The received part of the first frame header.
     header: Vec<u8>,
-    /// `None` after the result is reported.
+    /// The channel for the result; `None` after the result has been reported.
     report: Option<oneshot::Sender<io::Result<()>>>,
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the report for a server that sends these pieces and closes the connection.
+    /// Returns the report about a server that sends these pieces and closes the connection.
     async fn outcome(pieces: &[&[u8]]) -> String {
         let (mut server, client) = duplex(1);
         let (report, greeting) = oneshot::channel();
@@ -132,7 +132,7 @@ mod tests {
         let mut read = Vec::new();
         let (_, ended) = tokio::join!(sending, client.read_to_end(&mut read));
         ended.unwrap();
-        // All data passes unchanged.
+        // All data must pass unchanged.
         assert_eq!(read, pieces.concat());
         match greeting.await.unwrap() {
             Ok(()) => "greeted".to_owned(),

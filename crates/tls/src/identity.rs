@@ -1,7 +1,7 @@
-//! The own certificate and key, which are read from their files at each handshake.
+//! This side's own certificate and key. Each handshake uses the current contents of their files.
 //!
-//! If the files are missing, invalid or do not match, the previous pair stays in use until they are valid.
-//! The two files therefore need not be replaced at the same moment.
+//! If the files are missing, invalid or do not match, the previous pair stays in use until they are valid. The two
+//! files therefore do not have to be replaced at the same moment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::names::Names;
 use crate::observed::note;
 use crate::watched::Watched;
 
-/// The text for a certificate whose names cannot be parsed.
+/// The error text for a certificate whose names cannot be parsed.
 const UNREADABLE: &str = "x509: malformed certificate";
 
-/// The files of a certificate and its key.
+/// The files with a certificate and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// PEM: the certificate and its chain up to an authority.
+    /// PEM file with the certificate and its chain up to an authority.
     pub cert: PathBuf,
-    /// PEM: the private key.
+    /// PEM file with the private key.
     pub key: PathBuf,
 }
 
 impl Pair {
-    /// Names the files.
+    /// Creates a pair from the paths of its files.
     pub fn new(cert: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
         Self { cert: cert.as_ref().to_owned(), key: key.as_ref().to_owned() }
     }
 
-    /// Returns the common name of the certificate; empty if it has none.
+    /// Returns the certificate's common name; empty if there is none.
     ///
     /// # Errors
     ///
-    /// The file is invalid.
+    /// If the file is invalid.
     pub fn common_name(&self) -> Result<String, MaterialError> {
         let certificates = material::certificates(&self.cert)?;
         let names = certificates.first().and_then(Names::of);
@@ -49,7 +49,7 @@ impl Pair {
     }
 }
 
-/// The side that presents the certificate, for the log.
+/// The side that presents the certificate, for log lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     Server,
@@ -65,7 +65,7 @@ impl Side {
     }
 }
 
-/// A certificate and key that are kept up to date.
+/// A certificate and its private key, kept up to date.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pair: Pair,
@@ -74,7 +74,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Loads the pair. The files must be valid now.
+    /// Loads the pair. The files must be valid at this time.
     pub(crate) fn load(
         pair: Pair,
         side: Side,
@@ -93,11 +93,11 @@ impl Identity {
     }
 
     fn for_handshake(&self) -> Option<Arc<CertifiedKey>> {
-        // The files were valid at the start, so there is always a pair.
+        // The files were valid at startup, so there is always a pair in force.
         self.current().ok()
     }
 
-    /// Returns when the first certificate of the chain expires.
+    /// Returns the time at which the first certificate of the chain expires.
     pub(crate) fn expiry(&self) -> Option<Expiry> {
         let pair = self.current().ok()?;
         Expiry::first(Part::Certificate, &self.pair.cert, &pair.cert)
@@ -114,7 +114,7 @@ impl ResolvesServerCert for Identity {
 
 impl ResolvesClientCert for Identity {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        // The authorities that the server names are ignored; the server decides what it accepts.
+        // The authorities named by the server are ignored, because the server decides what it accepts.
         self.for_handshake()
     }
 

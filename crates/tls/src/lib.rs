@@ -1,9 +1,9 @@
-//! TLS for both sides of a connection: the certificates that listeners present, the client certificates that
-//! they accept, and the connections to servers.
+//! TLS for both sides of a connection: the certificates that listeners present, the client certificates that they
+//! accept, and connections to servers.
 //!
-//! The rules and the error texts are etcd's. Certificates, keys, authorities and revocation lists are files.
-//! Each handshake uses their current contents, or their last valid contents. Changed files do not affect
-//! existing connections.
+//! The rules and the error texts are etcd's. Certificates, keys, authorities and revocation lists are files. Each
+//! handshake uses their current contents, or their last valid contents if they are now invalid. Changed files do not
+//! affect existing connections.
 //!
 //! # Invariants
 //!
@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Flags (`config`), sockets (`net`, `peer`), and the permissions of the name in a certificate.
+//! Flags (`config`), sockets (`net`, `peer`), and the permissions of users named in certificates.
 
 mod accept;
 mod authorities;

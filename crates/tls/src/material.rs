@@ -12,13 +12,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
     /// The file cannot be read.
     #[error("open {}: {}", path.display(), go_reason(source))]
     Read {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -26,22 +26,22 @@ pub enum MaterialError {
     /// The content is invalid.
     #[error("{}: {reason}", path.display())]
     Content {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The reason why the content is invalid.
         reason: String,
     },
-    /// Certificate and key do not match or are not supported.
+    /// The certificate and the key do not match, or are not supported.
     #[error("tls: {}, {}: {reason}", cert.display(), key.display())]
     Pair {
         /// The certificate's path.
         cert: PathBuf,
         /// The key's path.
         key: PathBuf,
-        /// The reason.
+        /// The reason why the pair cannot be used.
         reason: String,
     },
-    /// The system's trusted certificates are not found.
+    /// The system has no trusted certificates.
     #[error("the system has no trusted CA certificates ({0})")]
     System(String),
 }
@@ -54,7 +54,7 @@ pub(crate) fn content(path: &Path, reason: impl ToString) -> MaterialError {
     MaterialError::Content { path: path.to_owned(), reason: reason.to_string() }
 }
 
-/// Returns all certificates of a file; at least one.
+/// Returns all certificates in a file, of which there must be at least one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
     let bytes = read(path)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
@@ -72,7 +72,8 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-/// Returns a chain of certificates, own certificate first, and its key in PKCS#1, SEC1 or PKCS#8.
+/// Returns a certificate chain, starting with the server's or client's own certificate, and its private key, in PKCS#1,
+/// SEC1 or PKCS#8 format.
 pub(crate) fn certified_key(
     cert: &Path,
     key: &Path,

@@ -11,17 +11,17 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// The names in a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
-    /// Empty if there is none.
+    /// The common name; empty if there is none.
     pub(crate) common: String,
     pub(crate) dns: Vec<String>,
     pub(crate) ips: Vec<IpAddr>,
 }
 
 impl Names {
-    /// Returns the names; `None` if the certificate cannot be parsed.
+    /// Returns the names in a certificate, or `None` if it cannot be parsed.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-        // Of several common names, Go uses the last.
+        // If there are several common names, Go uses the last one.
         let common = parsed.subject().iter_common_name().last();
         let common = common.map_or(Ok(""), |name| name.as_str()).ok()?.to_owned();
         let mut names = Self { common, ..Self::default() };
@@ -44,20 +44,20 @@ fn to_ip(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
 }
 
-/// The names that are allowed in valid certificates.
+/// The names allowed in certificates that are otherwise valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Allowed {
-    /// Any.
+    /// All names.
     #[default]
     All,
-    /// One of these common names.
+    /// Any of these common names.
     CommonNames(Vec<String>),
-    /// An alternative name that matches one of these hosts or addresses.
+    /// An alternative name that matches any of these hosts or addresses.
     Hosts(Vec<String>),
 }
 
 impl Allowed {
-    /// Returns whether a certificate is allowed.
+    /// Returns whether a certificate contains an allowed name.
     pub(crate) fn allows(&self, certificate: &CertificateDer<'_>) -> bool {
         match self {
             Self::All => true,
@@ -69,7 +69,7 @@ impl Allowed {
     }
 }
 
-/// Returns whether an alternative name of a certificate matches a host or an address.
+/// Returns whether one of a certificate's alternative names matches a host or an address.
 pub(crate) fn stands_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
     let (Ok(parsed), Ok(host)) =
         (ParsedCertificate::try_from(certificate), ServerName::try_from(host))

@@ -1,11 +1,11 @@
-//! Records facts about the other side during a handshake, for the error and the log line if it fails.
+//! Records facts about the other side during a handshake, for the error and the log line if the handshake fails.
 //!
-//! For a failed handshake the library returns only an error, and its certificate callbacks do not get the
-//! connection. The callbacks run in the connection's task, so they store the facts in a task-local value for
-//! the duration of the handshake.
+//! For a failed handshake, the library returns only an error, and its certificate callbacks have no access to the
+//! connection. However, the callbacks run in the connection's task. They therefore store the facts in a task-local
+//! value, which exists for the duration of the handshake.
 //!
-//! A certificate that is refused for a reason of this crate is refused by [`refuse`]: the other side gets the
-//! alert `bad_certificate`, as from Go, and the reason is stored for this side's error.
+//! If a check of this crate refuses a certificate, it calls [`refuse`]: the other side receives the alert
+//! `bad_certificate`, as from Go, and the reason is stored for this side's error.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,19 +19,20 @@ tokio::task_local! {
     static OBSERVED: RefCell<Observed>;
 }
 
-/// The facts about one handshake.
+/// Facts about one handshake.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
-    /// The server name that the client requested; empty if none.
+    /// The server name requested by the client; empty if the client requested none.
     pub(crate) server_name: String,
     /// The names in the other side's certificate.
     pub(crate) names: Names,
-    /// Why this side refused the certificate.
+    /// The reason why this side refused the certificate.
     refusal: Option<OtherError>,
 }
 
 impl Observed {
-    /// Returns the error of a handshake, with this side's reason instead of the library's.
+    /// Returns the error of a handshake. If this side refused the certificate, the error states that reason instead of
+    /// the library's.
     pub(crate) fn explain(&mut self, error: io::Error) -> io::Error {
         match self.refusal.take() {
             None => error,
@@ -43,7 +44,7 @@ impl Observed {
     }
 }
 
-/// Runs a handshake and returns its facts.
+/// Runs a handshake and returns the recorded facts.
 pub(crate) async fn observe<T>(handshake: impl Future<Output = T>) -> (T, Observed) {
     let observing = async {
         let outcome = handshake.await;
@@ -52,15 +53,15 @@ pub(crate) async fn observe<T>(handshake: impl Future<Output = T>) -> (T, Observ
     OBSERVED.scope(RefCell::default(), observing).await
 }
 
-/// Records a fact about the handshake of the current task, if there is one.
+/// Records a fact about the handshake of the current task, if a handshake is running.
 pub(crate) fn note(notes: impl FnOnce(&mut Observed)) {
-    // There is no handshake in tests that use a verifier alone.
+    // Tests may call a verifier without a handshake.
     OBSERVED.try_with(|observed| notes(&mut observed.borrow_mut())).unwrap_or_default();
 }
 
-/// Returns the error that refuses a certificate for this reason.
+/// Stores the reason for refusing a certificate, and returns the error for the library.
 pub(crate) fn refuse(reason: impl std::error::Error + Send + Sync + 'static) -> Error {
     note(|observed| observed.refusal = Some(OtherError(Arc::new(reason))));
-    // A reason of the library that sends the required alert.
+    // The library sends the required alert for this error.
     CertificateError::NotValidForName.into()
 }

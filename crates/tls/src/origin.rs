@@ -1,20 +1,19 @@
 //! Checks that a client's address matches its certificate.
 //!
-//! Members of etcd check this for each other, unless a flag turns it off. One of the certificate's IP
-//! addresses must be the connection's, or one of its host names must be a name of the connection's address by
-//! reverse lookup, or resolve to that address. A certificate with neither IP addresses nor host names is valid
-//! from any address.
+//! etcd members check each other in this way, unless a flag turns the check off. One of the certificate's IP addresses
+//! must be the connection's remote address, or one of its host names must either be returned by a reverse lookup of
+//! that address or resolve to it. A certificate with neither IP addresses nor host names is valid from any address.
 //!
 //! # Cost
 //!
-//! A certificate with host names needs lookups at each handshake. They run on a blocking thread within the
+//! A certificate with host names requires lookups in each handshake. They run on a blocking thread within the
 //! handshake's time limit.
 
 use std::net::IpAddr;
 
 use crate::names::Names;
 
-/// The address does not match. The text is etcd's.
+/// The certificate does not match the address. The text is etcd's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ElsewhereError {
     #[error("x509: certificate is valid for {valid}, not {from}")]
@@ -23,9 +22,9 @@ pub(crate) enum ElsewhereError {
     Host { from: IpAddr, names: Vec<String> },
 }
 
-/// A resolver.
+/// Looks up names and addresses.
 pub(crate) trait Resolver {
-    /// Returns the names of an address.
+    /// Returns the names of an address, by reverse lookup.
     fn names_of(&self, address: IpAddr) -> Vec<String>;
 
     /// Returns the addresses of a name.
@@ -45,12 +44,12 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// Returns whether comparing these names with an address needs a lookup.
+/// Returns whether comparing these names with an address requires a lookup.
 pub(crate) fn needs_lookup(names: &Names, from: IpAddr) -> bool {
     !names.ips.contains(&from) && !names.dns.is_empty()
 }
 
-/// Checks the names in a certificate against the connection's address.
+/// Checks the names in a certificate against the connection's remote address.
 pub(crate) fn check(
     names: &Names,
     from: IpAddr,

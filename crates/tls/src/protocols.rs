@@ -8,12 +8,12 @@ use crate::material::MaterialError;
 use crate::suites::{SuiteError, Suites};
 use crate::versions::Versions;
 
-/// The versions and cipher suites of a connection.
+/// The TLS versions and cipher suites of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Protocols {
-    /// The versions.
+    /// The TLS versions.
     pub versions: Versions,
-    /// The suites of TLS 1.2.
+    /// The cipher suites for TLS 1.2.
     pub suites: Suites,
 }
 
@@ -23,7 +23,7 @@ impl Protocols {
     }
 }
 
-/// Why TLS cannot be set up.
+/// The reason why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// A file is invalid.
@@ -32,7 +32,7 @@ pub enum SetupError {
     /// The selection of cipher suites is invalid.
     #[error(transparent)]
     Suites(#[from] SuiteError),
-    /// The library refuses the combination.
+    /// The library refuses the combination of settings.
     #[error(transparent)]
     Library(#[from] rustls::Error),
 }

@@ -1,11 +1,11 @@
-//! Revoked certificates: a file with their serial numbers.
+//! Revoked certificates, read from a file with their serial numbers.
 //!
-//! As for etcd, the file holds one DER list, or any number of PEM lists. As in etcd, the issuer of the list
-//! and its age are ignored: a client is refused if the serial number of its certificate, or of any other
-//! certificate that it presents, is listed. Refusing all clients once a list is outdated would stop a cluster
-//! whose authority is late; instead the outdated list is reported (`expiry`). If the file becomes unreadable,
-//! the previous list stays in force. If it was never readable, all certificates are refused, because the
-//! revoked ones are unknown.
+//! As in etcd, the file contains either one DER list or any number of PEM lists, and the issuer and age of a list are
+//! ignored. A client is refused if the serial number of its certificate, or of any other certificate that it presents,
+//! is listed. Refusing all clients once a list is outdated would stop a cluster whose authority publishes the next list
+//! too late. Instead, the outdated list is reported (`expiry`). If the file becomes unreadable, the previous lists stay
+//! in force. If the file was never readable, all certificates are refused, because it is unknown which ones are
+//! revoked.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::expiry::{Expiry, Part, time_of};
 use crate::material::{self, MaterialError};
 use crate::watched::Watched;
 
-/// Why a chain is refused.
+/// The reason why a chain is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RevocationError {
     #[error("transport: certificate serial {0} revoked")]
@@ -31,19 +31,19 @@ pub(crate) enum RevocationError {
     Certificate(String),
 }
 
-/// Revocation lists that are kept up to date.
+/// Revocation lists, kept up to date.
 #[derive(Debug)]
 pub(crate) struct Revocations {
     path: PathBuf,
     listed: Watched<Listed>,
 }
 
-/// The contents of the lists in a file.
+/// The combined contents of the lists in a file.
 #[derive(Debug, Default)]
 struct Listed {
-    /// Serial numbers without leading zeros.
+    /// The revoked serial numbers, without leading zeros.
     serials: BTreeSet<Vec<u8>>,
-    /// The earliest time at which a list becomes outdated, if the lists state one.
+    /// The earliest time at which a list becomes outdated, if any list states a time.
     next_update: Option<SystemTime>,
 }
 
@@ -53,9 +53,9 @@ impl Revocations {
         Self { path: path.to_owned(), listed }
     }
 
-    /// Reads the file if it has changed. Returns when it becomes outdated, if known.
+    /// Reads the file if it has changed. Returns the time at which it becomes outdated, if known.
     pub(crate) fn expiry(&self) -> Option<Expiry> {
-        // If the file was never readable, the error is logged when it refuses a handshake.
+        // If the file was never readable, the error is logged when it causes a refused handshake.
         let not_after = self.current().ok()?.next_update?;
         Some(Expiry { part: Part::Revocations, path: self.path.clone(), not_after })
     }
@@ -64,7 +64,7 @@ impl Revocations {
         self.listed.get(|| read(&self.path))
     }
 
-    /// Checks all certificates that were presented.
+    /// Checks all presented certificates.
     pub(crate) fn check<'a>(
         &self,
         chain: impl IntoIterator<Item = &'a CertificateDer<'a>>,
@@ -84,7 +84,7 @@ impl Revocations {
     }
 }
 
-/// Returns a number's bytes without leading zeros.
+/// Returns the bytes of a number without leading zeros.
 fn significant(serial: &[u8]) -> &[u8] {
     let zeros = serial.iter().take_while(|byte| **byte == 0).count();
     &serial[zeros..]

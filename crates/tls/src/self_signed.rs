@@ -1,7 +1,7 @@
-//! Self-signed certificates of a member (`--auto-tls`, `--peer-auto-tls`), made like etcd's.
+//! A member's self-signed certificates (`--auto-tls`, `--peer-auto-tls`), created like etcd's.
 //!
-//! They are stored in a folder of the data directory and reused while both files exist, even if expired.
-//! Quorate and etcd therefore continue with each other's certificates.
+//! The certificate and its key are stored in a folder of the data directory. They are reused if both files exist, even
+//! after expiry. Quorate and etcd can therefore use each other's certificates.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -19,16 +19,16 @@ use crate::identity::Pair;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Why there is no certificate.
+/// The reason why no certificate is available.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfSignedError {
-    /// The validity is zero.
+    /// The validity period is zero.
     #[error("selfSignedCertValidity is invalid,it should be greater than 0")]
     Validity,
     /// A file cannot be written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -42,7 +42,7 @@ pub enum SelfSignedError {
 ///
 /// # Errors
 ///
-/// The validity is zero, or the files cannot be written.
+/// If the validity period is zero, or the files cannot be written.
 pub fn find_or_make(dir: &Path, hosts: &[&str], years: u32) -> Result<Pair, SelfSignedError> {
     let Some(validity) = YEAR.checked_mul(years).filter(|validity| !validity.is_zero()) else {
         return Err(SelfSignedError::Validity);
@@ -74,7 +74,7 @@ fn write(path: &Path, mode: u32, text: &str) -> io::Result<()> {
 
 fn make(hosts: &[&str], validity: Duration) -> Result<(String, String), SelfSignedError> {
     let now = SystemTime::now();
-    // The latest time that a certificate can contain is the end of the year 9999.
+    // The latest time that a certificate can state is the end of the year 9999.
     let until = now.checked_add(validity).ok_or(SelfSignedError::Validity)?;
     log::warn!(
         "automatically generate certificates",

@@ -1,19 +1,19 @@
-//! Cipher suites, by the IANA names that etcd's flag accepts.
+//! Cipher suites, selected by the IANA names that etcd's flag accepts.
 //!
-//! Only suites of TLS 1.2 can be selected; the names of TLS 1.3 suites have no effect. A name unknown to Go
-//! is refused with etcd's text. A suite that Go supports and rustls does not (without forward secrecy, or
-//! with CBC) is refused too, because a server must not silently use other suites than requested.
+//! Only TLS 1.2 suites can be selected. The names of TLS 1.3 suites have no effect. A name unknown to Go is refused
+//! with etcd's text. A suite that Go supports but rustls does not (without forward secrecy, or with CBC) is refused
+//! too, because a server must not silently use suites other than those requested.
 //!
 //! # Not here
 //!
-//! The order: the server's own preference decides, as in Go.
+//! The order of the suites. The server's own preference decides, as in Go.
 
 use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 
 use crate::versions::{Version, Versions};
 
-/// TLS 1.2 suites that both programs support. Two of them have older names.
+/// TLS 1.2 suites supported by both Go and rustls. Two of them also have older names.
 const SPOKEN: &[(&str, CipherSuite)] = &[
     (
         "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
@@ -43,11 +43,11 @@ const SPOKEN: &[(&str, CipherSuite)] = &[
     ),
 ];
 
-/// TLS 1.3 suites, which are always available with that version.
+/// TLS 1.3 suites, which are always enabled with that version.
 const NOT_FOR_CHOOSING: &[&str] =
     &["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 
-/// Suites that Go supports, most of them only on request, and rustls does not.
+/// Suites that Go supports, most of them only on request, but rustls does not.
 const NOT_SPOKEN: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
@@ -67,30 +67,30 @@ const NOT_SPOKEN: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
-/// HTTP/2 over TLS 1.2 requires one of these suites.
+/// The suites of which HTTP/2 over TLS 1.2 requires at least one.
 const HTTP2_SUITES: [CipherSuite; 2] = [
     CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
     CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
 ];
 
-/// An invalid selection of suites.
+/// The reason why a selection of suites is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuiteError {
     /// The name is unknown.
     #[error("unexpected TLS cipher suite {0:?}")]
     Unknown(String),
-    /// etcd supports the suite, Quorate does not.
+    /// etcd supports the suite, but Quorate does not.
     #[error(
         "TLS cipher suite {0:?} is not supported: leave it out, or choose one with ECDHE and GCM or CHACHA20"
     )]
     NotSpoken(String),
-    /// Only names without effect were given.
+    /// All given names are of TLS 1.3 suites, which have no effect.
     #[error(
         "none of the given TLS cipher suites is one of TLS1.2; add one, or set the minimum version to \
          TLS1.3"
     )]
     Nothing,
-    /// HTTP/2 cannot be served.
+    /// HTTP/2 cannot be served with the selected suites.
     #[error(
         "http2: TLSConfig.CipherSuites is missing an HTTP/2-required AES_128_GCM_SHA256 cipher (need at least one of \
          TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)"
@@ -98,7 +98,7 @@ pub enum SuiteError {
     NoneForHttp2,
 }
 
-/// The selected TLS 1.2 suites; an empty selection means all supported ones.
+/// The selected TLS 1.2 suites. An empty selection stands for all supported suites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suites {
     chosen: Vec<CipherSuite>,
@@ -106,11 +106,11 @@ pub struct Suites {
 }
 
 impl Suites {
-    /// Parses names.
+    /// Parses the names of suites.
     ///
     /// # Errors
     ///
-    /// A name is unknown, or the suite is not supported.
+    /// If a name is unknown, or its suite is not supported.
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, SuiteError> {
         let mut suites = Self::default();
         for name in names {
@@ -130,14 +130,14 @@ impl Suites {
     ///
     /// # Errors
     ///
-    /// Suites were selected, and none of those that HTTP/2 requires.
+    /// If suites were selected, but none of those that HTTP/2 requires.
     pub fn check_http2(&self, versions: Versions) -> Result<(), SuiteError> {
         let is_choice = self.are_named && versions.include(Version::Tls12);
         let demanded = HTTP2_SUITES.iter().any(|suite| self.chosen.contains(suite));
         if is_choice && !demanded { Err(SuiteError::NoneForHttp2) } else { Ok(()) }
     }
 
-    /// Returns the crypto provider restricted to these suites and those of TLS 1.3.
+    /// Returns the crypto provider, restricted to these suites and those of TLS 1.3.
     pub(crate) fn provider(&self, versions: Versions) -> Result<CryptoProvider, SuiteError> {
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
         if self.are_named {

@@ -1,4 +1,4 @@
-//! Handshakes over a pipe with certificates made here.
+//! Tests handshakes over a pipe with generated certificates.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::*;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Files in a temporary folder, signed by one authority.
+/// Files in a temporary folder, with certificates signed by one authority.
 struct Files {
     dir: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -88,12 +88,12 @@ impl Files {
         pair
     }
 
-    /// Returns a list with this revoked serial number.
+    /// Returns a revocation list with this serial number.
     fn revoke(&self, serial: u64) -> rcgen::CertificateRevocationList {
         self.revoke_until(serial, SystemTime::now() + DAY)
     }
 
-    /// Returns a list with this revoked serial number and the time of the promised next update.
+    /// Returns a revocation list with this serial number and this time of the next update.
     fn revoke_until(&self, serial: u64, next: SystemTime) -> rcgen::CertificateRevocationList {
         let revoked = RevokedCertParams {
             serial_number: SerialNumber::from(serial),
@@ -143,8 +143,8 @@ fn acceptor(pair: Pair, clients: Option<ClientCheck>) -> AcceptorSettings {
     AcceptorSettings { pair, protocols, clients, http2: true, endpoint: "client" }
 }
 
-/// Makes one connection and returns the result of each side. The server sends a byte, because with TLS 1.3 a
-/// client learns of its refusal only when it reads.
+/// Connects once and returns the result of each side. The server sends a byte, because a TLS 1.3 client detects its
+/// refusal only when it reads.
 async fn handshake(
     acceptor: &Acceptor,
     connector: &Connector,
@@ -296,7 +296,7 @@ async fn certificates_are_refused_once_the_revocation_list_contains_them() {
     let pem = format!("{}{}", files.revoke(0xff).pem().unwrap(), files.revoke(0xfe).pem().unwrap());
     std::fs::write(&list, pem).unwrap();
     assert!(!is_let_in().await, "the second list counts too");
-    // Invalid or incomplete content changes nothing.
+    // Invalid or incomplete content does not change the list in force.
     let whole = files.revoke(0xfe).pem().unwrap();
     for broken in ["nonsense", "", &whole[..whole.len() / 2]] {
         std::fs::write(&list, broken).unwrap();
@@ -329,7 +329,7 @@ async fn refusals_of_our_checks_send_the_alert_of_go_and_keep_their_reason() {
         let error = connected.unwrap_err();
         assert!(error.contains("BadCertificate"), "{error}");
     }
-    // The opposite direction: a server whose name is not allowed.
+    // The opposite direction: the client refuses a server whose name is not allowed.
     let allowed = Allowed::CommonNames(vec!["other".to_owned()]);
     let connector = ConnectorSettings { allowed, ..files.connector(None) };
     let connector = Connector::new(connector).unwrap();
@@ -410,7 +410,7 @@ async fn a_generated_self_signed_certificate_is_its_own_authority() {
     let elsewhere =
         ConnectorSettings { server_name: Some("example.com".to_owned()), ..connector.clone() };
     assert!(!handshake_succeeds(acceptor(pair.clone(), None), elsewhere).await);
-    // It is a server certificate.
+    // The certificate is for servers, so it is refused as a client certificate.
     let files = Files::new();
     let check = ClientCheck { trust: Trust::File(pair.cert.clone()), ..files.check() };
     let shown = ConnectorSettings { pair: Some(pair.clone()), ..connector };
@@ -428,7 +428,7 @@ async fn certificates_are_reloaded_while_serving_unless_they_are_invalid() {
     let acceptor = Acceptor::new(acceptor(pair.clone(), Some(files.check()))).unwrap();
     let shown = files.pair("client", &client("one"));
     let connector = Connector::new(files.connector(Some(shown.clone()))).unwrap();
-    // The certificate that the server presents, and the name of the client.
+    // Returns the common name of the client's certificate after a handshake.
     let met = async || {
         let (accepted, connected) = handshake(&acceptor, &connector).await;
         connected.unwrap();
@@ -441,7 +441,7 @@ async fn certificates_are_reloaded_while_serving_unless_they_are_invalid() {
     for pair in [&pair, &shown] {
         let (cert, key) = (std::fs::read(&pair.cert).unwrap(), std::fs::read(&pair.key).unwrap());
         let strange = files.pair("strange", &client("three"));
-        // A key that does not match its certificate, incomplete files, and missing files.
+        // The key does not match its certificate, is incomplete, or is missing.
         std::fs::copy(&strange.key, &pair.key).unwrap();
         assert_eq!(&*met().await, "two");
         std::fs::write(&pair.key, &key[..key.len() / 2]).unwrap();
@@ -475,7 +475,7 @@ async fn authorities_are_replaced_while_serving_on_both_sides() {
     assert!(is_let_in().await, "what cannot be read changes nothing");
     trust(&[&old[..old.len() / 2]]);
     assert!(is_let_in().await, "nor what is not whole");
-    // The steps of a CA rotation: trust both, present the new certificates, trust only the new CA.
+    // The steps of a CA rotation: trust both CAs, present new certificates, trust only the new CA.
     trust(&[&old, &new]);
     assert!(is_let_in().await);
     for (pair, said) in [(&server, Said::default()), (&shown, client("one"))] {
@@ -503,7 +503,7 @@ async fn look_reports_the_earliest_expiry_of_the_revocation_lists() {
     let found = |part| acceptor.look().into_iter().find(|expiry| expiry.part == part);
     let expiry = found(Part::Revocations).unwrap();
     assert_eq!(expiry.path, list);
-    // The time is in seconds and belongs to the first list to become outdated.
+    // The time has a resolution of one second and is that of the first list to become outdated.
     let before = (soon - DAY).duration_since(expiry.not_after).unwrap();
     assert!(before < Duration::from_secs(1), "{before:?}");
     std::fs::write(&list, "nonsense").unwrap();
@@ -524,7 +524,7 @@ async fn look_reports_when_certificates_expire() {
     assert_eq!(parts(acceptor.look()), both);
     assert_eq!(parts(connector.look()), both);
     let certificate = |found: Vec<Expiry>| found[0].not_after;
-    // A certificate's time is in seconds.
+    // The expiry time of a certificate has a resolution of one second.
     let difference = |time: SystemTime| soon.duration_since(time).unwrap();
     assert!(difference(certificate(acceptor.look())) < Duration::from_secs(1));
     files.pair("server", &Said { until: soon - DAY, ..Said::default() });

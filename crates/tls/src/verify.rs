@@ -1,12 +1,12 @@
 //! Verifies the other side's certificate.
 //!
-//! It must have a chain to a trusted authority, be valid now, and permit the purpose. A server's certificate
-//! must be valid for the host that was dialed; a flag can skip all these checks for servers. If the allowed
-//! names are limited, the certificate must have one of them. Clients' certificates must not be revoked.
+//! The certificate must have a chain to a trusted authority, be within its validity period, and permit the purpose. A
+//! server's certificate must be valid for the dialed host. A flag can skip all these checks for servers. If the allowed
+//! names are limited, the certificate must contain one of them. Client certificates must not be revoked.
 //!
-//! A certificate that is itself trusted needs no chain, whether or not it is an authority. Members'
-//! self-signed certificates are of this kind, and Go accepts them. The library alone would refuse them,
-//! because they are authorities' certificates used by a server.
+//! A certificate that is itself trusted needs no chain, whether or not it belongs to an authority. Go accepts members'
+//! self-signed certificates for this reason. The library alone would refuse them, because they are CA certificates used
+//! by a server.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
@@ -24,12 +24,12 @@ use crate::names::{Allowed, Names};
 use crate::observed::{note, refuse};
 use crate::revocation::Revocations;
 
-/// The name is not allowed. The text is etcd's for both sides.
+/// The certificate contains no allowed name. The text is etcd's for both sides.
 #[derive(Debug, thiserror::Error)]
 #[error("client certificate authentication failed")]
 struct NotAllowed;
 
-/// Checks a trusted certificate without chain: its validity period and purpose.
+/// Checks the validity period and the purpose of a trusted certificate without a chain.
 fn check_alone(
     certificate: &CertificateDer<'_>,
     now: UnixTime,
@@ -54,7 +54,7 @@ fn check_alone(
     }
 }
 
-/// Verifies clients.
+/// Verifies client certificates.
 #[derive(Debug)]
 pub(crate) struct ClientVerifier {
     pub(crate) authorities: Authorities,
@@ -65,8 +65,8 @@ pub(crate) struct ClientVerifier {
 
 impl ClientCertVerifier for ClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // The list is sent at the start of a handshake. It is empty, which permits certificates of any
-        // authority, because the trusted authorities may change later.
+        // The list is sent at the start of a handshake. An empty list permits certificates from any authority, because
+        // the trusted authorities may change later.
         &[]
     }
 
@@ -116,10 +116,11 @@ impl ClientCertVerifier for ClientVerifier {
     }
 }
 
-/// Verifies servers.
+/// Verifies server certificates.
 #[derive(Debug)]
 pub(crate) struct ServerVerifier {
-    /// `None` accepts any certificate with an allowed name, also an expired one or one for another host.
+    /// The trusted authorities. `None` accepts any certificate with an allowed name, even if it has expired or is for
+    /// another host.
     pub(crate) authorities: Option<Authorities>,
     pub(crate) allowed: Allowed,
     pub(crate) algorithms: WebPkiSupportedAlgorithms,

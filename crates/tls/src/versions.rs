@@ -1,14 +1,14 @@
-//! TLS versions: 1.2 and 1.3, and the range that an operator may select.
+//! The TLS versions 1.2 and 1.3, and the range of versions that an operator may select.
 
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
-/// A TLS version. Older ones are not supported.
+/// A TLS version. Older versions are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// 1.2, whose suites can be selected.
+    /// TLS 1.2, whose cipher suites can be selected.
     Tls12,
-    /// 1.3.
+    /// TLS 1.3.
     Tls13,
 }
 

@@ -1,13 +1,13 @@
 //! A value that is built from files and rebuilt when a file changes.
 //!
-//! The files are checked at each use, which takes one system call per file, and are read if they seem
-//! different. A file that was written a moment ago is read again at the next use, because a second write
-//! could leave the same timestamp and size.
+//! The files are checked at each use, which takes one system call per file, and are read again if they seem to have
+//! changed. A file that was written very recently is also read again at the next use, because a second write could
+//! leave the same timestamp and size.
 //!
 //! # Invariants
 //!
-//! * A value stays in force until the files contain another valid one: a missing, incomplete or invalid file
-//!   changes nothing. Each reason is logged once, not at each use, and so is the recovery.
+//! * A value stays in force until the files contain another valid value. A missing, incomplete or invalid file does not
+//!   change the value. Each error is logged once, not at each use, and so is the recovery.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -20,10 +20,10 @@ use quorate_telemetry::log;
 
 use crate::material::MaterialError;
 
-/// The coarsest resolution of file timestamps that must be supported.
+/// The coarsest supported resolution of file timestamps.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
-/// Identifies a version of the files: inode, size and modification time.
+/// Identifies a version of each file: device, inode, size, modification time and change time.
 type Stamp = Vec<(u64, u64, u64, i64, i64)>;
 
 /// A value built from files.
@@ -37,11 +37,11 @@ pub(crate) struct Watched<T> {
 
 #[derive(Debug)]
 struct Current<T> {
-    /// The version of the files that was read last; `None` if they must be read again.
+    /// The version of the files that was last read; `None` if the files must be read again.
     stamp: Option<Stamp>,
     /// The value in force.
     value: Option<Arc<T>>,
-    /// The error that was logged about the files.
+    /// The last error about the files that was logged.
     logged_error: Option<String>,
 }
 
@@ -54,11 +54,11 @@ impl<T> Watched<T> {
         }
     }
 
-    /// Returns the value of the current files, or the previous value.
+    /// Returns the value of the current files, or the previous value if they are invalid.
     ///
     /// # Errors
     ///
-    /// The files are invalid and always were.
+    /// If the files are invalid and have never been valid.
     pub(crate) fn get(
         &self,
         load: impl FnOnce() -> Result<T, MaterialError>,
@@ -127,13 +127,13 @@ impl<T> Watched<T> {
         self.paths.iter().map(|path| path.display().to_string()).collect()
     }
 
-    /// Returns `None` if a file is missing or was just written.
+    /// Returns the version of the files, or `None` if a file is missing or was just written.
     fn stamp(&self) -> Option<Stamp> {
         let now = SystemTime::now();
         let stamp = |path: &PathBuf| {
             let found = std::fs::metadata(path).ok()?;
             let age = now.duration_since(found.modified().ok()?);
-            // A timestamp in the future comes from another machine's clock.
+            // A timestamp in the future stems from another machine's clock, so the file counts as settled.
             let is_settled = age.is_err() || age.is_ok_and(|age| age >= SETTLED_AFTER);
             is_settled.then(|| identity(&found))
         };
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(file.loads.get(), 2);
         file.write("two", 99);
         assert_eq!(file.get().unwrap(), "two");
-        // A file that was just written is read each time.
+        // A recently written file is read at each use.
         file.write("six", 0);
         assert_eq!((file.get().unwrap().as_str(), file.get().unwrap().as_str()), ("six", "six"));
         assert_eq!(file.loads.get(), 5);
