@@ -1,22 +1,22 @@
-//! The time until which a quorum has confirmed this leader.
+//! Tracks the latest time at which a quorum has confirmed this leader.
 //!
-//! Every heartbeat carries the time at which it was sent, by the leader's own clock, and a
-//! follower's response returns that time. The leader's confirmation is the latest time that a
-//! quorum of voters has returned, or exceeded. No other leader was elected before it, because one
-//! of the voters that answered would have had to vote for it first.
+//! Every heartbeat carries its send time, measured by the leader's own clock, and the follower's
+//! response returns it. The leader's confirmation is the latest time that a quorum of voters has
+//! returned, or exceeded. No other leader was elected before that time, because one of the
+//! answering voters would have had to vote for the other leader first.
 //!
 //! A leader receives no responses if its messages are lost, if its process was suspended, or if it
-//! sends no heartbeats because its disk is stalled. In all these cases its confirmation grows old.
+//! sends no heartbeats because its disk is stalled. In all these cases its confirmation becomes
+//! older and older.
 //!
 //! # Wire format
 //!
-//! The time is 8 bytes, little-endian, after the bytes that the consensus core puts into the
-//! context of its heartbeats. Every follower returns the context unchanged, including one that runs
-//! etcd.
+//! The time is 8 bytes, little-endian, appended to the heartbeat context that the consensus core
+//! sets. Every follower returns the context unchanged, including followers that run etcd.
 //!
 //! # Not here
 //!
-//! The actions that a recent confirmation permits a leader: `core`'s `LeadershipState`.
+//! The actions that a leader may take with a recent confirmation (`LeadershipState` in `core`).
 
 use std::collections::BTreeMap;
 
@@ -25,46 +25,46 @@ use quorate_raft::{MemberId, Message, Term};
 
 const STAMP_BYTES: usize = size_of::<u64>();
 
-/// The responses to this leader's heartbeats.
+/// Records the responses to this leader's heartbeats.
 #[derive(Debug, Default)]
 pub(crate) struct Confirmation {
-    /// The time that the caller set last.
+    /// The latest time that the caller has set.
     now: u64,
-    /// The term of the responses.
+    /// The term in which the responses were received.
     term: Term,
-    /// For each follower, the time at which the newest heartbeat that it answered was sent.
+    /// For each follower, the send time of the newest heartbeat that it has answered.
     answered: BTreeMap<MemberId, u64>,
 }
 
 impl Confirmation {
-    /// Sets the time. It never decreases.
+    /// Sets the time. A time earlier than the current one is ignored.
     pub(crate) fn note_time(&mut self, now: u64) {
         self.now = self.now.max(now);
     }
 
-    /// The time that the caller set last.
+    /// Returns the latest time that the caller has set.
     pub(crate) const fn now(&self) -> u64 {
         self.now
     }
 
-    /// Adds the time to a heartbeat that is about to be sent.
+    /// Adds the current time to an outgoing heartbeat.
     pub(crate) fn stamp(&self, heartbeat: &mut Message) {
         let stamp = self.now.to_le_bytes();
         heartbeat.context = [&heartbeat.context[..], &stamp[..]].concat().into();
     }
 
-    /// Removes the time from a response, which leaves the bytes that the consensus core put into
-    /// the heartbeat.
+    /// Removes and returns the time from a response, leaving the context that the consensus core
+    /// set.
     pub(crate) fn take_stamp(answer: &mut Message) -> Option<u64> {
         let at = answer.context.len().checked_sub(STAMP_BYTES)?;
         let stamp: Bytes = answer.context.split_off(at);
         stamp.as_ref().try_into().ok().map(u64::from_le_bytes)
     }
 
-    /// Records that a follower answered, in this leader's term, a heartbeat sent at this time.
+    /// Records that a follower answered, in this leader's term, a heartbeat sent at `sent_at`.
     pub(crate) fn note_answer(&mut self, term: Term, from: MemberId, sent_at: u64) {
         if sent_at > self.now {
-            // This leader sent no such heartbeat.
+            // This leader has not sent a heartbeat with that time.
             return;
         }
         if term != self.term {
@@ -75,8 +75,8 @@ impl Confirmation {
         *newest = sent_at.max(*newest);
     }
 
-    /// When the newest heartbeat of this term that the member answered was sent. The leader itself
-    /// has always answered.
+    /// Returns the send time of the newest heartbeat that the member answered in this term. The
+    /// leader itself counts as having answered just now.
     pub(crate) fn answered(&self, term: Term, own: MemberId, member: MemberId) -> Option<u64> {
         if member == own {
             return Some(self.now);

@@ -1,35 +1,35 @@
-//! Detection of a stalled disk, and the choice of a successor for the leader.
+//! Detects a stalled disk and chooses a successor for the leader.
 //!
-//! A leader whose log cannot be written continues to send heartbeats: etcd's leader keeps its
+//! In etcd, a leader that cannot write its log continues to send heartbeats. It keeps its
 //! leadership while its disk is stalled, and no request succeeds. Here, a member stops campaigning
-//! and leading when a write has taken an election timeout, until the write is done. A leader first
-//! transfers leadership to the voter with the longest log. It then sends no heartbeats, so that the
-//! other members elect a leader even if the transfer message was lost. A follower does not
-//! campaign.
+//! and leading when a write has taken longer than an election timeout, until the write is done. A
+//! leader first transfers leadership to the voter with the longest log. It then sends no
+//! heartbeats, so that the other members elect a leader even if the transfer message was lost. A
+//! follower with a stalled disk does not campaign.
 //!
-//! A leader transfers leadership only if the other members can elect a leader: the voters that have
-//! answered recently, and have acknowledged the entries that this member cannot write, must be a
-//! quorum without it. Those voters have written the entries, so their disks work. Members that
-//! share a slow disk, and clusters of two, keep their leader.
+//! A leader transfers leadership only if the other members can elect a leader: without this member,
+//! the voters that have answered recently and have acknowledged the entries that this member cannot
+//! write must be a quorum. Those voters have written the entries, so their disks work. Members that
+//! share a slow disk keep their leader, and so do clusters of two.
 //!
 //! See decision record 0008.
 
 use quorate_raft::quorum::VoteResult;
 use quorate_raft::{LogIndex, MemberId, Role, Status};
 
-/// A change in the state of the disk.
+/// A change of the disk's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// A write has taken too long.
+    /// A write is taking too long.
     Stalled,
     /// Writes complete in time again.
     Recovered,
 }
 
-/// The state of the disk, derived from the age of the oldest write.
+/// Monitors the disk by the age of the oldest pending write.
 #[derive(Debug)]
 pub(crate) struct DiskWatch {
-    /// Maximum ticks of a write; `None` disables the check.
+    /// Maximum duration of a write in ticks; `None` disables the check.
     ticks_max: Option<u64>,
     is_stalled: bool,
 }
@@ -39,7 +39,8 @@ impl DiskWatch {
         Self { ticks_max, is_stalled: false }
     }
 
-    /// Checks the age of the oldest write, and returns a change of state.
+    /// Checks the age of the oldest pending write. Returns the change if the disk's state has
+    /// changed.
     pub(crate) fn look(&mut self, write_age: u64) -> Option<Change> {
         let is_stalled = self.ticks_max.is_some_and(|ticks_max| write_age >= ticks_max);
         if is_stalled == self.is_stalled {
@@ -54,7 +55,7 @@ impl DiskWatch {
     }
 }
 
-/// The voter to which a leader transfers leadership: the one with the longest log among the
+/// Returns the voter to which a leader transfers leadership: the one with the longest log among the
 /// eligible voters that have answered recently.
 pub(crate) fn successor(
     status: &Status,
@@ -74,8 +75,9 @@ pub(crate) fn successor(
         .map(|(id, _)| *id)
 }
 
-/// The voter to which a leader transfers leadership when its own disk has not written the log up to
-/// `stuck`: one of the voters whose disks have. `None` unless those voters are a quorum.
+/// Returns the voter to which a leader transfers leadership when its own disk has not written the
+/// log up to `stuck`. It is one of the voters that have written the log up to there. Returns `None`
+/// unless those voters are a quorum.
 pub(crate) fn successor_with_disk(status: &Status, stuck: LogIndex) -> Option<MemberId> {
     let is_able = |id: MemberId| {
         let progress = status.progress.get(&id).filter(|_| id != status.id);

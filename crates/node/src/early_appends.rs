@@ -1,15 +1,15 @@
 //! Appends that arrive before their predecessors.
 //!
-//! A leader of etcd 3.7 sends the messages of one batch in reverse order. If a follower refuses
-//! every append that arrives too early, the leader falls back to probing and sends the whole window
-//! again, again in reverse order. So an append of the current leader that begins beyond the end of
-//! the log is kept until its predecessors arrive, but for one tick at most. Only then may the core
-//! refuse it.
+//! A leader of etcd 3.7 sends the messages of one batch in reverse order. If a follower refused
+//! every append that arrives too early, the leader would fall back to probing and send the whole
+//! window again, also in reverse order. So an append from the current leader that starts beyond the
+//! end of the log is kept until its predecessors arrive, but for at most one tick. After that, it
+//! is passed to the core, which may refuse it.
 //!
 //! # Bound
 //!
-//! [`EARLY_APPENDS_BYTES_MAX`] bytes of entries. An append that does not fit is passed to the core
-//! at once.
+//! Kept appends use at most [`EARLY_APPENDS_BYTES_MAX`] bytes. An append that does not fit is
+//! passed to the core at once.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ use quorate_raft::{LogIndex, Message, Term};
 
 use crate::limits::EARLY_APPENDS_BYTES_MAX;
 
-/// The kept appends of one node.
+/// A node's early appends, which wait for their predecessors.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyAppends {
-    /// All kept appends are of this term, and therefore of one leader.
+    /// Term of all kept appends, which therefore come from a single leader.
     term: Term,
-    /// By the index of the entry they follow, then in the order of arrival.
+    /// The kept appends, ordered by the index of the entry that they follow and then by arrival.
     kept: BTreeMap<(LogIndex, u64), Message>,
     bytes: u64,
     count: u64,
 }
 
 impl EarlyAppends {
-    /// Keeps an append of the current leader, or returns it if there is no space.
+    /// Keeps an append from the current leader, or returns it if there is no space.
     pub(crate) fn keep(&mut self, message: Message) -> Option<Message> {
         let term = message.term;
         if term != self.term {
@@ -49,7 +49,8 @@ impl EarlyAppends {
         None
     }
 
-    /// Takes the first append that fits a log of `term` that ends at `last_index`.
+    /// Removes and returns the first append of `term` that can follow a log with the last index
+    /// `last_index`.
     pub(crate) fn take_fitting(&mut self, term: Term, last_index: LogIndex) -> Option<Message> {
         let first = self.kept.first_entry()?;
         if term != self.term || first.key().0 > last_index {
@@ -64,12 +65,12 @@ impl EarlyAppends {
         Some(message)
     }
 
-    /// The bytes of the kept appends.
+    /// Returns the size of the kept appends in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes all appends, in log order.
+    /// Removes and returns all appends in log order.
     pub(crate) fn take_all(&mut self) -> Vec<Message> {
         self.bytes = 0;
         std::mem::take(&mut self.kept).into_values().collect()

@@ -5,27 +5,27 @@ use quorate_raft::{
 };
 use thiserror::Error;
 
-/// Data to make durable, in the order of the fields.
+/// Data to make durable. The caller writes the fields in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Persist {
-    /// The id of the write in [`crate::Event::Persisted`]; ascending.
+    /// The id of the write, used in [`crate::Event::Persisted`]. Ids ascend.
     pub token: u64,
-    /// A leader's snapshot, which replaces the whole log. Its image has already arrived.
+    /// A snapshot from the leader, which replaces the whole log. Its image has already arrived.
     pub snapshot: Option<Snapshot>,
-    /// Entries to append. They replace the entries of the log from the index of the first one on.
+    /// Entries to append. They replace the log's entries from the first new index on.
     pub entries: Vec<Entry>,
-    /// The hard state, if it changed.
+    /// The hard state, if it has changed.
     pub hard_state: Option<HardState>,
 }
 
 /// Entries to apply.
 #[derive(Clone, Debug, Default)]
 pub struct Applying {
-    /// Committed entries, consecutive.
+    /// Consecutive committed entries.
     pub entries: Vec<Entry>,
 }
 
-/// The current leader, from the view of this member.
+/// The current leader as known to this member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {
     /// The leader, or [`quorate_raft::NONE`].
@@ -36,16 +36,17 @@ pub struct Leadership {
     pub role: Role,
 }
 
-/// Why a proposal is not added to the log.
+/// The reason why a proposal is not added to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProposalFailure {
-    /// The consensus core refused it; for example, the leader was removed from the cluster.
+    /// The consensus core refused the proposal, for example because the leader was removed from the
+    /// cluster.
     Dropped,
     /// Too many proposals wait for a leader, or the uncommitted log is too large.
     QueueFull,
 }
 
-/// Why a read barrier has failed.
+/// The reason why a read barrier failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarrierFailure {
     /// The leader changed while the barrier was pending.
@@ -54,14 +55,16 @@ pub enum BarrierFailure {
     QueueFull,
 }
 
-/// Why a member must stop: its log contradicts the log of its group.
+/// The reason why a member must stop: its log contradicts the log of its group.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum LogFault {
-    /// This log has lost entries that the member had acknowledged. With the member's vote, other
-    /// members could lose them too, so it must never vote again, not even after a restart.
+    /// This log has lost entries that the member had acknowledged. If the member votes, it may help
+    /// to elect a leader that lacks them too, so it must never vote again, not even after a
+    /// restart.
     #[error(transparent)]
     LogLost(StepError),
-    /// The group has lost entries that are committed in this log. A restart detects this again.
+    /// The group has lost entries that are committed in this log. The member detects this again
+    /// after a restart.
     #[error(transparent)]
     GroupLost(StepError),
 }
@@ -71,14 +74,14 @@ pub enum LogFault {
 pub enum Effect {
     /// Make the data durable, then report [`crate::Event::Persisted`].
     Persist(Persist),
-    /// Send the message to its `to`. The message may be lost.
+    /// Send the message to the member `to`. The message may be lost.
     Send(Message),
     /// Send a snapshot of the current state machine, which must not be older than the message's
-    /// index; then report by [`crate::Event::SnapshotSent`].
+    /// index; then report the outcome with [`crate::Event::SnapshotSent`].
     SendSnapshot(Message),
     /// Apply the entries, then report [`crate::Event::Applied`].
     Apply(Applying),
-    /// Replace the state machine by the image of this snapshot, then report its index as applied.
+    /// Replace the state machine with the image of this snapshot, then report its index as applied.
     InstallSnapshot(Snapshot),
     /// Leadership has changed.
     Leadership(Leadership),
@@ -93,20 +96,20 @@ pub enum Effect {
     BarrierFailed {
         /// The round of the barrier.
         round: u64,
-        /// The cause.
+        /// The cause of the failure.
         failure: BarrierFailure,
     },
-    /// A proposal was dropped and will never be in the log.
+    /// A proposal was dropped and will never enter the log.
     ProposalFailed {
-        /// The proposal.
+        /// The id of the proposal.
         request_id: u64,
-        /// The cause.
+        /// The cause of the failure.
         failure: ProposalFailure,
     },
     /// Take a snapshot of the state machine now.
     TakeSnapshot,
-    /// `true`: this member leads without space for its backend file and no other voter can lead, so
-    /// writes must be refused. `false`: writes may be accepted again.
+    /// `true`: writes must be refused, because this member leads, has no disk space for its backend
+    /// file, and no other voter can lead. `false`: writes may be accepted again.
     RefuseWrites(bool),
     /// Stop the member. This is the last effect.
     Stop(LogFault),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use quorate_raft::{ConfChange, ConfState, LogIndex, MemberId, Message, SnapshotOutcome};
 
-/// A request for the log.
+/// A request to be added to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// The id that the caller chose; [`crate::Effect::ProposalFailed`] contains it.
@@ -12,14 +12,14 @@ pub struct Proposal {
     pub data: Bytes,
 }
 
-/// The decision of the state machine about a membership change of the log.
+/// The state machine's decision about a membership change in the log.
 #[derive(Clone, Debug)]
 pub struct ConfChangeDecision {
     /// The index of the entry.
     pub index: LogIndex,
-    /// The change; `None` if it was refused and changes nothing.
+    /// The change; `None` if the state machine refused it.
     pub change: Option<ConfChange>,
-    /// The members that the state machine lists after the entry.
+    /// The membership according to the state machine after it has applied the entry.
     pub members: ConfState,
 }
 
@@ -28,59 +28,59 @@ pub struct ConfChangeDecision {
 pub enum Event {
     /// One heartbeat interval has passed.
     Tick,
-    /// Requests for the log, in order.
+    /// Requests to add to the log, in order.
     Propose(Vec<Proposal>),
-    /// The clients no longer wait for these proposals (ids in ascending order). Those that still
-    /// wait for a leader are dropped.
+    /// The clients no longer wait for the proposals with these ids, which are in ascending order.
+    /// Proposals that still wait for a leader are dropped.
     Withdraw(Vec<u64>),
     /// A membership change to add to the log.
     ProposeConfChange {
         /// The id that the caller chose.
         request_id: u64,
-        /// The change, with the context that the state machine will read.
+        /// The change, including the context for the state machine.
         change: ConfChange,
     },
-    /// Readers wait for an index that is not stale.
+    /// Readers need an index at which a read is not stale.
     ReadBarrier {
-        /// The id that the caller chose for this barrier; never reused.
+        /// The id that the caller chose for this barrier. Ids are never reused.
         round: u64,
     },
     /// Messages from a peer, in the order of arrival.
     Received(Vec<Message>),
-    /// Everything up to this token is durable.
+    /// All writes up to this token are durable.
     Persisted {
-        /// From [`crate::Persist::token`].
+        /// The [`crate::Persist::token`] of the last durable write.
         token: u64,
     },
     /// The state machine has applied entries up to this index.
     Applied {
-        /// The last applied entry.
+        /// The index of the last applied entry.
         index: LogIndex,
     },
-    /// The state machine has decided a membership change of the log.
+    /// The state machine has accepted or refused a membership change in the log.
     ConfChangeDecided(ConfChangeDecision),
     /// A snapshot of the state machine is on disk and recorded in the log.
     SnapshotTaken {
-        /// The last entry that the snapshot covers.
+        /// The index of the last entry that the snapshot covers.
         index: LogIndex,
     },
     /// A message to this peer was lost.
     Unreachable(MemberId),
-    /// The connections to this peer are broken and its addresses refuse new ones, so its process
-    /// has probably ended.
+    /// The connections to this peer are broken and its addresses refuse new connections, so its
+    /// process has probably ended.
     Gone(MemberId),
     /// The transfer of a snapshot to this peer has ended.
     SnapshotSent {
         /// The peer.
         to: MemberId,
-        /// Whether the snapshot has arrived.
+        /// Whether the snapshot arrived.
         outcome: SnapshotOutcome,
     },
     /// Transfer leadership to this member.
     TransferLeadership(MemberId),
-    /// The backend file has begun or ceased to wait for disk space.
+    /// The backend file has started or stopped waiting for disk space.
     BackendSpace {
-        /// Whether the backend file waits for space.
+        /// Whether the backend file is waiting for disk space.
         is_short: bool,
     },
 }

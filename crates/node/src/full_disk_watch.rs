@@ -1,16 +1,16 @@
-//! Leadership while this member's disk has no space for its backend file.
+//! Decides about leadership while this member's disk has no space for its backend file.
 //!
 //! The log can still be written in this state, so a follower can continue for a long time. A leader
 //! cannot: when its queue of changes for the backend file is full, it stops applying entries, and
-//! the writes of all clients wait. So a leader without space offers leadership to one voter after
-//! the other until one accepts. A member without space does not accept leadership. When no voter
-//! accepts, the leader refuses writes (the NOSPACE alarm) until it has space again, is no longer
-//! the leader, or can transfer leadership to another voter.
+//! all clients' writes wait. So a leader without space offers leadership to one voter after another
+//! until one accepts. A member without space does not accept leadership. If no voter accepts, the
+//! leader refuses writes (the NOSPACE alarm) until it has space again, is no longer the leader, or
+//! can transfer leadership to another voter.
 //!
 //! # Not here
 //!
-//! A log that cannot be written (`disk_watch`). Raising the alarm, which is an ordinary request
-//! (the caller).
+//! A log that cannot be written (`disk_watch`), and raising the alarm, which is an ordinary request
+//! that the caller makes.
 //!
 //! See decision record 0026.
 
@@ -20,8 +20,8 @@ use quorate_raft::{MemberId, NONE, Status};
 
 use crate::disk_watch::successor;
 
-/// Election timeouts after which a leader that refuses writes offers leadership again to one of the
-/// voters that did not accept it.
+/// Number of election timeouts after which a leader that refuses writes offers leadership again to
+/// one of the voters that did not accept it.
 const OFFERED_AGAIN_AFTER: u64 = 30;
 
 /// An action of a leader without space.
@@ -61,18 +61,18 @@ impl FullDiskWatch {
         }
     }
 
-    /// Records whether the backend file lacks space.
+    /// Records whether the backend file is waiting for disk space.
     pub(crate) const fn note(&mut self, is_short: bool) {
         self.is_short = is_short;
     }
 
-    /// Whether the backend file waits for space.
+    /// Whether the backend file is waiting for disk space.
     pub(crate) const fn is_short(&self) -> bool {
         self.is_short
     }
 
     /// Advances one tick. `status` is this member's status if it leads; `transferee` is the voter
-    /// to which leadership is being transferred.
+    /// to which it is transferring leadership. Returns the leader's next step, if any.
     pub(crate) fn tick(&mut self, status: Option<&Status>, transferee: MemberId) -> Option<Step> {
         let Some(status) = status.filter(|_| self.is_short) else {
             self.asked = None;
@@ -96,7 +96,8 @@ impl FullDiskWatch {
             }
             return None;
         }
-        // A working voter may not have answered since the leader last reset the activity flags.
+        // A working voter may look inactive, because it may not have answered since the leader last
+        // reset the activity flags.
         let has_others = status.progress.iter().any(|(id, it)| *id != status.id && !it.is_learner);
         if has_others && self.ticks_alone < self.election_ticks {
             return None;
@@ -114,7 +115,8 @@ mod tests {
 
     const ELECTION_TICKS: u32 = 3;
 
-    /// The status of member 1, which leads; each other member is given with its activity.
+    /// Returns the status of member 1 as leader. `others` contains each other member and whether it
+    /// is active.
     fn leader(others: &[(MemberId, bool)]) -> Status {
         let progress = |is_recently_active| {
             let mut progress = Progress::new(LogIndex(1), Inflights::new(1, 0));

@@ -1,35 +1,35 @@
-//! The decisions of one member, as a deterministic function of its inputs.
+//! Computes the decisions of one member as a deterministic function of its inputs.
 //!
-//! A [`Node`] wraps the consensus core and adds what every member needs around it. It keeps
-//! proposals while there is no leader. All waiting readers share one confirmation of leadership. It
-//! returns the entries to write and the entries to apply in the right order, and it decides when a
-//! snapshot is due. Inputs are [`Event`]s, passed to [`Node::handle`]; outputs are [`Effect`]s,
-//! returned by [`Node::poll_effect`]. The caller owns time, threads, files and sockets.
+//! A [`Node`] wraps the consensus core and adds the functions that every member needs around it. It
+//! keeps proposals while there is no leader, confirms leadership once for all waiting readers,
+//! returns the entries to write and to apply in the right order, and decides when a snapshot is
+//! due. Inputs are [`Event`]s, passed to [`Node::handle`]; outputs are [`Effect`]s, returned by
+//! [`Node::poll_effect`]. The caller owns time, threads, files and sockets.
 //!
 //! # The caller's duties
 //!
 //! 1. Every heartbeat interval, pass the time to [`Node::note_time`] and then an [`Event::Tick`].
-//! 2. Execute [`Effect::Persist`] in order and report each by [`Event::Persisted`] when it is
-//!    durable. One sync may make several of them durable.
-//! 3. Send every [`Effect::Send`] when it is returned. A message that depends on durable data is
-//!    returned only after the matching `Persisted`.
-//! 4. Execute [`Effect::Apply`] in order and report progress by [`Event::Applied`]. For an entry
-//!    that changes the membership, report the decision by [`Event::ConfChangeDecided`] before
-//!    `Applied` covers the entry.
-//! 5. Execute [`Effect::InstallSnapshot`] in its order among the `Apply`s, and report the
+//! 2. Execute every [`Effect::Persist`] in order, and report it with [`Event::Persisted`] once it
+//!    is durable. A single sync may make several of them durable.
+//! 3. Send every [`Effect::Send`] as soon as it is returned. A message that depends on durable data
+//!    is returned only after the matching `Persisted`.
+//! 4. Execute every [`Effect::Apply`] in order, and report progress with [`Event::Applied`]. For an
+//!    entry that changes the membership, report the decision with [`Event::ConfChangeDecided`]
+//!    before an `Applied` covers the entry.
+//! 5. Execute every [`Effect::InstallSnapshot`] in order with the `Apply`s, and report the
 //!    snapshot's index as applied.
-//! 6. On [`Effect::Stop`], end the member. If the fault requires it, ensure that the member never
+//! 6. On [`Effect::Stop`], stop the member. If the fault requires it, ensure that the member never
 //!    votes again with the same log. The node ignores all further events.
-//! 7. On [`Effect::RefuseWrites`], raise or deactivate the NOSPACE alarm of this member.
+//! 7. On [`Effect::RefuseWrites`], raise or deactivate this member's NOSPACE alarm.
 //! 8. Before a clean stop, write [`Node::unwritten_hard_state`].
 //!
 //! # Invariants
 //!
-//! * Deterministic: the same events give the same effects. The seed of the election jitter is in
-//!   the configuration.
-//! * The answer to a read barrier is an index that was committed when the barrier was requested or
-//!   later. It comes from a member that was the leader at some moment between request and answer.
-//! * Every queue is bounded: [`limits`].
+//! * The node is deterministic: the same events cause the same effects. The configuration contains
+//!   the seed of the election jitter.
+//! * A read barrier returns an index that is at least the commit index at the time of the request.
+//!   The index comes from a member that was the leader at some time between request and answer.
+//! * Every queue is bounded by a constant in [`limits`].
 //!
 //! # Not here
 //!

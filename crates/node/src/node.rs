@@ -37,7 +37,7 @@ pub struct Config {
     /// The id of this member.
     pub id: MemberId,
     /// Ticks without a leader after which a member campaigns. The actual number is random, between
-    /// once and twice this.
+    /// this value and twice this value.
     pub election_ticks: u32,
     /// Whether a candidate runs a pre-vote before it campaigns.
     pub pre_vote: bool,
@@ -47,42 +47,43 @@ pub struct Config {
     pub seed: u64,
     /// The id of the first read index request; see [`crate::Event::ReadBarrier`].
     pub first_read_request_id: u64,
-    /// Ticks after which a proposal that waits for a leader is dropped.
+    /// Number of ticks after which a proposal that waits for a leader is dropped.
     pub proposal_ticks_max: u64,
-    /// Whether a member does not campaign, and hands over leadership, while its disk is stalled.
+    /// Whether the member refrains from campaigning, and transfers leadership, while its disk is
+    /// stalled.
     pub fences_stalled_disk: bool,
-    /// When to take snapshots.
+    /// The policy that decides when to take snapshots.
     pub snapshot_policy: SnapshotPolicy,
     /// The hard state found in the log.
     pub hard_state: HardState,
-    /// The members, as the state machine has stored them at `applied`.
+    /// The membership that the state machine has stored, as of `applied`.
     pub conf_state: ConfState,
     /// The index before the first of `entries`: the index of the snapshot, or 0.
     pub snapshot_index: LogIndex,
-    /// The term of the entry at that index.
+    /// The term of the entry at `snapshot_index`.
     pub snapshot_term: Term,
     /// The entries found in the log after the snapshot.
     pub entries: Vec<Entry>,
-    /// The last entry that the state machine has applied.
+    /// The index of the last entry that the state machine has applied.
     pub applied: LogIndex,
 }
 
-/// A membership change that is held until the change before it is applied.
+/// A membership change that is held until the previous change is applied.
 ///
-/// The core would replace it by an empty entry, and its proposer would wait without an answer. This
-/// can happen to a correct client: a follower may have applied the previous change, and answered
-/// its client, before the leader has applied it.
+/// Otherwise the core would replace it with an empty entry, and its proposer would never receive an
+/// answer. A correct client can cause this, because a follower may have applied the previous change
+/// and answered its client before the leader has applied it.
 #[derive(Debug)]
 enum HeldChange {
     Own(u64, ConfChange),
-    /// Forwarded by a peer; proposed unchanged.
+    /// A change that a peer forwarded, to be proposed unchanged.
     Forwarded(Message),
 }
 
-/// Why a node cannot start with the state on disk.
+/// The reason why a node cannot start with the state on disk.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The log ends before the last applied entry: durable entries were lost.
+    /// The log ends before the last applied entry, so durable entries have been lost.
     #[error(
         "the write-ahead log ends at index {last_index}, but entry {applied} has already been applied; the log has lost entries"
     )]
@@ -92,12 +93,12 @@ pub enum StartError {
         /// The last applied index.
         applied: LogIndex,
     },
-    /// The consensus core refuses the configuration.
+    /// The consensus core refused the configuration.
     #[error("consensus refuses to start")]
     Refused(#[from] ConfigError),
 }
 
-/// The decisions of one member; see the crate documentation.
+/// Makes the decisions of one member. The crate documentation lists the caller's duties.
 #[derive(Debug)]
 pub struct Node {
     raft: quorate_raft::Node<MemoryStorage>,
@@ -105,34 +106,34 @@ pub struct Node {
     proposals: Proposals,
     barriers: ReadBarriers,
     early_appends: EarlyAppends,
-    /// Membership changes that wait until the change before them is applied on this member.
+    /// Membership changes that wait until this member has applied the previous change.
     held_changes: VecDeque<HeldChange>,
     confirmation: Confirmation,
     disk_watch: DiskWatch,
     full_disk_watch: FullDiskWatch,
-    /// The voter to which this leader hands over because its own disk is stalled.
+    /// The voter to which this leader transfers leadership because its own disk is stalled.
     heir: Option<MemberId>,
     succession: Succession,
     policy: SnapshotPolicy,
     notes: Vec<Note>,
     effects: VecDeque<Effect>,
     leadership: Leadership,
-    /// The core has the membership changes up to this index from its initial state or from a
-    /// snapshot, so later decisions about those entries are ignored. The snapshot may not be
+    /// Index up to which the core's initial state or a snapshot already includes all membership
+    /// changes. Later decisions about entries up to this index are ignored. The snapshot may not be
     /// durable yet.
     conf_state_index: LogIndex,
     /// The term of the last append that matched the log.
     matched_in: Term,
     applied: LogIndex,
     last_snapshot: LogIndex,
-    /// Whether a snapshot was requested and is not reported yet.
+    /// Whether a snapshot has been requested but not yet reported.
     taking_snapshot: bool,
     /// Whether this leader has committed an entry in its own term.
     committed_in_term: bool,
     initial_ticks: u32,
     refusals: Refusals,
     refused_for_room: u64,
-    /// After a fault, all events are ignored.
+    /// Whether the node has stopped after a fault. It then ignores all events.
     is_stopped: bool,
 }
 
@@ -143,7 +144,7 @@ impl Node {
         if last_index < config.applied {
             return Err(StartError::LogLost { last_index, applied: config.applied });
         }
-        // Applied entries are committed, even if the written commit index is older.
+        // Applied entries are committed, even if the stored commit index is lower.
         let hard_state =
             HardState { commit: config.hard_state.commit.max(config.applied), ..config.hard_state };
         let metadata = SnapshotMetadata {
@@ -154,7 +155,7 @@ impl Node {
         let snapshot = Snapshot { data: Bytes::new(), metadata };
         let mut storage = MemoryStorage::recover(hard_state, snapshot, config.entries);
         if config.applied > config.snapshot_index {
-            // A peer that needs a snapshot is brought to this index at least.
+            // A snapshot for a peer covers at least the entries up to this index.
             let recorded = storage.create_snapshot(config.applied, config.conf_state, Bytes::new());
             recorded.expect("the log was found to reach what is applied");
         }
@@ -206,10 +207,10 @@ impl Node {
 }
 
 impl Node {
-    /// Starts the node. Must be called once, before the first event. A sole voter campaigns at
-    /// once.
+    /// Starts the node. The caller must call this method once, before the first event. A sole voter
+    /// campaigns at once.
     pub fn start(&mut self) {
-        // The whole log was read into memory, and most of it may be applied already.
+        // The whole log was read into memory, and most of it may already be applied.
         self.cut_log();
         if !self.is_sole_voter() {
             for _ in 0..self.initial_ticks {
@@ -220,8 +221,9 @@ impl Node {
         self.settle();
     }
 
-    /// A sole voter need not wait for other votes. It cannot campaign while a membership change is
-    /// unapplied, so it tries again whenever entries were applied.
+    /// Campaigns if this member is the only voter, which need not wait for other votes. It cannot
+    /// campaign while a membership change is unapplied, so it tries again whenever entries have
+    /// been applied.
     fn stand_if_alone(&mut self) {
         let is_due = self.is_sole_voter() && self.raft.leader() == NONE;
         if is_due && !self.raft.has_unapplied_conf_change() {
@@ -229,7 +231,7 @@ impl Node {
         }
     }
 
-    /// Processes an event. The caller then polls its effects.
+    /// Processes an event. The caller then polls the resulting effects.
     pub fn handle(&mut self, event: Event) {
         if self.is_stopped {
             return;
@@ -264,30 +266,30 @@ impl Node {
         }
     }
 
-    /// The next effect, if any.
+    /// Removes and returns the next effect, if any.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// The newest hard state, if no [`Effect::Persist`] has carried it.
+    /// Returns the newest hard state if no [`Effect::Persist`] has contained it yet.
     #[must_use]
     pub fn unwritten_hard_state(&self) -> Option<HardState> {
         self.persistence.unwritten()
     }
 
-    /// The last entry known to be committed.
+    /// Returns the highest index known to be committed.
     #[must_use]
     pub fn commit_index(&self) -> LogIndex {
         self.raft.commit_index()
     }
 
-    /// The current leader, term and role.
+    /// Returns the current leader, term and role.
     #[must_use]
     pub const fn leadership(&self) -> Leadership {
         self.leadership
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in effect.
     #[must_use]
     pub fn configuration(&self) -> &Configuration {
         self.raft.configuration()
@@ -299,7 +301,7 @@ impl Node {
         self.raft.is_sole_voter()
     }
 
-    /// Whether another member votes.
+    /// Whether the configuration has any voter besides this member.
     #[must_use]
     pub fn has_other_voters(&self) -> bool {
         let voters = &self.configuration().voters;
@@ -313,14 +315,14 @@ impl Node {
         notes
     }
 
-    /// A copy of the consensus core's state.
+    /// Returns a copy of the consensus core's state.
     #[must_use]
     pub fn status(&self) -> Status {
         self.raft.status()
     }
 
-    /// How many messages with entries, and how many requests, were refused since the last call
-    /// because the log was full.
+    /// Returns the number of messages with entries and of requests that were refused since the last
+    /// call because the log was full.
     pub fn take_refused_for_room(&mut self) -> u64 {
         std::mem::take(&mut self.refused_for_room)
     }
@@ -348,8 +350,8 @@ impl Node {
         }
     }
 
-    /// Advances the clock of the core, even while the log cannot be written: a leader without a
-    /// quorum must step down, and a follower must notice that it has no leader.
+    /// Advances the core's clock. This continues while the log cannot be written, because a leader
+    /// without a quorum must step down, and a follower must notice that it has no leader.
     fn tick_raft(&mut self) {
         let (led, before) = (self.raft.is_leader(), self.raft.election_elapsed());
         if self.disk_watch.is_stalled() {
@@ -371,12 +373,12 @@ impl Node {
 
     fn decide_conf_change(&mut self, decision: ConfChangeDecision) {
         let ConfChangeDecision { index, change, members } = decision;
-        // A snapshot that was installed meanwhile already covers this change.
+        // A snapshot installed in the meantime already covers this change.
         if index <= self.conf_state_index {
             return;
         }
-        // The core must count a refused change as applied too; node id 0 makes it a no-op. The core
-        // refuses even that if it has no voter yet.
+        // The core must also count a refused change as applied; node id 0 makes it a no-op. The
+        // core returns an error even for the no-op if it has no voters yet.
         _ = self.raft.apply_conf_change(change.unwrap_or_default());
         let counted = self.raft.configuration().conf_state();
         assert!(
@@ -409,7 +411,8 @@ impl Node {
             if matches!(message.kind, MessageKind::PreVote | MessageKind::Vote) {
                 self.succession.step_back();
             }
-            // A member that cannot write its log cannot be elected either.
+            // A member that cannot write its log cannot win an election, because it cannot write
+            // its own vote.
             if message.kind == MessageKind::TimeoutNow && self.disk_watch.is_stalled() {
                 continue;
             }
@@ -439,9 +442,9 @@ impl Node {
         }
     }
 
-    /// Whether a message would extend a log that is full. The leader sends the message again.
-    /// Entries that replace others are accepted, because the entries in the log may be waiting for
-    /// them.
+    /// Whether a message must be dropped because it would extend a log that is already full. The
+    /// leader sends the message again. Entries that replace others are accepted, because the log
+    /// may need them before its entries can be committed.
     fn has_no_room_for(&self, message: &Message) -> bool {
         message.kind == MessageKind::Append
             && !message.entries.is_empty()
@@ -452,8 +455,9 @@ impl Node {
                 || self.persistence.is_full())
     }
 
-    /// Keeps an append that arrived before its predecessors. The first append of a leader is never
-    /// kept: the refusal of it informs the leader where this log ends.
+    /// Keeps an append that arrived before its predecessors, or returns the message if it should be
+    /// processed now. The first append from a leader is never kept, because the refusal informs the
+    /// leader where this log ends.
     fn keep_if_early(&mut self, message: Message) -> Option<Message> {
         let term = self.raft.term();
         let is_early = message.kind == MessageKind::Append
@@ -493,9 +497,8 @@ impl Node {
         }
     }
 
-    /// Logs a refused message. The core has refused it without a change of its state. If the
-    /// message proves that entries were lost, this member stops, provided it is the one that must
-    /// stop.
+    /// Logs a refused message, which has not changed the core's state. If the message proves that
+    /// entries were lost and that this member is the one that must stop, stops the node.
     fn take_refusal(&mut self, source: Source, refusal: StepError) {
         let note = match refusal.kind() {
             RefusalKind::Ordinary => None,
@@ -526,15 +529,15 @@ impl Node {
         }
     }
 
-    /// A leader's snapshot is durable and the log begins after it; the state machine must install
-    /// it.
+    /// Makes the log start after a snapshot from the leader, which is now durable, and requests
+    /// that the state machine install the snapshot.
     fn begin_log_at(&mut self, snapshot: Snapshot) {
         assert!(
             snapshot.metadata.index > self.applied,
             "a snapshot from the leader is newer than the state machine: otherwise it would take back applied entries"
         );
         self.last_snapshot = snapshot.metadata.index;
-        // A snapshot by this member that is in progress is older, and may be dropped.
+        // If this member is taking a snapshot itself, that snapshot is older and may be dropped.
         self.taking_snapshot = false;
         self.raft
             .storage_mut()
@@ -564,9 +567,10 @@ impl Node {
         }
     }
 
-    /// Delivers messages that waited for storage, to the core or to peers.
+    /// Delivers messages that waited for storage to the core or to peers.
     ///
-    /// Of several acknowledgements to a leader, only the last is sent: it covers the earlier ones.
+    /// Of several acknowledgements to a leader, only the last is sent, because it covers the
+    /// earlier ones.
     fn deliver(&mut self, messages: Vec<Message>) {
         let is_ack =
             |message: &Message| message.kind == MessageKind::AppendResponse && !message.reject;
@@ -587,15 +591,15 @@ impl Node {
         }
     }
 
-    /// Passes a report of this member's own storage to the core. A report that is outdated by a
-    /// newer term is not a refusal.
+    /// Passes a report from this member's own storage to the core. A report that a newer term has
+    /// made outdated does not count as refused.
     pub(crate) fn step_own(&mut self, message: Message) {
         if let Err(refusal) = self.raft.step_local(message) {
             self.take_refusal(Source::Own, refusal);
         }
     }
 
-    /// Carries out all pending work of the core until none is left.
+    /// Does the core's pending work until none is left.
     fn settle(&mut self) {
         while self.raft.has_ready() {
             let ready = self.raft.ready();
@@ -603,9 +607,9 @@ impl Node {
                 self.change_leadership(soft_state);
             }
             self.pass_barriers(ready.read_states);
-            // A candidate requests votes only when its own vote is durable. Otherwise it could lose
-            // its vote in a power failure and be elected twice in one term, because voters repeat
-            // an earlier vote for the same candidate.
+            // A candidate requests votes only once its own vote is durable. Otherwise it could lose
+            // its vote in a power failure, campaign again in the same term, and be elected twice in
+            // that term, because voters repeat an earlier vote for the same candidate.
             let mut votes = Vec::new();
             for message in ready.messages {
                 if message.kind == MessageKind::Vote {
@@ -627,8 +631,8 @@ impl Node {
             LOCAL_APPEND => match self.persistence.order_write(message) {
                 Ok(persist) => {
                     if let Some(snapshot) = &persist.snapshot {
-                        // The core uses the members of the snapshot from now on, before the
-                        // snapshot is durable.
+                        // From now on, the core uses the membership recorded in the snapshot, even
+                        // before the snapshot is durable.
                         self.conf_state_index = snapshot.metadata.index;
                     }
                     self.effects.push_back(Effect::Persist(persist));
@@ -645,7 +649,8 @@ impl Node {
             }
             _ => {
                 if message.kind == MessageKind::Heartbeat {
-                    // Heartbeats would keep the others from electing a leader that can write.
+                    // Heartbeats would prevent the other members from electing a leader that can
+                    // write.
                     if self.heir.is_some() {
                         return;
                     }
@@ -676,8 +681,8 @@ impl Node {
         }
     }
 
-    /// A leader answers read requests only after it has committed an entry in its term. It may have
-    /// dropped earlier requests, so they are repeated then.
+    /// Repeats read requests once the leader has committed an entry in its term. Before that, the
+    /// leader cannot answer read requests and may have dropped them.
     fn notice_first_commit(&mut self) {
         if !self.committed_in_term && self.raft.has_committed_in_term() {
             self.committed_in_term = true;

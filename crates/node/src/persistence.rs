@@ -1,11 +1,11 @@
-//! Pending writes and applications, and the messages to deliver when they are done.
+//! Pending writes and applications, and the messages to deliver once they are done.
 //!
-//! With each write, the core returns the messages that may be sent only after it. Writes and
-//! applications are each completed in the order in which they were returned to the caller.
+//! With each write, the core returns the messages that may be sent only after the write. Writes
+//! complete in the order in which they were returned to the caller, and so do applications.
 //!
-//! A new commit index alone does not cause a write. Its loss is harmless, because the member learns
-//! it again, and etcd does not write it either. It is kept here and added to the next necessary
-//! write.
+//! A new commit index alone does not cause a write. Losing it is harmless, because the member
+//! receives it again, and etcd does not write it either. It is kept here and added to the next
+//! necessary write.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::limits::WRITES_MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Persistence {
     writes: VecDeque<Write>,
-    /// The bytes of the entries in `writes`.
+    /// The size in bytes of the entries in `writes`.
     writing_bytes: u64,
     applications: VecDeque<Application>,
     last_token: u64,
@@ -29,11 +29,12 @@ pub(crate) struct Persistence {
     now: u64,
 }
 
-/// A write: the data to add to the in-memory log when it is done, and the messages to deliver then.
+/// A pending write: the data to add to the in-memory log and the messages to deliver once the write
+/// is done.
 #[derive(Debug)]
 pub(crate) struct Write {
     token: u64,
-    /// The tick in which the write was ordered.
+    /// The tick at which the write was ordered.
     ordered_at: u64,
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) entries: Vec<Entry>,
@@ -51,8 +52,8 @@ impl Persistence {
         Self { written, ..Self::default() }
     }
 
-    /// Accepts a write order. Returns the data to write. If there is no data to write and no
-    /// pending write, returns the messages to deliver at once.
+    /// Accepts a write order and returns the data to write. If there is neither data to write nor a
+    /// pending write, returns as an error the messages to deliver at once.
     pub(crate) fn order_write(&mut self, order: Message) -> Result<Persist, Vec<Message>> {
         let ordered = HardState { term: order.term, vote: order.vote, commit: order.commit };
         if !ordered.is_empty() {
@@ -64,7 +65,7 @@ impl Persistence {
         if order.entries.is_empty() && snapshot.is_none() && !vote_changed {
             return match self.writes.back_mut() {
                 Some(last) => {
-                    // A response that is already pending is not repeated.
+                    // A response is not added if it is already pending.
                     let is_news = |response: &Message| !last.responses.contains(response);
                     let news: Vec<_> = order.responses.into_iter().filter(is_news).collect();
                     last.responses.extend(news);
@@ -99,7 +100,7 @@ impl Persistence {
         Ok(Persist { token: self.last_token, snapshot, entries: order.entries, hard_state })
     }
 
-    /// Keeps messages until all pending writes are durable. Returns the messages if no write is
+    /// Holds messages until all pending writes are durable. Returns the messages if no write is
     /// pending.
     pub(crate) fn hold_back(&mut self, messages: Vec<Message>) -> Vec<Message> {
         match self.writes.back_mut() {
@@ -116,12 +117,13 @@ impl Persistence {
         self.now += 1;
     }
 
-    /// The age of the oldest pending write in ticks.
+    /// Returns the age of the oldest pending write, in ticks.
     pub(crate) fn write_age(&self) -> u64 {
         self.writes.front().map_or(0, |oldest| self.now - oldest.ordered_at)
     }
 
-    /// The index of the last entry in the oldest pending write; 0 if it has no entries.
+    /// Returns the index of the last entry in the oldest pending write, or 0 if that write has no
+    /// entries.
     pub(crate) fn oldest_write_end(&self) -> LogIndex {
         let last = self.writes.front().and_then(|oldest| oldest.entries.last());
         last.map_or(LogIndex::ZERO, |last| last.index)
@@ -132,7 +134,7 @@ impl Persistence {
         self.writes.len() >= WRITES_MAX
     }
 
-    /// Removes and returns the oldest pending write up to `token`, if there is one.
+    /// Removes and returns the oldest pending write if its token is at most `token`.
     pub(crate) fn finish_write(&mut self, token: u64) -> Option<Write> {
         assert!(
             token <= self.last_token,
@@ -147,7 +149,7 @@ impl Persistence {
         Some(write)
     }
 
-    /// The bytes of the entries in pending writes.
+    /// Returns the size in bytes of the entries in pending writes.
     pub(crate) const fn writing_bytes(&self) -> u64 {
         self.writing_bytes
     }
@@ -162,7 +164,7 @@ impl Persistence {
         Some(Applying { entries: order.entries })
     }
 
-    /// The messages to deliver when entries up to `index` are applied.
+    /// Removes and returns the messages to deliver once entries up to `index` are applied.
     pub(crate) fn finish_applications(&mut self, index: LogIndex) -> Vec<Message> {
         let mut responses = Vec::new();
         while let Some(done) = self.applications.pop_front_if(|one| one.last_index <= index) {
@@ -171,7 +173,7 @@ impl Persistence {
         responses
     }
 
-    /// The newest hard state, if no write has carried it yet.
+    /// Returns the newest hard state if no write has contained it yet.
     pub(crate) const fn unwritten(&self) -> Option<HardState> {
         self.unwritten
     }
@@ -203,7 +205,7 @@ mod tests {
         let mut persistence = Persistence::default();
         let first = persistence.order_write(order(1, 1, 0)).unwrap();
         assert_eq!(first.hard_state, Some(state(1, 0)));
-        // No data to write, but the response waits for the write before it.
+        // There is no data to write, but the response waits for the previous write.
         assert!(persistence.order_write(order(0, 1, 1)).unwrap_err().is_empty());
         assert!(persistence.order_write(order(0, 1, 1)).unwrap_err().is_empty());
         assert_eq!(persistence.finish_write(first.token).unwrap().responses.len(), 2);

@@ -2,8 +2,8 @@
 //!
 //! The consensus core drops a proposal while it has no leader and while a leader transfers
 //! leadership. Clients expect a proposal to wait until their request times out, so proposals are
-//! kept here. The timeout of a client is unknown here: a proposal may enter the log after its
-//! client has given up, as may any request whose response was lost.
+//! kept here. Client timeouts are unknown here, so a proposal may enter the log after its client
+//! has stopped waiting, just like any request whose response was lost.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ pub(crate) type Waiting = (u64, Content);
 /// A first-in, first-out queue.
 #[derive(Debug, Default)]
 pub(crate) struct Proposals {
-    /// Own proposals, each with the tick at which it is dropped.
+    /// This member's own proposals, each with the tick at which it is dropped.
     waiting: VecDeque<(u64, Waiting)>,
     /// Proposals that other members forwarded, each with the tick at which it is dropped.
     forwarded: VecDeque<(u64, Message)>,
@@ -39,7 +39,7 @@ impl Proposals {
         Self { ticks_max, ..Self::default() }
     }
 
-    /// Keeps a proposal, or returns its id if the queue is full.
+    /// Queues a proposal, or returns its id as an error if the queue is full.
     pub(crate) fn push(&mut self, request_id: u64, content: Content) -> Result<(), u64> {
         if self.waiting.len() >= WAITING_PROPOSALS_MAX {
             return Err(request_id);
@@ -49,7 +49,7 @@ impl Proposals {
         Ok(())
     }
 
-    /// Keeps a forwarded message with proposals. Returns whether there was space for it.
+    /// Queues a forwarded message with proposals. Returns whether there was space for it.
     pub(crate) fn push_forwarded(&mut self, message: Message) -> bool {
         let bytes = encoded_bytes(&message.entries);
         let has_room = self.forwarded_bytes + bytes <= FORWARDED_WAITING_BYTES_MAX;
@@ -65,12 +65,12 @@ impl Proposals {
         self.forwarded.drain(..).map(|(_, message)| message).collect()
     }
 
-    /// Whether no proposal waits.
+    /// Whether no proposal is waiting.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.forwarded.is_empty()
     }
 
-    /// Takes this member's own waiting proposals, oldest first.
+    /// Removes and returns this member's own waiting proposals, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         self.waiting.drain(..).map(|(_, waiting)| waiting).collect()
     }
@@ -80,7 +80,7 @@ impl Proposals {
         self.waiting.retain(|(_, (id, _))| request_ids.binary_search(id).is_err());
     }
 
-    /// Drops proposals that have waited longer than any client does.
+    /// Advances one tick, and drops proposals that have waited longer than any client does.
     pub(crate) fn tick(&mut self) {
         self.ticks += 1;
         while self.waiting.front().is_some_and(|(last_tick, _)| *last_tick <= self.ticks) {

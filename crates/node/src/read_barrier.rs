@@ -1,13 +1,14 @@
 //! Pending read barriers.
 //!
-//! A barrier is a request for a read index (Raft thesis, section 6.4). The core may lose a request
-//! if there is no leader, or if the message to the leader is lost. So each request is repeated
-//! after some ticks with a new id. A barrier fails if the leader changes meanwhile.
+//! A barrier is a request for a read index (Raft thesis, section 6.4). A request is lost if there
+//! is no leader, or if the message to the leader is lost. So each unanswered request is repeated
+//! with a new id after some ticks. A barrier fails if the leader changes in the meantime.
 //!
 //! # Request ids
 //!
-//! On the wire, a request has an id of 8 bytes, which must be unique among all members, because the
-//! leader stores pending requests by id. The caller provides the first id; each request adds one.
+//! On the wire, a request has an 8-byte id, which must be unique among all members, because the
+//! leader stores pending requests by id. The caller provides the first id, and each request
+//! increments it by one.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +19,14 @@ use crate::limits::{BARRIER_ROUNDS_MAX, READ_INDEX_RETRY_TICKS};
 /// The pending barriers of one node.
 #[derive(Debug)]
 pub(crate) struct ReadBarriers {
-    /// By request id; ids ascend, so the oldest request is first.
+    /// Pending requests by id. Ids ascend, so the first request is the oldest.
     requests: BTreeMap<u64, Request>,
     next_request_id: u64,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// The rounds that wait for this request.
+    /// The barrier rounds that wait for this request.
     rounds: Vec<u64>,
     ticks_left: u64,
 }
@@ -35,8 +36,8 @@ impl ReadBarriers {
         Self { requests: BTreeMap::new(), next_request_id: first_request_id }
     }
 
-    /// Starts a request for `rounds` and returns its id, or returns the rounds if too many are
-    /// pending.
+    /// Starts a request for `rounds` and returns its id, or returns the rounds as an error if too
+    /// many are pending.
     pub(crate) fn start(&mut self, rounds: Vec<u64>) -> Result<Bytes, Vec<u64>> {
         let under_way: usize = self.requests.values().map(|request| request.rounds.len()).sum();
         if under_way + rounds.len() > BARRIER_ROUNDS_MAX {
@@ -53,8 +54,8 @@ impl ReadBarriers {
         Ok(Bytes::copy_from_slice(&id.to_be_bytes()))
     }
 
-    /// Takes the rounds that this answer completes: those of the request and of all earlier
-    /// requests, whose answers were lost or are late.
+    /// Removes and returns the rounds that this answer completes: those of its request and of all
+    /// earlier requests, whose answers are late or lost.
     pub(crate) fn finish(&mut self, name: &[u8]) -> Vec<u64> {
         let Ok(id) = name.try_into().map(u64::from_be_bytes) else { return Vec::new() };
         if !self.requests.contains_key(&id) {
@@ -65,7 +66,7 @@ impl ReadBarriers {
         settled.into_values().flat_map(|request| request.rounds).collect()
     }
 
-    /// Takes all pending rounds.
+    /// Removes and returns all pending rounds.
     pub(crate) fn take_all(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.requests)
             .into_values()
@@ -73,7 +74,7 @@ impl ReadBarriers {
             .collect()
     }
 
-    /// Advances one tick. Takes the rounds whose request must be repeated.
+    /// Advances one tick. Removes and returns the rounds whose request must be repeated.
     pub(crate) fn tick(&mut self) -> Vec<u64> {
         let mut overdue = Vec::new();
         for request in self.requests.values_mut() {

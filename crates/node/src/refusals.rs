@@ -1,7 +1,8 @@
 //! Rate-limited log lines about messages that the consensus core refuses.
 //!
-//! A faulty peer may send many invalid messages. The first refusal is logged, and then at most one
-//! in [`REFUSAL_NOTE_TICKS`] ticks, with the number of refusals that were not logged meanwhile.
+//! A faulty peer may send many invalid messages. The first refusal is logged. After that, at most
+//! one line is logged every [`REFUSAL_NOTE_TICKS`] ticks, with the number of refusals that were not
+//! logged in between.
 
 use quorate_raft::{Note, NoteLevel};
 
@@ -19,7 +20,7 @@ pub(crate) enum Source {
 /// Limits the rate of log lines about refused messages.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    /// Ticks until the next line is allowed.
+    /// Number of ticks until the next line is allowed.
     ticks_left: u64,
     left_out: u64,
 }
@@ -30,7 +31,7 @@ impl Refusals {
         self.ticks_left = self.ticks_left.saturating_sub(1);
     }
 
-    /// The log line about a message that was refused for this reason, if a line is allowed now.
+    /// Returns a log line about a message that was refused for `reason`, if a line is allowed now.
     pub(crate) fn note(&mut self, level: NoteLevel, source: Source, reason: &str) -> Option<Note> {
         if self.ticks_left > 0 {
             self.left_out += 1;

@@ -1,4 +1,4 @@
-//! When a snapshot is due, and how much of the log stays in memory.
+//! Decides when a snapshot is due and how much of the log stays in memory.
 
 use quorate_raft::LogIndex;
 
@@ -6,16 +6,18 @@ use quorate_raft::LogIndex;
 /// the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotPolicy {
-    /// A snapshot is due when more than this many entries were applied since the last one.
+    /// Number of entries between snapshots. A snapshot is due when more entries than this have been
+    /// applied since the last one.
     pub entry_count: u64,
-    /// Entries that stay in memory behind the applied index.
+    /// Number of applied entries that stay in memory, counted back from the applied index.
     pub catch_up_count: u64,
-    /// Maximum bytes of those entries. Beyond it entries are dropped, even if there are fewer than
-    /// `catch_up_count`.
+    /// Maximum bytes of the applied entries that stay in memory. Beyond this limit entries are
+    /// dropped, even if there are fewer than `catch_up_count`.
     pub catch_up_bytes: u64,
-    /// Maximum bytes of those entries while a member receives a snapshot and until it continues
-    /// from the log. If more than this is written during the transfer of a snapshot, the leader
-    /// sends one snapshot after the other and the member never catches up.
+    /// Maximum bytes of the applied entries that stay in memory from the time a member receives a
+    /// snapshot until it continues from the log. If more bytes than this are written while a
+    /// snapshot is being transferred, the leader sends one snapshot after another and the member
+    /// never catches up.
     pub transfer_bytes: u64,
 }
 
@@ -35,7 +37,7 @@ impl SnapshotPolicy {
         applied.saturating_distance_from(last_snapshot) > self.entry_count
     }
 
-    /// The last entry that may be dropped from the in-memory log.
+    /// Returns the index of the last entry that may be dropped from the in-memory log.
     pub(crate) const fn forgettable(&self, applied: LogIndex) -> LogIndex {
         applied.saturating_sub(self.catch_up_count)
     }

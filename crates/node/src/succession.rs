@@ -1,14 +1,14 @@
 //! The order in which followers campaign when the leader's process has ended.
 //!
 //! A follower that receives no messages from the leader waits for one to two election timeouts,
-//! because the network may be slow. When the leader's connections break and its addresses refuse
-//! new ones, waiting is pointless. Its followers then stop following it and campaign one after the
-//! other, in the order of their ids, so that they do not split the votes. Each campaigns once in
-//! this way; later elections start by timeout.
+//! because the network may be slow. If the leader's connections break and its addresses refuse new
+//! connections, waiting is pointless. Its followers then stop following it and campaign one after
+//! another, in the order of their ids, so that they do not split the votes. Each follower campaigns
+//! once in this way. Later elections start after a timeout.
 //!
-//! A follower that is mistaken does not depose the leader: it runs a pre-vote, and members that
-//! still receive messages from the leader refuse it. A leader that refuses the connections of all
-//! followers is replaced although it runs, as after a partition.
+//! A mistaken follower does not depose the leader, because it first runs a pre-vote, and members
+//! that still receive messages from the leader refuse it. A leader that refuses the connections of
+//! all followers is replaced even though it is running, as it would be after a partition.
 //!
 //! See decision record 0009.
 
@@ -18,27 +18,28 @@ use quorate_raft::{MemberId, NONE, Role, Term};
 
 use crate::Leadership;
 
-/// Ticks between the turns of two members. Members do not notice in the same tick that the leader
-/// is gone, and an election takes two rounds of messages and a write.
+/// Ticks between the turns of two members. The spacing is needed because members do not all notice
+/// in the same tick that the leader is gone, and because an election takes two rounds of messages
+/// and a write.
 const SPACING_TICKS: usize = 3;
 
-/// A member's turn to campaign, and the wait before it.
+/// A member's turn to campaign and the ticks until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
-    /// The term of the ended leader.
+    /// The term of the leader whose process has ended.
     term: Term,
     ticks_left: usize,
 }
 
-/// This member's turn to campaign, if it has one.
+/// Tracks this member's turn to campaign after the leader's process has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Succession {
     turn: Option<Turn>,
 }
 
 impl Succession {
-    /// Starts the wait for this member's turn, if it may succeed the ended leader. Returns whether
-    /// it may.
+    /// Starts waiting for this member's turn if the member may succeed the leader whose process has
+    /// ended. Returns whether it may.
     pub(crate) fn begin(
         &mut self,
         own_id: MemberId,
@@ -57,7 +58,8 @@ impl Succession {
         true
     }
 
-    /// Postpones the turn, because another member campaigns: two candidates would split the votes.
+    /// Postpones the turn because another member is campaigning and two candidates would split the
+    /// votes.
     pub(crate) fn step_back(&mut self) {
         if let Some(turn) = &mut self.turn {
             turn.ticks_left += SPACING_TICKS;
@@ -88,7 +90,7 @@ mod tests {
     const LED: Leadership = Leadership { leader: 2, term: Term(7), role: Role::Follower };
     const LEADERLESS: Leadership = Leadership { leader: NONE, ..LED };
 
-    /// The number of ticks after which the member campaigns.
+    /// Returns the number of ticks after which the member campaigns.
     fn turn_of(succession: &mut Succession) -> Option<usize> {
         let turns: Vec<usize> = (1..=20).filter(|_| succession.tick(NONE, LED.term)).collect();
         assert!(turns.len() <= 1, "once");

@@ -1,4 +1,5 @@
-//! Tests of nodes with a disk that completes writes on request and a state machine that counts.
+//! Tests of nodes with a disk that completes writes on request and a state machine that only counts
+//! entries.
 
 mod bounds;
 mod full_disk;
@@ -37,7 +38,7 @@ fn config(id: u64, voters: &[u64]) -> Config {
     }
 }
 
-/// A node and its outputs.
+/// A node and its collected outputs.
 struct Member {
     node: Node,
     applied: Vec<Entry>,
@@ -50,7 +51,7 @@ struct Member {
     installed: Vec<LogIndex>,
     stops: Vec<LogFault>,
     refuses_writes: bool,
-    /// Whether entries that are returned for applying stay unapplied.
+    /// Whether entries returned for applying stay unapplied.
     holds_applications: bool,
     unapplied: Vec<LogIndex>,
 }
@@ -94,7 +95,7 @@ impl Member {
                 Effect::InstallSnapshot(snapshot) => {
                     let index = snapshot.metadata.index;
                     self.installed.push(index);
-                    // The snapshot replaces what was to be applied.
+                    // The snapshot replaces the entries that were waiting to be applied.
                     self.unapplied.clear();
                     self.node.handle(Event::Applied { index });
                 }
@@ -155,7 +156,7 @@ fn exchange_messages(members: &mut [Member]) {
     }
 }
 
-/// As [`exchange_messages`], but all messages to `absent` are lost.
+/// Like [`exchange_messages`], but all messages to `absent` are lost.
 fn exchange_messages_without(members: &mut [Member], absent: u64) {
     loop {
         for member in &mut *members {
@@ -253,7 +254,7 @@ fn a_read_barrier_passes_with_a_quorum_and_fails_on_a_leader_change() {
     assert!(members[1].passed.is_empty());
     exchange_messages(&mut members);
     assert_eq!(members[1].passed, [(7, LogIndex(2))]);
-    // The leader becomes silent while a barrier is pending, and another member becomes leader.
+    // The leader becomes silent while a barrier is pending, and another member becomes the leader.
     members[1].handle(Event::ReadBarrier { round: 8 });
     members[1].sent.clear();
     let mut others = members.split_off(1);
@@ -338,7 +339,7 @@ fn a_restart_continues_after_the_applied_index() {
         first.finish_writes();
     }
     let entries = first.applied.clone();
-    // The commit index on disk lags behind what was applied, as after any kill.
+    // The commit index on disk lags behind the applied index, which is common after a kill.
     let hard_state = HardState { term: entries[0].term, vote: 1, commit: LogIndex(1) };
     let again = Config { hard_state, entries, applied: LogIndex(4), ..config(1, &[1]) };
     let mut second = Member::start(again.clone());
@@ -403,7 +404,7 @@ fn a_leader_whose_process_has_ended_is_replaced_within_ticks() {
     for member in [1, 2] {
         members[member].handle(Event::Tick);
     }
-    // The first member is down and receives nothing.
+    // The first member is down and receives no messages.
     while members[1..]
         .iter()
         .any(|member| !member.sent.is_empty() || !member.unfinished_writes.is_empty())
@@ -437,7 +438,7 @@ fn a_leader_reported_gone_by_one_member_stays_leader() {
         let now = member.node.leadership();
         assert_eq!((now.leader, now.term), (1, term));
     }
-    // Only the end of the leader matters, not that of other members.
+    // Only the end of the leader's process matters, not that of another member's.
     members[1].handle(Event::Gone(3));
     assert_eq!(members[1].node.leadership().leader, 1);
 }
@@ -505,8 +506,8 @@ fn one_acknowledgement_covers_the_appends_of_a_write() {
     assert_eq!(acknowledged, [LogIndex(6)]);
 }
 
-/// Lets a member propose changes at once, and returns the ids of those that entered the log as
-/// changes.
+/// Makes a member propose `count` changes at once. Returns the ids of the changes that entered the
+/// log as changes.
 fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
     let mut members = three();
     exchange_messages(&mut members);
@@ -519,7 +520,8 @@ fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
         };
         members[proposer].handle(Event::ProposeConfChange { request_id: id, change });
     }
-    // The leader appends the first change and holds the next ones; a follower forwards all of them.
+    // The leader appends the first change and holds the next ones. A follower forwards all of them
+    // to the leader.
     let held = usize::try_from(count - 1).unwrap().min(limits::HELD_CHANGES_MAX);
     let are_held = members[proposer].node.held_change_count();
     assert_eq!(are_held, if proposer == 0 { held } else { 0 });
@@ -542,14 +544,14 @@ fn a_membership_change_waits_for_the_previous_one() {
 
 #[test]
 fn membership_changes_beyond_the_waiting_limit_are_dropped() {
-    // One is under way, and the rest of these wait.
+    // One change is in progress, and the other accepted ones wait.
     let taken = 1 + u64::try_from(limits::HELD_CHANGES_MAX).unwrap();
     for proposer in [0, 1] {
         assert!(changes_at_once(proposer, taken + 2).into_iter().eq(1..=taken), "of {proposer}");
     }
 }
 
-/// A message to member 3, from 1.
+/// Returns a message from member 1 to member 3.
 fn from_one(kind: MessageKind, term: Term) -> Message {
     Message { from: 1, term, ..Message::new(kind, 3) }
 }
@@ -560,7 +562,7 @@ fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
     members[0].propose(1, "acknowledged");
     exchange_messages(&mut members);
     assert_eq!(members[2].applied_data(), [&b""[..], b"acknowledged"]);
-    // The third member restarts with nothing, not even the ids of the other members.
+    // The third member restarts without any state, not even the ids of the other members.
     members[2] = Member::start(config(3, &[]));
     members[0].handle(Event::Tick);
     exchange_messages(&mut members);
@@ -571,7 +573,7 @@ fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
         "leader 1 counts on the acknowledgement of log entries up to index 2, and the log of this member \
          ends at index 0: it has lost entries"
     );
-    // Afterwards it ignores all events and writes nothing.
+    // After the fault, the member ignores all events and does not write anything.
     let mut lost = members.pop().unwrap();
     assert_eq!((lost.unfinished_writes.len(), lost.sent.len()), (0, 0));
     lost.handle(Event::Received(vec![
@@ -608,8 +610,8 @@ fn a_member_whose_commits_the_group_has_lost_stops() {
         exchange_messages_without(&mut members, 2);
     }
     assert_eq!(members[0].applied.len(), 4);
-    // The third member votes for the second, which lacks the entry, as if it had acknowledged
-    // nothing.
+    // The third member has lost its state. It votes for the second member, which lacks the entry,
+    // although it had acknowledged the entry itself.
     members[2] = Member::start(config(3, &[1, 2, 3]));
     while members[1].node.leadership().role != Role::Leader {
         members[1].handle(Event::Tick);
@@ -650,7 +652,7 @@ fn a_refused_report_of_the_own_storage_is_logged() {
     assert_eq!(member.node.leadership().role, Role::Leader);
     member.node.take_notes();
     let report = |kind, term| Message { from: 1, term, ..Message::new(kind, 1) };
-    // A report of an older term is normal.
+    // A report from an older term is normal.
     member.node.step_own(report(MessageKind::AppendResponse, Term(1)));
     assert!(member.node.take_notes().is_empty());
     let term = member.node.leadership().term;

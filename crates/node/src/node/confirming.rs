@@ -1,17 +1,17 @@
-//! The confirmation of a leader's leadership by its followers.
+//! The time up to which followers have confirmed this member's leadership.
 
 use super::Node;
 
 impl Node {
-    /// Sets the time, in milliseconds of a monotonic clock. Later heartbeats carry it; see
-    /// [`Node::confirmed_at`].
+    /// Sets the current time, in milliseconds of a monotonic clock. Later heartbeats carry it, and
+    /// [`Node::confirmed_at`] is computed from the responses.
     pub fn note_time(&mut self, now_millis: u64) {
         self.confirmation.note_time(now_millis);
     }
 
-    /// The latest time, as set by [`Node::note_time`], before which no other leader can have been
-    /// elected: a quorum has answered heartbeats that this leader sent at that time or later, in
-    /// its current term. `None` if this member does not lead.
+    /// Returns the latest time, as set by [`Node::note_time`], before which no other leader can
+    /// have been elected, because a quorum has answered heartbeats that this leader sent at that
+    /// time or later in its current term. Returns `None` if this member does not lead.
     #[must_use]
     pub fn confirmed_at(&self) -> Option<u64> {
         let (term, own) = (self.raft.term(), self.raft.id());
@@ -24,8 +24,8 @@ impl Node {
         at
     }
 
-    /// Whether this leader transfers leadership because its disk is stalled; it sends no heartbeats
-    /// then.
+    /// Whether this leader is transferring leadership because its disk is stalled. It sends no
+    /// heartbeats meanwhile.
     #[must_use]
     pub fn gives_way(&self) -> bool {
         self.raft.is_leader() && self.heir.is_some()

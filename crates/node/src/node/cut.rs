@@ -1,4 +1,4 @@
-//! Compaction of the in-memory log: which entries are dropped, and which are kept for other
+//! Compaction of the in-memory log: decides which entries are dropped and which are kept for other
 //! members.
 
 use bytes::Bytes;
@@ -8,12 +8,12 @@ use super::Node;
 use crate::limits;
 
 impl Node {
-    /// Drops entries from memory that no member is likely to ask for.
+    /// Drops entries that other members are unlikely to need from memory.
     ///
     /// Entries are returned for applying in groups, and the core counts a group as applied only
-    /// when all of it is applied. The state machine may therefore be ahead of the core, which still
-    /// reads the entries that it has not counted. The core may also be ahead of the state machine,
-    /// at a snapshot that is not installed yet.
+    /// once the whole group is applied. The state machine may therefore be ahead of the core, which
+    /// still reads the entries that it has not counted. The core may also be ahead of the state
+    /// machine if a snapshot is not installed yet.
     pub(super) fn cut_log(&mut self) {
         let applied = self.applied.min(self.raft.applied_index());
         let (policy, is_alone) = (self.policy, self.is_sole_voter());
@@ -33,7 +33,7 @@ impl Node {
         };
         let storage = self.raft.storage();
         if storage.bytes() > bytes_max {
-            // Compact to half of the limit, so that the next compaction is not due at once.
+            // Compact to half of the limit, so that the next compaction is not due immediately.
             let by_bytes = storage.compact_index_for(bytes_max / 2);
             forgettable = forgettable.max(by_bytes.unwrap_or_default().min(applied));
         }
@@ -43,8 +43,8 @@ impl Node {
                 forgettable <= applied,
                 "the log is compacted up to the applied index at most: what follows has still to be applied"
             );
-            // A member that needs dropped entries receives a snapshot, which is made when it is
-            // sent.
+            // A member that needs dropped entries receives a snapshot, which is created when it is
+            // sent, so the recorded snapshot has no data.
             let conf_state = self.raft.configuration().conf_state();
             match self.raft.storage_mut().create_snapshot(applied, conf_state, Bytes::new()) {
                 Ok(_) | Err(StorageError::SnapshotOutOfDate) => {}
@@ -54,8 +54,9 @@ impl Node {
         }
     }
 
-    /// The index after which active members still need entries. A silent member may receive a
-    /// snapshot when it returns; a member that receives a snapshot continues after it.
+    /// Returns the index after which active members still need entries. A silent member does not
+    /// count, because it can receive a snapshot when it returns. A member that is receiving a
+    /// snapshot continues after that snapshot.
     fn wanted_after(&self) -> LogIndex {
         let followers = self.raft.progress().into_iter().flatten();
         followers
@@ -69,8 +70,8 @@ impl Node {
             .unwrap_or(LogIndex::MAX)
     }
 
-    /// Whether a responding member lacks dropped entries: it receives a snapshot, or has not yet
-    /// continued from one.
+    /// Whether an active member lacks dropped entries, because it is receiving a snapshot or has
+    /// not yet continued from one.
     fn feeds_snapshot(&self, before_first: LogIndex) -> bool {
         self.raft.progress().into_iter().flatten().any(|(id, progress)| {
             let answers = progress.state == ProgressState::Snapshot || progress.is_recently_active;

@@ -7,8 +7,8 @@ use crate::effect::Effect;
 use crate::full_disk_watch::Step;
 
 impl Node {
-    /// A leader whose disk has no space for the backend file transfers leadership. If it cannot, it
-    /// requests that writes be refused.
+    /// Makes a leader whose disk has no space for the backend file transfer leadership or, if no
+    /// voter accepts, refuse writes.
     pub(super) fn watch_room(&mut self) {
         let leads = self.full_disk_watch.is_short() && self.raft.is_leader();
         let status = leads.then(|| self.raft.status());
@@ -39,8 +39,8 @@ impl Node {
         self.notes.push(Note { level, text });
     }
 
-    /// Declines leadership if the backend file has no space: this member would have to transfer it
-    /// again.
+    /// Declines leadership if the backend file has no disk space, because this member would have to
+    /// transfer it again.
     pub(super) fn declines(&mut self, message: &Message) -> bool {
         let is_declined =
             message.kind == MessageKind::TimeoutNow && self.full_disk_watch.is_short();

@@ -1,4 +1,5 @@
-//! Leader changes without an election timeout: a stalled disk and an ended process.
+//! Leader changes without an election timeout, after a disk has stalled or the leader's process has
+//! ended.
 
 use quorate_raft::{MemberId, NONE, Note, NoteLevel};
 
@@ -6,8 +7,8 @@ use super::Node;
 use crate::disk_watch::{Change, successor_with_disk};
 
 impl Node {
-    /// Campaigns without waiting if the leader's process has ended. Without pre-votes, a mistaken
-    /// member would depose its leader, so the report is ignored then.
+    /// Campaigns without waiting for the election timeout if the leader's process has ended.
+    /// Without pre-votes, the report is ignored, because a mistaken member would depose its leader.
     pub(super) fn handle_gone(&mut self, peer: MemberId) {
         if !self.raft.config().pre_vote || peer != self.leadership.leader {
             return;
@@ -20,7 +21,7 @@ impl Node {
         }
     }
 
-    /// Logs when the log can no longer be written, and when it can be written again.
+    /// Reports the change when the log can no longer be written and when it can be written again.
     pub(super) fn watch_disk(&mut self) {
         let (level, text) = match self.disk_watch.look(self.persistence.write_age()) {
             None => return,
@@ -37,10 +38,10 @@ impl Node {
         self.notes.push(Note { level, text: text.to_owned() });
     }
 
-    /// A leader whose disk is stalled transfers leadership as soon as the other members can elect a
-    /// leader. The core aborts a transfer after an election timeout. This leader then starts the
-    /// transfer again, because it must not accept proposals meanwhile: followers that receive them
-    /// do not campaign.
+    /// Makes a leader whose disk is stalled transfer leadership as soon as the other members can
+    /// elect a leader. The core aborts a transfer after an election timeout, and this leader then
+    /// starts it again. In between it must not accept proposals, because followers that receive its
+    /// appends do not campaign.
     pub(super) fn hand_over(&mut self) {
         if !self.raft.is_leader() {
             self.heir = None;

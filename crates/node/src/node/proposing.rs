@@ -1,5 +1,5 @@
-//! Requests to add entries to the log: proposed, forwarded to the leader, or kept until either is
-//! possible.
+//! Handles requests to add entries to the log. They are proposed, forwarded to the leader, or kept
+//! until either is possible.
 
 use bytes::Bytes;
 use quorate_raft::{ConfChange, EntryKind, Message, NONE};
@@ -43,21 +43,22 @@ impl Node {
         self.propose_data(request_ids, batch);
     }
 
-    /// Whether requests must wait: there is no leader, or this leader is transferring leadership.
+    /// Whether requests must wait because there is no leader, or because this leader is
+    /// transferring leadership.
     fn must_wait(&self) -> bool {
         self.raft.leader() == NONE || self.is_handing_over()
     }
 
-    /// Whether this leader is transferring leadership. Requests wait meanwhile, and may go to the
-    /// next leader.
+    /// Whether this leader is transferring leadership. Requests wait meanwhile and may be forwarded
+    /// to the next leader.
     #[must_use]
     pub fn is_handing_over(&self) -> bool {
         self.raft.is_leader() && self.raft.transferee() != NONE
     }
 
     /// Accepts requests from another member. While this leader transfers leadership, they wait
-    /// until the next leader is known: no other member would propose them, and their clients would
-    /// wait in vain.
+    /// until the next leader is known, because no other member would propose them, and their
+    /// clients would never receive an answer.
     pub(super) fn receive_proposal(&mut self, message: Message) {
         let is_change = message.entries.iter().any(|entry| entry.kind != EntryKind::Normal);
         if self.is_handing_over() {
@@ -70,7 +71,7 @@ impl Node {
     }
 
     /// Proposes the requests that waited for a leader or for the end of a transfer, or forwards
-    /// them to the leader.
+    /// them to the new leader.
     pub(super) fn propose_waiting(&mut self) {
         if self.proposals.is_empty() || self.must_wait() {
             return;
@@ -78,7 +79,7 @@ impl Node {
         let waiting = self.proposals.take();
         self.propose(waiting);
         for message in self.proposals.take_forwarded() {
-            // This member is now the one that forwards the message.
+            // Without a sender, this member counts as the one that forwards the message.
             self.receive_proposal(Message { from: NONE, ..message });
         }
     }
@@ -95,9 +96,9 @@ impl Node {
         self.raft.has_pending_conf_change() && self.held_changes.len() < limits::HELD_CHANGES_MAX
     }
 
-    /// Proposes held changes, each after the previous one is applied. A member that is no longer
-    /// leader forwards its own changes. It drops those of other members, which can reach the new
-    /// leader themselves.
+    /// Proposes held changes, each once the previous one is applied. A member that no longer leads
+    /// forwards its own changes to the new leader and drops those that other members forwarded,
+    /// because these members can reach the new leader themselves.
     pub(super) fn propose_held_changes(&mut self) {
         while !self.raft.has_pending_conf_change()
             && let Some(held) = self.held_changes.pop_front()
@@ -119,8 +120,8 @@ impl Node {
         if batch.is_empty() || has_room && self.raft.propose_batch(batch).is_ok() {
             return;
         }
-        // A leader that is not transferring leadership refuses proposals only because of the size
-        // of its log.
+        // Unless it is transferring leadership, a leader refuses proposals only because its log is
+        // too large.
         let is_full = self.raft.is_leader();
         self.refused_for_room += if is_full { request_ids.len() as u64 } else { 0 };
         let failure = if is_full { ProposalFailure::QueueFull } else { ProposalFailure::Dropped };

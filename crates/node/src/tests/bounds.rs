@@ -1,5 +1,5 @@
-//! A follower that receives more than it applies, a follower that has applied its whole log, and
-//! the limit on appends that a leader sends ahead.
+//! Tests of a follower that receives more than it applies, of a follower that has applied its whole
+//! log, and of the limit on appends that a leader sends ahead of acknowledgements.
 
 use super::*;
 use quorate_raft::confchange::wire as change_wire;
@@ -27,7 +27,7 @@ fn a_follower_with_too_many_unapplied_entries_drops_appends_and_recovers() {
         "{held}"
     );
     assert!(members[slow].node.take_refused_for_room() > 0);
-    // Meanwhile, the leader sends at most one append again per heartbeat.
+    // Meanwhile, the leader repeats at most one append per heartbeat.
     for _ in 0..20 {
         members[leader].handle(Event::Tick);
         exchange_messages(&mut members);
@@ -39,7 +39,7 @@ fn a_follower_with_too_many_unapplied_entries_drops_appends_and_recovers() {
         members[slow].handle(Event::Applied { index });
     }
     members[slow].holds_applications = false;
-    // The leader sends a snapshot instead of the entries that it has dropped meanwhile.
+    // The leader has dropped entries in the meantime and sends a snapshot instead.
     for _ in 0..100 {
         members.iter_mut().for_each(|member| member.handle(Event::Tick));
         exchange_messages(&mut members);
@@ -65,7 +65,8 @@ fn uncommitted_entries_are_accepted_beyond_the_limit_of_unapplied_entries() {
         };
         let append = Message {
             from: 2,
-            // A new leader cannot commit entries of older terms before all of them are here.
+            // A new leader cannot commit entries of older terms until this log contains all of
+            // them.
             term: Term(2),
             log_term: Term(u64::from(index > 1)),
             index: LogIndex(index - 1),
@@ -121,7 +122,7 @@ fn a_follower_with_a_long_applied_log_accepts_appends_after_a_restart() {
     assert!(member.sent.iter().any(is_ack));
 }
 
-/// The appends that a leader has sent to member 2 since the last call.
+/// Removes and returns the appends that a leader has sent to member 2 since the last call.
 fn appends_to_two(leader: &mut Member) -> Vec<Message> {
     let mut sent = std::mem::take(&mut leader.sent);
     sent.retain(|message| message.to == 2 && message.kind == MessageKind::Append);
@@ -138,7 +139,7 @@ fn appends_to_an_unresponsive_member_do_not_exceed_the_inflight_limit() {
     }
     let sent = appends_to_two(&mut members[0]);
     assert_eq!(sent.len(), limits::INFLIGHT_APPENDS_MAX);
-    // With the responses, it continues.
+    // After the responses, the leader continues to send appends.
     members[1].handle(Event::Received(sent));
     members[1].finish_writes();
     let answers = std::mem::take(&mut members[1].sent);
@@ -174,7 +175,7 @@ fn an_append_does_not_exceed_the_size_limit() {
 #[test]
 fn the_log_keeps_entries_until_raft_counts_them_as_applied() {
     const CHANGE: u64 = 250;
-    // A membership change for consensus to look for before it campaigns.
+    // The consensus core searches for a membership change like this one before it campaigns.
     let change =
         ConfChange { kind: ConfChangeKind::AddLearnerNode, node_id: 9, ..ConfChange::default() };
     let entry = |index| {
@@ -189,7 +190,7 @@ fn the_log_keeps_entries_until_raft_counts_them_as_applied() {
     let mut member = Member::start_with(Config { hard_state, entries, ..config(1, &[1]) }, true);
     assert_eq!(member.unapplied, [LogIndex(300)]);
     member.handle(Event::Applied { index: LogIndex(CHANGE - 1) });
-    // The entries were returned together, so the core counts none of them as applied yet. It
+    // The entries were returned together, so the core does not count any of them as applied yet. It
     // searches them for membership changes whenever an election is due.
     for _ in 0..30 {
         member.handle(Event::Tick);

@@ -1,4 +1,4 @@
-//! A leader whose disk has no space for its backend file.
+//! Tests of a leader whose disk has no space for its backend file.
 
 use quorate_raft::Role;
 
@@ -59,8 +59,8 @@ fn a_leader_without_disk_space_refuses_writes_while_others_are_silent() {
     let mut members = three();
     note(&mut members, 1, true);
     members[0].handle(Event::Tick);
-    // The transfer message is lost, and so are all messages to the third member: its responses would
-    // keep it eligible to lead.
+    // The transfer message is lost, and so are all messages to the third member, because its
+    // responses would keep it eligible to lead.
     members[0].sent.retain(|message| message.to == 2);
     members[0].sent.retain(|it| it.kind != quorate_raft::MessageKind::TimeoutNow);
     for _ in 0..60 {

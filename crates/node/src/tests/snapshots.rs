@@ -1,9 +1,10 @@
-//! A member that lags too far behind: the snapshot it receives, entries written meanwhile, and its
-//! state afterwards.
+//! Tests of a member that lags too far behind: the snapshot that it receives, the entries written
+//! during the transfer, and the member's state afterwards.
 
 use super::*;
 
-/// A leader that has dropped entries that its third member has not received, and that member.
+/// Returns a group whose leader has dropped entries that the third member has not received, and
+/// that member.
 fn leader_and_laggard() -> (Vec<Member>, Member) {
     let policy = SnapshotPolicy {
         entry_count: 1 << 30,
@@ -25,14 +26,14 @@ fn leader_and_laggard() -> (Vec<Member>, Member) {
     (members, laggard)
 }
 
-/// The last entry that the snapshot covers which a member is about to send.
+/// Returns the last index covered by the snapshot that a member is about to send.
 fn snapshot_at(member: &Member) -> Option<LogIndex> {
     let found = member.sent.iter().find_map(|message| message.snapshot.as_ref());
     found.map(|snapshot| snapshot.metadata.index)
 }
 
-/// Delivers messages until a snapshot is on its way to the lagging member. It must first answer a
-/// heartbeat, because a leader sends snapshots to active members only.
+/// Delivers messages until the leader sends a snapshot to the lagging member. That member must
+/// first answer a heartbeat, because a leader sends snapshots only to active members.
 fn until_a_snapshot_is_sent(members: &mut [Member]) {
     members[0].handle(Event::Unreachable(3));
     while snapshot_at(&members[0]).is_none() {
@@ -74,7 +75,7 @@ fn entries_written_during_a_snapshot_transfer_are_kept_for_the_receiver() {
     }
     assert_eq!(members[2].installed.len(), 1, "the log has the rest");
     assert_eq!(members[2].applied.last(), members[0].applied.last());
-    // From here on, no member needs that many entries.
+    // From now on, no member needs that many entries.
     for request_id in 2000..2200 {
         members[0].propose(request_id, "x");
         exchange_messages(&mut members);
@@ -119,7 +120,8 @@ fn a_member_that_is_too_far_behind_installs_a_snapshot() {
     );
 }
 
-/// A member that receives a snapshot of the members 1, 2 and 3, with the message and its index.
+/// Returns a member that is to receive a snapshot with the members 1, 2 and 3, the snapshot
+/// message, and its index.
 fn member_and_snapshot() -> (Member, Message, LogIndex) {
     let (members, laggard) = leader_and_laggard();
     let index = members[0].applied.last().unwrap().index;
@@ -135,7 +137,7 @@ fn member_and_snapshot() -> (Member, Message, LogIndex) {
     (laggard, message, index)
 }
 
-/// The removal of member 2 by the entry at this index.
+/// Returns the event for the removal of member 2 by the entry at this index.
 fn removal_of_second(index: LogIndex) -> Event {
     let change =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };

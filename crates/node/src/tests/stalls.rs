@@ -1,11 +1,11 @@
-//! Stalled disks, and leaders that may have been deposed.
+//! Tests of stalled disks, and of leaders that may have been deposed.
 
 use quorate_raft::{Message, MessageKind, NONE, Role, Term};
 
 use super::{Member, config, exchange_messages, three};
 use crate::{Config, Event};
 
-/// Ticks the first member, whose disk is stalled, until an election timeout has passed.
+/// Advances the first member, whose disk is stalled, until an election timeout has passed.
 fn stall(member: &mut Member) {
     for _ in 0..10 {
         member.sent.clear();
@@ -13,8 +13,8 @@ fn stall(member: &mut Member) {
     }
 }
 
-/// Ticks the leader, whose disk is stalled, until an election timeout has passed. The other members
-/// answer, but do not receive its last messages. Returns the kinds of those messages.
+/// Advances the leader, whose disk is stalled, until an election timeout has passed. The other members answer but do
+/// not receive its last messages. Returns the kinds of those messages.
 fn stall_leader(members: &mut [Member]) -> Vec<MessageKind> {
     for tick in 1..=10 {
         members[0].handle(Event::Tick);
@@ -80,7 +80,8 @@ fn a_leader_with_a_stalled_disk_and_no_quorum_steps_down() {
         exchange_messages(&mut members);
     }
     members[0].propose(1, "stuck");
-    // One election timeout until the stall is noticed, and two until no quorum was heard between two checks.
+    // The stall is noticed after one election timeout. After two more, the leader has not heard from a quorum between
+    // two checks.
     for _ in 0..31 {
         members[0].sent.clear();
         members[0].handle(Event::Tick);
@@ -108,8 +109,8 @@ fn a_leader_with_a_stalled_disk_sends_only_transfers_until_it_steps_down() {
         kinds.extend(std::mem::take(&mut members[0].sent).iter().map(|message| message.kind));
     }
     assert_eq!(members[0].node.leadership().role, Role::Follower);
-    // The transfer is retried each election timeout. Heartbeats and appends would prevent an
-    // election.
+    // The transfer is retried after each election timeout. The leader sends no heartbeats or appends, which would
+    // prevent an election.
     assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == MessageKind::TimeoutNow));
 }
 
@@ -125,13 +126,13 @@ fn a_follower_with_a_stalled_disk_detects_the_loss_of_the_leader() {
     }
     assert_eq!(members[1].node.leadership().leader, NONE);
     assert!(members[1].sent.is_empty(), "and does not campaign");
-    // A leader's request does not make it campaign either.
+    // The member does not campaign at a leader's request either.
     let ask = Message { from: 1, term: Term(1), ..Message::new(MessageKind::TimeoutNow, 2) };
     members[1].handle(Event::Received(vec![ask]));
     assert_eq!(members[1].node.leadership().role, Role::Follower);
 }
 
-/// Advances the leader one tick at this time, and lets these members answer its heartbeats.
+/// Sets the leader's time, advances it one tick, and makes the members in `answering` answer its heartbeats.
 fn exchange_heartbeats(members: &mut [Member], now_millis: u64, answering: &[u64]) {
     members[0].node.note_time(now_millis);
     members[0].handle(Event::Tick);
@@ -156,7 +157,7 @@ fn a_quorum_of_heartbeat_responses_confirms_the_leader() {
     assert_eq!(members[0].node.confirmed_at(), Some(1_000), "nobody has answered");
     exchange_heartbeats(&mut members, 1_200, &[3]);
     assert_eq!(members[0].node.confirmed_at(), Some(1_200));
-    // A read that is confirmed meanwhile has its own number in the heartbeats.
+    // While a read is being confirmed, the heartbeats also contain the read's number.
     members[0].handle(Event::ReadBarrier { round: 1 });
     exchange_heartbeats(&mut members, 1_300, &[2, 3]);
     assert_eq!(members[0].node.confirmed_at(), Some(1_300));
@@ -169,7 +170,7 @@ fn a_late_response_confirms_only_the_time_of_its_heartbeat() {
     members[0].node.note_time(1_000);
     members[0].handle(Event::Tick);
     let late = std::mem::take(&mut members[0].sent);
-    // The process is suspended here.
+    // The process is suspended at this point.
     members[0].node.note_time(60_000);
     for message in late.into_iter().filter(|message| message.to == 2) {
         members[1].handle(Event::Received(vec![message]));
@@ -186,7 +187,7 @@ fn stalled_disk_fencing_can_be_disabled() {
     for _ in 0..25 {
         member.handle(Event::Tick);
     }
-    // Its own vote was never written, and it continues to request votes.
+    // The member's own vote was never written, but the member continues to request votes.
     assert!(!member.unfinished_writes.is_empty() || !member.sent.is_empty());
     member.sent.clear();
     for _ in 0..40 {

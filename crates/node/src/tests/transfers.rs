@@ -1,11 +1,11 @@
-//! Leadership transfers, and requests that arrive meanwhile.
+//! Tests of leadership transfers and of requests that arrive meanwhile.
 
 use quorate_raft::{LogIndex, Message, MessageKind, ProgressState, Role};
 
 use super::{Member, exchange_messages, exchange_messages_without, three};
 use crate::{Event, limits};
 
-/// Lets the leader start a transfer to the second member, which does not receive the message.
+/// Makes the leader start a transfer to the second member, which does not receive the message.
 fn begin_transfer(members: &mut [Member]) {
     members[0].handle(Event::TransferLeadership(2));
     members[0].sent.retain(|message| message.kind != MessageKind::TimeoutNow);
@@ -68,7 +68,8 @@ fn forwarded_requests_that_wait_for_a_transfer_are_bounded_in_bytes() {
     assert!((7..=8).contains(&members[0].node.take_refused_for_room()));
 }
 
-/// Lets an election timeout pass in which the leader's disk is stalled and these members answer.
+/// Advances one election timeout, during which the leader's disk is stalled and the members in
+/// `answering` answer.
 fn stall_leader_with(members: &mut [Member], answering: &[u64]) {
     members[0].propose(1, "stuck");
     for _ in 0..15 {

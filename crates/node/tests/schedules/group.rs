@@ -1,4 +1,4 @@
-//! The nodes, their network, and random events.
+//! Simulates the nodes and their network with random events.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ pub(crate) struct Group {
     random: SplitMix64,
     members: Vec<Member>,
     network: Vec<(Message, Option<Image>)>,
-    /// Member whose messages are lost in both directions.
+    /// The member whose messages are lost in both directions.
     isolated: Option<MemberId>,
-    /// For each index, the term and data of the entry that was applied first, and the digest up to
-    /// it.
+    /// For each index, the term and data of the entry that was applied there first, and the digest
+    /// of all entries up to it.
     history: BTreeMap<LogIndex, (Term, Bytes, u64)>,
     next_request: u64,
-    /// The highest commit index of any member when a read was requested.
+    /// For each pending read, the highest commit index of any member at the time of the request.
     reads: BTreeMap<(MemberId, u64), LogIndex>,
 }
 
@@ -75,7 +75,7 @@ impl Group {
                 let to = 1 + random.below(3);
                 member.handle(Event::TransferLeadership(to));
             }
-            // Reports that the process of a peer has ended, whether this is true or not.
+            // Reports that a peer's process has ended, whether or not it has.
             _ => {
                 let peer = 1 + random.below(3);
                 member.handle(Event::Gone(peer));
@@ -106,12 +106,12 @@ impl Group {
         }
     }
 
-    /// Delivers, loses or repeats a message of the network.
+    /// Delivers, loses or repeats an in-flight message.
     fn deliver(&mut self) {
         if self.network.is_empty() {
             return;
         }
-        // Usually the oldest message; sometimes any message.
+        // Usually takes the oldest message, sometimes a random one.
         let any = self.random.below(5) == 0;
         let position = if any { self.random.position(self.network.len()) } else { 0 };
         let (message, image) = self.network.remove(position);
@@ -144,7 +144,7 @@ impl Group {
         &mut self.members[usize::try_from(id).unwrap() - 1]
     }
 
-    /// Puts sent messages on the network, and checks the results of applied entries.
+    /// Moves sent messages to the network, and checks the results of applied entries.
     fn observe(&mut self) {
         for member in &mut self.members {
             self.network.append(&mut member.outbox);
@@ -179,7 +179,7 @@ impl Group {
         }
     }
 
-    /// Ends all faults. Then all members must reach the same state.
+    /// Ends all faults, and checks that all members then reach the same state.
     pub(crate) fn heal_and_converge(&mut self) {
         self.isolated = None;
         for member in &mut self.members {

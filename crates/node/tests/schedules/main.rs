@@ -1,13 +1,13 @@
-//! Random schedules of whole nodes: slow disks that complete part of the ordered writes before a
-//! crash, state machines that lag behind their log, snapshots that arrive as images, and a network
-//! that loses, repeats and reorders messages. Every step is checked: all members apply the same
-//! entries, and no read misses a write that was acknowledged before it.
+//! Random schedules of whole nodes, with slow disks that complete only some of the ordered writes
+//! before a crash, state machines that lag behind their log, snapshots that arrive as images, and a
+//! network that loses, repeats and reorders messages. After every step, the tests check that all
+//! members apply the same entries and that no read misses a write acknowledged before the read.
 //!
 //! A seed determines the run. A failure prints its seed; `QUORATE_SEED` runs only that seed, and
 //! `QUORATE_SEEDS` sets the number of seeds.
 //!
-//! * `group` is the nodes with their network, and random events.
-//! * `member` is one node with its disk and its state machine.
+//! * `group` contains the nodes, their network, and random events.
+//! * `member` contains one node with its disk and its state machine.
 
 #![expect(clippy::disallowed_methods, reason = "seeds and lengths come from the environment")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]

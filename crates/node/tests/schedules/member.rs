@@ -1,4 +1,4 @@
-//! One node with its disk and its state machine.
+//! Simulates one node with its disk and its state machine.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use quorate_raft::{
 };
 use quorate_seeded_random::SplitMix64;
 
-/// The effect of all entries up to an index.
+/// The state of the state machine after all entries up to an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) index: LogIndex,
@@ -33,12 +33,12 @@ impl Image {
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     hard_state: HardState,
-    /// Where the log begins.
+    /// The position before the first entry of the log.
     base: (LogIndex, Term),
     entries: Vec<Entry>,
-    /// The state machine as last committed.
+    /// The last committed state of the state machine.
     image: Image,
-    /// Images that have arrived, by the index of their snapshot.
+    /// Received images, by the index of their snapshot.
     pub(crate) received: BTreeMap<LogIndex, Image>,
 }
 
@@ -59,7 +59,7 @@ impl Disk {
     }
 }
 
-/// Work for the state machine.
+/// Pending work of the state machine.
 #[derive(Debug)]
 enum Work {
     Apply(Vec<Entry>),
@@ -75,9 +75,9 @@ pub(crate) struct Member {
     writes: VecDeque<Persist>,
     work: VecDeque<Work>,
     pub(crate) image: Image,
-    /// Messages that are not on the network yet; a snapshot message has its image.
+    /// Messages not yet on the network. A snapshot message comes with its image.
     pub(crate) outbox: Vec<(Message, Option<Image>)>,
-    /// Entries applied since the group last checked.
+    /// Entries applied since the last check by the group.
     pub(crate) applied: Vec<Entry>,
     pub(crate) passed: Vec<(u64, LogIndex)>,
     pub(crate) installed_count: usize,
@@ -105,8 +105,8 @@ impl Member {
         member
     }
 
-    /// Starts from the state on disk, as a server does: a snapshot whose image is not installed yet
-    /// is installed first.
+    /// Starts the node from the state on disk. Like a server, it first installs a snapshot whose
+    /// image is not installed yet.
     pub(crate) fn start(&mut self) {
         assert!(self.node.is_none());
         if self.disk.image.index < self.disk.base.0 {
@@ -143,7 +143,7 @@ impl Member {
         self.collect();
     }
 
-    /// Ends the process. The disk has done some of the ordered writes.
+    /// Ends the process. The disk has completed a random part of the ordered writes.
     pub(crate) fn crash(&mut self, random: &mut SplitMix64) {
         self.node = None;
         let done = random.position(self.writes.len() + 1);
@@ -176,7 +176,7 @@ impl Member {
                 Effect::InstallSnapshot(snapshot) => self.work.push_back(Work::Install(snapshot)),
                 Effect::BarrierPassed { round, index } => self.passed.push((round, index)),
                 Effect::TakeSnapshot => {
-                    // The state at the index of a snapshot is on disk before the snapshot counts as
+                    // The state at the snapshot's index is on disk before the snapshot counts as
                     // taken.
                     self.disk.image = self.image.clone();
                     let index = self.image.index;
@@ -193,7 +193,7 @@ impl Member {
         }
     }
 
-    /// The disk does some of the ordered writes.
+    /// Completes a random part of the ordered writes on the disk.
     pub(crate) fn write(&mut self, random: &mut SplitMix64) {
         let count = random.position(self.writes.len() + 1);
         let mut token = None;
@@ -206,7 +206,7 @@ impl Member {
         }
     }
 
-    /// The state machine does one piece of work.
+    /// Does one piece of the state machine's work.
     pub(crate) fn work(&mut self) {
         match self.work.pop_front() {
             None => {}
