@@ -1,4 +1,4 @@
-//! The ends of calls: the headers of an answer, and the trailers with its status.
+//! The start and end of answers: their headers, and the trailers with the status.
 
 use std::task::Poll;
 
@@ -11,7 +11,7 @@ use tonic::body::Body;
 /// The content type of gRPC.
 pub const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Returns the answer to a call whose messages this body sends.
+/// Returns the answer to a call whose messages are sent by this body.
 #[must_use]
 pub fn answer(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
@@ -19,32 +19,32 @@ pub fn answer(body: Body) -> Response<Body> {
     response
 }
 
-/// Returns the last frame of a body.
+/// Returns the last frame of a body, which contains the status.
 pub fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
     let mut trailers = HeaderMap::new();
     status.add_header(&mut trailers)?;
     Ok(Frame::trailers(trailers))
 }
 
-/// The progress of a body towards its last frame, which has the status.
+/// The progress of a body towards its last frame, which contains the status.
 #[derive(Debug)]
 pub enum Ending {
-    /// More messages may come.
+    /// More messages may be sent.
     Open,
-    /// The buffered messages must still be sent, and then this status.
+    /// The buffered messages must still be sent, followed by this status.
     With(Status),
-    /// Everything was sent.
+    /// Everything has been sent.
     Sent,
 }
 
 impl Ending {
-    /// Returns whether more messages may come.
+    /// Returns whether more messages may be sent.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(self, Self::Open)
     }
 
-    /// Returns the next frame, if no messages are left.
+    /// Returns the next frame after the last message.
     pub fn poll_frame(&mut self) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let status = match self {
             Self::Open => return Poll::Pending,

@@ -1,16 +1,16 @@
-//! Messages on the wire: each follows a prefix with a flag and its length.
+//! Messages on the wire: each message follows a prefix with a compression flag and the message length.
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use tonic::Status;
 
-/// The prefix of a message: a flag that says whether it is compressed, and the length.
+/// Length of a message's prefix: a flag that tells whether the message is compressed, and its length.
 pub const HEAD_BYTES: usize = 5;
 
-/// The longest message that clients accept.
+/// Maximum length of a message that clients accept.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
-/// The smallest allocation; consecutive small messages share it.
+/// Minimum size of an allocation, so that consecutive small messages share one.
 const BUFFER_BYTES: usize = 512;
 
 /// Appends a message of `len` bytes, which `encode` writes.
@@ -29,7 +29,7 @@ pub fn put_message(
     Ok(())
 }
 
-/// Returns the prefix of an uncompressed message of `len` bytes, unless it is too long for clients.
+/// Returns the prefix of an uncompressed message of `len` bytes, or an error if the message is too long for clients.
 pub fn message_head(len: usize) -> Result<[u8; HEAD_BYTES], Status> {
     let length = u32::try_from(len).ok().filter(|_| len <= MESSAGE_BYTES_MAX);
     let Some(length) = length else {
@@ -45,7 +45,7 @@ pub fn message_head(len: usize) -> Result<[u8; HEAD_BYTES], Status> {
 ///
 /// # Panics
 ///
-/// If the message is longer than 2 GiB, which no message of a member is.
+/// If the message is longer than 2 GiB, which never applies to messages of a member.
 #[must_use]
 pub fn framed(message: &impl Message) -> Bytes {
     let len = message.encoded_len();
@@ -59,7 +59,7 @@ pub fn framed(message: &impl Message) -> Bytes {
 ///
 /// # Panics
 ///
-/// As [`framed`].
+/// Under the same condition as [`framed`].
 #[must_use]
 pub fn with_head(message: &[u8]) -> Bytes {
     let head = message_head(message.len()).expect(NOT_TOO_LONG);
@@ -69,31 +69,31 @@ pub fn with_head(message: &[u8]) -> Bytes {
     chunk.freeze()
 }
 
-/// Why the prefix of a member's message can always be written.
+/// The reason why the prefix of a member's message can always be written.
 const NOT_TOO_LONG: &str = "no message of a member is longer than 2 GiB";
 
-/// Writes the prefix of a message that was encoded after [`HEAD_BYTES`] reserved bytes.
+/// Fills in the prefix of a message that was encoded after [`HEAD_BYTES`] reserved bytes.
 pub fn fill_head(mut wire: Vec<u8>) -> Result<Bytes, Status> {
     let head = message_head(wire.len() - HEAD_BYTES)?;
     wire[..HEAD_BYTES].copy_from_slice(&head);
     Ok(wire.into())
 }
 
-/// Returns the message length in a prefix.
+/// Returns the message length stated in a prefix.
 #[must_use]
 pub fn message_len(head: &[u8; HEAD_BYTES]) -> usize {
     let [_, a, b, c, d] = *head;
     usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX)
 }
 
-/// Returns the message length, if these bytes are exactly one message with its prefix.
+/// Returns the message length, if the bytes are exactly one message with its prefix.
 #[must_use]
 pub fn whole_message(bytes: &[u8]) -> Option<usize> {
     let (head, message) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     (message_len(head) == message.len()).then_some(message.len())
 }
 
-/// Returns the first message in these bytes without its prefix, if it is complete.
+/// Returns the first message in the bytes without its prefix, if it is complete.
 #[must_use]
 pub fn first_message(bytes: &[u8]) -> Option<&[u8]> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
@@ -104,25 +104,25 @@ pub fn first_message(bytes: &[u8]) -> Option<&[u8]> {
 #[derive(Debug, Default)]
 pub struct Follower {
     head: [u8; HEAD_BYTES],
-    /// The received bytes of the prefix.
+    /// Number of received bytes of the current prefix.
     head_passed: usize,
-    /// The missing bytes of the message.
+    /// Number of missing bytes of the current message.
     missing: usize,
 }
 
-/// The data that has passed.
+/// Counts of the data passed to a [`Follower`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// The number of messages whose prefixes are complete.
+    /// Number of messages whose prefixes were completed.
     pub messages: u64,
-    /// The bytes of messages without their prefixes.
+    /// Number of message bytes, without prefixes.
     pub bytes: u64,
 }
 
 impl Follower {
     /// Processes the next bytes.
     pub fn pass(&mut self, mut bytes: &[u8]) -> Passed {
-        // Usually a piece is exactly one message.
+        // A piece is usually exactly one message.
         if self.missing == 0
             && self.head_passed == 0
             && let Some(length) = whole_message(bytes)

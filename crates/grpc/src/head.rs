@@ -1,7 +1,7 @@
-//! Checks the headers of a request like grpc-go's server, before anything else is processed.
+//! Checks the headers of a request before anything else is processed, like grpc-go's server.
 //!
-//! A request may fail several checks. Therefore they are made in grpc-go's order, with its codes and texts:
-//! host, content type, values with a fixed format, method, remaining time.
+//! A request may fail several checks. Therefore the checks have grpc-go's order, codes and texts: host, content type,
+//! values with a fixed format, method, remaining time.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use quorate_gotext::quote::go_quote_bytes;
 
 use crate::methods::{Kind, Route, Service, route};
 
-// Constants for headers that are looked up in each request; strings would be parsed each time.
+// Constants for header names that are looked up in each request, because strings would be parsed each time.
 
 /// The header that requires a member with a leader.
 pub const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
 
-/// A shorter timeout has expired before the call can be processed.
+/// Minimum timeout. A shorter timeout would expire before the call can be processed.
 const TIMEOUT_MIN: Duration = Duration::from_micros(1);
 
-/// The overhead of a header besides its text.
+/// Memory overhead of a header, in addition to its text.
 pub const FIELD_BYTES: usize = 128;
 
 /// A call as described by the headers of its request.
@@ -33,23 +33,23 @@ pub struct Call {
     pub service: usize,
     /// The position of the method.
     pub method: usize,
-    /// The side that streams.
+    /// Which sides of the call stream.
     pub kind: Kind,
     /// The client's timeout.
     pub timeout: Option<Duration>,
-    /// Whether the messages of the request may be compressed.
+    /// Whether the messages in the request may be compressed.
     pub is_compressed: bool,
-    /// The memory of the headers.
+    /// Memory occupied by the headers, in bytes.
     pub bytes: u64,
 }
 
 impl Call {
-    /// Parses the headers of a request for one of these services, in grpc-go's order: the required headers,
-    /// the method, the compression. A header that says that messages are not compressed is removed, because
-    /// the library refuses an empty one.
+    /// Parses the headers of a request to one of these services, in grpc-go's order: the required headers, the method,
+    /// the compression. Removes a header that declares messages uncompressed, because the library refuses an empty
+    /// header.
     pub fn read<B>(services: &[Service], request: &mut Request<B>) -> Result<Self, Refusal> {
         let Head { timeout, encoding, bytes } = Head::read(request)?;
-        // A query is part of the path, which then matches no method.
+        // The query is part of the path, so a path with a query matches no method.
         let path = request.uri().path_and_query().map_or("", |path| path.as_str());
         let route = route(services, path);
         let Route::Method { service, method, kind } = route else {
@@ -72,18 +72,18 @@ impl Call {
     }
 }
 
-/// The header with the compression of messages.
+/// The header that names the compression of messages.
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
-/// Returns the compression of messages with these headers, if the library supports it.
+/// Returns the compression that these headers name, if the library supports it.
 #[must_use]
 pub fn compression(headers: &HeaderMap) -> Option<CompressionEncoding> {
     let is_gzip = headers.get(ENCODING).is_some_and(|value| value == "gzip");
     is_gzip.then_some(CompressionEncoding::Gzip)
 }
 
-/// Returns whether the call requires a member with a leader, and its stream must end when the member loses
-/// its leader.
+/// Returns whether the call requires a member with a leader. If it does, its stream must end when the member loses its
+/// leader.
 #[must_use]
 pub fn requires_leader(headers: &HeaderMap) -> bool {
     headers.get(HAS_LEADER).is_some_and(|value| value == "true")
@@ -104,11 +104,11 @@ pub(crate) enum Encoding<'a> {
 pub(crate) struct Head<'a> {
     pub(crate) timeout: Option<Duration>,
     pub(crate) encoding: Encoding<'a>,
-    /// The memory of the headers.
+    /// Memory occupied by the headers, in bytes.
     pub(crate) bytes: u64,
 }
 
-/// The answer to a request whose headers are refused: over HTTP and over gRPC.
+/// The answer to a request with refused headers: an HTTP status code and a gRPC status.
 #[derive(Debug)]
 pub struct Refusal {
     code: StatusCode,
@@ -131,19 +131,19 @@ impl Refusal {
     }
 }
 
-/// The relevant headers as found.
+/// The relevant headers as received.
 struct Fields<'a> {
     content_type: Option<&'a HeaderValue>,
     host_count: usize,
     timeout: Option<Duration>,
     encoding: Encoding<'a>,
-    /// Why the last malformed header is malformed.
+    /// The reason why the last malformed header is malformed.
     malformed: Option<String>,
     bytes: usize,
 }
 
 impl<'a> Fields<'a> {
-    /// Visits all headers once, which is cheaper than a lookup for each.
+    /// Visits all headers once, which is cheaper than looking up each relevant header.
     fn of(headers: &'a HeaderMap) -> Self {
         let mut fields = Fields {
             content_type: None,
@@ -156,7 +156,7 @@ impl<'a> Fields<'a> {
         for (name, value) in headers {
             fields.bytes += FIELD_BYTES + name.as_str().len() + value.len();
             if name == CONTENT_TYPE {
-                // One valid content type is enough.
+                // One valid content type is sufficient.
                 fields.content_type = fields.content_type.filter(|t| is_grpc(t)).or(Some(value));
             } else if name == HOST {
                 fields.host_count += 1;
@@ -185,7 +185,7 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Parses the headers of a request, or refuses it.
+    /// Parses the headers of a request, or refuses the request.
     pub(crate) fn read<B>(request: &'a Request<B>) -> Result<Self, Refusal> {
         let fields = Fields::of(request.headers());
         let refuse = |code, status| Err(Refusal { code, status });
@@ -220,7 +220,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Returns whether a content type is gRPC's, alone or with a suffix after a separator.
+/// Returns whether a content type is gRPC's content type, possibly with a suffix after a separator.
 fn is_grpc(content_type: &HeaderValue) -> bool {
     let rest = content_type.as_bytes().strip_prefix(b"application/grpc");
     matches!(rest, Some([] | [b'+' | b';', ..]))
@@ -241,8 +241,8 @@ fn malformed_metadata(name: &str, value: &HeaderValue, offset: usize) -> String 
     )
 }
 
-/// Returns the position of the first error in a base64 value, which may be padded if its length permits;
-/// `None` if it is valid.
+/// Returns the position of the first error in a base64 value, or `None` if the value is valid. The value may be padded
+/// if its length permits padding.
 #[must_use]
 pub fn base64_fault(value: &[u8]) -> Option<usize> {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
@@ -250,7 +250,7 @@ pub fn base64_fault(value: &[u8]) -> Option<usize> {
     let Some(end) = value.iter().position(|byte| !is_digit(byte)) else {
         return (value.len() % 4 == 1).then(|| value.len() - 1);
     };
-    // Padding completes the last group of four, and no character follows it.
+    // Padding completes the last group of four characters, and no character may follow it.
     let padding = match end % 4 {
         2 if may_be_padded && value[end..].starts_with(b"==") => 2,
         3 if may_be_padded && value[end] == b'=' => 1,
@@ -259,7 +259,7 @@ pub fn base64_fault(value: &[u8]) -> Option<usize> {
     (end + padding < value.len()).then_some(end + padding)
 }
 
-/// Parses a `grpc-timeout`: up to eight digits and a unit. The error is grpc-go's text.
+/// Parses a `grpc-timeout` value: up to eight digits and a unit. The error has grpc-go's text.
 pub fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
     let text = value.as_bytes();
     let fault = |what: &str| format!("transport: timeout {what}: {}", go_quote_bytes(text));

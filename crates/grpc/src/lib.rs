@@ -7,7 +7,7 @@
 //! ending    the end of a call: trailers, and the headers of an answer
 //! observed  a body that reports the passing data and the end of the call
 //! status    names of codes, and the text of a status
-//! wording   errors of the gRPC library in grpc-go's words
+//! wording   errors of the gRPC library with grpc-go's texts
 //! ```
 //!
 //! # Not here

@@ -4,19 +4,19 @@
 
 use quorate_gotext::quote::go_quote_bytes;
 
-/// The side of a call that streams.
+/// Which sides of a call stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One message in each direction.
     Unary,
-    /// One request, a stream of answers.
+    /// One request, and a stream of answers.
     ServerStream,
     /// A stream in each direction.
     BidiStream,
 }
 
 impl Kind {
-    /// Returns the name in metrics.
+    /// Returns the label of this kind in metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -27,20 +27,20 @@ impl Kind {
     }
 }
 
-/// A method.
+/// A method of a service.
 #[derive(Debug)]
 pub struct Method {
-    /// The name without the service.
+    /// The name of the method without the service.
     pub name: &'static str,
-    /// The path of requests, with the service.
+    /// The path of requests, which contains the service and the method.
     pub path: &'static str,
-    /// Which side streams.
+    /// Which sides of a call stream.
     pub kind: Kind,
-    /// Whether the method changes nothing, so that a call whose answer is lost may be repeated.
+    /// Whether the method changes nothing, so that a call without an answer may be repeated.
     pub only_reads: bool,
 }
 
-/// A service.
+/// A gRPC service.
 #[derive(Debug)]
 pub struct Service {
     /// The full name.
@@ -50,7 +50,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Returns the methods with the names of their kinds in metrics.
+    /// Returns the names of the methods with the metric labels of their kinds.
     #[must_use]
     pub fn labels(&self) -> Vec<(&'static str, &'static str)> {
         self.methods.iter().map(|method| (method.name, method.kind.label())).collect()
@@ -74,7 +74,7 @@ macro_rules! service {
 const READS: bool = true;
 const WRITES: bool = false;
 
-/// All services. Other code identifies a service and a method by their positions here.
+/// All services. Other code identifies a service and a method by their positions in this table.
 pub const SERVICES: &[Service] = &[
     service! { "etcdserverpb.KV":
         "Range" Unary READS,
@@ -143,7 +143,7 @@ pub const SERVICES: &[Service] = &[
     },
 ];
 
-/// The services that a proxy forwards: those of etcd itself, at the same positions.
+/// The services that a proxy forwards, which are etcd's own services. They have the same positions as in [`SERVICES`].
 pub const OF_ETCD: &[Service] = match SERVICES.split_last() {
     Some((_health, of_etcd)) => of_etcd,
     None => &[],
@@ -152,25 +152,25 @@ pub const OF_ETCD: &[Service] = match SERVICES.split_last() {
 /// The result of routing a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
-    /// A method.
+    /// The path of a known method.
     Method {
         /// The position of the service.
         service: usize,
-        /// The position among the service's methods.
+        /// The position of the method in its service.
         method: usize,
-        /// Which side streams.
+        /// Which sides of a call stream.
         kind: Kind,
     },
-    /// An unknown service, with its name.
+    /// A path of an unknown service, which it names.
     UnknownService(&'a str),
-    /// An unknown method of a known service.
+    /// A path of an unknown method of a known service.
     UnknownMethod {
-        /// The service.
+        /// The name of the service.
         service: &'a str,
         /// The name of the method.
         method: &'a str,
     },
-    /// Not a path of a method.
+    /// A path without the form of a method path.
     Malformed(&'a str),
 }
 
@@ -193,7 +193,7 @@ pub fn route<'a>(services: &[Service], path: &'a str) -> Route<'a> {
 }
 
 impl Route<'_> {
-    /// Returns the text of the Unimplemented error in grpc-go's words, or `None` for a known method.
+    /// Returns grpc-go's text of the Unimplemented error, or `None` for a known method.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
         match self {
@@ -209,11 +209,11 @@ impl Route<'_> {
     }
 }
 
-/// Returns the method with this path. In a constant, a path that is not in the table does not compile.
+/// Returns the method with this path. In a constant, an unknown path fails to compile.
 ///
 /// # Panics
 ///
-/// If there is no such method.
+/// If no method has this path.
 #[must_use]
 pub const fn named(path: &str) -> &'static Method {
     let mut at = 0;

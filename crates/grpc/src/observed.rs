@@ -1,7 +1,7 @@
-//! A body that reports the passing data and the end of its call.
+//! A body that reports the data passing through it and the end of its call.
 //!
-//! The status of a gRPC call is in the trailers, or in the headers of an answer without messages. A client
-//! that disconnects ends the call without a status. In each case the end is reported exactly once.
+//! The status of a gRPC call is in the trailers, or in the headers if the answer has no messages. A client that
+//! disconnects ends the call without a status. In each case, the end is reported exactly once.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,14 +14,14 @@ use tonic::{Code, Status};
 
 /// Observes a body.
 pub trait Observer: Send + Unpin + 'static {
-    /// A part of the body was passed to the transport.
+    /// Called when a part of the body is passed to the transport.
     fn passed(&mut self, _part: &[u8]) {}
 
-    /// The call has ended with this status.
+    /// Called when the call has ended with this status.
     fn ended(&mut self, _code: Code, _message: &str) {}
 }
 
-/// The status of a call whose body ends without one, as grpc-go's clients report it.
+/// The status of a call whose body ends without one. grpc-go's clients report the same status.
 const NO_STATUS: (Code, &str) =
     (Code::Internal, "server closed the stream without sending trailers");
 
@@ -29,12 +29,12 @@ const NO_STATUS: (Code, &str) =
 #[expect(missing_debug_implementations, reason = "a body under way prints nothing of use")]
 pub struct Observed<O: Observer> {
     inner: Body,
-    /// `None` after the end was reported.
+    /// `None` after the end has been reported.
     observer: Option<O>,
 }
 
 impl<O: Observer> Observed<O> {
-    /// Observes the body of an answer with these headers, which have the status if there are no messages.
+    /// Observes the body of an answer with these headers. They contain the status if there are no messages.
     pub fn new(headers: &HeaderMap, inner: Body, observer: Option<O>) -> Self {
         let mut observed = Self { inner, observer };
         if let Some(status) = Status::from_header_map(headers) {

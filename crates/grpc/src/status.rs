@@ -1,4 +1,4 @@
-//! The names of codes, and the text of a status in trailers.
+//! The names of status codes, and the encoding of a status text in trailers.
 
 use tonic::Code;
 
@@ -26,7 +26,7 @@ pub const fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// Decodes a `grpc-message`, in which servers encode some bytes as `%` and two digits.
+/// Decodes a `grpc-message`, in which servers encode some bytes as `%` and two hexadecimal digits.
 #[must_use]
 pub fn percent_decoded(text: &str) -> String {
     let mut decoded = Vec::with_capacity(text.len());

@@ -1,14 +1,14 @@
-//! Rewrites the gRPC library's errors about messages in grpc-go's words.
+//! Replaces the gRPC library's errors about messages by grpc-go's errors.
 //!
-//! The library checks that a message is complete, short enough and valid, but its texts and some codes differ
-//! from those that clients of etcd expect. The expected ones depend on the kind of call, because grpc-go
-//! reads the message of a unary call in different code than those of a stream.
+//! The library checks that a message is complete, short enough and valid, but its texts and some of its codes differ
+//! from those that clients of etcd expect. The expected texts and codes depend on the kind of call, because grpc-go
+//! reads the message of a unary call and those of a stream in different functions.
 
 use tonic::{Code, Status};
 
 use crate::methods::Kind;
 
-/// Rewrites an error of the library with grpc-go's code and text. Any other status is returned unchanged.
+/// Replaces an error of the library by grpc-go's code and text. Returns any other status unchanged.
 #[must_use]
 pub fn in_grpc_gos_words(status: Status, kind: Kind) -> Status {
     let is_unary = match kind {
@@ -35,7 +35,7 @@ pub fn in_grpc_gos_words(status: Status, kind: Kind) -> Status {
 }
 
 fn refusal_of_a_message(text: &str, is_unary: bool) -> Option<Status> {
-    // grpc-go returns the end of a unary call's body unchanged.
+    // grpc-go returns the error for the end of a unary call's body unchanged.
     let ended = |text: &str| if is_unary { Status::unknown(text) } else { Status::internal(text) };
     if text == "Unexpected EOF decoding stream." {
         return Some(ended("unexpected EOF"));
@@ -75,7 +75,7 @@ fn refusal_of_a_message(text: &str, is_unary: bool) -> Option<Status> {
     (!is_unary).then(|| Status::internal(text))
 }
 
-/// Returns the first two numbers in a text with this prefix.
+/// Returns the first two numbers in a text that starts with this prefix.
 fn numbers_after<'a>(text: &'a str, prefix: &str) -> Option<[&'a str; 2]> {
     let rest = text.strip_prefix(prefix)?;
     let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());

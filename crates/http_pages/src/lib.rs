@@ -1,11 +1,12 @@
-//! HTTP answers as Go's server makes them, and the debug pages that members and proxies share.
+//! HTTP answers in the format of Go's server, and the debug pages shared by members and proxies.
 //!
-//! `reply` builds answers, `query` reads request targets, `unread_body` receives bodies that an answer does not need;
+//! `reply` builds answers, `query` parses request targets, `unread_body` receives bodies that an answer does not need,
 //! `profiles` serves `/debug/pprof/`, and `requests` renders `/debug/requests`.
 //!
 //! # Not here
 //!
-//! Which listener serves which page, and to whom (`edge::http`, `grpc_proxy::http`). How a profile is taken (`profiler`).
+//! The assignment of pages to listeners, and access control (`edge::http`, `grpc_proxy::http`). Taking profiles
+//! (`profiler`).
 
 pub mod profiles;
 pub mod query;

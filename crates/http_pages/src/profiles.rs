@@ -1,15 +1,15 @@
 //! `/debug/pprof/`: profiles of this process for `go tool pprof` and similar tools, enabled by
 //! `--enable-pprof` or `--log-level=debug`.
 //!
-//! Paths, queries, headers and errors are those of Go's `net/http/pprof`. Pages that exist only for Go
-//! programs answer with the reason.
+//! Paths, queries, headers and errors are those of Go's `net/http/pprof`. Pages that only make sense for Go programs
+//! return an error with the reason.
 //!
 //! # Invariants
 //!
 //! * Only one CPU profile runs at a time, for at most [`PROFILE_SECONDS_MAX`]. It ends when its client
 //!   disconnects.
-//! * Only one request for symbols, threads or the heap runs at a time; the others wait.
-//! * A heap profile over a period ends like a CPU profile.
+//! * Only one request for symbols, threads or the heap runs at a time. The others wait.
+//! * A heap profile over a period also ends when its client disconnects.
 //!
 //! # Not here
 //!
@@ -32,41 +32,42 @@ use crate::query;
 use crate::reply::{self, Reply};
 use crate::unread_body::read_short;
 
-/// The longest CPU profile.
+/// Maximum duration of a CPU profile, in seconds.
 const PROFILE_SECONDS_MAX: u64 = 600;
 
-/// The default length of a CPU profile.
+/// Default duration of a CPU profile, in seconds.
 const PROFILE_SECONDS: u64 = 30;
 
-/// The most addresses in one symbol request.
+/// Maximum number of addresses in one symbol request.
 const ADDRESSES_MAX: usize = 4096;
 
-/// The longest list of addresses in a POST.
+/// Maximum length of an address list in a POST.
 const POSTED_BYTES_MAX: usize = 128 << 10;
 
-/// The prefix of the pages.
+/// The path prefix of the pages.
 const PREFIX: &str = "/debug/pprof/";
 
-/// The header that marks the text of an error as readable.
+/// The header that tells tools that the text of an error is meant for users.
 const IS_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
 
-/// The body of a symbol request, as an extension.
+/// The body of a symbol request, stored as a request extension.
 #[derive(Clone, Debug)]
 struct Posted(Bytes);
 
-/// Returns whether the answer to a request depends on its body, which [`read_body`] must read first.
+/// Returns whether the answer to a request depends on its body. If so, [`read_body`] must read the body first.
 pub fn takes_body<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/debug/pprof/symbol"
 }
 
-/// Reads the body of a request for which [`takes_body`] is true. [`Profiles::answer`] finds it in the result.
+/// Reads the body of a request for which [`takes_body`] is true, and stores it in the returned request for
+/// [`Profiles::answer`].
 pub async fn read_body(request: Request<Incoming>) -> Request<()> {
     let (mut head, body) = request.into_parts();
     head.extensions.insert(Posted(read_short(body, POSTED_BYTES_MAX).await));
     Request::from_parts(head, ())
 }
 
-/// A page and its row in the index.
+/// A page, as listed in the index.
 struct Page {
     name: &'static str,
     about: &'static str,
@@ -98,7 +99,7 @@ const PAGES: &[Page] = &[
     },
 ];
 
-/// Go's pages without a counterpart, with the reason.
+/// Go's pages without a counterpart here, each with the reason.
 const ABSENT: &[(&str, &str)] = &[
     (
         "block",
@@ -111,7 +112,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("trace", "there is no scheduler of goroutines to be traced"),
 ];
 
-/// The profile pages of this process.
+/// The profiling pages of this process.
 #[derive(Debug, Default)]
 pub struct Profiles {
     /// Held while symbols, threads or the heap are read.
@@ -119,7 +120,7 @@ pub struct Profiles {
 }
 
 impl Profiles {
-    /// Returns the answer if the path is one of the pages. The arguments are those of the process.
+    /// Returns the answer, if the path is one of the pages. `arguments` is the command line of the process.
     pub async fn answer<B>(
         &self,
         path: &str,
@@ -219,7 +220,7 @@ impl Profiles {
             }
             return reply::typed(reply::PLAIN_TEXT, text);
         }
-        // In the words of Go's profiles, by which tools identify them.
+        // The names of Go's profiles, by which tools identify them.
         let (what, name_between) = match page {
             "goroutine" => ("goroutine", "goroutine-delta"),
             _ => ("threadcreate", "threadcreate-delta"),
@@ -235,7 +236,7 @@ impl Profiles {
     }
 }
 
-/// Returns the length of the requested period, if a difference over a period is requested; the error is Go's.
+/// Returns the length of the period, if the request is for a difference over a period. The errors are Go's.
 fn seconds_between(query: Option<&str>) -> Result<Option<u64>, String> {
     let refused = |text: &str| Err(text.to_owned());
     let asked = query::values(query, "seconds");
@@ -248,7 +249,7 @@ fn seconds_between(query: Option<&str>) -> Result<Option<u64>, String> {
     }
 }
 
-/// Waits, unless the client disconnects.
+/// Waits for this time, or until the client disconnects.
 async fn wait<B>(request: &Request<B>, seconds: u64) {
     if let Some(client) = request.extensions().get::<EndsWithClient>() {
         client.ask();
@@ -260,7 +261,7 @@ fn too_long() -> String {
     format!("profile duration exceeds the longest there is: {PROFILE_SECONDS_MAX}s")
 }
 
-/// Returns whether text is requested.
+/// Returns whether the client requests text.
 fn is_for_people(query: Option<&str>) -> bool {
     let debug = query::values(query, "debug");
     debug.first().and_then(|level| level.parse::<i64>().ok()).is_some_and(|level| level != 0)
@@ -287,7 +288,7 @@ async fn cpu_profile<B>(request: &Request<B>, query: Option<&str>) -> Reply {
     }
 }
 
-/// Returns Go's error for a profile that cannot be taken.
+/// Returns Go's error for an unavailable profile.
 fn not_enabled(error: &dyn std::error::Error) -> Reply {
     let text = format!("Could not enable CPU profiling: {error}");
     refusal(StatusCode::INTERNAL_SERVER_ERROR, &text)

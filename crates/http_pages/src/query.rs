@@ -1,8 +1,8 @@
-//! Parses paths and queries of request targets like Go's router.
+//! Parses the paths and queries of request targets like Go's router.
 
 use std::borrow::Cow;
 
-/// Returns the values of a name in a query, in order. Malformed entries are ignored.
+/// Returns the values of a parameter in a query, in order. Malformed entries are ignored.
 pub fn values(query: Option<&str>, name: &str) -> Vec<String> {
     query
         .unwrap_or_default()
@@ -25,7 +25,7 @@ pub fn decode_path(path: &str) -> Cow<'_, str> {
     decode(path).map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
-/// Removes empty, `.` and `..` parts from a path. A trailing slash is kept.
+/// Removes empty, `.` and `..` segments from a path. A trailing slash is kept.
 pub fn clean_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

@@ -1,14 +1,14 @@
-//! Responses as Go's HTTP server sends them: status, headers and body byte for byte.
+//! Responses identical to those of Go's HTTP server: status, headers and body, byte for byte.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::Full;
 
-/// A response with its whole body.
+/// A response with a complete body.
 pub type Reply = Response<Full<Bytes>>;
 
-/// The content type of texts.
+/// The content type of plain text.
 pub const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// Returns a response without a body.
@@ -25,7 +25,7 @@ pub fn typed(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
     reply
 }
 
-/// Returns an error: the text, a line break, and a header that stops browsers from guessing the content type.
+/// Returns an error response: the text, a line break, and a header that stops browsers from guessing the content type.
 pub fn error(status: StatusCode, text: &str) -> Reply {
     let mut reply = typed(PLAIN_TEXT, format!("{text}\n"));
     *reply.status_mut() = status;
@@ -33,19 +33,19 @@ pub fn error(status: StatusCode, text: &str) -> Reply {
     reply
 }
 
-/// Returns the answer for a path that does not exist.
+/// Returns the answer for an unknown path.
 pub fn not_found() -> Reply {
     error(StatusCode::NOT_FOUND, "404 page not found")
 }
 
-/// Returns the answer if only GET is allowed.
+/// Returns the answer for a method other than GET, if only GET is allowed.
 pub fn method_not_allowed() -> Reply {
     let mut reply = error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
     reply
 }
 
-/// Redirects the client to the clean form of its path.
+/// Redirects the client to the cleaned form of its path.
 pub fn redirect<B>(request: &Request<B>, path: &str) -> Reply {
     let mut location = encode_path(path);
     if let Some(query) = request.uri().query() {
@@ -82,7 +82,7 @@ pub fn refuse_without_host<B>(request: &Request<B>) -> Option<Reply> {
     Some(reply)
 }
 
-/// Returns a JSON string with the escapes of Go's encoder, which also escapes HTML.
+/// Returns a JSON string, escaped like by Go's encoder, which also escapes HTML.
 pub fn json(text: &str) -> String {
     let plain = serde_json::Value::from(text).to_string();
     plain.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")

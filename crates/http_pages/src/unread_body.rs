@@ -1,7 +1,7 @@
-//! Reads the bodies of requests that are answered without them, or with only a short body.
+//! Reads the bodies of requests whose answers do not depend on them, or need only a short body.
 //!
-//! A client loses an answer that is sent before its request is complete: over HTTP/1 the connection is closed
-//! after the answer, and data that arrives then resets it; over HTTP/2 some clients do not support it.
+//! A client may lose an answer that is sent before its request is complete. Over HTTP/1, the connection is closed after
+//! the answer, and data that arrives afterwards resets it. Over HTTP/2, some clients do not support early answers.
 //! Therefore the body is read and discarded first, unless it is very long or slow.
 
 use std::time::Duration;
@@ -10,13 +10,13 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Collected, Limited};
 use hyper::body::Incoming;
 
-/// How much of an unneeded body is read.
+/// Maximum number of bytes read from an unneeded body.
 const PASSED_OVER_BYTES_MAX: usize = 16 << 20;
 
-/// How long an unneeded body is read.
+/// Maximum time for reading an unneeded body.
 const PASSED_OVER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Reads and discards a body, up to the limits.
+/// Reads and discards a body, within the limits.
 pub async fn pass_over(mut body: Incoming) {
     let read = async {
         let mut passed = 0;
@@ -26,11 +26,11 @@ pub async fn pass_over(mut body: Incoming) {
             passed += frame.data_ref().map_or(0, Bytes::len);
         }
     };
-    // The answer is sent in any case.
+    // The answer is sent even if the body could not be read completely.
     drop(tokio::time::timeout(PASSED_OVER_WITHIN, read).await);
 }
 
-/// Reads a short body. Returns no bytes if the body is too long or does not arrive.
+/// Reads a short body. Returns no bytes if the body is too long or does not arrive in time.
 pub async fn read_short(body: Incoming, bytes_max: usize) -> Bytes {
     let read = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(PASSED_OVER_WITHIN, read).await {

@@ -1,11 +1,11 @@
-//! Fuzz target: request bodies and their conversion.
+//! Fuzz target: splitting of request bodies into values, and their conversion.
 
 use crate::schema::{METHODS, message};
 use crate::{Values, read, write};
 
-/// A body of any bytes. The first byte selects the method, the second the length of the pieces in which the
-/// body arrives. The values must not depend on the pieces; each value is converted or refused; and a converted
-/// message must be the same after it is written and read again.
+/// Processes arbitrary bytes as a body. The first byte selects the method, and the second one the length of the pieces
+/// in which the body arrives. The values must not depend on the pieces. Each value must be converted or refused. A
+/// converted message must be the same after it is written as JSON and read again.
 pub fn body(data: &[u8]) {
     let [method, piece, body @ ..] = data else { return };
     let of = message(METHODS[usize::from(*method) % METHODS.len()].input);
@@ -25,7 +25,7 @@ pub fn body(data: &[u8]) {
     }
 }
 
-/// The values of a body that arrives in pieces, and the error that ends them.
+/// Returns the values of a body that arrives in pieces, and the error that ends them.
 fn values(body: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<String>) {
     let (mut values, mut found) = (Values::default(), Vec::new());
     for bytes in body.chunks(piece) {
@@ -51,7 +51,7 @@ mod tests {
 
     use crate::schema::METHODS;
 
-    /// A body for a method, in pieces of three bytes.
+    /// Returns the fuzz input for a method and a body in pieces of three bytes.
     fn sample(method: &str, body: &str) -> Vec<u8> {
         let position = METHODS.iter().position(|one| one.name == method).unwrap();
         [&[u8::try_from(position).unwrap(), 3], body.as_bytes()].concat()

@@ -1,9 +1,9 @@
-//! Integers in JSON, which may have a fraction and an exponent as long as their value is whole.
+//! Integers in JSON, which may be written with a fraction and an exponent if their value is a whole number.
 
 /// More digits than any 64-bit number has.
 const DIGITS_MAX: usize = 20;
 
-/// The number in a text, if it is whole and has at most [`DIGITS_MAX`] digits.
+/// Returns the number in a text, if it is a whole number with at most [`DIGITS_MAX`] digits.
 pub(super) fn whole(text: &[u8]) -> Option<i128> {
     let (is_negative, text) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -48,7 +48,7 @@ fn are_digits(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_digit)
 }
 
-/// An exponent. Exponents out of range are equivalent, so they are clamped.
+/// Parses an exponent. All exponents out of range have the same effect, so they are clamped.
 fn exponent(text: &[u8]) -> Option<i64> {
     const BEYOND: i64 = 1 << 40;
     let (is_negative, digits) = match text {

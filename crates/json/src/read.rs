@@ -1,8 +1,8 @@
 //! Converts JSON to the wire format.
 //!
-//! The input has passed [`Values`](crate::Values), so it is valid JSON; this module checks that it matches the
-//! message. The length of a message is known only after it is written, so room for the longest length is
-//! reserved before it. Readers of the wire format accept that.
+//! The input has passed [`Values`](crate::Values), so it is valid JSON. This module checks that it matches the message.
+//! The length of a message is known only after the message is written, so space for the longest length is reserved
+//! before it. Readers of the wire format accept lengths that are longer than necessary.
 
 use std::borrow::Cow;
 
@@ -16,21 +16,21 @@ use crate::DEPTH_MAX;
 use crate::number::whole;
 use crate::schema::{self, Field, Kind, Message};
 
-/// Padded and unpadded input is accepted, and the spare bits of the last digit are ignored, as in Go.
+/// Accepts padded and unpadded input, and ignores the spare bits of the last digit, as Go does.
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
 const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
 const BASE64_OF_URLS: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, LENIENT);
 
-/// Why a value does not match the message.
+/// The reason why a value does not match the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("proto: {fault}")]
 pub struct Refusal {
     fault: String,
 }
 
-/// Appends the message for a value.
+/// Converts a value to a message and appends it.
 pub(super) fn message(
     message: &'static Message,
     json: &[u8],
@@ -40,7 +40,7 @@ pub(super) fn message(
     reader.message(message, DEPTH_MAX, wire)
 }
 
-/// Reads a value from beginning to end.
+/// Reads a value from start to end.
 struct Reader<'a> {
     json: &'a [u8],
     at: usize,
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A number, or a string that contains one.
+    /// Reads a number, or a string that contains a number.
     fn number<N: TryFrom<i128>>(&mut self, field: &Field) -> Result<N, Refusal> {
         self.peek();
         let start = self.at;
@@ -192,12 +192,12 @@ impl<'a> Reader<'a> {
         number.ok_or_else(|| self.invalid(start, field))
     }
 
-    /// The start of the string that the field requires.
+    /// Returns the start of the string that the field requires, or an error if the value is not a string.
     fn expect_text(&mut self, field: &Field) -> Result<usize, Refusal> {
         if self.peek() == b'"' { Ok(self.at) } else { Err(self.invalid(self.at, field)) }
     }
 
-    /// The next byte that is not white space.
+    /// Skips white space and returns the next byte.
     fn peek(&mut self) -> u8 {
         while self.json[self.at].is_ascii_whitespace() {
             self.at += 1;
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string with its escapes resolved.
+    /// Reads a string and resolves its escapes.
     fn text(&mut self) -> Result<Cow<'a, str>, Refusal> {
         self.peek();
         let start = self.at;
@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The string that begins at this position, as written.
+    /// Returns the string that starts at this position, as written.
     fn raw_text(&self, start: usize) -> Cow<'a, str> {
         let end = start + raw_text_len(&self.json[start..]);
         String::from_utf8_lossy(&self.json[start..end])
@@ -273,7 +273,7 @@ impl<'a> Reader<'a> {
         self.fault(start, &what)
     }
 
-    /// The error for a value of the wrong kind.
+    /// Returns the error for a value of the wrong kind.
     fn unexpected(&mut self) -> Refusal {
         let first = self.peek();
         let start = self.at;
@@ -285,9 +285,9 @@ impl<'a> Reader<'a> {
         self.syntax(start, &format!("unexpected token {raw}"))
     }
 
-    /// The simple value that comes next, as written.
+    /// Returns the next value, which must be neither an array nor an object, as written.
     fn raw(&mut self) -> Cow<'a, str> {
-        /// Longer values are cut in the error.
+        /// Maximum length of a value in an error. Longer values are truncated.
         const QUOTED_BYTES_MAX: usize = 256;
         let start = self.at;
         self.skip();
@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The length of a string, including both quotation marks.
+/// Returns the length of a string, including both quotation marks.
 fn raw_text_len(json: &[u8]) -> usize {
     let mut at = 1;
     loop {
@@ -324,7 +324,7 @@ fn raw_text_len(json: &[u8]) -> usize {
     }
 }
 
-/// A string with its escapes resolved; `None` if an escape is an unpaired surrogate.
+/// Returns a string with its escapes resolved, or `None` if an escape is an unpaired surrogate.
 fn unescaped(raw: &str) -> Option<String> {
     let mut text = String::with_capacity(raw.len());
     let mut rest = raw;
@@ -351,7 +351,8 @@ fn unescaped(raw: &str) -> Option<String> {
     Some(text)
 }
 
-/// The character for these hexadecimal digits, which may need a second surrogate after them.
+/// Returns the character for these hexadecimal digits, which may require a second surrogate after them, and the
+/// remaining text.
 fn escaped_letter(digits: &str) -> Option<(char, &str)> {
     let (first, rest) = unit(digits)?;
     if let Some(letter) = char::from_u32(u32::from(first)) {

@@ -1,6 +1,6 @@
-//! Finds where JSON values begin and end while their bytes arrive, and checks their syntax.
+//! Finds the start and end of JSON values while their bytes arrive, and checks their syntax.
 //!
-//! A body may contain several values in sequence; each is returned as soon as it is complete. Invalid JSON is
+//! A body may contain several values in sequence. Each value is returned as soon as it is complete. Invalid JSON is
 //! refused with the errors of Go's library, which parses bodies in etcd.
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -15,7 +15,7 @@ pub enum SyntaxError {
     Character {
         /// The first byte of the character.
         byte: u8,
-        /// The element that was expected or being read.
+        /// The element that was expected or was being read.
         where_found: &'static str,
     },
     /// A value is nested too deeply.
@@ -39,7 +39,7 @@ fn quoted(byte: u8) -> String {
     }
 }
 
-/// The expected next element.
+/// The element expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Value,
@@ -48,11 +48,11 @@ enum State {
     Key,
     KeyOrEnd,
     AfterKey,
-    /// Inside an array or object.
+    /// A separator or the end, after a value in an array or object.
     AfterValue,
     Text,
     Escape,
-    /// This many hexadecimal digits.
+    /// This number of hexadecimal digits.
     Hex(u8),
     Minus,
     Zero,
@@ -62,18 +62,18 @@ enum State {
     Exponent,
     ExponentSign,
     ExponentDigits,
-    /// The rest of a literal, and the texts of errors at each position.
+    /// The rest of a literal, with the error text for each position.
     Word(&'static [u8], &'static [&'static str]),
 }
 
-/// The meaning of a byte.
+/// The effect of a byte on the current value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// It is part of the value, or precedes it.
+    /// The byte is part of the value or precedes it.
     On,
-    /// It is the last byte of the value.
+    /// The byte is the last one of the value.
     Last,
-    /// The value, a number, ended before it.
+    /// The value, which is a number, ended before the byte.
     Past,
 }
 
@@ -94,15 +94,15 @@ const NULL: &[&str] = &[
     "in literal null (expecting 'l')",
 ];
 
-/// The values of a body, while it arrives.
+/// Splits a body into values while it arrives.
 #[derive(Debug)]
 pub struct Values {
-    /// The bytes that have not been returned as values yet.
+    /// The bytes not yet returned as values.
     waiting: BytesMut,
-    /// How many of them have been scanned.
+    /// Number of those bytes that have been scanned.
     scanned: usize,
     state: State,
-    /// The open arrays and objects; true for objects.
+    /// The open arrays and objects; true stands for an object.
     open: Vec<bool>,
     /// Whether the current string is a key.
     is_key: bool,
@@ -128,19 +128,19 @@ impl Values {
         self.waiting.extend_from_slice(bytes);
     }
 
-    /// The number of bytes that are not returned as a value yet.
+    /// Returns the number of bytes not yet returned as values.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The next value, if it is complete.
+    /// Returns the next value, if it is complete.
     pub fn next_value(&mut self) -> Result<Option<Bytes>, SyntaxError> {
         while let Some(&byte) = self.waiting.get(self.scanned) {
             let step = self.step(byte)?;
             self.scanned += usize::from(step != Step::Past);
             if !self.has_begun {
-                // White space between values.
+                // These bytes are white space between values.
                 self.waiting.advance(self.scanned);
                 self.scanned = 0;
             } else if step != Step::On {
@@ -150,7 +150,7 @@ impl Values {
         Ok(None)
     }
 
-    /// The last value at the end of the body: a number ends with the body.
+    /// Returns the last value at the end of the body, because a number may end only there.
     pub fn finish(&mut self) -> Result<Option<Bytes>, SyntaxError> {
         if !self.has_begun {
             return Ok(None);
@@ -236,7 +236,7 @@ impl Values {
         Step::On
     }
 
-    /// Begins a value.
+    /// Processes the first byte of a value.
     fn begin(&mut self, byte: u8) -> Result<Step, SyntaxError> {
         let state = match byte {
             b'{' => return self.open(true),
@@ -271,7 +271,7 @@ impl Values {
         self.end()
     }
 
-    /// Ends a value with this byte.
+    /// Ends the current value with the byte being processed.
     const fn end(&mut self) -> Step {
         self.state = State::AfterValue;
         if self.open.is_empty() { Step::Last } else { Step::On }
@@ -321,7 +321,7 @@ impl Values {
 mod tests {
     use super::*;
 
-    /// The values of a body that arrives in pieces of this size, and the error after them, if there is one.
+    /// Returns the values of a body that arrives in pieces of this size, and the error that follows them, if any.
     fn values(body: &[u8], piece: usize) -> (Vec<String>, Option<String>) {
         let (mut values, mut found) = (Values::default(), Vec::new());
         let text = |value: Bytes| String::from_utf8_lossy(&value).into_owned();

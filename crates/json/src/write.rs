@@ -1,7 +1,7 @@
 //! Converts the wire format to JSON.
 //!
-//! Fields are written in the order in which they arrive, which is that of their numbers; the elements of a list
-//! arrive together. Default values are left out, except in a `oneof`, where they show which field is set.
+//! Fields are written in the order in which they arrive, which is the order of their numbers. The elements of a list
+//! arrive together. Default values are omitted, except in a `oneof`, where they show which field is set.
 
 use std::io::Write as _;
 
@@ -12,7 +12,7 @@ use quorate_protobuf::{Fields, Value, take_varint};
 use crate::DEPTH_MAX;
 use crate::schema::{self, Field, Kind, Message};
 
-/// The bytes are no valid message.
+/// The reason why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The wire format is invalid.
@@ -44,7 +44,7 @@ fn nested(
     let depth = depth.checked_sub(1).ok_or(Malformed::TooDeep)?;
     json.push(b'{');
     let start = json.len();
-    // The list that is being written.
+    // Number of the list field that is being written.
     let mut list = None;
     for field in Fields::new(wire) {
         let (number, value) = field?;
@@ -177,7 +177,7 @@ fn put_base64(bytes: &[u8], json: &mut Vec<u8>) {
     json.push(b'"');
 }
 
-/// Appends a string in quotation marks.
+/// Appends a string in quotation marks, with the necessary escapes.
 pub fn put_text(text: &str, json: &mut Vec<u8>) {
     json.push(b'"');
     for byte in text.bytes() {
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn set_fields_are_written_with_their_json_names() {
-        // A header (revision 5), a record (key, both revisions, value), more, the count.
+        // A header (revision 5), a record (key, both revisions, value), `more`, and the count.
         let wire = b"\x0a\x02\x18\x05\x12\x0b\x0a\x01k\x10\x02\x18\x02\x2a\x02v\xff\x12\x00\x18\x01\x20\x02";
         assert_eq!(
             response("etcdserverpb.KV", "Range", wire),

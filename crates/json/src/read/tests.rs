@@ -1,9 +1,9 @@
-//! Conversion of JSON to the wire format, and the errors for invalid input.
+//! Tests the conversion of JSON to the wire format, and the errors for invalid input.
 
 use super::*;
 use crate::Conversion;
 
-/// Converts a request of the KV service, and lists the fields of the result.
+/// Converts a request to the wire format. The method belongs to the KV service unless it is listed here.
 fn request(method: &str, json: &str) -> Result<Vec<u8>, String> {
     let service = match method {
         "Watch" => "etcdserverpb.Watch",
@@ -122,7 +122,7 @@ fn lists_messages_and_oneofs_are_converted() {
     let create = [&b"\x0a"[..], &length(4), b"\x28\x00\x28\x01"].concat();
     check("Watch", r#"{"create_request":{"filters":["NOPUT",1]}}"#, &create);
     check("Watch", r#"{"progress_request":{}}"#, &[&b"\x1a"[..], &length(0)].concat());
-    // In the form in which Go encodes its own structures.
+    // The format in which Go encodes its own structures.
     check(
         "Txn",
         r#"{"success":[{"Request":{"RequestPut":{}}}]}"#,
@@ -146,7 +146,7 @@ fn lists_messages_and_oneofs_are_converted() {
 
 #[test]
 fn message_nesting_is_limited() {
-    // Each level is an operation and a transaction.
+    // Each level consists of an operation and a transaction.
     let nested = |steps: usize| {
         let (before, after) = (r#"{"success":[{"request_txn":"#, "}]}");
         format!("{}{{}}{}", before.repeat(steps), after.repeat(steps))
