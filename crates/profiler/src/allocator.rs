@@ -1,20 +1,20 @@
-//! The system allocator with sampling: on average one allocation in each [`MEAN_BYTES`] is recorded.
+//! The system allocator with sampling: on average, one sample is recorded for each [`MEAN_BYTES`] allocated.
 //!
-//! A program that needs heap profiles uses [`SamplingAllocator`] as its global allocator, and calls
-//! [`sample_heap`] to start sampling. Until then an allocation costs one check of a flag. From then on each
-//! thread counts down the bytes to the next sampled allocation. For a sampled allocation, the thread walks its
-//! own stack with the unwinder of the language runtime, and passes the stack to `heap`. Freed memory is looked
-//! up only if a filter indicates that it may have been a sample.
+//! A program that needs heap profiles uses [`SamplingAllocator`] as its global allocator, and calls [`sample_heap`] to
+//! start sampling. Before that call, an allocation costs one check of a flag. After it, each thread counts down the
+//! bytes to its next sampled allocation. For a sampled allocation, the thread walks its own stack with the unwinder of
+//! the language runtime, and passes the stack to `heap`. The address of freed memory is looked up only if a filter
+//! indicates that it may be that of a sample.
 //!
 //! # Invariants
 //!
 //! * Memory comes from the system allocator and is returned to it, whether it is sampled or not.
-//! * Allocations made while a sample is recorded are not sampled: a thread does not enter the recording twice.
+//! * Allocations made while a sample is recorded are not sampled, so recording is never re-entered on a thread.
 //! * A sample is removed before its memory is freed, so an address identifies one allocation at a time.
 //!
 //! # Not here
 //!
-//! The stored samples, and the profile computed from them (`heap`).
+//! Storing the samples, and computing the profile from them (`heap`).
 #![expect(
     unsafe_code,
     reason = "an allocator is unsafe by its trait, and no safe crate walks a stack without allocating"
@@ -32,18 +32,18 @@ use crate::heap::{self, HeapProfile, MEAN_BYTES, STACK_FRAMES_MAX};
 /// Whether allocations are sampled.
 static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 
-/// The number of samples whose addresses map to each slot. If it is zero, freed memory was no sample.
+/// The number of samples whose address maps to each slot. If it is zero for an address, no sample has this address.
 static FILTER: [AtomicU16; FILTER_PLACES] = [const { AtomicU16::new(0) }; FILTER_PLACES];
 const FILTER_PLACES: usize = 1 << 16;
-// All samples may map to one slot.
+// A counter must not overflow even if all samples map to the same slot.
 const _: () =
     assert!(heap::LIVE_MAX <= u16::MAX as usize, "a slot of the filter can count all samples");
 
-/// The state of a thread. It has no destructor, so it is available until the thread ends.
+/// The sampling state of a thread. It has no destructor, so it is available until the thread ends.
 struct Local {
-    /// Bytes until the next sample.
+    /// The number of bytes until the next sample.
     left: Cell<u64>,
-    /// Whether `left` has been drawn.
+    /// Whether `left` has been initialised.
     has_begun: Cell<bool>,
     is_inside: Cell<bool>,
     chance: Cell<u64>,
@@ -60,16 +60,15 @@ thread_local! {
     };
 }
 
-/// The system allocator with sampling.
+/// The system allocator with sampling, for use as the global allocator.
 #[derive(Debug)]
 pub struct SamplingAllocator;
 
-/// Starts to sample allocations, for the rest of the process. Returns false if the program uses another
-/// allocator.
+/// Starts sampling allocations, and never stops. Returns false if the program uses another global allocator.
 pub fn sample_heap() -> bool {
     let before = LOCAL.with(|local| local.has_begun.get());
     IS_SAMPLING.store(true, Ordering::Release);
-    // This allocation shows whether the global allocator is the sampling one.
+    // This allocation sets `has_begun` only if the global allocator is the sampling one.
     drop(std::hint::black_box(Box::new(0_u64)));
     let is_ours = before || LOCAL.with(|local| local.has_begun.get());
     if is_ours {
@@ -80,7 +79,7 @@ pub fn sample_heap() -> bool {
     is_ours
 }
 
-/// An estimate of the current heap; `None` if it is not sampled.
+/// Returns an estimate of the current heap; `None` if allocations are not sampled.
 #[must_use]
 pub fn heap_now() -> Option<HeapProfile> {
     unnoted(heap::now)
@@ -99,7 +98,7 @@ fn unnoted<T>(work: impl FnOnce() -> T) -> T {
 }
 
 // SAFETY: every call is passed to the system allocator unchanged, and its result is returned unchanged. Sampling does
-// not access the memory and does not unwind: a panic during sampling ends the process, as a panic in an allocator must.
+// not access the memory and does not unwind: a panic during sampling ends the process, as is required of an allocator.
 unsafe impl GlobalAlloc for SamplingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is also the contract of the system allocator.
@@ -109,7 +108,7 @@ unsafe impl GlobalAlloc for SamplingAllocator {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above.
+        // SAFETY: the caller upholds the contract, as in `alloc`.
         let memory = unsafe { System.alloc_zeroed(layout) };
         note_allocation(memory, layout.size());
         memory
@@ -117,13 +116,13 @@ unsafe impl GlobalAlloc for SamplingAllocator {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         note_end(memory);
-        // SAFETY: as above.
+        // SAFETY: the caller upholds the contract, as in `alloc`.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note_end(memory);
-        // SAFETY: as above.
+        // SAFETY: the caller upholds the contract, as in `alloc`.
         let moved = unsafe { System.realloc(memory, layout, size) };
         note_allocation(moved, size);
         moved
@@ -156,11 +155,11 @@ fn count_down(memory: *mut u8, size: u64) {
     });
 }
 
-/// Takes a sample if one is due, and draws the distance to the next one.
+/// Takes a sample if one is due, and draws the number of bytes until the next one.
 #[cold]
 fn take_turn(local: &Local, memory: *mut u8, size: u64) {
     if !local.has_begun.replace(true) {
-        // Threads with the same history draw different numbers.
+        // The address of the thread's state is the seed, so that threads with the same history draw different numbers.
         local.chance.set(mix(std::ptr::from_ref(local).addr() as u64));
         let first = draw(local);
         if size < first {
@@ -194,13 +193,13 @@ fn place(memory: *mut u8) -> usize {
     usize::try_from(place).expect("a remainder is below its divisor")
 }
 
-/// The number of bytes until the next sample, at least one. The distribution makes every byte equally likely to
-/// be sampled.
+/// Draws the number of bytes until the next sample, which is at least one. Its distribution makes every byte equally
+/// likely to be sampled.
 fn draw(local: &Local) -> u64 {
     let mut random = SplitMix64::new(local.chance.get());
     let drawn = random.next_u64();
     local.chance.set(drawn);
-    // 53 bits, in (0, 1].
+    // A number in (0, 1] with a resolution of 53 bits.
     let part = ((drawn >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     let distance = -part.ln() * MEAN_BYTES as f64;
     #[expect(
@@ -213,13 +212,14 @@ fn draw(local: &Local) -> u64 {
 }
 
 unsafe extern "C-unwind" {
-    /// Part of the runtime that also unwinds panics. Calls the function for each frame, innermost first.
+    /// Calls `visit` for each frame, innermost first. The function is part of the runtime that also unwinds panics.
     fn _Unwind_Backtrace(
         visit: extern "C-unwind" fn(*mut c_void, *mut c_void) -> c_int,
         argument: *mut c_void,
     ) -> c_int;
 
-    /// The return address of a frame, or its current address.
+    /// Returns the address at which a frame's function continues: its return address, or the current address in the
+    /// innermost frame.
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
@@ -228,28 +228,29 @@ struct Walk<'a> {
     count: usize,
 }
 
-/// The call stack of this thread, innermost first: an address within each function.
+/// Stores the call stack of this thread, innermost frame first, and returns its length. Each entry is an address inside
+/// a function.
 fn walk(frames: &mut [u64; STACK_FRAMES_MAX]) -> usize {
     const GO_ON: c_int = 0;
     const END: c_int = 5;
 
     extern "C-unwind" fn visit(context: *mut c_void, argument: *mut c_void) -> c_int {
-        // SAFETY: `argument` points to the `Walk` below, which no other code accesses while the stack is walked.
+        // SAFETY: `argument` points to the `Walk` below, which no other code accesses during the walk.
         let walk = unsafe { &mut *argument.cast::<Walk<'_>>() };
         // SAFETY: the unwinder passes the context of the current frame.
         let address = unsafe { _Unwind_GetIP(context) };
         if walk.count == walk.frames.len() || address == 0 {
             return END;
         }
-        // The instruction before the return address belongs to the call, even at the end of a function.
+        // The byte before the return address belongs to the call instruction, even if the call ends its function.
         walk.frames[walk.count] = address as u64 - 1;
         walk.count += 1;
         GO_ON
     }
 
     let mut walk = Walk { frames, count: 0 };
-    // SAFETY: `visit` has the signature that the unwinder expects, and does not unwind. The unwinder neither allocates
-    // with this allocator, nor takes a lock that Rust code may hold during an allocation.
+    // SAFETY: `visit` has the signature that the unwinder expects, and does not unwind. The unwinder does not allocate
+    // with this allocator, and takes no lock that Rust code may hold during an allocation.
     unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
     walk.count
 }

@@ -1,12 +1,12 @@
 //! The binaries of this process: their mappings, unwind tables and symbols.
 //!
-//! Read from `/proc/self/maps` and the files it names when a recording begins; the binary that the kernel
-//! provides (`[vdso]`) is read from memory. Only the required sections of a file are read, and symbols only at
-//! the end.
+//! They are read from `/proc/self/maps` and the files that it lists when a recording begins. The binary that the kernel
+//! provides (`[vdso]`) is read from memory. Only the required sections of a file are read, and symbols only when the
+//! profile is encoded.
 //!
 //! # Not here
 //!
-//! Binaries that are loaded during a recording: their functions are shown by address.
+//! Binaries loaded during a recording, whose functions are shown by address.
 
 use std::fs::{self, File};
 use std::io::{Cursor, Read, Seek, SeekFrom};
@@ -19,7 +19,7 @@ use gimli::{
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ReadCache};
 
-/// The maximum size of a section; a longer one is ignored.
+/// The maximum size of a section. A larger section is ignored.
 pub(crate) const SECTION_BYTES_MAX: u64 = 256 << 20;
 
 /// The maximum number of binaries. A process typically has five.
@@ -28,35 +28,35 @@ pub(crate) const BINARIES_MAX: usize = 256;
 /// The kernel's name for the binary that it provides.
 const VDSO: &str = "[vdso]";
 
-/// The kernel's suffix for the path of a deleted file.
+/// The suffix that the kernel adds to the path of a deleted file.
 const DELETED: &str = " (deleted)";
 
 /// The minimum alignment of segments.
 const PAGE_BYTES: u64 = 4096;
 
-/// A mapping of code in memory.
+/// The mapping of a binary's code in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) file_offset: u64,
-    /// The file, or the kernel's name for a mapping without a file.
+    /// The path of the file, or the kernel's name for a mapping without a file.
     pub(crate) path: String,
     inode: u64,
 }
 
-/// A binary, as far as it could be read.
+/// A binary. Parts that could not be read are missing.
 #[derive(Debug)]
 pub(crate) struct Binary {
     pub(crate) mapping: Mapping,
     /// The build id in hexadecimal; empty if there is none.
     pub(crate) build_id: String,
-    /// The difference between an address in memory and in the file.
+    /// The difference between addresses in memory and in the file.
     bias: u64,
     frames: Option<Frames>,
 }
 
-/// The unwind tables.
+/// The unwind tables of a binary.
 #[derive(Debug)]
 struct Frames {
     index: Vec<u8>,
@@ -66,14 +66,14 @@ struct Frames {
 
 type Bytes<'a> = gimli::EndianSlice<'a, LittleEndian>;
 
-/// All binaries.
+/// The binaries of a process.
 #[derive(Debug)]
 pub(crate) struct Binaries {
     pub(crate) all: Vec<Binary>,
 }
 
 impl Binaries {
-    /// The binaries that are mapped now, the program itself first.
+    /// Returns the binaries that are currently mapped, the program itself first.
     pub(crate) fn of_process() -> Self {
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let own = fs::read_link("/proc/self/exe").unwrap_or_default();
@@ -85,13 +85,14 @@ impl Binaries {
         Self { all: mappings.into_iter().map(read).collect() }
     }
 
-    /// The index of the binary that contains an address.
+    /// Returns the index of the binary that contains an address.
     pub(crate) fn at(&self, address: u64) -> Option<usize> {
         let holds = |binary: &Binary| (binary.mapping.start..binary.mapping.end).contains(&address);
         self.all.iter().position(holds)
     }
 
-    /// The unwind rules of the frame at an address, and the register that stands for the return address.
+    /// Returns the unwind rules of the function at an address, and the register that the rules use for the return
+    /// address.
     pub(crate) fn frame_rules<'a>(
         &self,
         address: u64,
@@ -111,13 +112,13 @@ impl Binaries {
 }
 
 impl Binary {
-    /// Converts an address in the file to one in memory.
+    /// Converts an address in the file to an address in memory.
     pub(crate) const fn in_memory(&self, address: u64) -> u64 {
         address.wrapping_add(self.bias)
     }
 }
 
-/// Parses a line of `/proc/self/maps`; `None` unless it maps the code of a binary.
+/// Parses a line of `/proc/self/maps`. Returns `None` unless the line maps the code of a binary.
 fn code_mapping(line: &str) -> Option<Mapping> {
     let mut words = line.split_ascii_whitespace();
     let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
@@ -135,7 +136,7 @@ fn code_mapping(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Bytes that can be read at any position.
+/// A source that can be read at any position.
 pub(crate) trait Source: Read + Seek {}
 impl<T: Read + Seek> Source for T {}
 
@@ -153,14 +154,14 @@ fn open(mapping: &Mapping) -> Option<Box<dyn Source>> {
         memory.read_exact(&mut bytes).ok()?;
         return Some(Box::new(Cursor::new(bytes)));
     }
-    // The program's own file is found even if another version has replaced it.
+    // The program's own file is found through `/proc` even if a new version has replaced it.
     let is_it = |file: &File| file.metadata().is_ok_and(|facts| facts.ino() == mapping.inode);
     let mut paths = [mapping.path.as_str(), "/proc/self/exe"].into_iter();
     let file = paths.find_map(|path| File::open(path).ok().filter(is_it))?;
     Some(Box::new(file))
 }
 
-/// Passes the file of a mapping to a function; `None` if it cannot be read.
+/// Passes the file of a mapping to a function. Returns `None` if the file cannot be read.
 pub(crate) fn with_file<T>(
     mapping: &Mapping,
     look: impl FnOnce(&BinaryFile<'_>) -> Option<T>,
@@ -179,12 +180,12 @@ fn read(mapping: Mapping) -> Binary {
     Binary { mapping, build_id, bias, frames }
 }
 
-/// The load bias of a binary, computed from the segment of the mapping.
+/// Computes the load bias of a binary from the segment that belongs to the mapping.
 fn bias(file: &BinaryFile<'_>, mapping: &Mapping) -> Option<u64> {
     let wanted = mapping.file_offset;
     let segment = file.segments().find(|segment| {
         let (offset, size) = segment.file_range();
-        // Two segments may share a page.
+        // A segment may begin in the middle of a page that it shares with the previous one.
         let start = offset & !(PAGE_BYTES - 1);
         segment.permissions().executable() && (start..offset.saturating_add(size)).contains(&wanted)
     })?;

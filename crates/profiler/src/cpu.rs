@@ -1,11 +1,12 @@
 //! Takes a CPU profile, from its start to its encoded bytes.
 //!
-//! A separate thread assigns a timer to every thread of the process, repeatedly, because threads start and end.
-//! It also empties the sample buffer, unwinds the stacks, and finally looks up the symbols. It has no timer itself.
+//! A separate recording thread creates a timer for every other thread of the process, and repeats this regularly,
+//! because threads start and end. It also empties the sample buffer, unwinds the stacks, and finally looks up the
+//! symbols.
 //!
 //! # Invariants
 //!
-//! * Only one profile at a time: a second request is refused until the thread of the first one has ended.
+//! * Only one profile is taken at a time: another request is refused until the recording thread has ended.
 //! * Dropping a recording ends it: its timers are removed, its sample buffer is closed, and nothing is encoded.
 
 use std::collections::HashMap;
@@ -25,16 +26,16 @@ use crate::unwind::Unwinder;
 /// The CPU time between two samples of a thread: 100 samples per second, as in Go.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// How often the sample buffer is emptied: before it is full, with a hundred busy threads.
+/// The interval for emptying the sample buffer. It is short enough that a hundred busy threads do not fill the buffer.
 const EMPTYING_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often new threads are looked for.
+/// The interval for finding new threads.
 const THREADS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Why no profile can be taken.
+/// The reason why no profile can be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Another profile is being taken; the text is Go's.
+    /// Another profile is being taken. The text is Go's.
     #[error("cpu profiling already in use")]
     InUse,
     /// The architecture is not supported.
@@ -45,7 +46,7 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// The permission to take a profile.
+/// The permission to take a profile, which is held by at most one recording.
 #[derive(Debug)]
 struct Turn;
 
@@ -71,7 +72,7 @@ pub struct CpuProfile {
 }
 
 impl CpuProfile {
-    /// Starts a profile.
+    /// Starts taking a profile.
     pub fn start() -> Result<Self, StartError> {
         if !IS_SUPPORTED {
             return Err(StartError::Unsupported);
@@ -84,16 +85,16 @@ impl CpuProfile {
         Ok(Self { finish, thread })
     }
 
-    /// Ends the profile and returns it, compressed. This blocks, because symbols are looked up.
+    /// Ends the recording, and returns the compressed profile. This call blocks while symbols are looked up.
     pub fn finish(self) -> io::Result<Vec<u8>> {
         let Self { finish, thread } = self;
-        // If the thread has ended already, its result contains the error.
+        // If the thread has already ended, its result contains the error.
         let _sent = finish.send(());
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// The open sample buffer.
+/// Keeps the sample buffer open until it is dropped.
 struct OpenBuffer;
 
 impl OpenBuffer {
@@ -109,7 +110,8 @@ impl Drop for OpenBuffer {
     }
 }
 
-/// Records until `finished` receives a message. If the sender is dropped, nothing is encoded.
+/// Records until `finished` receives a message, and returns the encoded profile. If the sender is dropped, nothing is
+/// encoded.
 fn record(_turn: Turn, finished: &mpsc::Receiver<()>) -> io::Result<Vec<u8>> {
     let binaries = Binaries::of_process();
     let (began, start) = (SystemTime::now(), Instant::now());
@@ -133,14 +135,14 @@ fn record(_turn: Turn, finished: &mpsc::Receiver<()>) -> io::Result<Vec<u8>> {
 }
 
 struct Recorder<'a> {
-    // The timers must be removed before the sample buffer is closed.
+    // This field comes first, because the timers must be removed before the sample buffer is closed.
     timers: Timers,
     _buffer: OpenBuffer,
     binaries: &'a Binaries,
     unwinder: Unwinder,
     recording: Recording,
     own_thread: u32,
-    /// The names of all threads that have or had a timer.
+    /// The names of the threads that are being sampled.
     names: HashMap<u32, String>,
 }
 
@@ -169,7 +171,7 @@ impl<'a> Recorder<'a> {
             }
         }
         let covered = self.timers.cover(&threads);
-        // A partial profile is better than none: a limit on timers leaves out the last threads.
+        // A partial profile is better than none: if the number of timers is limited, only some threads are missing.
         if self.timers.count() > 0 { Ok(()) } else { covered }
     }
 

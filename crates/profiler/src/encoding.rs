@@ -1,6 +1,6 @@
 //! Encodes a profile as `perftools.profiles.Profile`, compressed with gzip, for `pprof`.
 //!
-//! Strings are stored once, in a table whose first entry is empty. All other ids start at 1.
+//! Each string is stored once, in a table whose first entry is the empty string. Ids of other kinds start at 1.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -10,14 +10,14 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use quorate_protobuf::{put_bytes, put_number, put_varint};
 
-/// A type of value, with its unit.
+/// The type of a value, and its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ValueType {
     pub(crate) what: &'static str,
     pub(crate) unit: &'static str,
 }
 
-/// The code of a binary.
+/// The mapped code of a binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) start: u64,
@@ -25,11 +25,11 @@ pub(crate) struct Mapping {
     pub(crate) file_offset: u64,
     pub(crate) file: String,
     pub(crate) build_id: String,
-    /// Whether the functions of its addresses have names.
+    /// Whether functions in this mapping have names.
     pub(crate) has_functions: bool,
 }
 
-/// A location in the code, with the ids of its mapping and function; 0 for none.
+/// A location in the code, with the ids of its mapping and function. An id of 0 means that there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) mapping: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Location {
     pub(crate) function: u64,
 }
 
-/// A function's name, and its linker symbol.
+/// The name of a function, and its linker symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FunctionNames {
     pub(crate) name: String,
@@ -54,7 +54,7 @@ pub(crate) struct Row {
     pub(crate) labels: Vec<(&'static str, String)>,
 }
 
-/// A profile.
+/// A profile to be encoded.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) types: Vec<ValueType>,
@@ -64,10 +64,10 @@ pub(crate) struct Profile {
     pub(crate) functions: Vec<FunctionNames>,
     pub(crate) began: SystemTime,
     pub(crate) lasted: Duration,
-    /// The sampling period.
+    /// The type of the sampling period, and the period.
     pub(crate) period: Option<(ValueType, u64)>,
     pub(crate) comments: Vec<String>,
-    /// The value type that readers show by default; otherwise they show the last one.
+    /// The value type that readers show by default; if it is `None`, they show the last one.
     pub(crate) shown_first: Option<&'static str>,
 }
 

@@ -1,13 +1,14 @@
-//! Samples of allocations, grouped by stack: the memory allocated since sampling began, and its part in use.
+//! Samples of allocations, grouped by stack: the memory allocated since sampling began, and the part of it that is
+//! still in use.
 //!
-//! An allocation of `size` bytes is sampled with the probability `1 - exp(-size / mean)`, and a sample counts
-//! for the inverse of that probability. The profile therefore estimates all allocations, as Go's heap profile
-//! does, and readers need not know about sampling.
+//! An allocation of `size` bytes is sampled with the probability `1 - exp(-size / mean)`, and each sample is weighted
+//! by the inverse of this probability. The profile therefore estimates all allocations, as Go's heap profile does, and
+//! readers need not take the sampling into account.
 //!
 //! # Invariants
 //!
-//! * The stored data is bounded: [`STACKS_MAX`] stacks of [`STACK_FRAMES_MAX`] frames, and [`LIVE_MAX`] samples
-//!   in use. Samples beyond that are counted, and the profile shows their number.
+//! * The stored data is bounded: at most [`STACKS_MAX`] stacks of at most [`STACK_FRAMES_MAX`] frames, and at most
+//!   [`LIVE_MAX`] samples in use. Samples beyond these limits are only counted, and the profile reports their number.
 //!
 //! # Not here
 //!
@@ -25,7 +26,7 @@ use crate::location_table::LocationTable;
 /// The mean number of bytes between two samples, as in Go.
 pub(crate) const MEAN_BYTES: u64 = 512 << 10;
 
-/// The maximum number of frames stored of a stack, from the innermost one.
+/// The maximum number of innermost frames that are stored for a stack.
 pub(crate) const STACK_FRAMES_MAX: usize = 64;
 
 /// The maximum number of distinct stacks. Allocations of further stacks are only counted.
@@ -34,7 +35,7 @@ const STACKS_MAX: usize = 1 << 13;
 /// The maximum number of samples in use. At one sample per `MEAN_BYTES`, they cover about 32 GiB of memory in use.
 pub(crate) const LIVE_MAX: usize = (1 << 16) - 1;
 
-/// Estimated objects and bytes.
+/// An estimated number of objects and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Amount {
     objects: f64,
@@ -42,7 +43,7 @@ struct Amount {
 }
 
 impl Amount {
-    /// The amount that a sample of this size stands for.
+    /// Returns the amount that a sample of this size stands for.
     fn of_sample(size: u64) -> Self {
         let size = size as f64;
         let objects = 1.0 / -(-size / MEAN_BYTES as f64).exp_m1();
@@ -59,30 +60,30 @@ impl Amount {
     }
 }
 
-/// The amounts of one stack: allocated, and in use.
+/// The amounts for one stack: memory allocated, and memory in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sums {
     allocated: Amount,
     in_use: Amount,
 }
 
-/// A sample in use.
+/// A sample whose memory is in use.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     stack: usize,
     size: u64,
 }
 
-/// All samples.
+/// All stored samples.
 #[derive(Debug, Default)]
 struct Heap {
     /// The index of each stack.
     stacks: HashMap<Box<[u64]>, usize>,
-    /// By stack index.
+    /// The sums of each stack, by the index of the stack.
     sums: Vec<Sums>,
-    /// By address.
+    /// The samples in use, by the address of their memory.
     live: HashMap<usize, Live>,
-    /// Samples that did not fit.
+    /// The number of samples that exceeded a limit.
     left_out: u64,
 }
 
@@ -92,18 +93,18 @@ fn heap() -> MutexGuard<'static, Option<Heap>> {
     HEAP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts to store samples.
+/// Starts storing samples.
 pub(crate) fn begin() {
     heap().get_or_insert_default();
 }
 
-/// Stores a sample. Returns false if its release need not be reported. The caller's allocations must not be
-/// sampled.
+/// Stores a sample. Returns false if its memory need not be looked up when it is freed. The caller's own allocations
+/// must not be sampled.
 pub(crate) fn add(address: usize, size: u64, frames: &[u64]) -> bool {
     heap().as_mut().is_some_and(|heap| heap.add(address, size, frames))
 }
 
-/// Removes a sample before its memory is freed. Returns false if it was no sample.
+/// Removes a sample before its memory is freed. Returns false if there is no sample at this address.
 pub(crate) fn remove(address: usize) -> bool {
     heap().as_mut().is_some_and(|heap| heap.remove(address))
 }
@@ -158,12 +159,12 @@ pub enum HeapView {
 pub struct HeapProfile {
     rows: HashMap<Box<[u64]>, Sums>,
     left_out: u64,
-    /// The time of the snapshot, or the start of the time span.
+    /// The time of the snapshot, or the start of the interval between two snapshots.
     began: SystemTime,
     lasted: Duration,
 }
 
-/// The current heap; `None` if it is not sampled. The caller's allocations must not be sampled.
+/// Returns the current heap; `None` if allocations are not sampled. The caller's own allocations must not be sampled.
 pub(crate) fn now() -> Option<HeapProfile> {
     let heap = heap();
     let heap = heap.as_ref()?;
@@ -177,11 +178,12 @@ pub(crate) fn now() -> Option<HeapProfile> {
 }
 
 impl HeapProfile {
-    /// The difference to an earlier snapshot: the memory allocated since, and the change in use, which may be negative.
+    /// Returns the difference from an earlier snapshot: the memory allocated since then, and the change of the memory
+    /// in use, which may be negative.
     #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         for (stack, sums) in &before.rows {
-            // A stack is never removed.
+            // Stacks are never removed, so every stack of `before` is also in `self`.
             let now = self.rows.entry(stack.clone()).or_default();
             now.allocated = now.allocated.less(sums.allocated);
             now.in_use = now.in_use.less(sums.in_use);
@@ -192,7 +194,7 @@ impl HeapProfile {
         self
     }
 
-    /// Encodes the profile for `pprof`, compressed. This blocks, because symbols are looked up.
+    /// Encodes and compresses the profile for `pprof`. This call blocks while symbols are looked up.
     #[must_use]
     pub fn encode(&self, view: HeapView) -> Vec<u8> {
         let binaries = Binaries::of_process();
@@ -230,7 +232,7 @@ impl HeapProfile {
             period: Some((value("space", "bytes"), MEAN_BYTES)),
             comments,
             shown_first: match view {
-                // The last value type is shown by default.
+                // Readers show the last value type by default.
                 HeapView::InUse => None,
                 HeapView::Allocated => Some("alloc_space"),
             },
@@ -238,8 +240,8 @@ impl HeapProfile {
         profile.encode()
     }
 
-    /// Formats the profile as text, as Go does: for each stack the amounts in use and allocated, and the
-    /// functions. This blocks, because symbols are looked up.
+    /// Formats the profile as text, as Go does: for each stack, the memory in use, the allocated memory, and the
+    /// functions. This call blocks while symbols are looked up.
     #[must_use]
     pub fn text(&self) -> String {
         let binaries = Binaries::of_process();
@@ -273,7 +275,7 @@ impl HeapProfile {
         text
     }
 
-    /// The stacks, sorted by memory in use, then by allocated memory.
+    /// Returns the stacks, sorted by memory in use, then by allocated memory.
     fn by_size(&self) -> Vec<(&[u64], Sums)> {
         let mut rows: Vec<_> = self.rows.iter().map(|(stack, sums)| (&**stack, *sums)).collect();
         rows.sort_by(|(stack, one), (other_stack, other)| {
@@ -287,21 +289,21 @@ impl HeapProfile {
 
 /// Removes the frames of the sampling code and of the allocator from a stack.
 fn calls<'a>(stack: &'a [u64], table: &LocationTable<'_>) -> &'a [u64] {
-    /// The outermost of these functions; the compiler may have inlined the others.
+    /// Functions of which the outermost is the last frame to remove. The compiler may have inlined some of them.
     const OUTERMOST: [&str; 4] =
         ["allocator::count_down", "SamplingAllocator as ", "__rust_alloc", "__rust_realloc"];
-    /// The number of innermost frames that may contain them.
+    /// The number of innermost frames in which these functions are searched.
     const INNER: usize = 16;
     let is_of_allocator = |address: &u64| {
         table.name(*address).is_some_and(|name| OUTERMOST.iter().any(|call| name.contains(call)))
     };
     let inner = &stack[..stack.len().min(INNER)];
     let own = inner.iter().rposition(is_of_allocator).map_or(0, |last| last + 1);
-    // A stack without any other frame is shown as it is.
+    // A stack that consists only of such frames is left unchanged.
     if own < stack.len() { &stack[own..] } else { stack }
 }
 
-/// Rounds to an integer.
+/// Rounds to the nearest integer.
 #[expect(clippy::cast_possible_truncation, reason = "memory has fewer than 2^63 bytes")]
 fn whole(estimate: f64) -> i64 {
     estimate.round() as i64

@@ -14,14 +14,14 @@
 //! * While no CPU profile is taken, the crate costs nothing: no signal interrupts requests, and there are no
 //!   timers, no thread, and no memory besides a few kilobytes for the empty sample buffer. While heap sampling is off,
 //!   an allocation checks one flag.
-//! * The signal handler only makes system calls that are allowed in a handler, and accesses atomics. It does
-//!   not allocate, take locks, or read memory that it was not given. Stacks are unwound elsewhere, from a copy,
-//!   by code that trusts none of the bytes.
-//! * Only one recording runs at a time.
+//! * The signal handler only makes system calls that are allowed in a handler, and accesses atomics. It does not
+//!   allocate, take locks, or read memory that was not passed to it. Stacks are unwound on another thread, from a copy,
+//!   by code that treats all bytes as untrusted.
+//! * At most one recording runs at a time.
 //!
 //! # Not here
 //!
-//! Permissions and requests for profiles (`edge::http`). The reasons for this design: decision 15.
+//! Permissions and requests for profiles (`edge::http`). Decision 15 gives the reasons for this design.
 
 mod allocator;
 mod binaries;

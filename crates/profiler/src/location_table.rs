@@ -1,4 +1,4 @@
-//! The ids of locations and functions within one profile.
+//! The table of locations and functions in one profile.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct LocationTable<'a> {
 }
 
 impl<'a> LocationTable<'a> {
-    /// For a profile that uses only these addresses.
+    /// Creates a table for a profile that uses only these addresses.
     pub(crate) fn new<'b>(
         binaries: &'a Binaries,
         addresses: impl Iterator<Item = &'b u64>,
@@ -31,12 +31,12 @@ impl<'a> LocationTable<'a> {
         Self { binaries, named, numbers, function_numbers, locations, functions }
     }
 
-    /// The demangled name of the function at an address.
+    /// Returns the demangled name of the function at an address.
     pub(crate) fn name(&self, address: u64) -> Option<&str> {
         self.named.get(&address).map(|function| function.name.as_str())
     }
 
-    /// The id of the location at an address.
+    /// Returns the id of the location at an address. Adds the location if it is new.
     pub(crate) fn number(&mut self, address: u64) -> u64 {
         if let Some(number) = self.numbers.get(&address) {
             return *number;
@@ -56,7 +56,7 @@ impl<'a> LocationTable<'a> {
         number
     }
 
-    /// The binaries of all locations.
+    /// Returns the mappings of all binaries.
     pub(crate) fn mappings(&self) -> Vec<Mapping> {
         let mappings = self.binaries.all.iter().enumerate().map(|(index, binary)| {
             let number = index as u64 + 1;
@@ -67,7 +67,7 @@ impl<'a> LocationTable<'a> {
                 file_offset: binary.mapping.file_offset,
                 file: binary.mapping.path.clone(),
                 build_id: binary.build_id.clone(),
-                // If some functions have names, readers do not look for symbols themselves.
+                // If some functions have names, readers do not look up symbols themselves.
                 has_functions: of_it.any(|location| location.function > 0),
             }
         });

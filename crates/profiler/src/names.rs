@@ -1,6 +1,7 @@
 //! Function names, from symbol tables.
 //!
-//! A symbol table is read once, and only the requested names are kept: a binary has a hundred thousand symbols.
+//! A symbol table is read once, and only the requested names are kept, because a binary has about a hundred thousand
+//! symbols.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,7 @@ use object::{Object as _, ObjectSymbol as _, SymbolKind};
 
 use crate::binaries::{Binaries, Binary, BinaryFile, with_file};
 
-/// A function.
+/// The names of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     /// The demangled name.
@@ -17,7 +18,7 @@ pub(crate) struct Function {
     pub(crate) symbol: String,
 }
 
-/// The functions that contain these addresses, as far as there are symbols.
+/// Returns the functions that contain these addresses. Addresses without a symbol are omitted.
 pub(crate) fn functions(binaries: &Binaries, addresses: &[u64]) -> HashMap<u64, Function> {
     let mut by_binary: HashMap<usize, Vec<u64>> = HashMap::new();
     for address in addresses {
@@ -31,7 +32,7 @@ pub(crate) fn functions(binaries: &Binaries, addresses: &[u64]) -> HashMap<u64, 
     found.flatten().collect()
 }
 
-/// The names of the functions at addresses of this process, one for each address.
+/// Returns the names of the functions at addresses in this process, one entry for each address.
 #[must_use]
 pub fn functions_at(addresses: &[u64]) -> Vec<Option<String>> {
     let mut found = functions(&Binaries::of_process(), addresses);
@@ -47,7 +48,7 @@ fn functions_of(binary: &Binary, mut wanted: Vec<u64>) -> Option<HashMap<u64, Fu
 
 fn look_up(binary: &Binary, file: &BinaryFile<'_>, wanted: &[u64]) -> HashMap<u64, Function> {
     let mut found = HashMap::new();
-    // A stripped binary still has the dynamic symbols that others link to.
+    // A stripped binary still has dynamic symbols, to which other binaries link.
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         if symbol.kind() != SymbolKind::Text || symbol.size() == 0 {
             continue;
@@ -66,7 +67,7 @@ fn look_up(binary: &Binary, file: &BinaryFile<'_>, wanted: &[u64]) -> HashMap<u6
 
 impl Function {
     fn new(symbol: &str) -> Self {
-        // The hash at the end of a symbol is left out.
+        // The alternate format omits the hash at the end of the symbol.
         Self { name: format!("{:#}", rustc_demangle::demangle(symbol)), symbol: symbol.to_owned() }
     }
 }

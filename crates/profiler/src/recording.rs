@@ -1,4 +1,4 @@
-//! The samples of a CPU recording so far, and the profile computed from them.
+//! The samples of a CPU recording, and the profile computed from them.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -13,11 +13,11 @@ pub(crate) const STACKS_MAX: usize = 1 << 14;
 /// A thread's name and the addresses of its stack.
 type Stack = (String, Vec<u64>);
 
-/// How often each stack was seen.
+/// The number of samples for each stack.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     stacks: HashMap<Stack, u64>,
-    /// Samples of stacks that did not fit.
+    /// The number of samples whose stacks exceeded the limit.
     left_out: u64,
 }
 
@@ -34,12 +34,12 @@ impl Recording {
         }
     }
 
-    /// The number of samples whose stacks did not fit.
+    /// Returns the number of samples whose stacks exceeded the limit.
     pub(crate) const fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The CPU profile with one sample per `period`.
+    /// Returns the CPU profile. Each sample counts as one `period` of CPU time.
     pub(crate) fn into_cpu_profile(
         self,
         binaries: &Binaries,

@@ -1,34 +1,34 @@
 //! The buffer between the signal handler and the recording.
 //!
-//! A sample is a few registers and a copy of the stack. The registers are stored in slots of atomics. The
-//! copies are stored in a file in memory, with a section for each slot, so that the kernel copies them: it
-//! knows which part of a stack can be read. A slot is filled by one handler at a time, and emptied by the
-//! recording.
+//! A sample is a few registers and a copy of the stack. The registers are stored in slots that consist of atomics. The
+//! stack copies are stored in an in-memory file with a section for each slot, so that the kernel makes the copy,
+//! because only the kernel knows which part of a stack is readable. A slot is filled by one handler at a time, and
+//! emptied by the recording thread.
 //!
 //! # Invariants
 //!
-//! * The file is created once and never closed: a handler that is delayed beyond the end of the recording still
-//!   writes to this file, and never to another file with the same descriptor.
+//! * The file is created once and never closed. A handler that is delayed beyond the end of the recording thus still
+//!   writes to this file, and never to another file that has been given the same descriptor.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// The maximum number of samples that have not been processed.
+/// The maximum number of samples waiting to be processed.
 pub(crate) const SLOTS: usize = 256;
 
-/// The maximum size of a stack copy, from the innermost end.
+/// The maximum size of a stack copy, in bytes from the innermost end.
 pub(crate) const STACK_BYTES: usize = 64 << 10;
 
-/// The memory that code may use below the stack pointer (the "red zone" of x86-64).
+/// The number of bytes that code may use below the stack pointer (the "red zone" of x86-64).
 pub(crate) const BELOW_STACK_BYTES: u64 = 128;
 
 const EMPTY: u8 = 0;
 const BEING_FILLED: u8 = 1;
 const FULL: u8 = 2;
 
-/// The registers that are needed to unwind a stack.
+/// The registers required to unwind a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registers {
     /// The program counter.
@@ -39,12 +39,12 @@ pub(crate) struct Registers {
     pub(crate) link: u64,
 }
 
-/// A sample that a handler took.
+/// A sample taken by a signal handler.
 #[derive(Debug)]
 pub(crate) struct Sample<'a> {
     pub(crate) thread: u32,
     pub(crate) registers: Registers,
-    /// The stack from [`BELOW_STACK_BYTES`] below the stack pointer, as far as it could be copied.
+    /// The readable part of the stack, starting [`BELOW_STACK_BYTES`] below the stack pointer.
     pub(crate) stack: &'a [u8],
 }
 
@@ -67,7 +67,7 @@ impl Slot {
     }
 }
 
-/// The slots for samples. The process has one sample buffer.
+/// The slots for samples.
 #[derive(Debug)]
 pub(crate) struct SampleBuffer {
     is_open: AtomicBool,
@@ -76,10 +76,10 @@ pub(crate) struct SampleBuffer {
     slots: [Slot; SLOTS],
 }
 
-/// The sample buffer of this process.
+/// The sample buffer of this process, the only one outside tests.
 pub(crate) static SAMPLE_BUFFER: SampleBuffer = SampleBuffer::new();
 
-/// The file with the stack copies, which lives as long as the process.
+/// The in-memory file with the stack copies. It exists until the process ends.
 static COPIES: OnceLock<OwnedFd> = OnceLock::new();
 
 impl SampleBuffer {
@@ -92,20 +92,20 @@ impl SampleBuffer {
         }
     }
 
-    /// Empties the sample buffer, and lets handlers store samples.
+    /// Empties the sample buffer, and allows handlers to store samples.
     pub(crate) fn open(&self) -> io::Result<()> {
         if COPIES.get().is_none() {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             let made = rustix::fs::memfd_create("profile", flags)?;
-            // Only one recording runs at a time, so no other thread has set it.
+            // Only one recording runs at a time, so no other thread has set the file meanwhile.
             drop(COPIES.set(made));
         }
         let file = COPIES.get().map_or(-1, AsRawFd::as_raw_fd);
         self.file.store(file, Ordering::Relaxed);
         self.lost.store(0, Ordering::Relaxed);
         for slot in &self.slots {
-            // Samples that a late handler of the previous recording left. A handler that is still running
-            // leaves its sample to this recording.
+            // Discards samples stored by a late handler of the previous recording. The sample of a handler that is
+            // still running becomes part of this recording.
             let (from, to) = (Ordering::Acquire, Ordering::Relaxed);
             let _was_full = slot.state.compare_exchange(FULL, EMPTY, from, to);
         }
@@ -113,28 +113,28 @@ impl SampleBuffer {
         Ok(())
     }
 
-    /// Stops storing samples, and frees the memory.
+    /// Stops handlers from storing samples, and frees the memory of the copies.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Release);
         if let Some(file) = COPIES.get() {
-            // If a file in memory could not be truncated, a few megabytes would stay allocated.
+            // If truncating fails, a few megabytes stay allocated, which is harmless.
             let _shrunk = rustix::fs::ftruncate(file.as_fd(), 0);
         }
     }
 
-    /// Whether handlers may store samples.
+    /// Returns whether handlers may store samples.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// The number of samples that found no empty slot.
+    /// Returns the number of samples lost because no slot was empty.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Stores a sample. `copy` copies a stack to a position in a file, and returns the number of bytes.
+    /// Stores a sample. `copy` copies a stack to a position in a file, and returns the number of copied bytes.
     ///
-    /// Called by signal handlers: it neither waits nor allocates.
+    /// Signal handlers call this function, so it neither blocks nor allocates.
     pub(crate) fn put(
         &self,
         thread: u32,
@@ -160,7 +160,7 @@ impl SampleBuffer {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes all stored samples.
+    /// Takes all stored samples, and empties their slots.
     pub(crate) fn take_all(&self, mut each: impl FnMut(Sample<'_>)) {
         let Some(file) = COPIES.get() else { return };
         let mut copy = vec![0; STACK_BYTES];
@@ -181,7 +181,7 @@ impl SampleBuffer {
     }
 }
 
-/// Reads what is available; returns the number of bytes.
+/// Reads the available bytes at a position, and returns their number.
 fn read_at(file: BorrowedFd<'_>, bytes: &mut [u8], place: usize) -> usize {
     let wanted = bytes.len();
     rustix::io::pread(file, bytes, place as u64).map_or(0, |read| read.min(wanted))
@@ -208,7 +208,7 @@ mod tests {
         });
         assert_eq!(seen, (0..SLOTS as u64).collect::<Vec<_>>());
         buffer.take_all(|_| panic!("a sample was taken twice"));
-        // Samples that were not taken are dropped when the sample buffer is opened again.
+        // Samples that were not taken must be dropped when the sample buffer is opened again.
         buffer.put(7, Registers::default(), |_, _| 0);
         buffer.open().unwrap();
         buffer.take_all(|_| panic!("a sample of another recording was kept"));

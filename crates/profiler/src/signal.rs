@@ -1,17 +1,16 @@
 //! SIGPROF: a CPU timer for each thread, and the signal handler that copies the thread's registers and stack.
 //!
-//! All `unsafe` signal code of this crate is here. The handler reads the registers that the kernel passes to it
-//! and makes two system calls (`gettid`, `pwrite`), which POSIX and Linux allow in a handler. The kernel copies
-//! the stack, so an invalid address is an error rather than a fault.
+//! All `unsafe` signal code of this crate is in this module. The handler reads the registers that the kernel passes to
+//! it and makes two system calls (`gettid`, `pwrite`), which POSIX and Linux allow in a handler. The kernel copies the
+//! stack, so an invalid address causes an error instead of a fault.
 //!
-//! A timer counts the CPU time of one thread and interrupts that thread, so all cores are sampled alike and
-//! sleeping threads are not interrupted. Interrupted system calls are restarted (`SA_RESTART`). Linux does not
-//! restart calls that wait for events, sleep or reserve file space; all callers in this program repeat those
-//! themselves.
+//! A timer counts the CPU time of one thread and interrupts only that thread. All cores are thus sampled equally, and
+//! sleeping threads are not interrupted. The kernel restarts interrupted system calls (`SA_RESTART`), except for those
+//! that wait for events, sleep, or reserve file space. All callers in this program repeat such calls themselves.
 //!
 //! # Invariants
 //!
-//! * Once installed, the handler stays installed: without it, a late signal would end the process.
+//! * Once installed, the handler stays installed, because a late signal without a handler would end the process.
 
 #![expect(unsafe_code, reason = "signals, timers of threads and registers have no safe wrapper")]
 
@@ -24,13 +23,13 @@ use std::time::Duration;
 
 use crate::sample_buffer::{BELOW_STACK_BYTES, Registers, SAMPLE_BUFFER, STACK_BYTES};
 
-/// The maximum number of timers; further threads are not sampled.
+/// The maximum number of timers. Threads beyond this number are not sampled.
 pub(crate) const TIMERS_MAX: usize = 4096;
 
-/// Whether the registers of this architecture are supported.
+/// Whether this module can read the registers of this architecture.
 pub(crate) const IS_SUPPORTED: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
-/// Installs the handler on the first call.
+/// Installs the signal handler on the first call.
 pub(crate) fn install_handler() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
@@ -52,14 +51,15 @@ fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or_default()
 }
 
-/// Runs in the interrupted thread. The module header lists what it may do.
+/// The signal handler, which runs in the interrupted thread. The module header lists what it may do.
 extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
     if !SAMPLE_BUFFER.is_open() || context.is_null() {
         return;
     }
-    // SAFETY: the `errno` of this thread exists as long as the thread can be interrupted.
+    // SAFETY: the thread can be interrupted only while its `errno` exists.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above. The value is restored at the end, because the interrupted code may still need it.
+    // SAFETY: `errno` points to this thread's `errno`. The value is restored at the end, because the interrupted code
+    // may still need it.
     let before = unsafe { *errno };
     // SAFETY: with SA_SIGINFO, the third argument of a handler points to a `ucontext_t`, which is valid while the
     // handler runs.
@@ -69,18 +69,18 @@ extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *m
     let from = registers.stack.wrapping_sub(BELOW_STACK_BYTES);
     SAMPLE_BUFFER
         .put(thread.unsigned_abs(), registers, |file, place| copy_stack(from, file, place));
-    // SAFETY: as above.
+    // SAFETY: `errno` points to this thread's `errno`.
     unsafe { *errno = before };
 }
 
-/// Lets the kernel copy a stack, and returns the number of copied bytes.
+/// Makes the kernel copy a stack into the file, and returns the number of copied bytes.
 fn copy_stack(from: u64, file: c_int, place: u64) -> u32 {
     let (Ok(place), Ok(from)) = (libc::off_t::try_from(place), usize::try_from(from)) else {
         return 0;
     };
     let from = std::ptr::without_provenance::<c_void>(from);
-    // SAFETY: the kernel checks that the memory is readable, and writes it to a file that only the sample buffer reads. This
-    // code does not dereference the pointer.
+    // SAFETY: the kernel checks that the memory is readable, and writes its contents to a file that only the sample
+    // buffer reads. This code does not dereference the pointer.
     let copied = unsafe { libc::pwrite(file, from, STACK_BYTES, place) };
     u32::try_from(copied).unwrap_or(0)
 }
@@ -116,7 +116,7 @@ fn registers(_context: &libc::ucontext_t) -> Registers {
     Registers::default()
 }
 
-/// The timers of a recording, removed when this is dropped.
+/// The timers of a recording, which are deleted when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Timers {
     period: Duration,
@@ -125,18 +125,18 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// No timers yet; at most `most` timers of this period.
+    /// Creates an empty set for at most `most` timers with this period.
     pub(crate) fn new(period: Duration, most: usize) -> Self {
         Self { period, most, by_thread: HashMap::new() }
     }
 
-    /// The number of threads with a timer.
+    /// Returns the number of threads with a timer.
     pub(crate) fn count(&self) -> usize {
         self.by_thread.len()
     }
 
-    /// Gives each of these threads a timer, and removes those of all others. Returns the last error; a thread
-    /// that has just ended is no error.
+    /// Creates a timer for each of these threads without one, and deletes the timers of all other threads. Returns the
+    /// last error. A thread that has just ended is not an error.
     pub(crate) fn cover(&mut self, threads: &[u32]) -> io::Result<()> {
         self.by_thread.retain(|thread, timer| {
             let stays = threads.contains(thread);
@@ -168,9 +168,9 @@ impl Drop for Timers {
     }
 }
 
-/// The clock of a thread's CPU time, in Linux's numbering.
+/// Returns the id of the clock that counts a thread's CPU time, as Linux encodes it.
 const fn cpu_clock(thread: c_int) -> libc::clockid_t {
-    /// The CPU time of one thread, as counted by the scheduler.
+    /// The kind of clock that counts the CPU time of a single thread, as measured by the scheduler.
     const SCHEDULED_OF_THREAD: c_int = 0b110;
     (!thread << 3) | SCHEDULED_OF_THREAD
 }
@@ -183,7 +183,7 @@ fn start(thread: u32, period: Duration) -> io::Result<libc::timer_t> {
     event.sigev_signo = libc::SIGPROF;
     event.sigev_notify_thread_id = thread;
     let mut timer: libc::timer_t = std::ptr::null_mut();
-    // SAFETY: both structures are initialized; the kernel checks the clock and the thread.
+    // SAFETY: both structures are initialised, and the kernel checks the clock and the thread.
     let made = unsafe { libc::timer_create(cpu_clock(thread), &raw mut event, &raw mut timer) };
     if made != 0 {
         return Err(io::Error::last_os_error());
@@ -204,8 +204,8 @@ fn start(thread: u32, period: Duration) -> io::Result<libc::timer_t> {
 }
 
 fn delete(timer: libc::timer_t) {
-    // SAFETY: each timer is deleted once: by `start` before it is in the table, or when its entry or the whole table is
-    // removed. The handler remains installed for a late signal.
+    // SAFETY: each timer is deleted once: by `start` before it enters the table, or when its entry or the whole table
+    // is removed. The handler remains installed for a late signal.
     let _gone = unsafe { libc::timer_delete(timer) };
 }
 
@@ -217,7 +217,7 @@ mod tests {
     fn threads_beyond_the_timer_limit_are_not_sampled() {
         let mut timers = Timers::new(Duration::from_secs(3600), 1);
         let own = crate::threads::own_id();
-        // A thread that has ended has no clock; this is not an error.
+        // A thread that has ended has no clock, which must not be an error.
         timers.cover(&[(1 << 22) + 1]).unwrap();
         assert_eq!(timers.count(), 0);
         let threads = crate::threads::ids();

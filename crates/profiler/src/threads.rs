@@ -1,4 +1,4 @@
-//! The threads of this process with their states, from `/proc/self/task`.
+//! The threads of this process and their states, read from `/proc/self/task`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,18 +6,18 @@ use std::time::{Duration, SystemTime};
 
 use crate::encoding::{FunctionNames, Location, Profile, Row, ValueType};
 
-/// A thread.
+/// A thread of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// The kernel's thread id.
+    /// The thread id assigned by the kernel.
     pub id: u32,
-    /// The name given when the thread was started.
+    /// The name that the thread was started with.
     pub name: String,
-    /// The state, in one word.
+    /// A short description of the state, such as `sleeping`.
     pub state: &'static str,
 }
 
-/// All threads, by id.
+/// Returns all threads, sorted by id.
 #[must_use]
 pub fn threads() -> Vec<Thread> {
     let mut threads: Vec<Thread> = ids().into_iter().filter_map(thread).collect();
@@ -25,19 +25,19 @@ pub fn threads() -> Vec<Thread> {
     threads
 }
 
-/// The ids of all threads.
+/// Returns the ids of all threads.
 pub(crate) fn ids() -> Vec<u32> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The id of the calling thread; 0 if the system does not report it.
+/// Returns the id of the calling thread; 0 if the system does not report it.
 pub(crate) fn own_id() -> u32 {
     let own = fs::read_link("/proc/thread-self").unwrap_or_default();
     own.file_name().and_then(|name| name.to_str()?.parse().ok()).unwrap_or_default()
 }
 
-/// The name of a thread, if it exists.
+/// Returns the name of a thread, if the thread exists.
 pub(crate) fn name(id: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/self/task/{id}/comm")).ok()?;
     Some(name.trim_end().to_owned())
@@ -48,7 +48,7 @@ fn thread(id: u32) -> Option<Thread> {
     Some(Thread { id, name: name(id)?, state: state(&line) })
 }
 
-/// The state in a line of `stat`. It follows the name, which may contain any characters.
+/// Parses the state in a line of `stat`. It follows the name, which may contain any character.
 fn state(line: &str) -> &'static str {
     let behind = line.rsplit_once(')').map_or("", |(_, behind)| behind.trim_start());
     match behind.chars().next() {
@@ -62,13 +62,14 @@ fn state(line: &str) -> &'static str {
     }
 }
 
-/// The threads as a profile, with one row for each name and state. `what` names the value type.
+/// Returns a profile of the threads, with one row for each combination of name and state. `what` is the name of the
+/// value type.
 #[must_use]
 pub fn threads_profile(what: &'static str) -> Vec<u8> {
     profile(what, &threads(), &[], SystemTime::now()).encode()
 }
 
-/// The change in the number of threads since `before`, as a profile.
+/// Returns a profile of the change in the number of threads since `before`.
 #[must_use]
 pub fn threads_profile_since(what: &'static str, before: &[Thread]) -> Vec<u8> {
     profile(what, &threads(), before, SystemTime::now()).encode()
@@ -100,7 +101,7 @@ fn profile(what: &'static str, threads: &[Thread], before: &[Thread], now: Syste
         })
         .collect();
     let value = ValueType { what, unit: "count" };
-    // Name and state take the place of functions.
+    // Names and states are encoded as functions.
     let location = |function| Location { mapping: 0, address: 0, function };
     Profile {
         types: vec![value],

@@ -1,19 +1,20 @@
 //! Unwinds a stack copy with the unwind tables of the binaries.
 //!
-//! Each step finds the rules for the function that contains an address (`.eh_frame`), and computes the caller's
-//! frame and the return address from them. This needs no frame pointers, which the C library and assembly code
-//! do not keep. A function without rules ends the stack: it is cut off rather than guessed.
+//! Each step finds the rules for the function that contains an address (`.eh_frame`), and computes the caller's frame
+//! and the return address from them. This method needs no frame pointers, which the C library and assembly code do not
+//! maintain. At a function without rules the stack is truncated, because the caller could only be guessed.
 //!
 //! # Invariants
 //!
-//! * For any bytes: no panic, at most [`FRAMES_MAX`] steps, and every step goes outwards.
+//! * Whatever bytes the copy contains, unwinding does not panic, makes at most [`FRAMES_MAX`] steps, and moves outwards
+//!   in each step.
 
 use gimli::{CfaRule, Register, RegisterRule, UnwindContext};
 
 use crate::binaries::Binaries;
 use crate::sample_buffer::{BELOW_STACK_BYTES, Registers, Sample};
 
-/// The maximum number of frames of a stack, from the innermost one.
+/// The maximum number of frames in a stack, counted from the innermost one.
 pub(crate) const FRAMES_MAX: usize = 256;
 
 #[cfg(target_arch = "aarch64")]
@@ -23,7 +24,7 @@ mod machine {
     pub(super) const STACK: Register = AArch64::SP;
     pub(super) const FRAME: Register = AArch64::X29;
     pub(super) const LINK: Option<Register> = Some(AArch64::X30);
-    /// The bits of a code address. The bits above may contain a pointer signature.
+    /// The bits of a code address. Higher bits may contain a pointer signature.
     pub(super) const ADDRESS_MASK: u64 = (1 << 48) - 1;
 }
 
@@ -37,13 +38,13 @@ mod machine {
     pub(super) const ADDRESS_MASK: u64 = u64::MAX;
 }
 
-/// Unwinds stacks.
+/// Unwinds stacks, and reuses its memory between them.
 #[derive(Debug, Default)]
 pub(crate) struct Unwinder {
     context: UnwindContext<usize>,
 }
 
-/// A stack copy, with the address of its first byte.
+/// A stack copy, and the address of its first byte in the original stack.
 struct Copy<'a> {
     start: u64,
     bytes: &'a [u8],
@@ -58,7 +59,8 @@ impl Copy<'_> {
 }
 
 impl Unwinder {
-    /// The addresses of a stack, innermost first. A caller's address is one within the call instruction.
+    /// Returns the addresses of a stack, innermost first. For each caller, the address lies within the call
+    /// instruction.
     pub(crate) fn follow(&mut self, binaries: &Binaries, sample: &Sample<'_>) -> Vec<u64> {
         let start = sample.registers.stack.wrapping_sub(BELOW_STACK_BYTES);
         let copy = Copy { start, bytes: sample.stack };
@@ -73,7 +75,7 @@ impl Unwinder {
             if caller.code == 0 {
                 break;
             }
-            // The instruction before the return address belongs to the call, even at the end of a function.
+            // The byte before the return address belongs to the call instruction, even if the call ends its function.
             at = caller.code - 1;
             frames.push(at);
             registers = caller;
@@ -81,7 +83,7 @@ impl Unwinder {
         frames
     }
 
-    /// The registers after the function at this address has returned.
+    /// Returns the registers as they are after the function at this address has returned.
     fn step(
         &mut self,
         binaries: &Binaries,
@@ -102,8 +104,8 @@ impl Unwinder {
             }
             CfaRule::Expression(_) => return None,
         };
-        // Each frame must be further out than the previous one. Only the innermost function may have no frame
-        // of its own.
+        // Each frame must lie further out than the previous one. Only the innermost function may lack a frame of its
+        // own.
         if outer_end < registers.stack || (outer_end == registers.stack && !is_innermost) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! This test program uses the tested allocator.
+//! Tests of the sampling allocator, which is also the global allocator of this test program.
 
 use std::sync::mpsc;
 
@@ -14,7 +14,7 @@ fn heap_profile() -> HeapProfile {
     heap_now().expect("it is sampled")
 }
 
-/// Objects and bytes, allocated and in use, of stacks that contain this function.
+/// Returns the objects and bytes, first allocated, then in use, of all stacks that contain this function.
 fn at(function: &str, profile: &HeapProfile) -> [i64; 4] {
     let read: Read = decode(&profile.encode(HeapView::InUse));
     let with_it =
@@ -57,7 +57,7 @@ fn memory_in_use_is_attributed_to_the_allocating_function() {
     let during = heap_profile().since(&before);
     let name = "allocate_many_small_blocks";
     let [objects, bytes, in_use, in_use_bytes] = at(name, &during);
-    // 122 samples are expected; fewer than 61 or more than 244 have a probability below 10^-8.
+    // About 122 samples are expected. Fewer than 61 or more than 244 have a probability below 10^-8.
     let expected = (64_000 * 1000 / 2)..(64_000 * 1000 * 2);
     assert!(expected.contains(&bytes), "{bytes}");
     assert!((32_000..128_000).contains(&objects), "{objects}");

@@ -1,4 +1,4 @@
-//! Profiles of busy threads.
+//! Tests that profile busy threads.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::encoding::tests::decode;
 use crate::sample_buffer::{Registers, Sample};
 
-/// Only one recording is possible at a time, so these tests run one by one.
+/// Held by each of these tests, because only one recording is possible at a time.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 #[inline(never)]
@@ -23,7 +23,7 @@ fn caller_of_the_work(is_done: &AtomicBool) -> u64 {
     sum
 }
 
-/// Starts as soon as the thread of the previous recording has ended.
+/// Starts a profile, as soon as the thread of the previous recording has ended.
 fn start() -> CpuProfile {
     loop {
         match CpuProfile::start() {
@@ -34,7 +34,7 @@ fn start() -> CpuProfile {
     }
 }
 
-/// Busy threads, stopped when this is dropped.
+/// Busy threads, which stop when this value is dropped.
 struct Busy {
     is_done: Arc<AtomicBool>,
     threads: Vec<JoinHandle<u64>>,
@@ -95,7 +95,7 @@ fn only_one_profile_runs_and_dropping_it_ends_it() {
     let first = start();
     assert_eq!(CpuProfile::start().unwrap_err().to_string(), "cpu profiling already in use");
     drop(first);
-    // The next recording can begin and is not affected.
+    // The next recording must begin and be unaffected.
     let read = decode(&start().finish().unwrap());
     assert_eq!(read.types.len(), 2);
 }
@@ -112,7 +112,7 @@ fn unwinding_random_stacks_never_fails() {
             word ^= word << 13;
             word ^= word >> 7;
             word ^= word << 17;
-            // Including addresses of code and of this stack.
+            // Some words are addresses of code or of this stack.
             let value = match word % 4 {
                 0 => code.wrapping_add(word >> 52),
                 1 => 0x7000_0000_0000 + (word >> 53),

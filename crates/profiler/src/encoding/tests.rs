@@ -1,4 +1,4 @@
-//! Profiles decoded as `pprof` decodes them.
+//! Tests that decode profiles as `pprof` does.
 
 use std::io::Read as _;
 
@@ -7,7 +7,7 @@ use quorate_protobuf::{Fields, Value, take_varint};
 
 use super::*;
 
-/// A decoded profile, with strings resolved.
+/// A decoded profile with resolved strings.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) types: Vec<(String, String)>,
