@@ -1,7 +1,7 @@
-//! Flags of etcd 3.4 to 3.6 that 3.7 removed, each with the reason.
+//! Flags of etcd 3.4 to 3.6 that etcd 3.7 removed, each with the reason.
 //!
-//! On the command line such a flag is refused like any unknown flag, and the error names its replacement. In
-//! the environment and in the file, where etcd ignores unknown settings, a warning is logged.
+//! On the command line, such a flag is refused like any unknown flag, and the error names its replacement or the reason
+//! for its removal. In the environment and in the file, where etcd ignores unknown settings, a warning is logged.
 //!
 //! # Invariants
 //!
@@ -11,7 +11,7 @@ use std::fmt;
 
 use self::Reason::{Dropped, Replaced};
 
-/// Why the flag does not exist.
+/// The reason why a flag does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// etcd 3.7 has this replacement.
@@ -34,9 +34,9 @@ impl fmt::Display for Reason {
 /// A removed flag.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Absent {
-    /// Without dashes.
+    /// The name without dashes.
     pub(super) name: &'static str,
-    /// Why.
+    /// The reason for the removal.
     pub(super) reason: Reason,
     /// Whether the flag takes no value.
     pub(super) is_bool: bool,
@@ -45,12 +45,12 @@ pub(super) struct Absent {
 /// A removed flag that the operator has set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Demand {
-    /// The setting as the operator wrote it: a flag, a variable or a key.
+    /// The setting as the operator wrote it: a flag, a variable or a key in the file.
     pub(super) setting: String,
     pub(super) reason: Reason,
 }
 
-/// One line for each reason, listing all settings that are ignored for it.
+/// Returns one line for each reason, which lists all settings that are refused or ignored for this reason.
 pub(super) fn lines(demands: &[Demand]) -> Vec<String> {
     let mut reasons: Vec<Reason> = Vec::new();
     for demand in demands {
@@ -66,12 +66,12 @@ pub(super) fn lines(demands: &[Demand]) -> Vec<String> {
     reasons.iter().map(line).collect()
 }
 
-/// The removed flag of this name.
+/// Returns the removed flag with this name.
 pub(super) fn find(name: &str) -> Option<&'static Absent> {
     ABSENT.iter().find(|absent| absent.name == name)
 }
 
-/// The removed flags in a file. etcd reads flag names in a file without regard to case.
+/// Returns the removed flags in a file. The names are compared without regard to case, as etcd does in files.
 pub(super) fn in_file<'a>(top: impl IntoIterator<Item = &'a String>) -> Vec<Demand> {
     let mut demands = Vec::new();
     for key in top {

@@ -1,4 +1,4 @@
-//! The value of `--auth-token`: the type of tokens, and for signed tokens the keys and their options.
+//! The value of `--auth-token`: the type of tokens, and the keys and options of signed tokens.
 //!
 //! ```text
 //! simple
@@ -7,7 +7,7 @@
 //!
 //! # Not here
 //!
-//! The signing methods, and the content of the files (`jwt`).
+//! The signing methods, and the contents of the key files (`jwt`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,41 +18,41 @@ use quorate_gotext::duration::SignedDuration;
 /// The type of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthToken {
-    /// Random texts that the replicated log distributes.
+    /// Random tokens, which the replicated log distributes.
     Simple,
-    /// Signed tokens.
+    /// Signed tokens (JSON Web Tokens).
     Jwt(Jwt),
-    /// No tokens: no user can log in.
+    /// No tokens, so that no user can log in.
     Nothing,
 }
 
 /// The options of signed tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jwt {
-    /// The method's name.
+    /// The name of the signing method.
     pub sign_method: String,
-    /// The file with the public key.
+    /// The path of the public key file.
     pub public_key: Option<PathBuf>,
-    /// The file with the private key.
+    /// The path of the private key file.
     pub private_key: Option<PathBuf>,
-    /// The validity of a token.
+    /// How long a token is valid.
     pub ttl: Duration,
-    /// Unknown options.
+    /// The names of unknown options.
     pub unknown: Vec<String>,
 }
 
-/// The setting is invalid. The error does not repeat it, because it may contain a secret.
+/// The reason why the setting is invalid. The error does not repeat the setting, which may contain a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthTokenFault {
     /// The type of tokens is unknown.
     #[error("auth: invalid auth options: --auth-token must begin with simple or jwt")]
     Type,
-    /// An option has no value, or several values, or is given twice.
+    /// An option has no value or several values, or is given twice.
     #[error(
         "auth: invalid auth options: each option of --auth-token must be NAME=VALUE, given once"
     )]
     Option,
-    /// The validity is no duration.
+    /// The validity is not a duration.
     #[error("auth: invalid auth options: ttl must be a duration, such as 5m")]
     Ttl,
     /// The signing method is missing.
@@ -67,7 +67,7 @@ pub enum AuthTokenFault {
 
 const OPTIONS: [&str; 4] = ["sign-method", "pub-key", "priv-key", "ttl"];
 
-/// The default validity of a token.
+/// How long a token is valid by default.
 const TTL: Duration = Duration::from_secs(300);
 
 impl AuthToken {
@@ -98,7 +98,7 @@ impl Jwt {
             None => TTL,
             Some(text) => {
                 let ttl: SignedDuration = text.parse().map_err(|_| AuthTokenFault::Ttl)?;
-                // A negative validity counts as zero.
+                // A negative validity is treated as zero.
                 ttl.positive().unwrap_or_default()
             }
         };

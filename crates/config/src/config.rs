@@ -1,7 +1,7 @@
-//! The configuration of a member: the checked value of every flag, or its default.
+//! The configuration of a member: the checked value or the default of every flag.
 //!
-//! Durations and counts for which zero or a negative number stands for "the default" or "off" are stored as
-//! given. The method with the name of the field resolves them.
+//! A duration or a count for which zero or a negative number means "the default" or "off" is stored as given. The
+//! method with the name of the field returns the effective value.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,30 +16,30 @@ use super::features::{FeatureGate, FeatureGates};
 use super::security::Security;
 use super::url::{self, Url};
 
-/// Whether a member without data founds a cluster or joins one.
+/// Whether a member without data founds a new cluster or joins an existing one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClusterState {
-    /// It founds one, together with the other initial members.
+    /// The member founds a cluster together with the other initial members.
     #[default]
     New,
-    /// It was added to a running cluster.
+    /// The member has been added to a running cluster.
     Existing,
 }
 
-/// What automatic compaction keeps.
+/// The unit in which the retention of automatic compaction is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompactionMode {
-    /// The revisions of a span of time.
+    /// The revisions of a period of time are kept.
     #[default]
     Periodic,
-    /// A number of revisions.
+    /// A number of revisions is kept.
     Revision,
 }
 
 /// How much history automatic compaction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
-    /// The revisions of this span of time.
+    /// The revisions of this period of time.
     Period(Duration),
     /// This many revisions.
     Revisions(i64),
@@ -48,25 +48,25 @@ pub enum Retention {
 /// How the backend file tracks free pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FreelistType {
-    /// By span length.
+    /// Free pages are indexed by the length of their span.
     #[default]
     Map,
-    /// As one sorted list.
+    /// Free pages are kept in one sorted list.
     Array,
 }
 
-/// Distributed tracing.
+/// The settings of distributed tracing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracing {
-    /// Whether tracing is enabled. Otherwise the other fields are not used.
+    /// Whether tracing is enabled. If not, the other fields are not used.
     pub enabled: bool,
-    /// Host and port of the collector.
+    /// The host and port of the collector.
     pub address: String,
-    /// The service name in spans.
+    /// The service name in the spans.
     pub service_name: String,
-    /// The instance id of this member in spans; not sent if empty.
+    /// The instance id of this member in the spans; omitted if empty.
     pub instance_id: String,
-    /// The traced calls per million calls without a sampled parent, as given; see [`Tracing::per_million`].
+    /// The number of calls to trace per million calls without a sampled parent, as given; see [`Tracing::per_million`].
     pub sampling_rate: i64,
 }
 
@@ -83,7 +83,7 @@ impl Default for Tracing {
 }
 
 impl Tracing {
-    /// The sampling rate.
+    /// Returns the number of calls to trace per million calls without a sampled parent.
     #[must_use]
     pub fn per_million(&self) -> u32 {
         u32::try_from(self.sampling_rate).unwrap_or_default()
@@ -92,24 +92,24 @@ impl Tracing {
 
 /// A checked configuration.
 ///
-/// Fields are named after their flags. A duration that may be "off" or "default" at zero or below is a
-/// [`SignedDuration`], and the method of the same name resolves it.
+/// Fields are named after their flags. A duration for which zero or a negative value means "off" or "the default" is a
+/// [`SignedDuration`], and the method of the same name returns the effective value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     // Member.
     /// The member's name.
     pub name: String,
-    /// The data directory; never empty once parsed.
+    /// The data directory, which is never empty after parsing.
     pub data_dir: String,
-    /// A separate directory for the WAL; empty for the one inside the data directory.
+    /// A separate directory for the WAL; if empty, the WAL is in the data directory.
     pub wal_dir: String,
-    /// The URLs to listen on for peers.
+    /// The URLs on which the member listens for peers.
     pub listen_peer_urls: Vec<Url>,
-    /// The URLs to listen on for clients.
+    /// The URLs on which the member listens for clients.
     pub listen_client_urls: Vec<Url>,
-    /// The URLs to listen on for HTTP only. If there are any, the client URLs serve gRPC only.
+    /// The URLs on which the member listens for HTTP only. If there are any, the client URLs serve gRPC only.
     pub listen_client_http_urls: Vec<Url>,
-    /// The URLs to listen on for metrics and health checks.
+    /// The URLs on which the member listens for metrics and health checks.
     pub listen_metrics_urls: Vec<Url>,
     /// The number of snapshot files to keep; 0 for all.
     pub max_snapshots: u64,
@@ -117,37 +117,37 @@ pub struct Config {
     pub max_wals: u64,
     /// The number of applied entries between two snapshots.
     pub snapshot_count: u64,
-    /// The number of entries before the snapshot that stay in memory.
+    /// The number of entries before the last snapshot that stay in memory.
     pub snapshot_catchup_entries: u64,
-    /// Milliseconds between heartbeats; one raft tick.
+    /// The time between two heartbeats in milliseconds, which is also the length of a raft tick.
     pub heartbeat_interval_ms: u64,
-    /// Milliseconds without a leader before an election.
+    /// The time without a leader before an election, in milliseconds.
     pub election_timeout_ms: u64,
-    /// Whether the election ticks are advanced at the start.
+    /// Whether the election clock is advanced at the start, for a faster first election.
     pub initial_election_tick_advance: bool,
     /// Whether a candidate holds a pre-vote before an election.
     pub pre_vote: bool,
-    /// Whether a member leaves leadership to others when its log cannot be written for an election timeout.
+    /// Whether a leader gives up leadership while its log cannot be written for an election timeout.
     pub fence_stalled_disk: bool,
-    /// Whether a member whose data differs from that of a quorum fetches its state from the other members.
+    /// Whether a member whose data differs from that of a quorum replaces its state with that of other members.
     pub rebuild_corrupt_member: bool,
-    /// The size limit of the backend as given: 0 for the default, negative for none.
+    /// The size limit of the backend in bytes, as given: 0 for the default, negative for no limit.
     pub quota_backend_bytes: i64,
-    /// Bytes below the quota that growing writes must leave free.
+    /// The number of bytes below the quota that are reserved for requests that free space.
     pub quota_headroom_bytes: u64,
-    /// The percentage of the quota from which a warning is logged; 0 for never.
+    /// The percentage of the quota above which a warning is logged; 0 for never.
     pub quota_warning_percent: u64,
     /// The percentage of the quota below which the member disarms its own NOSPACE alarm; 0 for never.
     pub quota_disarm_percent: u64,
-    /// Whether the whole backend file is locked in memory.
+    /// Whether the entire backend file is locked in memory.
     pub memory_mlock: bool,
-    /// Defragmentation at the start must free this many megabytes to be worth it; 0 for never.
+    /// The number of megabytes that defragmentation at the start must free to be worthwhile; 0 for no defragmentation.
     pub bootstrap_defrag_threshold_megabytes: u64,
     /// How the backend tracks free pages.
     pub backend_freelist_type: FreelistType,
-    /// The interval of backend commits as given; see [`Config::backend_batch_interval`].
+    /// The interval between backend commits, as given; see [`Config::backend_batch_interval`].
     pub backend_batch_interval: SignedDuration,
-    /// The maximum number of operations between backend commits as given; see [`Config::backend_batch_limit`].
+    /// The maximum number of operations between backend commits, as given; see [`Config::backend_batch_limit`].
     pub backend_batch_limit: i64,
     /// The maximum number of operations in a transaction.
     pub max_txn_ops: u64,
@@ -157,73 +157,73 @@ pub struct Config {
     pub max_concurrent_streams: u32,
     /// The maximum number of client connections from one address; 0 for no limit.
     pub max_connections_per_address: u32,
-    /// The minimum time between two pings of a client as given; see [`Config::grpc_keepalive_min_time`].
+    /// The minimum time between two pings from a client, as given; see [`Config::grpc_keepalive_min_time`].
     pub grpc_keepalive_min_time: SignedDuration,
-    /// The idle time before the server sends a ping; zero or less for never.
+    /// The idle time after which the server sends a ping; zero or less for never.
     pub grpc_keepalive_interval: SignedDuration,
-    /// How long a ping may stay unanswered; zero or less disables pings.
+    /// The timeout for the response to a ping; zero or less disables pings.
     pub grpc_keepalive_timeout: SignedDuration,
     /// Whether listeners set `SO_REUSEPORT`.
     pub socket_reuse_port: bool,
-    /// Without effect: listeners always set `SO_REUSEADDR`.
+    /// Has no effect, because listeners always set `SO_REUSEADDR`.
     pub socket_reuse_address: bool,
-    /// The timeout of a read from a peer.
+    /// The timeout for reading from a peer.
     pub raft_read_timeout: SignedDuration,
-    /// The timeout of a write to a peer.
+    /// The timeout for writing to a peer.
     pub raft_write_timeout: SignedDuration,
 
     // Cluster.
-    /// The peer URLs that are advertised to the other members.
+    /// The peer URLs advertised to the other members.
     pub initial_advertise_peer_urls: Vec<Url>,
-    /// The client URLs that are advertised to clients.
+    /// The client URLs advertised to clients.
     pub advertise_client_urls: Vec<Url>,
-    /// The initial members, `name=url,name=url`.
+    /// The initial members in the form `name=url,name=url`.
     pub initial_cluster: String,
-    /// Whether this member founds a cluster or joins one.
+    /// Whether this member founds a new cluster or joins an existing one.
     pub initial_cluster_state: ClusterState,
-    /// The token that distinguishes the ids of this cluster from those of others.
+    /// The token that makes the ids of this cluster differ from those of other clusters.
     pub initial_cluster_token: String,
-    /// What automatic compaction keeps.
+    /// The unit in which the retention of automatic compaction is measured.
     pub auto_compaction_mode: CompactionMode,
-    /// How much it keeps, as given; see [`Config::auto_compaction`].
+    /// How much history automatic compaction keeps, as given; see [`Config::auto_compaction`].
     pub auto_compaction_retention: String,
-    /// The type of tokens, as given; see [`AuthToken::parse`](super::AuthToken::parse).
+    /// The type and options of tokens, as given; see [`AuthToken::parse`](super::AuthToken::parse).
     pub auth_token: String,
-    /// Seconds for which a simple token stays valid after its last use; see [`Config::auth_token_ttl`].
+    /// How long a simple token stays valid after its last use, in seconds; see [`Config::auth_token_ttl`].
     pub auth_token_ttl_secs: u64,
     /// The bcrypt cost of password hashes.
     pub bcrypt_cost: u64,
     /// The maximum number of learners in the cluster.
     pub max_learners: i64,
-    /// How a new member finds the others through a discovery cluster.
+    /// The settings with which a new member finds the other members through a discovery cluster.
     pub discovery: Discovery,
-    /// The domain whose SRV records list the initial members; empty for none.
+    /// The domain whose SRV records list the initial members; empty if SRV records are not used.
     pub discovery_srv: String,
-    /// The suffix of the service name in these records.
+    /// The suffix of the service name in the SRV records.
     pub discovery_srv_name: String,
-    /// Whether a membership change is refused that would leave too few active members.
+    /// Whether a membership change that would leave too few active members is refused.
     pub strict_reconfig_check: bool,
     /// Whether the gRPC services are also served as JSON over HTTP.
     pub enable_grpc_gateway: bool,
-    /// Whether profiles of the process are served to clients over HTTP.
+    /// Whether profiles of the process are served over HTTP.
     pub enable_pprof: bool,
     /// The interval at which an active downgrade is checked; zero for never.
     pub downgrade_check_time: SignedDuration,
-    /// The interval at which a leader compares the data of all members; never unless positive.
+    /// The interval at which the leader compares the data of all members; zero or less for never.
     pub corrupt_check_time: SignedDuration,
-    /// The interval at which a leader compares compaction hashes, if that feature gate is open. Positive.
+    /// The interval at which the leader compares compaction hashes, if the feature gate is enabled. It is positive.
     pub compact_hash_check_time: SignedDuration,
-    /// The highest cluster version that this member accepts, if it is not its own version.
+    /// The highest cluster version that this member accepts, if it differs from the member's own version.
     pub hold_cluster_version: Option<Version>,
 
     // Security.
-    /// How connections are secured.
+    /// The security settings of connections.
     pub security: Security,
 
     // HTTP access.
-    /// The CORS origins; `*` for all.
+    /// The accepted CORS origins; `*` for all.
     pub cors: BTreeSet<String>,
-    /// The host names accepted on listeners without TLS; `*` or an empty set for all.
+    /// The accepted host names on listeners without TLS; `*` or an empty set for all.
     pub host_whitelist: BTreeSet<String>,
 
     // Observability.
@@ -231,28 +231,28 @@ pub struct Config {
     pub metrics: MetricsLevel,
     /// The settings of the log.
     pub log: log::Settings,
-    /// A warning is logged if applying a request takes longer.
+    /// The duration of applying a request above which a warning is logged.
     pub warning_apply_duration: SignedDuration,
-    /// A warning is logged if a unary request takes longer.
+    /// The duration of a unary request above which a warning is logged.
     pub warning_unary_request_duration: SignedDuration,
-    /// Which calls are traced, and the collector.
+    /// The settings of distributed tracing.
     pub tracing: Tracing,
-    /// The audit log, if there is one.
+    /// The settings of the audit log, if it is enabled.
     pub audit: Option<audit::Settings>,
 
     // Tuning.
-    /// The number of revisions removed in each step of a compaction as given; see
+    /// The number of revisions removed in each step of a compaction, as given; see
     /// [`Config::compaction_batch_limit`].
     pub compaction_batch_limit: i64,
-    /// The pause between those steps as given; see [`Config::compaction_sleep_interval`].
+    /// The pause between two steps of a compaction, as given; see [`Config::compaction_sleep_interval`].
     pub compaction_sleep_interval: SignedDuration,
-    /// The interval of progress notifications as given; see [`Config::watch_progress_notify_interval`].
+    /// The interval of progress notifications, as given; see [`Config::watch_progress_notify_interval`].
     pub watch_progress_notify_interval: SignedDuration,
-    /// Feature gates, for behaviour that may still change.
+    /// The feature gates, which control behaviour that may still change.
     pub feature_gates: FeatureGates,
 
     // Unsafe.
-    /// Whether this member forms a new cluster alone with its data.
+    /// Whether this member forms a new single-member cluster from its data.
     pub force_new_cluster: bool,
     /// Whether `fsync` is disabled.
     pub unsafe_no_fsync: bool,
@@ -346,18 +346,19 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Ticks without a leader before an election.
+    /// Returns the number of ticks without a leader before an election.
     pub fn election_ticks(&self) -> u64 {
         self.election_timeout_ms / self.heartbeat_interval_ms
     }
 
-    /// The minimum TTL of a lease: one and a half election timeouts, in whole seconds.
+    /// Returns the minimum TTL of a lease: one and a half election timeouts, rounded up to whole seconds.
     pub fn least_lease_secs(&self) -> i64 {
         let millis = (3 * self.election_ticks() / 2) * self.heartbeat_interval_ms;
         i64::try_from(millis.div_ceil(1000)).unwrap_or(i64::MAX)
     }
 
-    /// Settings that must be equal on all members, because replicated data depends on them: names and values.
+    /// Returns the names and values of settings that must be equal on all members, because replicated data depends on
+    /// them.
     pub fn shared_settings(&self) -> Vec<(&'static str, String)> {
         let persists = self.feature_gates.is_enabled(FeatureGate::LeaseCheckpointPersist);
         vec![
@@ -367,18 +368,18 @@ impl Config {
         ]
     }
 
-    /// Settings that members report to one another and that may differ: names and values.
+    /// Returns the names and values of settings that members report to one another and that may differ between members.
     pub fn announced_settings(&self) -> Vec<(&'static str, String)> {
         let gate = FeatureGate::CompactHashCheck;
         vec![(gate.name(), self.feature_gates.is_enabled(gate).to_string())]
     }
 
-    /// The timeout of a request: five seconds and two election timeouts.
+    /// Returns the timeout of a request: five seconds plus two election timeouts.
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(5) + 2 * Duration::from_millis(self.election_timeout_ms)
     }
 
-    /// How long a token stays valid after its last use. Zero stands for the default.
+    /// Returns how long a simple token stays valid after its last use. Zero means the default of five minutes.
     pub fn auth_token_ttl(&self) -> Duration {
         Duration::from_secs(if self.auth_token_ttl_secs == 0 {
             300
@@ -387,7 +388,7 @@ impl Config {
         })
     }
 
-    /// The size limit of the backend; `None` for no limit.
+    /// Returns the size limit of the backend in bytes; `None` for no limit.
     pub fn quota_bytes(&self) -> Option<u64> {
         match self.quota_backend_bytes {
             0 => Some(2 << 30),
@@ -395,48 +396,48 @@ impl Config {
         }
     }
 
-    /// Time between backend commits.
+    /// Returns the interval between backend commits.
     pub fn backend_batch_interval(&self) -> Duration {
         self.backend_batch_interval.positive().unwrap_or(Duration::from_millis(100))
     }
 
-    /// The minimum time between two pings of a client; faster clients are disconnected. The default is that of
-    /// grpc-go, as in etcd.
+    /// Returns the minimum time between two pings from a client. A client that sends pings faster is disconnected. The
+    /// default is that of grpc-go, as in etcd.
     pub fn grpc_keepalive_min_time(&self) -> Duration {
         self.grpc_keepalive_min_time.positive().unwrap_or(Duration::from_secs(300))
     }
 
-    /// Operations between backend commits.
+    /// Returns the maximum number of operations between backend commits.
     pub fn backend_batch_limit(&self) -> u64 {
         u64::try_from(self.backend_batch_limit).ok().filter(|limit| *limit > 0).unwrap_or(10_000)
     }
 
-    /// Revisions removed per step of a compaction.
+    /// Returns the number of revisions removed in each step of a compaction.
     pub fn compaction_batch_limit(&self) -> u64 {
         u64::try_from(self.compaction_batch_limit).ok().filter(|limit| *limit > 0).unwrap_or(1_000)
     }
 
-    /// Time between the steps of a compaction.
+    /// Returns the pause between two steps of a compaction.
     pub fn compaction_sleep_interval(&self) -> Duration {
         self.compaction_sleep_interval.positive().unwrap_or(Duration::from_millis(10))
     }
 
-    /// Time between progress notifications of a watch, before each one's jitter.
+    /// Returns the interval between progress notifications of a watch, without jitter.
     pub fn watch_progress_notify_interval(&self) -> Duration {
         self.watch_progress_notify_interval.positive().unwrap_or(Duration::from_secs(600))
     }
 
-    /// Whether gRPC listeners also serve HTTP, which they do unless HTTP has its own listeners.
+    /// Returns whether gRPC listeners also serve HTTP. They do unless there are separate HTTP listeners.
     pub fn serves_http_with_grpc(&self) -> bool {
         self.listen_client_http_urls.is_empty()
     }
 
-    /// Whether profiles are served: with `--enable-pprof`, and at the debug log level.
+    /// Returns whether profiles are served: with `--enable-pprof`, or at log level `debug`.
     pub fn serves_profiles(&self) -> bool {
         self.enable_pprof || self.log.level == log::Level::Debug
     }
 
-    /// The initial cluster of a member with this name and the advertised peer URLs.
+    /// Returns the initial cluster that consists of a member with this name and the advertised peer URLs.
     pub fn initial_cluster_from_name(&self, name: &str) -> String {
         let name = if name.is_empty() { DEFAULT_NAME } else { name };
         let members = self.initial_advertise_peer_urls.iter().map(|url| format!("{name}={url}"));

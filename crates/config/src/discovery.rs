@@ -1,10 +1,10 @@
-//! How a new member finds the others through a discovery cluster (`--discovery-*`).
+//! How a new member finds the other members through a discovery cluster (`--discovery-*`).
 
 use std::fmt;
 
 use quorate_gotext::duration::SignedDuration;
 
-/// The discovery cluster in which members register, and the token that they share.
+/// The settings for registering with a discovery cluster.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Discovery {
     /// The client addresses of the discovery cluster; empty if discovery is not used.
@@ -15,21 +15,21 @@ pub struct Discovery {
     pub dial_timeout: SignedDuration,
     /// The timeout of a request.
     pub request_timeout: SignedDuration,
-    /// Idle time before the connection is checked.
+    /// The idle time after which the connection is checked.
     pub keepalive_time: SignedDuration,
-    /// The timeout of such a check.
+    /// The timeout of a connection check.
     pub keepalive_timeout: SignedDuration,
-    /// Whether connections are not encrypted.
+    /// Whether connections are unencrypted.
     pub insecure_transport: bool,
-    /// Whether the server certificate is not verified.
+    /// Whether verification of the server certificate is skipped.
     pub insecure_skip_tls_verify: bool,
-    /// The file with the client certificate.
+    /// The path of the client certificate.
     pub cert: String,
-    /// The file with its key.
+    /// The path of the client certificate's private key.
     pub key: String,
-    /// The file with the trusted authorities.
+    /// The path of the trusted authorities' certificates.
     pub cacert: String,
-    /// `NAME` or `NAME:PASSWORD`; empty for no login.
+    /// The user, as `NAME` or `NAME:PASSWORD`; empty for no login.
     pub user: String,
     /// The password, if `user` does not contain it.
     pub password: String,
@@ -37,7 +37,7 @@ pub struct Discovery {
 
 impl fmt::Debug for Discovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The user name without the password that `user` may contain.
+        // Only the name is printed, because `user` may contain the password.
         let user = self.user.split(':').next();
         f.debug_struct("Discovery")
             .field("endpoints", &self.endpoints)
@@ -73,12 +73,12 @@ impl Default for Discovery {
 }
 
 impl Discovery {
-    /// Whether discovery is used.
+    /// Returns whether discovery is used.
     pub fn is_asked_for(&self) -> bool {
         !self.endpoints.is_empty()
     }
 
-    /// Name and password to log in with.
+    /// Returns the name and password for the login; `None` for no login.
     pub fn login(&self) -> Option<(String, String)> {
         let (name, password) = match self.user.split_once(':') {
             Some((name, password)) if self.password.is_empty() => (name, password),
@@ -87,7 +87,7 @@ impl Discovery {
         (!name.is_empty()).then(|| (name.to_owned(), password.to_owned()))
     }
 
-    /// Whether connections to an endpoint are encrypted.
+    /// Returns whether connections to an endpoint are encrypted.
     pub fn is_secured(&self, endpoint: &str) -> bool {
         let given = [&self.cert, &self.key, &self.cacert].iter().any(|path| !path.is_empty());
         let scheme = endpoint.split_once("://").map(|(scheme, _)| scheme);

@@ -1,4 +1,4 @@
-//! A configuration while it is read: every value as given, checked only for its type.
+//! A configuration that is being read. Every value is stored as given, and only its type has been checked.
 
 use std::collections::BTreeSet;
 
@@ -6,56 +6,56 @@ use super::absent::Demand;
 use super::config::Config;
 use super::security::TlsVersion;
 
-/// The default that etcd's `--help` shows and that scripts pass.
+/// The default shown by etcd's `--help`, which scripts pass unchanged.
 const DEFAULT_ROTATION: &str =
     r#"{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localtime": false, "compress": false}"#;
 
-/// What flags, environment and file write into. [`super::validate`] converts it into a [`Config`].
+/// The values from flags, environment and file. [`super::validate`] checks them and converts them into a [`Config`].
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     /// The values that need no further checks.
     pub(super) config: Config,
-    /// The configuration file, empty for none.
+    /// The path of the configuration file; empty if there is none.
     pub(super) config_file: String,
     /// Whether `--version` is set.
     pub(super) print_version: bool,
-    /// `new` or `existing`, once checked.
+    /// `new` or `existing`, if valid.
     pub(super) initial_cluster_state: String,
-    /// `exit` or `proxy`; only `exit` is still supported.
+    /// `exit` or `proxy`. Only `exit` is still supported.
     pub(super) discovery_fallback: String,
-    /// A version of two numbers, or empty.
+    /// A version of two numbers; empty if not set.
     pub(super) hold_cluster_version: String,
-    /// The name of a version of TLS, once checked.
+    /// The name of the minimum TLS version, if valid.
     pub(super) tls_min_version: String,
-    /// The name of a version of TLS, or empty.
+    /// The name of the maximum TLS version; empty if not set.
     pub(super) tls_max_version: String,
-    /// `periodic` or `revision`, once checked.
+    /// `periodic` or `revision`, if valid.
     pub(super) auto_compaction_mode: String,
-    /// `array`, or anything else for the map.
+    /// `array`; any other value means the map.
     pub(super) backend_freelist_type: String,
-    /// `extensive`, or anything else for basic.
+    /// `extensive`; any other value means basic.
     pub(super) metrics: String,
-    /// The name of the logger, once checked `zap`.
+    /// The name of the logger; only `zap` is valid.
     pub(super) logger: String,
-    /// The name of a level, once checked.
+    /// The name of the log level, if valid.
     pub(super) log_level: String,
-    /// `json` or `console`, once checked.
+    /// `json` or `console`, if valid.
     pub(super) log_format: String,
-    /// Names of outputs and paths.
+    /// The names or paths of the log outputs.
     pub(super) log_outputs: Vec<String>,
     /// Whether the log file is rotated.
     pub(super) enable_log_rotation: bool,
-    /// When the log file is rotated, and what is kept, as JSON.
+    /// The rotation settings of the log file, as JSON.
     pub(super) log_rotation_config_json: String,
     /// The destination of the audit log; empty for none.
     pub(super) audit_log: String,
-    /// When the audit log file is rotated, as JSON; empty for never.
+    /// The rotation settings of the audit log file, as JSON; empty for no rotation.
     pub(super) audit_log_rotation_config_json: String,
-    /// The calls that the audit log records.
+    /// The rules that select the calls for the audit log.
     pub(super) audit_rules: String,
     /// `drop` or `refuse`.
     pub(super) audit_log_overflow: String,
-    /// Stages of the removal of the v2 store; accepted without effect.
+    /// The stages of the removal of the v2 store, which are accepted but have no effect.
     pub(super) v2_deprecation: Vec<String>,
     /// The names of the flags that were set explicitly.
     pub(super) explicit: BTreeSet<String>,

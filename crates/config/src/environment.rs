@@ -1,11 +1,12 @@
-//! Flags from environment variables: `ETCD_` and the flag's name in capitals, `-` written `_`.
+//! Flags from environment variables. The name of a variable is `ETCD_` followed by the flag's name in capitals, with
+//! `_` for `-`.
 //!
-//! A variable counts only if the command line does not set its flag. Both together end the program, because one
-//! of them would be ignored silently. An empty variable counts as unset.
+//! A variable applies only if the command line does not set its flag. If both are set, the program ends, because one of
+//! them would be silently ignored. An empty variable is treated as unset.
 //!
 //! # Invariants
 //!
-//! * The value of a variable that is unknown or holds a secret is never printed.
+//! * The value of a variable is never printed if the variable is unknown or contains a secret.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +18,10 @@ use super::draft::Draft;
 use super::flags::{FLAGS, Flag};
 use super::outcome::{Pending, Stop};
 
-/// A variable that container images set, and that must not be taken for the flag of that name.
+/// A variable set by container images, which must not be mistaken for a flag.
 const VERSION_VARIABLE: &str = "ETCD_VERSION";
 
-/// The name of the environment variable of a flag.
+/// Returns the name of a flag's environment variable.
 pub(super) fn environment_name(flag: &str) -> String {
     format!("ETCD_{}", flag.to_uppercase().replace('-', "_"))
 }
@@ -71,18 +72,18 @@ pub(super) fn read(
     refusal.map_or(Ok(()), |text| Err(Stop::Refused(text)))
 }
 
-/// The value of a variable; `None` if it is empty.
+/// Returns the value of a variable; `None` if it is unset or empty.
 pub(super) fn value_of<'a>(environment: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let found = environment.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
 }
 
-/// The removed flag whose variable has this name.
+/// Returns the removed flag whose variable has this name.
 fn absent_of_variable(name: &str) -> Option<&'static Absent> {
     ABSENT.iter().find(|absent| environment_name(absent.name) == name)
 }
 
-/// Refuses a variable that contradicts a flag, and reports unknown variables.
+/// Refuses a variable whose flag is also on the command line, and reports unknown variables.
 fn review(
     environment: &[(String, String)],
     used: &BTreeSet<String>,

@@ -1,8 +1,8 @@
-//! Feature gates: switches for behaviour that may still change, as `--feature-gates A=true,B=false`.
+//! Feature gates: switches for behaviour that may still change, set by `--feature-gates A=true,B=false`.
 //!
 //! # Invariants
 //!
-//! * A gate that is set by name keeps its value, whatever `AllAlpha` and `AllBeta` are set to, in any order.
+//! * A gate that is set by name keeps its value, regardless of the values of `AllAlpha` and `AllBeta` and of the order.
 //! * Printing lists exactly the gates that are set, by name or in bulk, sorted by name.
 
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use std::fmt;
 /// The maturity of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Off by default.
+    /// Disabled by default.
     Alpha,
-    /// On by default.
+    /// Enabled by default.
     Beta,
 }
 
 impl Stage {
-    /// The name in help and in the metric `etcd_server_feature_enabled`.
+    /// Returns the name of the stage in the help text and in the metric `etcd_server_feature_enabled`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Alpha => "ALPHA",
@@ -29,7 +29,7 @@ impl Stage {
 
 macro_rules! gates {
     ($($(#[$doc:meta])* $gate:ident: $stage:ident, $default:literal;)*) => {
-        /// A gate.
+        /// A feature gate.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum FeatureGate { $($(#[$doc])* $gate,)* }
 
@@ -37,17 +37,17 @@ macro_rules! gates {
             /// Every gate, sorted by name.
             pub const ALL: &'static [Self] = &[$(Self::$gate),*];
 
-            /// The name in flags, logs and metrics.
+            /// Returns the name of the gate in flags, logs and metrics.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$gate => stringify!($gate),)* }
             }
 
-            /// The maturity of the gate.
+            /// Returns the maturity of the gate.
             pub const fn stage(self) -> Stage {
                 match self { $(Self::$gate => Stage::$stage,)* }
             }
 
-            /// The default state.
+            /// Returns the default state of the gate.
             pub const fn default_state(self) -> bool {
                 match self { $(Self::$gate => $default,)* }
             }
@@ -56,9 +56,9 @@ macro_rules! gates {
 }
 
 gates! {
-    /// All alpha gates that are not set by name.
+    /// Sets all alpha gates that are not set by name.
     AllAlpha: Alpha, false;
-    /// All beta gates that are not set by name.
+    /// Sets all beta gates that are not set by name.
     AllBeta: Beta, false;
     /// The leader compares compaction hashes of the members.
     CompactHashCheck: Alpha, false;
@@ -72,7 +72,7 @@ gates! {
     LeaseCheckpointPersist: Alpha, false;
     /// Lease revocations may run further ahead of the applied index.
     PriorityRequest: Alpha, false;
-    /// Peers are dialled from the first advertised address.
+    /// Connections to peers use the first advertised address as their local address.
     SetMemberLocalAddr: Alpha, false;
     /// The health service reports "not serving" while the backend is defragmented.
     StopGRPCServiceOnDefrag: Alpha, false;
@@ -81,7 +81,7 @@ gates! {
 }
 
 impl FeatureGate {
-    /// Why a gate has no effect in this version; `None` for a gate with an effect.
+    /// Returns why a gate has no effect in this version; `None` for a gate that has an effect.
     const fn inert(self) -> Option<&'static str> {
         match self {
             Self::TxnModeWriteWithSharedBuffer => Some("there is no buffer to share or to copy"),
@@ -99,22 +99,22 @@ impl FeatureGate {
     }
 }
 
-/// Why a `--feature-gates` text is refused. Prints etcd's texts.
+/// The reason why a `--feature-gates` text is refused. The texts are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeatureGateError {
     /// The gate is unknown.
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
-    /// A name without `=`.
+    /// An entry has no `=`.
     #[error("missing bool value for {0}")]
     MissingValue(String),
-    /// A value that is neither true nor false.
+    /// A value is neither true nor false.
     #[error(
         "invalid value of {name}={value}, err: strconv.ParseBool: parsing {}: invalid syntax",
         quorate_gotext::quote::go_quote(value)
     )]
     InvalidValue {
-        /// The gate.
+        /// The name of the gate.
         name: String,
         /// The given value.
         value: String,
@@ -128,23 +128,23 @@ pub struct FeatureGates {
 }
 
 impl FeatureGates {
-    /// Whether a gate is open.
+    /// Returns whether a gate is enabled.
     pub fn is_enabled(&self, gate: FeatureGate) -> bool {
         self.set_state(gate).unwrap_or(gate.default_state())
     }
 
-    /// The gates that were set and have no effect, each with the reason.
+    /// Returns the gates that were set but have no effect, each with the reason.
     pub(super) fn inert(&self) -> impl Iterator<Item = (FeatureGate, &'static str)> {
         let turned = |gate: &FeatureGate| self.is_enabled(*gate) != gate.default_state();
         let all = FeatureGate::ALL.iter().copied().filter(turned);
         all.filter_map(|gate| gate.inert().map(|reason| (gate, reason)))
     }
 
-    /// Sets the gates in a text like `A=true,B=false`, in addition to those already set.
+    /// Sets the gates in a text such as `A=true,B=false`, in addition to those already set.
     ///
     /// # Errors
     ///
-    /// The first wrong entry; no gate in the text is set then.
+    /// An entry is invalid. In this case, none of the gates in the text is set.
     pub fn set(&mut self, text: &str) -> Result<(), FeatureGateError> {
         let mut named = BTreeMap::new();
         for entry in text.split(',').filter(|entry| !entry.is_empty()) {
@@ -169,7 +169,7 @@ impl FeatureGates {
         Ok(())
     }
 
-    /// The state that a gate was given, by name or in bulk.
+    /// Returns the state to which a gate was set, by name or in bulk; `None` if it was not set.
     fn set_state(&self, gate: FeatureGate) -> Option<bool> {
         let bulk = match gate.stage() {
             Stage::Alpha => FeatureGate::AllAlpha,

@@ -1,11 +1,11 @@
 //! The configuration file: YAML or JSON, with one key for each flag.
 //!
-//! Unknown keys are ignored with a warning. A value of the wrong type is an error with the text of Go's
-//! decoder. Durations are whole nanoseconds. Values that flags take as one comma-separated text (URLs, origins,
-//! host names, gates) are one text in the file too; lists are lists.
+//! Unknown keys are ignored with a warning. A value of the wrong type is an error with the text of Go's decoder.
+//! Durations are whole nanoseconds. URLs, origins, host names and gates are comma-separated texts in the file, as in
+//! flags. Other lists are YAML lists.
 //!
-//! Keys without effect (unknown keys, and keys of former versions of etcd) are named in a warning, so that
-//! operators do not rely on them. In sections that secure connections, every key either takes effect or is refused.
+//! Keys without effect (unknown keys, and keys of former versions of etcd) are reported in a warning, so that operators
+//! do not rely on them. In sections that secure connections, a key either takes effect or is refused.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use super::outcome::{Pending, Stop};
 use super::setting::Setting;
 use super::yaml::{self, YamlValue};
 
-/// The Go type that decodes plain fields; fields with a text form of their own are decoded separately.
+/// The Go type that decodes plain fields. Fields with their own text form are decoded separately.
 const PLAIN: &str = "configYAML.Config";
 const CODED: &str = "configYAML.configJSON";
 
-/// The sections of the file, by path, with the type names in Go's errors.
+/// The sections of the file, by path, each with its type name in Go's errors.
 const SECTIONS: &[(&str, &str)] = &[
     ("socket-options", "transport.SocketOpts"),
     ("discovery-config", "v3discovery.DiscoveryConfig"),
@@ -33,7 +33,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("peer-transport-security", "embed.securityConfig"),
 ];
 
-/// Sections in which unknown keys are refused.
+/// The sections in which unknown keys are refused.
 const SECURING: &[&str] = &[
     "discovery-config.client.secure",
     "discovery-config.client.auth",
@@ -41,7 +41,7 @@ const SECURING: &[&str] = &[
     "peer-transport-security",
 ];
 
-/// Parses the file into the draft.
+/// Parses the file, and stores its values in the draft.
 pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) -> Result<(), Stop> {
     let unreadable =
         |reason: String| Stop::Refused(format!("error converting YAML to JSON: yaml: {reason}"));
@@ -93,7 +93,7 @@ fn decode<'a>(
     Ok(coded)
 }
 
-/// The flag that a key sets. Case is ignored unless the exact key also exists.
+/// Returns the flag that a key sets. Case is ignored, unless a sibling key matches exactly.
 fn flag_of_key(siblings: &BTreeMap<String, YamlValue>, key: &str) -> Option<&'static Flag> {
     let in_file = || FLAGS.iter().filter(|flag| flag.file == FileKey::Name);
     in_file().find(|flag| flag.name == key).or_else(|| {
@@ -102,7 +102,8 @@ fn flag_of_key(siblings: &BTreeMap<String, YamlValue>, key: &str) -> Option<&'st
     })
 }
 
-/// The path in the file of a flag that secures connections, if it is not under its name. etcd ignores it there.
+/// Returns the correct path of a flag that secures connections, if this top-level key has the flag's name. etcd would
+/// ignore such a key.
 fn nested_place(key: &str) -> Option<&'static str> {
     let flag = FLAGS.iter().find(|flag| flag.name.eq_ignore_ascii_case(key))?;
     match flag.file {
@@ -111,12 +112,12 @@ fn nested_place(key: &str) -> Option<&'static str> {
     }
 }
 
-/// The section with this path, ignoring case, and its type.
+/// Returns the path and type of a section. Case is ignored.
 fn section_at(path: &str) -> Option<(&'static str, &'static str)> {
     SECTIONS.iter().find(|(section, _)| section.eq_ignore_ascii_case(path)).copied()
 }
 
-/// The flag with this path in a section, ignoring case.
+/// Returns the flag with this path in a section. Case is ignored.
 fn flag_at(path: &str) -> Option<&'static Flag> {
     let is_there = |flag: &&Flag| match flag.file {
         FileKey::Nested(place) => place.eq_ignore_ascii_case(path),
@@ -125,7 +126,7 @@ fn flag_at(path: &str) -> Option<&'static Flag> {
     FLAGS.iter().chain(FILE_ONLY).find(is_there)
 }
 
-/// Returns the paths of unknown keys.
+/// Stores the values of a section, and returns the paths of unknown keys.
 fn decode_section<'a>(
     (section, type_name): (&str, &str),
     node: &'a YamlValue,
@@ -160,7 +161,7 @@ fn decode_section<'a>(
     Ok(unknown)
 }
 
-/// The keys of a section.
+/// Returns the known keys of a section.
 fn keys_of(section: &str) -> Vec<&'static str> {
     let flags = FLAGS.iter().chain(FILE_ONLY);
     let in_section = flags.filter_map(|flag| match flag.file {
@@ -230,7 +231,7 @@ fn decode_one<'a>(
     Ok(())
 }
 
-/// The Go type that contains a section.
+/// Returns the Go type that contains a section.
 fn root_of(path: &str) -> &'static str {
     let is_secured = path
         .split('.')
@@ -239,7 +240,7 @@ fn root_of(path: &str) -> &'static str {
     if is_secured { CODED } else { PLAIN }
 }
 
-/// The Go type that contains a flag of this type, and the flag's type in Go.
+/// Returns the Go type that contains a flag of this type, and the name of the flag's type in Go.
 fn go_type(setting: &Setting) -> (&'static str, &'static str) {
     match setting {
         Setting::Urls(_) | Setting::Origins(_) | Setting::Hosts(_) | Setting::Gates(_) => {
@@ -266,7 +267,7 @@ fn decode_error(kind: &str, place: &str) -> String {
     format!("error unmarshaling JSON: while decoding JSON: {reason}")
 }
 
-/// Applies the texts of feature gates, in the order in which etcd checks them.
+/// Sets the feature gates, in the order in which etcd checks them.
 fn apply_gates(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result<(), Stop> {
     for (flag, text) in coded_flags(coded) {
         if matches!(flag.setting, Setting::Gates(_)) {
@@ -276,7 +277,8 @@ fn apply_gates(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Resul
     Ok(())
 }
 
-/// An invalid URL ends the program at once, with a message on standard error instead of the log.
+/// Sets the URLs, in the order in which etcd checks them. An invalid URL ends the program at once, with a message on
+/// standard error instead of a log line.
 fn apply_urls(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result<(), Stop> {
     const ORDER: [&str; 6] = [
         "listen-peer-urls",
@@ -289,7 +291,7 @@ fn apply_urls(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result
     for name in ORDER {
         let found = coded_flags(coded).find(|(flag, _)| flag.name == name);
         if let Some((flag, text)) = found {
-            // etcd's text names the wrong flag here. It is kept, because people search for it.
+            // etcd's text names the wrong flag here. The text is kept, because people search for it.
             let said = if name == "advertise-client-urls" { "advertise-peer-urls" } else { name };
             flag.setting.set(draft, text).map_err(|reason| {
                 Stop::Printed(format!("unexpected error setting up {said}: {reason}\n"))
@@ -314,7 +316,7 @@ fn apply_lists(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Resul
     Ok(())
 }
 
-/// The flags whose texts are not empty; an empty text keeps the default.
+/// Returns the flags whose texts are not empty. An empty text keeps the default.
 fn coded_flags<'a>(
     coded: &'a BTreeMap<&'static str, &str>,
 ) -> impl Iterator<Item = (&'static Flag, &'a str)> {
@@ -324,7 +326,7 @@ fn coded_flags<'a>(
         .filter_map(|(name, text)| super::flags::find(name).map(|flag| (flag, *text)))
 }
 
-/// Warns about keys that were removed and about unknown keys.
+/// Warns about removed and unknown keys, which are ignored.
 fn name_what_is_passed_over(
     top: &BTreeMap<String, YamlValue>,
     unknown: &[String],

@@ -1,11 +1,11 @@
-//! The table of flags: the type of a row. The rows are in `table`.
+//! The type of a row in the table of flags. The rows are in `table`.
 //!
 //! There is one row for each flag: its name, type and field, its help text, and its key in the configuration
 //! file if that differs from the name. The environment variable is derived from the name (`--max-wals` is
 //! `ETCD_MAX_WALS`), and the default from [`super::Config::default`].
 //!
-//! A flag is in the table only if it has an effect, or if etcd accepts it without effect too. Flags of etcd
-//! that are missing here are in `absent`.
+//! A flag is in the table only if it has an effect, or if etcd also accepts it without effect. Flags that etcd has
+//! removed are in `absent`.
 
 mod sections;
 mod table;
@@ -20,31 +20,31 @@ use super::setting::Setting::{self, Ignored};
 /// The position of a flag's value in the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKey {
-    /// Under the flag's name.
+    /// The key is the flag's name.
     Name,
-    /// At this path of section names and a key, separated by dots.
+    /// The key is at this path, which consists of section names and the key, separated by dots.
     Nested(&'static str),
-    /// The file cannot set it.
+    /// The file cannot set the flag.
     None,
 }
 
-/// Printed in the log instead of a secret.
+/// The text printed in place of a secret.
 const WITHHELD: &str = "***";
 
-/// A flag.
+/// A row of the table: one flag.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flag {
-    /// Without dashes.
+    /// The name without dashes.
     pub(super) name: &'static str,
-    /// The heading in help.
+    /// The heading in the help text.
     pub(super) section: &'static str,
-    /// Its type, and the field of its value.
+    /// The type of the flag, and the field that stores its value.
     pub(super) setting: Setting,
     /// The help text.
     pub(super) help: &'static str,
-    /// Its key in the file.
+    /// The key in the configuration file.
     pub(super) file: FileKey,
-    /// The default in the help text, if it is not the value.
+    /// The default shown in the help text, if it differs from the actual value.
     pub(super) default_text: Option<&'static str>,
 }
 
@@ -61,17 +61,17 @@ impl Flag {
         Self { default_text: Some(text), ..self }
     }
 
-    /// Sets the flag from a text and notes that it was set.
+    /// Sets the flag from a text, and records that it was set.
     pub(super) fn set(&self, draft: &mut Draft, text: &str) -> Result<(), String> {
         self.setting.set(draft, text)?;
         draft.explicit.insert(self.name.to_owned());
         Ok(())
     }
 
-    /// A value of this flag for the log, without secrets.
+    /// Returns a value of this flag for the log, with secrets removed.
     pub(super) fn redacted<'a>(&self, value: &'a str) -> Cow<'a, str> {
         match (self.name, value.split_once(':')) {
-            // These are file names, unless the operator put the keys themselves there.
+            // The options contain file names, but an operator may have put the keys themselves there by mistake.
             ("auth-token", _) if value.contains(',') => Cow::Borrowed(WITHHELD),
             ("discovery-password", _) if !value.is_empty() => Cow::Borrowed(WITHHELD),
             ("discovery-user", Some((name, _))) => Cow::Owned(format!("{name}:{WITHHELD}")),
@@ -80,7 +80,7 @@ impl Flag {
     }
 }
 
-/// The flag of that name.
+/// Returns the flag with this name.
 pub(super) fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
 }
@@ -94,7 +94,7 @@ const fn flag(
     Flag { name, section, setting, help, file: FileKey::Name, default_text: None }
 }
 
-/// An obsolete flag that is accepted with any value, has no effect, and is hidden in the help text.
+/// Creates an obsolete flag, which accepts any value, has no effect, and is not listed in the help text.
 const fn ignored(name: &'static str) -> Flag {
     flag("", name, Ignored, "").flag_only()
 }

@@ -4,12 +4,12 @@ use std::io;
 
 use super::{Surroundings, parse, without_secrets};
 
-/// The path of the file.
+/// The path of the configuration file.
 const FILE: &str = "/c";
 
-/// Three parts, each followed by a zero byte: the words of the command line, one per line; the pairs of the
-/// environment, one per line; and the file. Any input must yield a configuration or an error, and the same
-/// result twice.
+/// Parses a configuration. The data consists of three parts, separated by zero bytes: the words of the command line,
+/// one per line; the variables of the environment, one per line; and the file. Any input must yield a configuration or
+/// an error, and parsing it again must have the same result.
 pub fn any(data: &[u8]) {
     let mut parts = data.splitn(3, |byte| *byte == 0);
     let mut lines = || {

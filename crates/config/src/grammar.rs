@@ -1,7 +1,7 @@
-//! The command line by the grammar of Go's `flag` package, which etcd's operators know.
+//! Parses the command line by the grammar of Go's `flag` package, which operators know from etcd.
 //!
-//! `-x v`, `--x v`, `-x=v` and `--x=v` are equivalent. A boolean takes a value only after `=`. The first word
-//! that is no flag, or `--`, ends the flags. A flag that is given twice keeps its last value.
+//! `-x v`, `--x v`, `-x=v` and `--x=v` are equivalent. A boolean takes a value only after `=`. The first word that is
+//! not a flag, or `--`, ends the flags. If a flag is given twice, the last value applies.
 
 use quorate_gotext::quote::go_quote;
 
@@ -9,18 +9,18 @@ use super::absent::{self, Demand};
 use super::draft::Draft;
 use super::flags;
 
-/// The result of parsing the command line; the values are in the draft.
+/// The result of parsing the command line. The values of the flags are in the draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CommandLine {
-    /// Flags, followed by these words.
+    /// Only flags, followed by these other words.
     Flags(Vec<String>),
     /// Help was requested.
     Help,
-    /// The grammar or a value is wrong; the text is the error.
+    /// A syntax error or an invalid value, with the text of the error.
     Wrong(String),
 }
 
-/// A flag without its value, which may be a secret.
+/// Returns a flag without its value, which may be a secret.
 pub(super) fn without_value(word: &str) -> &str {
     word.split_once('=').map_or(word, |(name, _)| name)
 }
@@ -29,7 +29,7 @@ fn undefined(name: &str) -> String {
     format!("flag provided but not defined: -{name}")
 }
 
-/// Parses the arguments after the program's name into the draft.
+/// Parses the arguments after the program's name, and stores the values in the draft.
 ///
 /// The whole line is parsed before removed flags are refused, so that the error names all of them.
 pub(super) fn read(arguments: &[String], draft: &mut Draft) -> CommandLine {
@@ -70,7 +70,7 @@ fn read_all(arguments: &[String], draft: &mut Draft) -> CommandLine {
     CommandLine::Flags(Vec::new())
 }
 
-/// Sets one flag. Its value is taken from the following word if it has none of its own.
+/// Sets one flag. If the argument contains no value, the value is the next word.
 fn one(
     name: &str,
     value: Option<String>,
@@ -101,7 +101,7 @@ fn one(
     })
 }
 
-/// The value of a flag: its own, or the following word if the flag needs one.
+/// Returns the value of a flag: its own value, or the next word if the flag requires a value.
 fn value_or_next(
     name: &str,
     is_bool: bool,
@@ -119,7 +119,7 @@ fn value_or_next(
     }
 }
 
-/// The command line for the log, without secrets.
+/// Returns the command line for the log, with secrets removed.
 pub(super) fn redacted(arguments: &[String]) -> Vec<String> {
     let mut redacted = Vec::with_capacity(arguments.len());
     let mut awaits: Option<&flags::Flag> = None;

@@ -1,18 +1,16 @@
 //! Reads the configuration of a member: flags, environment and configuration file, by etcd's grammar and rules.
 //!
-//! [`parse`] is a pure function of the arguments and of [`Surroundings`] (environment, files, and the address
-//! of the default route). It returns a [`Config`] that has passed every check, or an [`Exit`] with the texts to
-//! print and the exit code. Log lines are returned rather than written, because the configuration decides where
-//! the log goes.
+//! [`parse`] is a pure function of the arguments and of [`Surroundings`] (environment, files, and the address of the
+//! default route). It returns a [`Config`] that has passed every check, or an [`Exit`] with the texts to print and the
+//! exit code. Log lines are returned rather than written, because the configuration determines the outputs of the log.
 //!
 //! # Modules
 //!
-//! * [`flags`] is the table of flags: each with its name, type, field in [`Config`], key in the file, and help
-//!   text. Parsing, help, environment names and file keys are derived from it. To remove a flag, delete its
-//!   row.
+//! * [`flags`] is the table of flags. Each row has a name, a type, a field in [`Config`], a key in the file, and a help
+//!   text. Parsing, help, environment names and file keys are derived from the table. To remove a flag, delete its row.
 //! * [`grammar`] parses the command line, [`environment`] the environment, and [`mod@file`] the file, each into
 //!   a [`draft`]. [`validate`] converts a draft into a [`Config`]. [`reading`] runs all these steps.
-//! * [`absent`] is the table of flags that etcd had before 3.7, and how each is handled.
+//! * [`absent`] is the table of flags that etcd 3.7 no longer has, each with the reason.
 //!
 //! # Not here
 //!
@@ -65,7 +63,7 @@ pub use url::{Scheme, Url, UrlError, joined, split_host_port, texts};
 pub use usage::{FlagDoc, flag_docs, reference};
 pub use validate::RetentionError;
 
-/// The command line without secrets, for display.
+/// Returns the command line for display, with secrets removed.
 pub fn without_secrets(arguments: &[String]) -> Vec<String> {
     grammar::redacted(arguments)
 }

@@ -1,4 +1,4 @@
-//! The first members of a cluster, as `--initial-cluster` names them.
+//! The first members of a cluster, as listed in `--initial-cluster`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,28 +6,28 @@ use quorate_gotext::quote::go_quote;
 
 use super::url::{Url, UrlError};
 
-/// Members by name, each with its sorted peer URLs.
+/// The initial members by name, each with its sorted peer URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitialMembers {
     members: BTreeMap<String, Vec<Url>>,
 }
 
-/// Why the initial cluster is invalid. Prints etcd's texts.
+/// The reason why the initial cluster is invalid. The texts are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitialClusterError {
     /// A URL is invalid.
     #[error("error setting up initial cluster: {0}")]
     Url(#[from] UrlError),
-    /// This member is missing.
+    /// This member is missing from the initial cluster.
     #[error("couldn't find local name {} in the initial cluster configuration", go_quote(.0))]
     NoLocalMember(String),
-    /// Two members share a URL.
+    /// Two members share this URL.
     #[error("initial cluster {0} has duplicate url")]
     DuplicateUrl(String),
 }
 
 impl InitialMembers {
-    /// Parses a text like `a=http://x:1,a=http://x:2,b=http://y:1`.
+    /// Parses a text such as `a=http://x:1,a=http://x:2,b=http://y:1`.
     ///
     /// # Errors
     ///
@@ -42,12 +42,12 @@ impl InitialMembers {
         Ok(Self { members })
     }
 
-    /// The members, by name.
+    /// Returns the members and their peer URLs, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[Url])> {
         self.members.iter().map(|(name, urls)| (name.as_str(), urls.as_slice()))
     }
 
-    /// The peer URLs of a member.
+    /// Returns the peer URLs of a member, if it is an initial member.
     pub fn urls_of(&self, name: &str) -> Option<&[Url]> {
         self.members.get(name).map(Vec::as_slice)
     }
@@ -56,7 +56,7 @@ impl InitialMembers {
     ///
     /// # Errors
     ///
-    /// There is no member of this name.
+    /// There is no member with this name.
     pub fn check_holds(&self, name: &str) -> Result<(), InitialClusterError> {
         match self.urls_of(name) {
             Some(_) => Ok(()),
@@ -77,7 +77,7 @@ impl InitialMembers {
         Ok(())
     }
 
-    /// The number of members.
+    /// Returns the number of members.
     pub fn count(&self) -> usize {
         self.members.len()
     }

@@ -1,5 +1,5 @@
-//! The result of reading a configuration: the configuration, or an exit code with texts to print; and the log
-//! lines of both.
+//! The result of reading a configuration: the configuration, or an exit code with texts to print. In both cases, the
+//! result contains log lines.
 
 use quorate_telemetry::log::{self, Line, Settings};
 
@@ -9,13 +9,13 @@ use super::grammar;
 /// The destination of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Standard error, because the log is not configured yet, or its configuration is wrong.
+    /// Standard error, because the log is not configured yet or its configuration is invalid.
     Early,
     /// The configured log.
     Configured,
 }
 
-/// A log line that is not written yet.
+/// A log line that has not been written yet.
 #[derive(Clone, Debug)]
 pub struct Pending {
     /// The destination.
@@ -34,36 +34,36 @@ impl Pending {
     }
 }
 
-/// A configuration, and the log lines from reading it, in order.
+/// A configuration, and the log lines produced while reading it, in order.
 #[derive(Clone, Debug)]
 pub struct Parsed {
     /// The configuration.
     pub config: Config,
-    /// To be written by [`Parsed::open_log`].
+    /// The log lines, which [`Parsed::open_log`] writes.
     pub lines: Vec<Pending>,
 }
 
-/// The process must end: texts to print, log lines and the exit code.
+/// The instruction to end the process, with texts to print, log lines and the exit code.
 #[derive(Clone, Debug, Default)]
 pub struct Exit {
     /// The exit code.
     pub code: i32,
-    /// Printed to standard output.
+    /// The text for standard output.
     pub stdout: String,
-    /// Printed to standard error, before any log line.
+    /// The text for standard error, which is printed before any log line.
     pub stderr: String,
-    /// The log settings, if they were read.
+    /// The log settings, if they are valid.
     pub log: Option<Settings>,
     /// The log lines, in order.
     pub lines: Vec<Pending>,
 }
 
-/// Why reading stops.
+/// The reason for ending the process while the configuration is read.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// An error that is logged.
+    /// An error that is reported in the log.
     Refused(String),
-    /// An error that is printed instead.
+    /// An error that is printed to standard error instead.
     Printed(String),
     /// An error that ends the program at once, with the exit code of a Go panic.
     Aborted(String),
@@ -76,7 +76,7 @@ impl Parsed {
     ///
     /// # Errors
     ///
-    /// The log cannot be opened. The exit contains the error.
+    /// The log cannot be opened. The returned [`Exit`] contains the error.
     pub fn open_log(self, arguments: &[String]) -> Result<Config, Exit> {
         if let Err(error) = log::init(&self.config.log) {
             let mut lines = self.lines;
@@ -93,7 +93,7 @@ impl Exit {
     /// Writes all texts and lines, and returns the exit code.
     pub fn report(&self) -> i32 {
         use std::io::Write;
-        // If standard error is closed, the text is lost.
+        // Errors are ignored, because there is no other output for the texts.
         let _outcome = std::io::stderr().write_all(self.stderr.as_bytes());
         let _outcome = std::io::stdout().write_all(self.stdout.as_bytes());
         if self.log.as_ref().is_some_and(|settings| log::init(settings).is_ok()) {

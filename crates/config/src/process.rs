@@ -19,8 +19,8 @@ impl Surroundings for ProcessSurroundings {
         std::fs::read(path)
     }
 
-    /// The source address that the system would use. Connecting a datagram socket sends nothing, and the remote
-    /// address need not exist: the documentation networks are reached through the default route.
+    /// Returns the source address that the system would use for the default route. Connecting a datagram socket sends
+    /// nothing, so the remote address need not exist. The documentation networks are reached through the default route.
     fn default_host(&self) -> Result<String, String> {
         let source = |local: &str, remote: &str| -> io::Result<String> {
             let socket = UdpSocket::bind(local)?;

@@ -1,7 +1,7 @@
-//! All steps of reading a configuration.
+//! Reads a configuration, step by step.
 //!
-//! The command line is parsed first, then the file or the environment. Then come the checks, and finally the
-//! values that depend on several others. Every way to end the process is an [`Exit`].
+//! The command line is parsed first, then the file or the environment. The values are then checked, and finally values
+//! that depend on several others are filled in. An [`Exit`] is returned if the process must end.
 
 use std::io::ErrorKind;
 
@@ -18,7 +18,7 @@ use super::url::Url;
 use super::validate::{self, Refusal, Rejected};
 use super::{environment, file, usage};
 
-/// Reads arguments (the program's name first), environment and file into a configuration.
+/// Reads a configuration from arguments (the first is the program's name), environment and file.
 ///
 /// # Errors
 ///
@@ -63,17 +63,17 @@ pub fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Result<Pa
     Ok(Parsed { config, lines: reading.lines })
 }
 
-/// The state of reading: the log lines so far.
+/// The state of reading: the arguments, and the log lines so far.
 struct Reading<'a> {
     arguments: &'a [String],
     lines: Vec<Pending>,
 }
 
-/// Why reading ended, and the log that was configured at that point.
+/// The reason why reading ended, and the log settings at that point, if they were valid.
 struct Ended {
     stop: Stop,
     log: Option<Settings>,
-    /// Whether this error gets a second line.
+    /// Whether an additional line about missing advertised URLs is logged.
     is_missing_advertised: bool,
 }
 
@@ -102,7 +102,7 @@ impl Reading<'_> {
         self.lines.push(Pending::configured(line));
     }
 
-    /// The exit for an error that is logged.
+    /// Returns the exit for an error that is reported in the log.
     fn refused(&mut self, destination: Destination, text: &str) -> Exit {
         outcome::refuse(&mut self.lines, destination, self.arguments, text);
         Exit { code: 1, lines: std::mem::take(&mut self.lines), ..Exit::default() }
@@ -151,8 +151,8 @@ impl Reading<'_> {
         Ok(validate::check(draft, &mut self.lines)?)
     }
 
-    /// Errors in a file are printed to standard error, because the log settings of an invalid file are not
-    /// trusted.
+    /// Reads the file and checks its values. Errors are logged to standard error, because the log settings of an
+    /// invalid file are not trusted.
     fn take_file(
         &mut self,
         draft: &mut Draft,
@@ -237,7 +237,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Fills in values that depend on others: the advertised host, the initial cluster, the data directory.
+    /// Fills in values that depend on others: the advertised host, the initial cluster and the data directory.
     fn complete(&mut self, config: &mut Config, surroundings: &dyn Surroundings) {
         let host = surroundings.default_host();
         let mut used = false;
@@ -284,7 +284,8 @@ impl Reading<'_> {
     }
 }
 
-/// If a member listens on all addresses and advertises the default, the advertised host becomes `host`.
+/// Replaces the advertised host with `host` if the member listens on all addresses and advertises the default. Returns
+/// whether it did.
 fn advertise(listened: &[Url], advertised: &mut [Url], default: &str, host: &str) -> bool {
     match (listened.first(), advertised) {
         (Some(listened), [only]) if only.as_str() == default && listened.host() == "0.0.0.0" => {

@@ -1,18 +1,18 @@
-//! `--log-rotation-config-json`: when a log file is rotated, as JSON.
+//! The value of `--log-rotation-config-json`: the rotation settings of a log file, as JSON.
 //!
-//! Keys are case-insensitive, unknown keys are ignored, and null keeps the default, as in Go's JSON decoder.
-//! Errors begin with etcd's text; the text of a syntax error after that is our parser's.
+//! Keys are case-insensitive, unknown keys are ignored, and null keeps the default, as in Go's JSON decoder. Errors
+//! begin with etcd's text. For a syntax error, the text of our own parser follows.
 
 use std::time::Duration;
 
 use quorate_telemetry::log::Rotation;
 use serde_json::Value;
 
-/// The default size of a file in megabytes.
+/// The default maximum size of a file in megabytes.
 const MEGABYTES: u64 = 100;
 const DAY_SECS: u64 = 24 * 60 * 60;
 
-/// Why the text is invalid. Prints etcd's texts.
+/// The reason why the settings are invalid. The texts are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RotationError {
     #[error("improperly formatted log rotation config: {0}")]
@@ -26,7 +26,7 @@ pub(super) enum RotationError {
     Negative(&'static str),
 }
 
-/// Parses the text.
+/// Parses the settings.
 pub(super) fn parse(text: &str) -> Result<Rotation, RotationError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         RotationError::Malformed(if error.is_eof() {
@@ -56,7 +56,7 @@ pub(super) fn parse(text: &str) -> Result<Rotation, RotationError> {
     Ok(rotation)
 }
 
-/// A known key.
+/// A key of the settings.
 #[derive(Clone, Copy)]
 enum Key {
     MaxSize,
@@ -80,7 +80,7 @@ impl Key {
         }
     }
 
-    /// The name of the field in Go's errors.
+    /// Returns the name of the field in Go's errors.
     const fn place(self) -> &'static str {
         match self {
             Self::MaxSize => "struct field logRotationConfig.Logger.maxsize",

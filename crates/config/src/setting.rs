@@ -1,4 +1,4 @@
-//! The types of flags: how a value is parsed, and where it is stored.
+//! The types of flags, which determine how a value is parsed and where it is stored.
 
 use std::collections::BTreeSet;
 
@@ -10,23 +10,23 @@ use super::draft::Draft;
 use super::features::FeatureGates;
 use super::url::{self, Url};
 
-/// The field of a value in a draft.
+/// The field of the draft that stores a value.
 pub(super) type Place<T> = fn(&mut Draft) -> &mut T;
 
-/// A flag's type and the field of its value.
+/// The type of a flag, and the field that stores its value.
 ///
-/// The number types are separate because their names appear in error texts about the file.
+/// There is a type for each number type of Go, because its name appears in error texts about the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Setting {
     /// A string.
     Text(Place<String>),
-    /// True or false.
+    /// A boolean.
     Bool(Place<bool>),
-    /// A number from zero up; `uint` in Go.
+    /// An unsigned number; `uint` in Go.
     Uint(Place<u64>),
-    /// A number from zero up; `uint64` in Go.
+    /// An unsigned number; `uint64` in Go.
     Uint64(Place<u64>),
-    /// A number from zero up; `uint32` in Go.
+    /// An unsigned number; `uint32` in Go.
     Uint32(Place<u32>),
     /// A signed number; `int` in Go.
     Int(Place<i64>),
@@ -34,37 +34,37 @@ pub(super) enum Setting {
     Int64(Place<i64>),
     /// A duration.
     Duration(Place<SignedDuration>),
-    /// Comma-separated URLs; an empty text changes nothing.
+    /// Comma-separated URLs. An empty text has no effect.
     Urls(Place<Vec<Url>>),
-    /// Comma-separated strings in the given order, without empty ones.
+    /// Comma-separated strings in the given order, without empty strings.
     Texts(Place<Vec<String>>),
     /// Comma-separated strings, sorted and without duplicates.
     UniqueTexts(Place<Vec<String>>),
-    /// Comma-separated strings, as a set.
+    /// A set of comma-separated strings.
     Hosts(Place<BTreeSet<String>>),
     /// Comma-separated origins, or `*`.
     Origins(Place<BTreeSet<String>>),
     /// One of these strings.
     OneOf(&'static [&'static str], Place<String>),
-    /// Some of these strings, comma-separated; a second occurrence adds to the first.
+    /// Comma-separated strings from this list. If the flag is given again, its values are added.
     SomeOf(&'static [&'static str], Place<Vec<String>>),
-    /// Feature gates; a second occurrence adds to the first.
+    /// Feature gates. If the flag is given again, its gates are added.
     Gates(Place<FeatureGates>),
-    /// Any value is accepted and ignored.
+    /// A flag that accepts any value and ignores it.
     Ignored,
 }
 
 impl Setting {
-    /// Whether the flag takes no value.
+    /// Returns whether the flag takes no value.
     pub(super) fn is_bool(&self) -> bool {
         matches!(self, Self::Bool(_) | Self::Ignored)
     }
 
-    /// Parses a text into the draft.
+    /// Parses a text, and stores the value in the draft.
     ///
     /// # Errors
     ///
-    /// The reason, in the words that follow `invalid value "V" for flag -NAME:`.
+    /// The text is invalid. The error is the reason, worded to follow `invalid value "V" for flag -NAME:`.
     pub(super) fn set(&self, draft: &mut Draft, text: &str) -> Result<(), String> {
         match *self {
             Self::Text(place) => text.clone_into(place(draft)),
@@ -123,7 +123,7 @@ impl Setting {
         Ok(())
     }
 
-    /// The value in the draft, as shown in the help text.
+    /// Returns the value in the draft, as shown in the help text.
     pub(super) fn shown(&self, draft: &mut Draft) -> String {
         match *self {
             Self::Text(place) | Self::OneOf(_, place) => place(draft).clone(),
@@ -145,7 +145,7 @@ impl Setting {
     }
 }
 
-/// `*` is added to the origins; a list of URLs replaces them.
+/// Sets the accepted origins. `*` is added to them, whereas a list of URLs replaces them.
 pub(super) fn set_origins(origins: &mut BTreeSet<String>, text: &str) -> Result<(), String> {
     if text == "*" {
         origins.insert(text.to_owned());

@@ -1,4 +1,5 @@
-//! Checks at the start of a member: each failure ends the program with exit code 1 and a fatal log line.
+//! Checks of the configuration when a member starts. Any failure ends the program with exit code 1 and a fatal log
+//! line.
 
 use std::collections::BTreeSet;
 
@@ -10,25 +11,25 @@ use super::security::{Security, Transport};
 use super::url::Url;
 use super::validate::RetentionError;
 
-/// Why a member with this configuration cannot start.
+/// The reason why a member with this configuration cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartRefusal {
-    /// A listener uses TLS without a certificate.
+    /// There is a TLS listener, but no certificate.
     #[error("{flags} must be provided for {what} {url} with {scheme} scheme", scheme = url.scheme().name().to_uppercase())]
     NoCertificate {
-        /// The flags that set a certificate.
+        /// The flags that would set a certificate.
         flags: &'static str,
-        /// The kind of URL.
+        /// The kind of URL, such as `peer url`.
         what: &'static str,
-        /// The URL.
+        /// The URL of the listener.
         url: Url,
     },
-    /// A metrics listener uses TLS without a certificate.
+    /// There is a TLS listener for metrics, but no certificate.
     #[error(
         "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url"
     )]
     NoCertificateForMetrics,
-    /// Only one of key and certificate is given.
+    /// Either the key or the certificate is missing.
     #[error("KeyFile and CertFile must both be present[key: {key}, cert: {cert}]")]
     HalfPair {
         /// The value given for the key.
@@ -36,7 +37,7 @@ pub enum StartRefusal {
         /// The value given for the certificate.
         cert: String,
     },
-    /// Only one of key and certificate for outgoing connections is given.
+    /// Either the key or the certificate for outgoing connections is missing.
     #[error(
         "ClientKeyFile and ClientCertFile must both be present or both absent: key: {key}, cert: {cert}]"
     )]
@@ -46,20 +47,20 @@ pub enum StartRefusal {
         /// The value given for the certificate.
         cert: String,
     },
-    /// Both common names and host names of clients are restricted.
+    /// Both the common names and the host names of clients are restricted.
     #[error(
         "AllowedCNs and AllowedHostnames are mutually exclusive (cns={cns}, hostnames={hostnames})"
     )]
     TwoLists {
-        /// Common names.
+        /// The accepted common names.
         cns: String,
-        /// Hosts.
+        /// The accepted host names.
         hostnames: String,
     },
     /// The validity of self-signed certificates is zero.
     #[error("selfSignedCertValidity is invalid,it should be greater than 0")]
     Validity,
-    /// The same address is used for gRPC and for HTTP only.
+    /// The same address is used for gRPC and for HTTP-only connections.
     #[error(
         "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {0}"
     )]
@@ -95,19 +96,19 @@ impl Config {
         Ok(())
     }
 
-    /// Whether every connection to the peer port must present a certificate signed by a trusted authority.
+    /// Returns whether every connection to the peer port must present a certificate signed by a trusted authority.
     pub fn authenticates_peers(&self) -> bool {
         let is_secured = self.listen_peer_urls.iter().all(|url| url.scheme().is_tls());
         is_secured && self.security.peer.verifies_clients()
     }
 
-    /// Whether a corrupt state of this member is replaced. Members send their state only to authenticated
-    /// peers.
+    /// Returns whether a corrupt state of this member is replaced. Peers must be authenticated, because members send
+    /// their state only to authenticated peers.
     pub fn rebuilds_corrupt_member(&self) -> bool {
         self.rebuild_corrupt_member && self.authenticates_peers()
     }
 
-    /// Checks that every listener with TLS has a certificate, or creates one.
+    /// Checks that certificates are configured or created automatically for all listeners with TLS.
     fn check_certificates(&self) -> Result<(), StartRefusal> {
         let Security { client, peer, self_signed_cert_validity, .. } = &self.security;
         let without = |transport: &Transport| transport.is_empty() && !transport.auto_tls;

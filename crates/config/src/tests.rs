@@ -17,7 +17,7 @@ mod effects;
 mod file;
 mod security;
 
-/// Surroundings for a test.
+/// The simulated surroundings of a test.
 #[derive(Clone, Debug, Default)]
 struct World {
     environment: Vec<(String, String)>,
@@ -86,7 +86,7 @@ fn has_line(lines: &[Pending], level: Level, message: &str) -> bool {
     lines.iter().any(|p| p.line.level == level && p.line.message == message)
 }
 
-/// The error in the log line about invalid flags.
+/// Returns the error in the log line about invalid flags.
 fn refusal(exit: &Exit) -> String {
     assert_eq!((exit.code, exit.stdout.as_str(), exit.stderr.as_str()), (1, "", ""), "{exit:?}");
     let position = exit.lines.iter().position(|p| p.line.message == "failed to verify flags");
@@ -142,7 +142,7 @@ fn extra_arguments_are_refused_with_a_log_line() {
     ] {
         assert_eq!(refusal(&exit(arguments)), format!("\"{word}\" is not a valid flag"));
     }
-    // The words are checked before `--version` is.
+    // Unexpected words are refused before `--version` takes effect.
     assert_eq!(exit("--version x").code, 1);
 }
 
@@ -419,7 +419,7 @@ fn a_refusal_is_written_to_the_configured_log() {
     assert_eq!(log.outputs, [Output::File("/tmp/x".to_owned())]);
     assert_eq!(log.level, Level::Error);
     assert!(exit.lines.iter().all(|p| p.destination == Destination::Configured));
-    // A log with invalid settings is not used.
+    // A log with invalid settings must not be used.
     let exit = self::exit("--log-format x");
     assert!(exit.log.is_none());
     assert!(exit.lines.iter().all(|p| p.destination == Destination::Early));
@@ -458,7 +458,7 @@ fn a_log_file_is_rotated_if_rotation_is_enabled() {
     let text =
         format!("log-outputs: [/a]\nenable-log-rotation: true\nlog-rotation-config-json: '{json}'");
     assert_eq!(file(&text).unwrap().config.log.outputs, [rotated]);
-    // Without rotation enabled, its settings have no effect.
+    // The rotation settings have no effect unless rotation is enabled.
     let idle = config("--log-outputs /a --log-rotation-config-json x").log.outputs;
     assert_eq!(idle, [Output::File("/a".to_owned())]);
 }

@@ -1,13 +1,13 @@
 //! URLs that members listen on and advertise: `http`, `https`, `unix` and `unixs`.
 //!
-//! A [`Url`] is what etcd accepts in its flags: a scheme, a host and a port without a path, or the path of a
-//! socket. The error texts are those of etcd, and those of Go's URL parser for common mistakes (a missing
-//! scheme, an invalid host).
+//! A [`Url`] has the form that etcd accepts in its flags: a scheme, a host and a port without a path, or a scheme and
+//! the path of a socket. The error texts are etcd's, and for common mistakes (a missing scheme, an invalid host) those
+//! of Go's URL parser.
 //!
 //! # Invariants
 //!
 //! * A list of URLs is sorted by text and has no duplicates.
-//! * Printing a URL yields what etcd stores and compares: the text as given, with the scheme in lower case.
+//! * Printing a URL yields the text that etcd stores and compares: the text as given, with the scheme in lower case.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,14 +21,14 @@ pub enum Scheme {
     Http,
     /// TCP with TLS.
     Https,
-    /// A socket file without encryption.
+    /// An unencrypted Unix socket.
     Unix,
-    /// A socket file with TLS.
+    /// A Unix socket with TLS.
     Unixs,
 }
 
 impl Scheme {
-    /// The scheme's name before `://`.
+    /// Returns the name of the scheme, which precedes `://`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -38,31 +38,31 @@ impl Scheme {
         }
     }
 
-    /// Whether traffic is encrypted.
+    /// Returns whether connections are encrypted.
     pub const fn is_tls(self) -> bool {
         matches!(self, Self::Https | Self::Unixs)
     }
 
-    /// Whether the address is a socket file.
+    /// Returns whether the address is a Unix socket.
     pub const fn is_unix(self) -> bool {
         matches!(self, Self::Unix | Self::Unixs)
     }
 }
 
-/// A URL in etcd's flags.
+/// A URL in one of etcd's flags.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Url {
-    /// The first field, so that URLs sort by text.
+    /// The text of the URL. This is the first field, so that URLs are sorted by text.
     text: String,
     scheme: Scheme,
     authority: String,
     path: String,
 }
 
-/// Why a text is no URL for a flag. Prints etcd's texts.
+/// The reason why a text is not a valid URL for a flag. The texts are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// The text is no URL at all.
+    /// The text is not a URL.
     #[error("parse {}: {reason}", go_quote(text))]
     Malformed {
         /// The text.
@@ -76,13 +76,13 @@ pub enum UrlError {
     /// The port is missing.
     #[error("URL address does not have the form \"host:port\": {0}")]
     Address(String),
-    /// There is more than a host and a port.
+    /// The URL has more parts than a host and a port.
     #[error("URL must not contain a path: {0}")]
     Path(String),
 }
 
 impl Url {
-    /// Parses one URL; surrounding blanks are ignored.
+    /// Parses a URL. Surrounding blanks are ignored.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let text = text.trim();
         let parts = split(text).map_err(|reason| UrlError::Malformed {
@@ -112,7 +112,7 @@ impl Url {
         })
     }
 
-    /// The URL with this scheme and another host and port.
+    /// Returns a URL with the same scheme and another host and port.
     #[must_use]
     pub fn with_host(&self, host: &str, port: &str) -> Self {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
@@ -121,34 +121,34 @@ impl Url {
         Self { text, scheme: self.scheme, authority, path: String::new() }
     }
 
-    /// The whole URL.
+    /// Returns the complete URL.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The transport.
+    /// Returns the scheme, which determines the transport.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// Host and port as they stand in the URL, `[::1]:2379` or `localhost:2379`.
+    /// Returns host and port as written in the URL, such as `[::1]:2379` or `localhost:2379`.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The host without port and brackets; empty for a socket file.
+    /// Returns the host without port and brackets; empty for a Unix socket.
     pub fn host(&self) -> &str {
         split_host_port(&self.authority).map_or("", |(host, _)| host)
     }
 
-    /// The port as written in the URL; empty for a socket file, and if nothing follows the colon.
+    /// Returns the port as written in the URL; empty for a Unix socket, and if nothing follows the colon.
     pub fn port(&self) -> &str {
         split_host_port(&self.authority).map_or("", |(_, port)| port)
     }
 
-    /// The socket's path, `None` for a TCP address.
+    /// Returns the path of a Unix socket; `None` for a TCP address.
     ///
-    /// `unix://sock` is relative, `unix:///run/sock` absolute.
+    /// The path in `unix://sock` is relative, and that in `unix:///run/sock` is absolute.
     pub fn socket_path(&self) -> Option<String> {
         self.scheme.is_unix().then(|| format!("{}{}", self.authority, self.path))
     }
@@ -160,17 +160,17 @@ impl fmt::Display for Url {
     }
 }
 
-/// The texts of URLs, as log fields show them.
+/// Returns the texts of URLs, for log fields.
 pub fn texts(urls: &[Url]) -> Vec<&str> {
     urls.iter().map(Url::as_str).collect()
 }
 
-/// Comma-separated URLs, for log fields and messages.
+/// Returns the URLs separated by commas, for log fields and messages.
 pub fn joined(urls: &[Url]) -> String {
     texts(urls).join(",")
 }
 
-/// Parses comma-separated URLs; sorted, without duplicates.
+/// Parses comma-separated URLs. The result is sorted and has no duplicates.
 pub(super) fn parse_list(text: &str) -> Result<Vec<Url>, UrlError> {
     let mut urls = text.split(',').map(Url::parse).collect::<Result<Vec<_>, _>>()?;
     urls.sort();
@@ -178,7 +178,7 @@ pub(super) fn parse_list(text: &str) -> Result<Vec<Url>, UrlError> {
     Ok(urls)
 }
 
-/// Splits an authority into host and port; `None` if it is anything other than a host, a colon and a port.
+/// Splits an authority into host and port. Returns `None` unless it consists of a host, a colon and a port.
 pub fn split_host_port(authority: &str) -> Option<(&str, &str)> {
     let (host, port) = authority.rsplit_once(':')?;
     if let Some(inner) = host.strip_prefix('[') {
@@ -187,7 +187,7 @@ pub fn split_host_port(authority: &str) -> Option<(&str, &str)> {
     (!host.contains([':', '[', ']']) && !port.contains(['[', ']'])).then_some((host, port))
 }
 
-/// Refuses a URL to listen on if its host is a name: binding needs an address or `localhost`.
+/// Refuses a URL to listen on if its host is a name other than `localhost`, because binding needs an address.
 pub(crate) fn check_bindable(urls: &[Url]) -> Result<(), String> {
     for url in urls.iter().filter(|url| !url.scheme.is_unix()) {
         let host = url.host();
@@ -213,7 +213,7 @@ struct Parts<'a> {
     path: &'a str,
 }
 
-/// Why a text is no URL at all.
+/// The reason why a text is not a URL.
 #[derive(Debug, thiserror::Error)]
 enum Malformation {
     #[error("net/url: invalid control character in URL")]
@@ -230,7 +230,7 @@ enum Malformation {
     Character(String),
 }
 
-/// Splits a URL as Go does, as far as etcd depends on it.
+/// Splits a URL like Go's parser does, as far as etcd depends on it.
 fn split(text: &str) -> Result<Parts<'_>, Malformation> {
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return Err(Malformation::Control);
@@ -242,7 +242,7 @@ fn split(text: &str) -> Result<Parts<'_>, Malformation> {
         if scheme.is_empty() && first_segment.contains(':') {
             return Err(Malformation::ColonInPath);
         }
-        // `unix:name` has neither a host nor a path to which a socket could be bound.
+        // `unix:name` has no host, and no path on which a socket could be bound.
         let path = if before_query.starts_with('/') { before_query } else { "" };
         return Ok(Parts { scheme, authority: "", path });
     };
@@ -253,7 +253,7 @@ fn split(text: &str) -> Result<Parts<'_>, Malformation> {
     Ok(Parts { scheme, authority, path: tail.split(['?', '#']).next().unwrap_or("") })
 }
 
-/// The scheme in lower case (empty if there is none), and what follows its colon.
+/// Returns the scheme in lower case, or an empty string if there is no scheme, and the text after the scheme's colon.
 fn split_scheme(text: &str) -> Result<(String, &str), Malformation> {
     for (position, byte) in text.bytes().enumerate() {
         match byte {

@@ -7,7 +7,7 @@ use super::features::FeatureGate;
 use super::flags::{FLAGS, FileKey, Flag, SECTIONS};
 use super::setting::Setting;
 
-/// The usage line, which is also printed after every command line error.
+/// Returns the usage text, which is also printed after every command line error.
 pub(super) fn usage() -> String {
     "Usage:
 
@@ -32,7 +32,7 @@ pub(super) fn usage() -> String {
     .to_owned()
 }
 
-/// Every flag with its default and its meaning.
+/// Returns the help on all flags, with their defaults.
 pub(super) fn flags() -> String {
     let mut text = String::new();
     let mut defaults = Draft::default();
@@ -48,17 +48,17 @@ pub(super) fn flags() -> String {
 /// The documentation of a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlagDoc {
-    /// Its heading.
+    /// The heading of the flag in the help text.
     pub section: &'static str,
-    /// Without dashes.
+    /// The name without dashes.
     pub name: &'static str,
-    /// The default.
+    /// The default value.
     pub default: String,
     /// The help text.
     pub help: &'static str,
 }
 
-/// All flags, grouped by heading.
+/// Returns all flags, grouped by heading.
 #[must_use]
 pub fn flag_docs() -> Vec<FlagDoc> {
     let mut defaults = Draft::default();
@@ -71,7 +71,7 @@ pub fn flag_docs() -> Vec<FlagDoc> {
     docs.collect()
 }
 
-/// The reference page in Markdown, with the content of the help text.
+/// Returns the reference page in Markdown, which has the same content as the help text.
 #[must_use]
 pub fn reference() -> String {
     let mut text = "# Flags of a member\n\nThis page is generated from the table of flags (`config::flags`), and a test compares \
@@ -100,7 +100,7 @@ pub fn reference() -> String {
     text
 }
 
-/// The default of a flag, as shown in the help text.
+/// Returns the default of a flag, as shown in the help text.
 fn shown(flag: &Flag, defaults: &mut Draft) -> String {
     match flag.default_text {
         Some(text) => text.to_owned(),

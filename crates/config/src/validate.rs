@@ -1,6 +1,6 @@
 //! Checks a configuration, in etcd's order and with etcd's texts.
 //!
-//! Operators and tools search for these texts, and only the first error is reported, so order and texts are
+//! Operators and tools search for these texts, and only the first error is reported. Therefore both order and texts are
 //! part of the contract.
 
 use quorate_gotext::duration::{ParseDurationError, SignedDuration};
@@ -24,7 +24,7 @@ const ELECTION_TIMEOUT_MS_MAX: u64 = 50_000;
 /// The minimum interval of progress notifications.
 const PROGRESS_NOTIFY_MIN: SignedDuration = SignedDuration::from_millis(100);
 
-/// Why a configuration is invalid. Prints etcd's texts.
+/// The reason why a configuration is invalid. The texts are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("--logger=capnslog is removed in v3.5")]
@@ -45,7 +45,7 @@ pub(super) enum Refusal {
     Rotation(#[from] RotationError),
     #[error("unknown log format: {0}, supported values json, console")]
     UnknownFormat(String),
-    /// This error ends the process at once.
+    /// The log level is unknown, which ends the process at once.
     #[error("unrecognized level: {}", go_quote(.0))]
     UnknownLevel(String),
     #[error("{0}")]
@@ -125,7 +125,7 @@ pub(super) enum Refusal {
     SuitesOfTls13,
 }
 
-/// A refusal, with the log settings if they were already valid.
+/// A refusal, with the log settings if they are valid.
 #[derive(Debug)]
 pub(super) struct Rejected {
     pub(super) refusal: Refusal,
@@ -177,8 +177,8 @@ fn check_log(draft: &Draft) -> Result<Settings, Refusal> {
     Ok(Settings { level, format, outputs })
 }
 
-/// Rotation needs exactly one log file, besides standard output or standard error. As in etcd, the journal
-/// counts as a file; then nothing is rotated.
+/// Returns the rotation settings, if rotation is enabled. It requires exactly one log file, in addition to standard
+/// output or standard error. As in etcd, the journal counts as a file, but then nothing is rotated.
 fn check_rotation(draft: &Draft) -> Result<Option<Rotation>, Refusal> {
     if !draft.enable_log_rotation {
         return Ok(None);
@@ -313,7 +313,7 @@ fn check_quota(config: &Config) -> Result<(), Refusal> {
     }
     let Some(quota) = config.quota_bytes() else { return Ok(()) };
     let headroom = config.quota_headroom_bytes;
-    // An alarm that is disarmed while writes still do not fit would be raised again at once.
+    // If the alarm were disarmed while writes still do not fit, it would be raised again at once.
     let level = match config.quota_disarm_percent {
         0 => 0,
         percent => u128::from(quota) * u128::from(percent) / 100,
@@ -324,7 +324,7 @@ fn check_quota(config: &Config) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The audit log, if it is enabled. An option of the audit log without `--audit-log` is refused.
+/// Returns the settings of the audit log, if it is enabled. Other audit log options are refused without `--audit-log`.
 fn audit(draft: &Draft) -> Result<Option<audit::Settings>, Refusal> {
     let rules = Rules::parse(&draft.audit_rules)?;
     let rotation = match draft.audit_log_rotation_config_json.as_str() {
@@ -401,7 +401,7 @@ fn tls_version(name: &str) -> Result<Option<TlsVersion>, Refusal> {
     }
 }
 
-/// Replaces values that stand for a default, or that are too low.
+/// Replaces values that stand for the default, and raises values that are too low.
 fn settle_defaults(config: &mut Config, lines: &mut Vec<Pending>) {
     let default = Config::default();
     if config.snapshot_count == 0 {
@@ -429,13 +429,13 @@ fn quoted_list(texts: &[String]) -> String {
     format!("[{}]", quoted.join(" "))
 }
 
-/// Why the retention of automatic compaction is invalid. Prints etcd's texts.
+/// The reason why the retention of automatic compaction is invalid. The texts are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RetentionError {
-    /// Neither a number nor a duration.
+    /// The retention is neither a number nor a duration.
     #[error("error parsing CompactionRetention: {0}")]
     Unreadable(#[from] ParseDurationError),
-    /// A duration instead of a number of revisions.
+    /// The retention is a duration, but the mode requires a number of revisions.
     #[error(
         "error parsing CompactionRetention: {} is not a number of revisions",
         go_quote(.0)
@@ -444,14 +444,14 @@ pub enum RetentionError {
 }
 
 impl Config {
-    /// What automatic compaction keeps; `None` if it is off.
+    /// Returns the retention of automatic compaction; `None` if automatic compaction is disabled.
     ///
-    /// A plain number counts hours or revisions, depending on the mode. In revision mode etcd takes a duration
-    /// for its number of nanoseconds, which is never meant; it is refused here.
+    /// A plain number is a number of hours or of revisions, depending on the mode. In revision mode, etcd interprets a
+    /// duration as its number of nanoseconds, which is never intended. Quorate refuses it.
     ///
     /// # Errors
     ///
-    /// The retention is invalid. The server checks this when it starts, like etcd.
+    /// The retention is invalid. The server checks this when it starts, like etcd does.
     pub fn auto_compaction(&self) -> Result<Option<Retention>, RetentionError> {
         let text = match self.auto_compaction_retention.as_str() {
             "" => "0",

@@ -1,8 +1,8 @@
 //! Parses the configuration file into a tree of values: YAML, which includes JSON.
 //!
-//! etcd reads its file as YAML 1.1: a plain `yes` or `on` is true, `010` is eight, the last of several equal
-//! keys counts, and `<<` merges entries into the mapping. Our parser implements YAML 1.2 and returns events
-//! with the style of each scalar, so the values are resolved here.
+//! etcd reads its file as YAML 1.1: a plain `yes` or `on` is true, `010` is eight, the last of several equal keys
+//! applies, and `<<` merges entries into the mapping. Our parser implements YAML 1.2 and returns events with the style
+//! of each scalar, so this module converts scalars to values.
 //!
 //! # Invariants
 //!
@@ -13,25 +13,25 @@ use std::collections::BTreeMap;
 use quorate_gotext::number::{parse_int, parse_uint};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 
-/// A value of the file.
+/// A value in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum YamlValue {
     /// Null.
     Null,
     /// True or false.
     Bool(bool),
-    /// A number, in the decimal form that JSON would have.
+    /// A number, in the decimal form that it would have in JSON.
     Number(String),
     /// A string.
     Text(String),
     /// A list.
     List(Vec<Self>),
-    /// Keys and values, by key.
+    /// A mapping, by key.
     Map(BTreeMap<String, Self>),
 }
 
 impl YamlValue {
-    /// The kind, as error texts name it.
+    /// Returns the name of the value's kind in error texts.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -43,7 +43,7 @@ impl YamlValue {
         }
     }
 
-    /// Whether the value is equivalent to a missing one.
+    /// Returns whether the value is equivalent to a missing one.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Null | Self::Bool(false) => true,
@@ -56,20 +56,20 @@ impl YamlValue {
     }
 }
 
-/// The maximum number of values, with aliases expanded.
+/// The maximum number of values, counted after aliases are expanded.
 const NODE_COUNT_MAX: usize = 100_000;
 /// The maximum nesting depth.
 const DEPTH_MAX: usize = 100;
 
-/// Why a file is invalid YAML.
+/// The reason why a file is invalid YAML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum YamlError {
     /// A syntax error.
     #[error("line {line}: {reason}")]
     Syntax {
-        /// Counted from 1.
+        /// The line number, starting at 1.
         line: usize,
-        /// The parser's message.
+        /// The message of the parser.
         reason: String,
     },
     /// An alias refers to an anchor that does not precede it.
@@ -92,7 +92,7 @@ impl From<ScanError> for YamlError {
     }
 }
 
-/// Parses the first document of a text; a text without a document is null.
+/// Parses the first document of a text. A text without a document is null.
 pub(super) fn read(text: &str) -> Result<YamlValue, YamlError> {
     let mut reader =
         Reader { events: Parser::new_from_str(text), anchors: BTreeMap::new(), node_count: 0 };
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Parses the value that begins with an event.
+    /// Parses the value that begins with this event.
     fn node(&mut self, event: Event<'a>, depth: usize) -> Result<YamlValue, YamlError> {
         let count_before = self.node_count;
         self.count(1)?;
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether a key merges the entries of other mappings.
+/// Returns whether a key merges the entries of other mappings.
 fn is_merge(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> bool {
     text == "<<"
         && match tag {
@@ -198,7 +198,7 @@ fn is_merge(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> bool {
         }
 }
 
-/// Merges the entries of a mapping, or of a list of mappings, in which earlier ones take precedence.
+/// Merges the entries of a mapping, or of a list of mappings. Earlier mappings in the list take precedence.
 fn merge(entries: &mut BTreeMap<String, YamlValue>, value: YamlValue) -> Result<(), YamlError> {
     let sources = match value {
         YamlValue::List(values) => values,
@@ -211,7 +211,7 @@ fn merge(entries: &mut BTreeMap<String, YamlValue>, value: YamlValue) -> Result<
     Ok(())
 }
 
-/// The value of a scalar by YAML 1.1.
+/// Converts a scalar to a value by the rules of YAML 1.1.
 fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> YamlValue {
     let is_text_tag = |tag: &Tag| tag.is_yaml_core_schema() && tag.suffix == "str";
     if style != ScalarStyle::Plain || tag.is_some_and(is_text_tag) {

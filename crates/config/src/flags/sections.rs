@@ -1,4 +1,4 @@
-//! The headings of the help text, and settings without a heading.
+//! The headings of the help text, and the settings that only the file has.
 
 use super::super::setting::Setting::{Bool, Texts};
 use super::{Flag, flag};
@@ -13,7 +13,7 @@ pub(super) const FEATURES: &str = "Features";
 pub(super) const UNSAFE: &str = "Unsafe";
 pub(super) const SPECIAL: &str = "Special";
 
-/// Settings that only the file has.
+/// Settings that exist only in the file.
 pub(crate) static FILE_ONLY: &[Flag] = &[
     flag(
         SECURITY,

@@ -1,4 +1,4 @@
-//! The rows: every flag, under its heading.
+//! The rows of the table of flags.
 
 use super::super::setting::Setting::{
     Bool, Duration, Gates, Hosts, Int, Int64, OneOf, Origins, SomeOf, Text, Texts, Uint, Uint32,
@@ -11,7 +11,7 @@ use super::{Flag, flag, ignored};
 
 const V2_STAGES: &[&str] = &["write-only", "write-only-skip-check", "write-only-drop-data", "gone"];
 
-/// All flags; within a heading, in the order of the help text.
+/// All flags. Those with the same heading are in the order of the help text.
 pub(crate) static FLAGS: &[Flag] = &[
     flag(MEMBER, "name", Text(|d| &mut d.config.name), "Human-readable name of this member."),
     flag(

@@ -1,10 +1,10 @@
-//! Settings of etcd that do not exist here are refused or reported, from flags, environment and file alike,
-//! without printing secrets.
+//! Tests of settings of etcd that do not exist here. They are refused or reported, whether they come from flags, the
+//! environment or the file, and no secret is printed.
 
 use super::super::absent::{ABSENT, Reason};
 use super::*;
 
-/// All texts of an exit.
+/// Returns all texts of an exit.
 fn output_of(exit: &Exit) -> String {
     format!("{}{}{:?}", exit.stdout, exit.stderr, exit.lines)
 }
@@ -56,7 +56,7 @@ fn removed_flags_are_reported_with_their_replacement() {
         let reason = parsed.lines.iter().find(line).unwrap().line.field("reason").unwrap();
         assert!(reason.contains(successor), "{reason}");
     }
-    // The replacement that an error names must exist.
+    // A replacement named in an error must exist.
     for absent in ABSENT {
         let Reason::Replaced(by) = absent.reason else { continue };
         match by.strip_prefix("feature-gates=") {
@@ -70,7 +70,7 @@ fn removed_flags_are_reported_with_their_replacement() {
     }
 }
 
-/// The keys of a file that a warning names.
+/// Returns the keys of a file that warnings name.
 fn ignored_keys(text: &str) -> Vec<String> {
     let parsed = file(text).unwrap();
     let of_keys = |p: &&Pending| p.line.message.starts_with("ignoring configuration key");

@@ -1,7 +1,7 @@
-//! Each flag has a row: the test of its effect, or the reason why it has none.
+//! Lists the effect of each flag: a test of its effect, or the reason why the flag has none.
 //!
-//! The named test fails if the flag is ignored; a test that only parses the value, or finds it in the log, is not
-//! enough. A new flag without a row fails here, and so does a row whose test does not exist.
+//! The listed test must fail if the flag is ignored. A test that only parses the value, or finds it in the log, is not
+//! sufficient. The tests in this file fail if a flag has no row, or if a row names a missing test.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,9 +12,9 @@ use Effect::{Nothing, Test};
 
 #[derive(Clone, Copy)]
 enum Effect {
-    /// A test in this repository that fails if the flag is ignored, by file and name.
+    /// The file and name of a test that fails if the flag is ignored.
     Test(&'static str, &'static str),
-    /// The flag deliberately has no effect, for this reason.
+    /// The reason why the flag deliberately has no effect.
     Nothing(&'static str),
 }
 

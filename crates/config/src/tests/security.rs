@@ -1,9 +1,9 @@
-//! Security settings: each is honoured from flags, environment and file alike, or refused.
+//! Tests of security settings. Each must take effect from flags, environment and file alike, or be refused.
 
 use super::*;
 use crate::{Security, TlsVersion};
 
-/// Each flag with a value and its path in the file.
+/// Each flag, with a value and the path in the file.
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("cert-file", "/x", "client-transport-security: {cert-file: /x}"),
     ("key-file", "/x", "client-transport-security: {key-file: /x}"),
