@@ -1,8 +1,7 @@
-//! A program with an embedded member: starts it, writes and reads like any client, reads its status and stops
-//! it.
+//! A program with an embedded member. It starts the member, writes and reads as any client does, reads the member's
+//! status, and stops the member.
 //!
-//! Run `cargo run --package quorate-server --example embedded`, with a data folder as argument to keep the
-//! data.
+//! Run `cargo run --package quorate-server --example embedded`, with a data folder as an argument to keep the data.
 #![expect(clippy::print_stdout, reason = "it is what a person sees of the example")]
 
 use std::error::Error;
@@ -21,12 +20,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(&folder)
 }
 
-/// Starts a member on a folder and uses it.
+/// Starts a member in a folder and uses it.
 pub(crate) fn run(folder: &str) -> Result<(), Box<dyn Error>> {
     let client_url = format!("http://127.0.0.1:{}", free_port()?);
     let peer_url = format!("http://127.0.0.1:{}", free_port()?);
 
-    // The flags of a server, as on its command line.
+    // These are a server's flags, as on its command line.
     let member = Member::start([
         "--name=embedded".to_owned(),
         format!("--data-dir={folder}"),
@@ -40,7 +39,7 @@ pub(crate) fn run(folder: &str) -> Result<(), Box<dyn Error>> {
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(write_and_read(client_url))?;
-    // This closes the client's connection, so that the member need not wait for it.
+    // Dropping the runtime closes the client's connection, so that the member need not wait for it.
     drop(runtime);
 
     println!("member {:x} leads: {}", member.id(), member.leader() == Some(member.id()));
@@ -49,7 +48,7 @@ pub(crate) fn run(folder: &str) -> Result<(), Box<dyn Error>> {
     let puts = metrics.lines().find(|line| line.starts_with("etcd_mvcc_put_total"));
     println!("{}", puts.ok_or("there is a series of puts")?);
 
-    // Dropping the member would stop it too, but would not return the result.
+    // Dropping the member would stop it as well, but would not return the result.
     match member.stop() {
         End::Stopped => Ok(()),
         end => Err(format!("{end:?}").into()),

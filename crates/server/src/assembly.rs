@@ -1,8 +1,8 @@
-//! Builds the threads, runtimes and background duties of a member from its files and flags.
+//! Creates the threads, runtimes and background duties of a member from its files and flags.
 //!
 //! # Not here
 //!
-//! The order of starting and stopping (`server`), listeners (`serving`), opening the files (`bootstrap`).
+//! The order of starting and stopping (`server`), listeners (`serving`), and opening the files (`bootstrap`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use crate::bootstrap::Booted;
 use crate::restored::Proof;
 use crate::{expiry, restored, transport};
 
-/// How long a request may wait for the applier to catch up.
+/// Maximum time for which a request waits for the applier to catch up.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Applying an entry for longer than this is logged as slow, unless a flag sets another limit.
+/// Duration above which applying an entry is logged as slow, unless a flag sets another limit.
 const SLOW_APPLY: Duration = Duration::from_millis(100);
 
 /// The core threads and the runtimes of a member.
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(crate) faults: FaultReports,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dirs: DataDir,
-    /// The members including this one, as known before the log is applied.
+    /// The members, including this one, as known before the log is applied.
     pub(crate) known_at_start: Arc<[Member]>,
     /// Whether the state was rebuilt recently.
     pub(crate) was_rebuilt: bool,
@@ -116,7 +116,7 @@ impl Core {
 }
 
 impl Core {
-    /// Returns the check that this member, if it was just restored, has the same state as the other members.
+    /// Returns the check that a newly restored member has the same state as the other members.
     pub(crate) fn proof(&self) -> Proof {
         Proof {
             handles: Arc::clone(&self.handles),
@@ -127,7 +127,7 @@ impl Core {
     }
 }
 
-/// Returns the number of client runtimes: one for each core.
+/// Returns the number of client runtimes, which is the number of cores.
 pub(crate) fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

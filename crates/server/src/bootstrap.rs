@@ -1,8 +1,8 @@
 //! Bootstrap: a new member founds a cluster or joins one, and an existing member restarts from its files.
 //!
-//! The write-ahead log alone decides which case applies. If the directory has a log, the member has run
-//! before, and the flags about the initial cluster are ignored. Files are opened and checked in etcd's order,
-//! so that operators see the same errors.
+//! The write-ahead log alone decides which case applies. If the directory has a log, the member has run before, and the
+//! flags about the initial cluster are ignored. Files are opened and checked in etcd's order, so that operators see the
+//! same errors.
 //!
 //! ```text
 //! log?  --initial-cluster-state
@@ -15,11 +15,11 @@
 //! # Invariants
 //!
 //! * A refused start changes nothing in the directory, except that missing files may have been created.
-//! * A member whose id has been in use does not start without its log, unless all other members are removed.
+//! * A member whose id has already been used does not start without its log, unless all other members are removed.
 //!
 //! # Not here
 //!
-//! File formats (`storage`), loading the state (`state`), threads and listeners (`server`).
+//! File formats (`storage`), loading the state (`state`), and threads and listeners (`server`).
 
 mod alone;
 mod discovery;
@@ -72,10 +72,10 @@ use quorate_member::{Identity, MemoryLock};
 use quorate_peer::Dialer;
 use quorate_telemetry::log;
 
-/// How long the start waits for the backend file's lock before it logs a message.
+/// Time after which the wait for the backend file's lock is logged.
 const LOCK_LOG_DELAY: Duration = Duration::from_secs(10);
 
-/// The opened files of a member, and the state and node built from them.
+/// The opened files of a member, with the state and the node created from them.
 #[derive(Debug)]
 pub(crate) struct Booted {
     pub(crate) identity: Identity,
@@ -84,16 +84,16 @@ pub(crate) struct Booted {
     pub(crate) backend: Backend,
     pub(crate) state: State,
     pub(crate) node: Node,
-    /// The other members of a new cluster, or of the cluster that this member joins. They are known here
-    /// before the log or the backend file contain them.
+    /// The other members of a new cluster, or of the cluster that this member joins, as known before the log or the
+    /// backend file contains them.
     pub(crate) peers: Vec<Member>,
     /// Whether the state was rebuilt recently.
     pub(crate) was_rebuilt: bool,
-    /// Locks the backend file in memory, if a flag asks for that.
+    /// Locks the backend file in memory, if `--memory-mlock` is set.
     pub(crate) memory_lock: Option<MemoryLock>,
 }
 
-/// Opens or creates a member. This may take long, because it may send requests to other members.
+/// Opens or creates a member. This may take long, because it may involve requests to other members.
 pub(crate) fn boot(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -130,8 +130,8 @@ fn boot_with(
     if config.memory_mlock {
         booted.memory_lock = Some(MemoryLock::take(&booted.backend)?);
     }
-    // Only now can these files be removed safely. If another process were running on this directory, they
-    // could be snapshots that it is receiving.
+    // These files can be removed safely only now that the directory is locked. Before that, another process on this
+    // directory might still be receiving these snapshots.
     for path in snap::clean_up(&**disk, &dirs.snap())? {
         log::info!("removed an unfinished file", "path" = path.display().to_string());
     }
@@ -140,7 +140,7 @@ fn boot_with(
     Ok(booted)
 }
 
-/// Returns why the log is marked as lost, if it is.
+/// Returns the reason for which the log is marked as lost, if it is.
 fn lost_log_reason(disk: &dyn Disk, dirs: &DataDir) -> Result<Option<String>, BootError> {
     lost_log::reason(disk, dirs)
         .map_err(|source| BootError::Mark { path: lost_log::path(dirs), source })
@@ -158,7 +158,7 @@ fn flags(config: &Config) -> Flags {
     }
 }
 
-/// Returns the index of the last entry in the backend file, or 0 without a file.
+/// Returns the index of the last applied entry in the backend file, or 0 if there is no file.
 fn applied_by(config: &Config, disk: &Arc<dyn Disk>, dirs: &DataDir) -> Result<u64, BackendFault> {
     if !disk.metadata(&dirs.backend()).is_ok_and(|facts| facts.is_some()) {
         return Ok(0);
@@ -199,7 +199,7 @@ async fn create(
     Ok(Booted { was_rebuilt: false, identity, dirs, wal, backend, state, node, peers, memory_lock })
 }
 
-/// Opens the backend file and waits until no other process has it locked.
+/// Opens the backend file. If another process has locked it, waits for the lock.
 fn open_backend(
     config: &Config,
     disk: &Arc<dyn Disk>,

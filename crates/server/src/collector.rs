@@ -1,12 +1,12 @@
 //! Exports spans to a collector: OTLP over gRPC, configured by the distributed tracing flags.
 //!
-//! A separate thread sends the queued spans in batches, so the member never waits for the collector. If the
-//! collector is unreachable or refuses a batch, the spans are lost, counted, and reported in the log from
-//! time to time. At the end, the remaining spans are sent for at most [`FINISH_TIME_MAX`].
+//! A separate thread sends the queued spans in batches, so the member never waits for the collector. If the collector
+//! is unreachable or refuses a batch, the spans are lost. Lost spans are counted, and logged at most once per
+//! [`LOSS_LOG_INTERVAL`]. When the member stops, the remaining spans are sent for at most [`FINISH_TIME_MAX`].
 //!
 //! # Not here
 //!
-//! The sampling of calls, the spans themselves, and the bound of the queue (`telemetry::trace`).
+//! The sampling of calls, the spans themselves, and the bound on the queue (`telemetry::trace`).
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,25 +27,25 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-/// The method of a collector.
+/// The collector's gRPC method.
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// Pause between two checks of the queue.
+/// Interval between two checks of the queue.
 const SEND_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a collector may take to answer a batch.
+/// Maximum time for the collector to answer a batch.
 const SEND_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How often a batch is sent before it is dropped.
+/// Number of attempts to send a batch before it is dropped.
 const SENDS_MAX: u32 = 4;
 
-/// The first pause before a batch is sent again. It doubles each time.
+/// Pause before the first retry. It doubles with each retry.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long spans are still sent after the member has stopped.
+/// Maximum time for sending spans after the member has stopped.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The shortest time between two log lines about lost spans.
+/// Minimum time between two log lines about lost spans.
 const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why spans cannot be exported.
@@ -57,7 +57,7 @@ pub(crate) enum CollectorError {
     Thread(#[source] std::io::Error),
 }
 
-/// The exporter and its thread.
+/// The span exporter with its thread.
 #[derive(Debug)]
 pub(crate) struct Collector {
     tracer: Arc<Tracer>,
@@ -66,7 +66,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Starts the exporter, if tracing is on.
+    /// Starts the exporter, if tracing is enabled.
     pub(crate) fn start(
         tracing: &Tracing,
         metrics: &Metrics,
@@ -113,15 +113,15 @@ impl Collector {
         Arc::clone(&self.tracer)
     }
 
-    /// Waits until all spans are sent or the time is up.
+    /// Waits until all spans are sent or [`FINISH_TIME_MAX`] has passed.
     pub(crate) fn finish(self) {
-        // A thread that has already ended has nothing to send.
+        // The send fails only if the thread has already ended, in which case nothing is left to send.
         drop(self.stop);
         drop(self.thread.join());
     }
 }
 
-/// Splits an address into the address to connect to and the host of the requests.
+/// Splits an address into the address to connect to and the host name in the requests.
 fn place(address: &str) -> (Place, &str) {
     match address.strip_prefix("unix:") {
         Some(path) => (Place::File(path.strip_prefix("//").unwrap_or(path).into()), "localhost"),
@@ -129,7 +129,7 @@ fn place(address: &str) -> (Place, &str) {
     }
 }
 
-/// The exporting thread.
+/// Sends the spans. Runs on the exporter's thread.
 struct Sender {
     tracer: Arc<Tracer>,
     address: String,
@@ -195,7 +195,7 @@ impl Sender {
     }
 }
 
-/// Sends a batch, with retries where OTLP allows them. Returns how many of its spans were refused.
+/// Sends a batch, and retries where OTLP allows it. Returns the number of refused spans.
 async fn send_with_retries(channel: &Channel, batch: &Batch<'_>) -> Result<u64, Status> {
     let mut pause = RETRY_PAUSE;
     for _ in 1..SENDS_MAX {

@@ -1,9 +1,9 @@
-//! Decides whether a fault is damage of the backend file: invalid content that remains invalid on the next
-//! attempt.
+//! Decides whether a fault means that the backend file is damaged: its content is invalid, and will be invalid at the
+//! next attempt as well.
 //!
 //! # Not here
 //!
-//! The reaction of the next start (`bootstrap::rebuild`), advice for the operator (`remedy`).
+//! The rebuild at the next start (`bootstrap::rebuild`), and advice for the operator (`remedy`).
 
 use std::error::Error;
 
@@ -11,7 +11,7 @@ use quorate_core::{ApplyError, BackendError};
 use quorate_state::apply;
 use quorate_state::backend::Fault;
 
-/// Returns whether the file of this member's state is damaged. `error` is the error that a thread reported.
+/// Returns whether `error`, which a thread has reported, means that the file with this member's state is damaged.
 pub(crate) fn is_of_state(error: &(dyn Error + 'static)) -> bool {
     if let Some(fault) = error.downcast_ref::<Fault>() {
         return fault.is_damage();

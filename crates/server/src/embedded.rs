@@ -12,25 +12,23 @@
 //! # }
 //! ```
 //!
-//! Clients connect to it as to any member, at `--listen-client-urls`. It is configured by a server's flags
-//! only: the environment of the process belongs to the host.
+//! Clients connect to it as to any member, at `--listen-client-urls`. It is configured only with a server's flags,
+//! because the environment of the process belongs to the host.
 //!
 //! # Guarantees
 //!
-//! * **The member ends with its handle.** Calling [`Member::stop`] or dropping the handle stops the member
-//!   gracefully and waits for its threads to end. Its files are then closed and its ports free.
-//! * **Its log lines go to the host.** Each line is a `tracing` event for the subscriber of the thread that
-//!   started the member, including a subscriber of that thread only. Without a subscriber, the lines go to
-//!   standard error.
-//! * **Two members share only the process**: its memory, its descriptor limit, and its profiles of CPU and
-//!   heap.
-//! * **The process belongs to the host.** The member handles no signals, raises no limits, does not notify
-//!   the init system, and does not end the process after a fault. Flags about the log are refused.
+//! * **The member ends with its handle.** Calling [`Member::stop`] or dropping the handle stops the member gracefully
+//!   and waits for its threads to end. After that, its files are closed and its ports are free.
+//! * **Its log lines go to the host.** Each line is a `tracing` event for the subscriber of the thread that started the
+//!   member, even if that subscriber is local to the thread. Without a subscriber, the lines go to standard error.
+//! * **Two members share only the process**: its memory, its descriptor limit, and its CPU and heap profiles.
+//! * **The process belongs to the host.** The member handles no signals, raises no limits, does not notify the init
+//!   system, and does not end the process after a fault. Flags about the log are refused.
 //!
 //! # Not here
 //!
-//! Access to the member other than over the network. After a failure of the machine ([`End::Failed`]) the
-//! threads are not stopped, because nothing more may be written. The host should then end too.
+//! Access to the member other than over the network, and stopping the threads after a failure of the machine
+//! ([`End::Failed`]): nothing more may be written, so the host should end as well.
 
 use std::fmt;
 use std::io;
@@ -49,16 +47,16 @@ use crate::remedy;
 use crate::server::{self, Ended};
 use crate::supervisor::{Host, Progress, Supervisor};
 
-/// Why a member was not started.
+/// Why a member did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The flags are invalid; the error of a server.
+    /// The flags are invalid. Contains the error that a server prints.
     #[error("{0}")]
     Flags(String),
-    /// The member was removed from its cluster; its directory is useless.
+    /// The member was removed from its cluster. Its directory is no longer usable.
     #[error("the member has been permanently removed from the cluster")]
     Removed,
-    /// The start failed for this reason.
+    /// The start failed. Contains the reason.
     #[error("{0}")]
     Start(String),
 }
@@ -66,22 +64,22 @@ pub enum StartError {
 /// Why a member has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The host stopped it.
+    /// The host stopped the member.
     Stopped,
-    /// The member was removed from its cluster; its directory is useless.
+    /// The member was removed from its cluster. Its directory is no longer usable.
     Removed,
-    /// Its state is bad. The next start fetches the state from another member (`--rebuild-corrupt-member`).
+    /// The member's state is bad. The next start fetches the state from another member (`--rebuild-corrupt-member`).
     MustStartAgain(String),
     /// The member or its machine has failed.
     Failed {
         /// The error.
         error: String,
-        /// What to do.
+        /// Advice for the operator.
         remedy: String,
     },
 }
 
-/// Why a member does not answer clients.
+/// Why a member is not ready to serve clients.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
     /// The member is still waiting for its cluster.
@@ -92,7 +90,7 @@ pub enum NotReady {
     Ended(End),
 }
 
-/// The state of a member that is visible outside its threads.
+/// The parts of a member's state that are visible outside its threads.
 #[derive(Default)]
 struct Known {
     started: Option<(Arc<Handles>, Arc<Metrics>)>,
@@ -113,7 +111,7 @@ impl Shared {
     }
 }
 
-/// A member embedded in this program. Dropping it stops it. The module documentation lists its guarantees.
+/// A member embedded in this program. Dropping it stops the member. The module documentation lists the guarantees.
 pub struct Member {
     handles: Arc<Handles>,
     metrics: Arc<Metrics>,
@@ -129,7 +127,7 @@ impl fmt::Debug for Member {
     }
 }
 
-/// Surroundings without environment variables.
+/// An empty environment, so that only flags configure the member.
 struct NoEnvironment;
 
 impl Surroundings for NoEnvironment {
@@ -147,13 +145,12 @@ impl Surroundings for NoEnvironment {
 }
 
 impl Member {
-    /// Starts a member with a server's flags, such as `--name=a`. Returns when its threads are running. By
-    /// then its files are open, and if it joins a cluster it has received the member list, which may take
-    /// long.
+    /// Starts a member with a server's flags, such as `--name=a`. Returns once its threads are running. By then its
+    /// files are open, and a member that joins a cluster has received the member list, which may take long.
     ///
     /// # Errors
     ///
-    /// The flags are invalid or the start failed. No thread of the member runs then.
+    /// The flags are invalid, or the start failed. In both cases, no thread of the member is running.
     pub fn start(flags: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, StartError> {
         let mut arguments = vec!["quorate".to_owned()];
         arguments.extend(flags.into_iter().map(Into::into));
@@ -190,11 +187,11 @@ impl Member {
         }
     }
 
-    /// Waits until the member answers clients: it has joined its cluster and published its name and URLs.
+    /// Waits until the member serves clients. By then it has joined its cluster and published its name and URLs.
     ///
     /// # Errors
     ///
-    /// The member does not answer clients before the timeout, or it has ended.
+    /// The member does not serve clients before the timeout, or it has ended.
     pub fn wait_ready(&self, timeout: Duration) -> Result<(), NotReady> {
         let deadline = Instant::now() + timeout;
         let mut known = self.shared.known.lock();
@@ -217,7 +214,7 @@ impl Member {
         self.handles.info.id()
     }
 
-    /// Returns the id of its cluster.
+    /// Returns the id of the member's cluster.
     #[must_use]
     pub fn cluster_id(&self) -> u64 {
         self.handles.info.cluster_id()
@@ -236,19 +233,19 @@ impl Member {
         self.handles.reader.view().current_revision()
     }
 
-    /// Returns the index of the newest log entry that it has applied.
+    /// Returns the index of the newest log entry that this member has applied.
     #[must_use]
     pub fn applied(&self) -> u64 {
         self.handles.info.member_status().applied().get()
     }
 
-    /// Returns all metrics in the text format of `/metrics`.
+    /// Returns all metrics of the member in the text format of `/metrics`.
     #[must_use]
     pub fn metrics(&self) -> String {
         self.metrics.render()
     }
 
-    /// Returns why the member has ended, if it has.
+    /// Returns the reason why the member has ended, if it has.
     #[must_use]
     pub fn end(&self) -> Option<End> {
         self.shared.known.lock().end.as_ref().and_then(|end| end.as_ref().ok().cloned())
@@ -260,8 +257,7 @@ impl Member {
         self.finish()
     }
 
-    /// Stops the member as a signal stops a server: it transfers leadership, finishes requests and closes its
-    /// files.
+    /// Stops the member as a signal stops a server: transfers the leadership, finishes requests and closes the files.
     #[must_use = "the member may have ended before, for another reason"]
     pub fn stop(mut self) -> End {
         drop(self.stop.take());
@@ -289,7 +285,7 @@ impl Drop for Member {
 }
 
 fn join(thread: JoinHandle<()>) {
-    // A panic is already logged, and the result of the member is stored elsewhere.
+    // A panic is already logged, and the member's result is stored elsewhere.
     drop(thread.join());
 }
 
@@ -310,7 +306,7 @@ fn configure(arguments: &[String]) -> Result<Config, StartError> {
     Ok(parsed.config)
 }
 
-/// Runs the member on its own thread.
+/// Runs the member. Called on a thread of its own.
 fn live(config: &Config, arguments: &[String], shared: &Arc<Shared>, stop: oneshot::Receiver<()>) {
     let listening = Arc::clone(shared);
     let progress = move |progress| {
@@ -335,7 +331,7 @@ fn live(config: &Config, arguments: &[String], shared: &Arc<Shared>, stop: onesh
         }),
         Err(error) => Err(StartError::Start(log::error_chain(&error))),
     };
-    // A caller that waits for the start now owns the running member.
+    // A caller that is waiting for the start now owns the running member.
     shared.note(|known| {
         known.started = None;
         known.end = Some(end);

@@ -1,15 +1,15 @@
-//! Reports when this member's certificates expire and its revocation lists become outdated: as metrics, and
-//! as warnings, once a day for each file.
+//! Reports, as metrics, when this member's certificates expire and its revocation lists become outdated. Also logs
+//! warnings, once a day for each file.
 //!
-//! Authorities issue a new revocation list every few days, often on the last day. Therefore a list is
-//! reported only when it is outdated.
+//! Authorities issue a new revocation list every few days, often on the last day. Therefore a list is reported only
+//! when it is outdated.
 //!
 //! The files are checked every [`CHECK_INTERVAL`], with or without connections, so that a broken file is reported
 //! before it is needed.
 //!
 //! # Not here
 //!
-//! Refusing expired certificates: each handshake does that. An outdated revocation list still applies.
+//! Refusing expired certificates, which each handshake does. An outdated revocation list stays in force.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::security::Security;
 
-/// Pause between two checks.
+/// Interval between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Warnings start this long before a certificate expires.
+/// Time before a certificate's expiry at which warnings start.
 const WARNING_PERIOD: Duration = DAY.saturating_mul(30);
 
-/// The files to check and the flags that name them.
+/// The files to check, with the flags that name them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     listeners: Vec<(Acceptor, Flags)>,
@@ -124,7 +124,7 @@ impl Watch {
     }
 }
 
-/// Returns whether a warning about a file is due now.
+/// Returns whether a warning about a file is due.
 fn is_due(
     warned: &mut Warned,
     flag: &'static str,
@@ -136,11 +136,11 @@ fn is_due(
         Part::Revocations => Duration::ZERO,
     };
     if not_after.duration_since(now).is_ok_and(|left| left > warned_before) {
-        // A renewed file is warned about independently of the old one.
+        // When a file has been renewed, later warnings about it are independent of the warnings about the old file.
         warned.remove(flag);
         return false;
     }
-    // A clock that was set back must not delay a warning.
+    // If the clock was set back, the last warning is in the future and must not delay the next one.
     let is_recent = |last: &SystemTime| now.duration_since(*last).is_ok_and(|since| since < DAY);
     if warned.get(flag).is_some_and(is_recent) {
         return false;
@@ -210,7 +210,7 @@ mod tests {
         let after = end + DAY;
         assert!(is_due(&mut warned, "cert-file", certificate(end), after), "it has expired");
         assert!(!is_due(&mut warned, "cert-file", certificate(end), after + CHECK_INTERVAL));
-        // The certificate was renewed, and the new one is about to expire.
+        // The certificate was renewed, and the new certificate is about to expire.
         assert!(!is_due(
             &mut warned,
             "cert-file",

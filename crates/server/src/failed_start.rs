@@ -1,8 +1,8 @@
-//! The fatal line of a member that does not start: its message, and what the operator can do.
+//! The fatal log line of a member that does not start: its message, and advice for the operator.
 //!
 //! # Not here
 //!
-//! The errors (`server`, `bootstrap`), which name the cause and, where they can, the remedy.
+//! The errors (`server`, `bootstrap`), which contain the cause and, where possible, the remedy.
 
 use quorate_core::bootstrap::Refusal;
 use quorate_core::start::StartError as FilesError;
@@ -12,8 +12,8 @@ use crate::bootstrap::BootError;
 use crate::remedy;
 use crate::server::StartError;
 
-/// The message of the fatal line of a start that failed. etcd writes "discovery failed" for every cause; Quorate only for
-/// a failed discovery.
+/// Returns the message of the fatal line after a failed start. etcd writes "discovery failed" for every cause, Quorate
+/// only if discovery has failed.
 pub(crate) const fn heading(error: &StartError) -> &'static str {
     match error {
         StartError::Boot(error) if error.is_of_discovery() => "discovery failed",
@@ -28,7 +28,7 @@ pub(crate) const fn heading(error: &StartError) -> &'static str {
     }
 }
 
-/// Returns what to do about a member that does not start, unless its error already says it.
+/// Returns advice for a member that does not start, unless its error already contains the advice.
 pub(crate) fn what_to_do(error: &StartError, data_dir: &str) -> Option<String> {
     let StartError::Boot(error) = error else { return None };
     if let BootError::Refused(Refusal::Bootstrapped(id)) = error {
@@ -51,7 +51,7 @@ pub(crate) fn what_to_do(error: &StartError, data_dir: &str) -> Option<String> {
     })
 }
 
-/// Returns whether the log contains other bytes than were written to it.
+/// Returns whether the log contains bytes other than those that were written to it.
 const fn is_damage(error: &WalError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! The start and the end of a member, as a process or embedded in another program.
+//! Starts and stops a member, as a process or embedded in another program.
 //!
 //! `ARCHITECTURE.md` describes the threads and the path of a request through them.
 

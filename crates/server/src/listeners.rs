@@ -1,6 +1,6 @@
 //! The listeners of a member: URLs that share an address, and their TLS settings.
 //!
-//! An address may be configured with and without TLS. The first bytes of each connection then decide.
+//! An address may be configured with and without TLS. The first bytes of each connection then determine which is used.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) enum BindError {
     Unix { path: String, source: std::io::Error },
 }
 
-/// All listeners. They are bound before anything else, so that a port in use is reported first.
+/// All listeners. They are bound before anything else, so that a port that is already in use is reported first.
 pub(crate) struct Listeners {
     pub(crate) peer: Vec<Listener>,
     pub(crate) for_clients: ClientListeners,
@@ -127,7 +127,7 @@ fn bind(url: &Url, reuse: Reuse) -> Result<Listener, BindError> {
     }
     let failed = |source| BindError::Tcp { address: url.authority().to_owned(), source };
     let addresses: Vec<SocketAddr> = url.authority().to_socket_addrs().map_err(failed)?.collect();
-    // `localhost` may resolve to both families; clients dial IPv4 by default.
+    // `localhost` may resolve to both address families. IPv4 is preferred, because clients dial IPv4 by default.
     let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
     let address = address.ok_or_else(|| failed(std::io::ErrorKind::AddrNotAvailable.into()))?;
     Listener::bind(*address, reuse).map_err(failed)

@@ -1,4 +1,4 @@
-//! The observers of clients' calls that the flags configure: the span exporter and the audit log.
+//! Starts the observers of clients' calls that the flags configure: the span exporter and the audit log.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! A member as a process: configured by arguments, environment and file, stopped by signals, ending with an
-//! exit status.
+//! Runs a member as a process, which is configured by arguments, environment and file, is stopped by signals, and ends
+//! with an exit status.
 //!
 //! # Not here
 //!
-//! The member itself (`server`), a member embedded in another program (`embedded`).
+//! The member itself (`server`), and a member embedded in another program (`embedded`).
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
@@ -18,7 +18,7 @@ use crate::server::{Ended, StartError, run};
 use crate::signals::{self, StopSignals};
 use crate::supervisor::{Stop, Supervisor};
 
-/// Runs a server with these arguments (the program name first) until it is stopped.
+/// Runs a server until it is stopped. The first argument is the program name.
 #[must_use]
 pub fn main(arguments: &[String]) -> ExitCode {
     let config = match quorate_config::parse(arguments, &ProcessSurroundings)
@@ -47,7 +47,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
     to_exit_code(code)
 }
 
-/// Logs how a member has ended and returns the exit status. Restarts the process if its state must be
+/// Logs why a member has ended, and returns the exit status. Restarts the process if the member's state must be
 /// rebuilt.
 fn end(outcome: Result<Ended, StartError>, config: &Config) -> i32 {
     match outcome {
@@ -118,9 +118,9 @@ fn to_exit_code(code: i32) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// Restarts this process with `exec` and the same arguments, keeping its process id for the supervisor. This
-/// ends the threads and closes the files. Returns an exit code if it fails; the rebuild order remains for the
-/// next start.
+/// Restarts this process by calling `exec` with the same arguments. The process keeps its id, so the supervisor does
+/// not notice, but its threads end and its files are closed. Returns an exit code if `exec` fails; the rebuild order
+/// then remains for the next start.
 fn start_again() -> i32 {
     log::flush();
     let mut arguments = std::env::args_os();

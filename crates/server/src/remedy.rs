@@ -1,4 +1,4 @@
-//! Advice for the operator of a member that cannot continue; it is part of the member's last log line.
+//! Advice for the operator of a member that cannot continue. It is part of the member's last log line.
 //!
 //! The commands are those of etcd's tools, because operators have them.
 
@@ -10,8 +10,7 @@ use quorate_member::corruption::StateDiffers;
 use quorate_node::LogFault;
 use quorate_peer::OtherOrigin;
 
-/// Returns the advice to replace a member with a new one, which is how a member that has lost its log
-/// returns.
+/// Returns the advice to replace a member with a new one. This is the only way back for a member that has lost its log.
 pub(crate) fn replace_member(id: Option<u64>) -> String {
     let id = id.map_or_else(|| "ID".to_owned(), |id| format!("{id:x}"));
     format!(
@@ -48,7 +47,7 @@ pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> Stri
     }
 }
 
-/// The advice for a member whose state comes from another snapshot than its cluster's.
+/// The advice for a member whose state comes from a different snapshot than its cluster's state.
 const ONE_ORIGIN: &str = "do not start this data directory beside those members. To replace one member of \
     a running cluster, remove it (etcdctl member remove ID), delete its data directory, and add it again \
     (etcdctl member add NAME --peer-urls=URL, then start it with --initial-cluster-state=existing). To go \

@@ -1,8 +1,7 @@
-//! Checks that a member that was just restored from a snapshot has the same state as the other members.
+//! Checks that a newly restored member has the same state as the other members.
 //!
-//! Members of Quorate tell each other the origin of their state and exchange no messages if the origins
-//! differ (`peer`). Members of etcd do not report an origin, so this member compares its state with theirs
-//! before it serves clients.
+//! Members that run Quorate exchange the origin of their state, and no messages if the origins differ (`peer`). Members
+//! that run etcd send no origin, so this member compares its state with theirs before it serves clients.
 
 use std::sync::Arc;
 
@@ -25,23 +24,23 @@ pub(crate) struct Proof {
     pub(crate) dirs: DataDir,
 }
 
-/// Sets the origin of the state in the transport before the first message to a peer. A member without a state
-/// has no origin yet and adopts its leader's.
+/// Sets the origin of the state in the transport before the first message to a peer. A member without any state has no
+/// origin yet and adopts its leader's.
 pub(crate) fn set_origin_of_state(
     peers: &Peers,
     (state, backend): (&State, &Backend),
     (disk, dirs): (&dyn Disk, &DataDir),
 ) {
     if state.applied().0 > 0 {
-        // An unreadable record is reported by the code that needs it.
+        // An unreadable record is reported when it is needed.
         peers.set_origin(backend.read().restore_mark().unwrap_or_default());
         peers.set_unproven(restored::is_marked(disk, dirs).unwrap_or(true));
     }
 }
 
 impl Proof {
-    /// Compares this member, if it was just restored, with the members of etcd, and removes the mark if no
-    /// difference is found. If the states differ it reports a fault, which stops the member, and never
+    /// If this member was newly restored, compares it with the members that run etcd, and removes the mark of the
+    /// restore if no difference is found. If the states differ, reports a fault, which stops the member, and never
     /// returns.
     pub(crate) async fn give(self) {
         if !restored::is_marked(&*self.disk, &self.dirs).unwrap_or(true) {

@@ -1,5 +1,4 @@
-//! The metrics that are read from the member at each scrape: the store, the watchers, and the use of its
-//! limits.
+//! Metrics that are read from the member at each scrape: the store, the watchers, and the use of the member's limits.
 //!
 //! # Not here
 //!

@@ -1,11 +1,11 @@
-//! The TLS setup of a member from its flags, for its listeners and its connections to peers.
+//! Sets up TLS for a member's listeners and its connections to peers, as the flags specify.
 //!
-//! All files are read once here, so that a member with invalid files does not start. `--auto-tls` and
-//! `--peer-auto-tls` create their files here.
+//! All files are read once here, so that a member with invalid files does not start. `--auto-tls` and `--peer-auto-tls`
+//! create their files here.
 //!
 //! # Not here
 //!
-//! Checking the combination of flags (`config`), TLS itself (`tls`).
+//! Checking the combination of flags (`config`), and TLS itself (`tls`).
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -76,8 +76,8 @@ impl Security {
         }
         if is_secured(&peer_urls) {
             let checks_origin = !flags.peer.skip_client_san_verification;
-            // The peer port serves the state of this member only to peers with a certificate, even if no flag
-            // requires one.
+            // Only peers with a certificate may fetch this member's state from the peer port, even if no flag requires
+            // certificates.
             let clients = client_check(&flags.peer, checks_origin)
                 .map(|check| ClientCheck { names_users: true, ..check });
             security.peer = acceptor(&peer_pair, clients, false, "peer")?;
@@ -86,8 +86,8 @@ impl Security {
     }
 }
 
-/// Warns if clients' certificates are also valid on the peer port, and if a flag has no effect because peers
-/// need no certificate.
+/// Warns if clients' certificates are also valid on the peer port. Also warns if `--rebuild-corrupt-member` has no
+/// effect because peers need no certificate.
 pub(crate) fn warn_of_open_peers(config: &Config) {
     let Flags { client, peer, .. } = &config.security;
     if config.rebuild_corrupt_member && !config.authenticates_peers() {
@@ -102,7 +102,7 @@ pub(crate) fn warn_of_open_peers(config: &Config) {
     if !both_verify || peer.allows_names_only() {
         return;
     }
-    // The files were readable before, and each handshake reads them again.
+    // The files were readable at startup, and each handshake reads them again, so an error is ignored here.
     if have_common_authority(&trust(client), &trust(peer)).unwrap_or(false) {
         log::warn!(
             "a CA of clients' certificates is trusted for peers too: every client with a certificate can act as a member",
@@ -188,7 +188,7 @@ fn dialer(
     let settings = ConnectorSettings {
         pair,
         protocols: protocols.clone(),
-        // With `--peer-auto-tls` each member has a certificate that only it trusts.
+        // With `--peer-auto-tls`, each member has a certificate that only the member itself trusts.
         check: ServerCheck::by(trust(flags), is_self_made),
         allowed: if is_self_made { Allowed::All } else { allowed(flags) },
         http2: false,
@@ -196,7 +196,7 @@ fn dialer(
     };
     let tls = match Connector::new(settings) {
         Ok(connector) => Some(connector),
-        // A member without TLS also starts if the system has no CA certificates; it then cannot connect to
+        // A member that does not use TLS starts even if the system has no CA certificates. It then cannot connect to
         // `https` URLs.
         Err(_) if !is_asked_for => None,
         Err(error) => return Err(error.into()),

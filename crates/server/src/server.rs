@@ -1,14 +1,13 @@
 //! The life of a member from start to stop.
 //!
-//! The start order is bottom up: files, core threads, connection runtimes, the member's background duties.
-//! Clients are served only after the member has published its name to the cluster. The stop order is the
-//! reverse, and each thread passes on its remaining work before it ends: streams end, requests finish, the
-//! last hard state is written, and the last batch is committed. The supervisor decides when to stop.
+//! The member starts from the bottom up: files, core threads, connection runtimes, background duties. Clients are
+//! served only after the member has published its name to the cluster. It stops in the reverse order, and each thread
+//! passes on its remaining work before it ends: streams end, requests finish, the last hard state is written, and the
+//! last batch is committed. The supervisor decides when to stop.
 //!
 //! # Not here
 //!
-//! The construction of the parts (`assembly`, `serving`) and their work. This file owns the parts and shuts
-//! them down.
+//! The creation of the parts (`assembly`, `serving`) and their work. This file owns the parts and shuts them down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +36,7 @@ use crate::{bootstrap, damage, expiry, metrics, scrape, start_line, tokens};
 /// Pause between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runtimes besides those for clients: the peer runtime, and the one that controls start and stop.
+/// Number of runtimes other than those for clients: the peer runtime, and the runtime that controls start and stop.
 const RUNTIMES_BESIDE_CORES: usize = 2;
 
 /// Why a member stopped.
@@ -50,9 +49,9 @@ pub(crate) enum Ended {
         member_id: u64,
     },
     Removed,
-    /// The state must be rebuilt, which the next start does.
+    /// The member's state must be rebuilt, which happens at the next start.
     Rebuild(String),
-    /// The state must be rebuilt: a thread failed because the backend file is damaged.
+    /// A thread failed because the backend file is damaged. The state must be rebuilt.
     Damaged(Fatal),
 }
 
@@ -92,7 +91,7 @@ pub(crate) enum StartError {
     Observing(#[from] ObservingError),
 }
 
-/// Runs a member until it ends. The arguments are shown by the debug pages.
+/// Runs a member until it ends. The debug pages show the arguments.
 pub(crate) fn run(
     config: &Config,
     arguments: &[String],
@@ -110,10 +109,10 @@ pub(crate) fn run(
     start_line::log(config, &*disk);
     log_limits(config);
     warn_of_open_peers(config);
-    // Configuration errors of the observers are reported before files are created.
+    // The observers are started first, so that errors in their configuration are reported before files are created.
     let observing = Observing::start(config, &metrics)?;
     let booted = match bootstrap::boot(config, &disk, &security.dialer) {
-        // The member was removed earlier. This is not an error, so that a supervisor does not restart it.
+        // The member was removed earlier. This is not an error, so that a supervisor does not restart the member.
         Err(bootstrap::BootError::Refused(Refusal::Removed)) => {
             log_removal();
             return Ok(Ended::Removed);
@@ -126,7 +125,7 @@ pub(crate) fn run(
     let handles = Arc::clone(&core.handles);
     supervisor.note_started(&handles, &metrics);
     scrape::register_callbacks(&metrics, &handles, &budget);
-    // Peers are served first: without them there is no leader that could accept this member's name.
+    // Peers are served first, because without them there is no leader that could accept this member's name.
     let Listeners { peer, for_clients } = listeners;
     let serving_peers = serve_peers(peer, config, &core, observing.auditor(), &budget.peers);
 
@@ -143,7 +142,7 @@ pub(crate) fn run(
     let faults = core.faults.clone();
     let early_end = control.block_on(async {
         tokio::select! {
-            // A fault takes precedence over all other events.
+            // Faults take precedence over all other events.
             biased;
             end = faults.first() => Some(Ended::new(end, &core)),
             stop = supervisor.wait_for_stop() => Some(Ended::Stopped(stop)),
@@ -153,8 +152,8 @@ pub(crate) fn run(
     if let Some(ended) = early_end {
         return Ok(stop_member(ended, config, &control, None, core));
     }
-    // The member has applied its own membership by now. No leadership change reports this, so the metric is
-    // set here.
+    // The member has applied its own membership by now. The metric is set here, because no change of leadership
+    // follows.
     housekeeping::show_learner(&handles);
     log::info!("ready to serve client requests");
     let observers = observing.observers();
@@ -183,7 +182,7 @@ async fn introduce(handles: Arc<quorate_member::Handles>, client_urls: Vec<Strin
     versions::settle_versions(&handles).await;
 }
 
-/// Notifies the init system's watchdog for as long as consensus makes progress, if the watchdog is on.
+/// Notifies the init system's watchdog while consensus makes progress, if the watchdog is enabled.
 async fn notify_watchdog(watchdog: Option<Watchdog>, handles: &quorate_member::Handles) {
     match watchdog {
         Some(watchdog) => {
@@ -199,7 +198,7 @@ fn log_removal() {
     log::warn!("data-dir used by this member must be removed");
 }
 
-/// Stops the member in order. After a failure of this machine it returns at once, because nothing more may be
+/// Stops the member in order. After a failure of this machine, it returns immediately, because nothing more may be
 /// written.
 fn stop_member(
     ended: Ended,
@@ -215,7 +214,7 @@ fn stop_member(
             return ended;
         }
         Ended::LogFault { .. } => {
-            // This commits all applied entries, so that a copy of the directory contains them.
+            // Stopping the threads commits all applied entries, so that a copy of the directory contains them.
             return stop(ended, core);
         }
         Ended::Removed => {
@@ -224,7 +223,7 @@ fn stop_member(
             std::thread::sleep(REMOVAL_PAUSE);
         }
         Ended::Rebuild(reason) => {
-            // This comes first, so that the bad state is not used again even if a later step fails.
+            // The order is written first, so that the bad state is not used again even if a later step fails.
             note_bad_state(&core, reason);
         }
         Ended::Stopped(_) => {
@@ -252,7 +251,8 @@ fn note_bad_state(core: &Core, reason: &str) {
     }
 }
 
-/// Stops the threads. Log faults that consensus detects until the last thread ends are reported and marked.
+/// Stops the threads. If consensus detects a log fault before the last thread ends, the fault is reported and the
+/// directory marked.
 fn stop(ended: Ended, core: Core) -> Ended {
     let (disk, dirs, faults) = (Arc::clone(&core.disk), core.dirs.clone(), core.faults.clone());
     let member_id = core.handles.info.id();

@@ -1,4 +1,4 @@
-//! Running listeners: the services of each listener, its limits, and its shutdown.
+//! Runs the listeners: the services of each listener, its limits, and its shutdown.
 //!
 //! # Not here
 //!
@@ -24,7 +24,7 @@ use crate::assembly::Core;
 use crate::listeners::{ClientListeners, log_listener};
 use crate::transport;
 
-/// After this time, shutdown logs what it is waiting for.
+/// Time after which the shutdown logs that it is still waiting for requests.
 const QUIET_WAIT: Duration = Duration::from_millis(300);
 
 /// Serves the other members.
@@ -39,8 +39,7 @@ pub(crate) fn serve_peers(
     let images = ImagePolicy { peers_are_named: config.security.peer.allows_names_only(), auditor };
     let service = PeerService::new(&core.handles, Arc::clone(&core.known_at_start), images);
     let services = Services { grpc: None::<Router>, http: Some(service) };
-    // As in etcd: the head must arrive within one read timeout, and an idle connection is kept for twice that
-    // time.
+    // As in etcd, the head must arrive within one read timeout, and an idle connection is kept for twice that time.
     let head = transport::read_timeout(config);
     let limits = connection_limits(config, ConnectionTimeouts { idle: head * 2, head }, permits);
     for listener in listeners {
@@ -140,20 +139,20 @@ fn connection_limits(
 /// Running listeners.
 pub(crate) struct Serving {
     stop: watch::Sender<bool>,
-    /// Closes when the last connection has ended.
+    /// Closed when the last connection has ended.
     ended: mpsc::Receiver<()>,
 }
 
 impl Serving {
-    /// Returns the handle, the stop signal for the listeners, and the sender whose last clone is dropped when
-    /// they have stopped.
+    /// Returns the handle, the stop signal for the listeners, and a sender. The listeners hold clones of the sender
+    /// until their connections have ended.
     fn begin() -> (Self, watch::Receiver<bool>, mpsc::Sender<()>) {
         let (stop, stopping) = watch::channel(false);
         let (alive, ended) = mpsc::channel(1);
         (Self { stop, ended }, stopping, alive)
     }
 
-    /// Stops accepting, and waits up to `timeout` for the requests in progress.
+    /// Stops accepting connections, and waits up to `timeout` for the requests in progress.
     pub(crate) async fn finish(mut self, timeout: Duration) {
         self.stop.send_replace(true);
         if tokio::time::timeout(QUIET_WAIT, self.ended.recv()).await.is_ok() {
@@ -166,7 +165,7 @@ impl Serving {
         );
         let rest = timeout.saturating_sub(QUIET_WAIT);
         if tokio::time::timeout(rest, self.ended.recv()).await.is_err() {
-            // They are cut when the runtimes end.
+            // The remaining connections are closed when the runtimes end.
             log::warn!(
                 "closing connections with unfinished requests",
                 "connections" = self.ended.sender_strong_count()

@@ -1,10 +1,10 @@
-//! Signals: SIGTERM and SIGINT stop the member in order, and the process then dies by the same signal.
+//! Handles signals. SIGTERM and SIGINT stop the member in order, and the process then dies by the same signal.
 //!
-//! The handlers are installed before anything else. During the start, which may wait for other members for a
-//! long time, a signal ends the process at once: its files are then as after a crash, which they survive at
-//! any point. After [`StopSignals::take_over`] the member itself handles the signal. A second signal during
-//! the stop has no effect. At the end the process raises the signal again, so that the sender sees it in the
-//! exit status. As process 1, which the kernel does not let die this way, it exits with 0.
+//! The handlers are installed before anything else. During the start, which may wait a long time for other members, a
+//! signal ends the process immediately. The files are then as after a crash, which they survive at any point. After
+//! [`StopSignals::take_over`] the member itself handles the signal. A second signal during the stop has no effect.
+//! Finally, the process raises the signal again, so that the sender sees it in the exit status. A process with id 1
+//! exits with status 0 instead, because the kernel does not allow it to die by a signal.
 //!
 //! SIGUSR1 and SIGUSR2 are ignored from the start, as in a Go program.
 
@@ -29,7 +29,7 @@ pub enum StopSignal {
 }
 
 impl StopSignal {
-    /// Returns the name for the log.
+    /// Returns the signal's name for the log.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Terminated => "terminated",
@@ -44,14 +44,14 @@ impl StopSignal {
         }
     }
 
-    /// Ends the process as the unhandled signal would.
+    /// Ends the process as the signal would without a handler.
     pub fn end_process(self) -> ! {
         log::flush();
         if rustix::process::getpid().is_init() {
             exit(0);
         }
-        // This returns only if the signal cannot be raised. The status is then the one that a shell reports
-        // for the signal.
+        // This returns only if the signal cannot be raised. The exit status is then the one that a shell reports for
+        // the signal.
         let _outcome = signal_hook::low_level::emulate_default_handler(self.number());
         exit(128 + self.number())
     }
@@ -66,12 +66,12 @@ fn exit(code: i32) -> ! {
 #[derive(Debug)]
 pub struct StopSignals {
     signal: mpsc::Receiver<StopSignal>,
-    /// Whether the member handles the signal. The lock is held while the process ends.
+    /// Whether the member handles signals itself. The lock is held while the process ends.
     is_taken_over: Arc<Mutex<bool>>,
 }
 
 impl StopSignals {
-    /// Installs the handlers. From here on the first signal is logged and handled.
+    /// Installs the handlers. After this call, the first signal is logged and handled.
     pub fn install() -> io::Result<Self> {
         let mut signals = Signals::new([SIGTERM, SIGINT])?;
         let (sender, signal) = mpsc::channel(1);
@@ -92,7 +92,8 @@ impl StopSignals {
         Ok(Self { signal, is_taken_over })
     }
 
-    /// From here on a signal does not end the process, because the member calls [`Self::wait`].
+    /// Hands signals over to the member, which calls [`Self::wait`]. After this call, a signal no longer ends the
+    /// process.
     pub fn take_over(&self) {
         *self.is_taken_over.lock() = true;
     }
@@ -101,7 +102,7 @@ impl StopSignals {
     pub async fn wait(&mut self) -> StopSignal {
         match self.signal.recv().await {
             Some(signal) => signal,
-            // The signal was already returned.
+            // The first signal has already been returned, and later ones are ignored.
             None => std::future::pending().await,
         }
     }
@@ -120,7 +121,7 @@ fn first_of(signals: &mut Signals) -> StopSignal {
     }
 }
 
-/// Ignores the signals that have no meaning for the server and would end it.
+/// Ignores the signals that have no meaning for the server but would end it.
 pub fn ignore_user_signals() -> io::Result<()> {
     for number in [SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(number, Arc::new(AtomicBool::new(false)))?;
@@ -140,7 +141,7 @@ mod tests {
         signal_hook::low_level::raise(SIGUSR1).unwrap();
         signal_hook::low_level::raise(SIGTERM).unwrap();
         assert_eq!(signals.wait().await, StopSignal::Terminated);
-        // A signal that is never received has no effect.
+        // A signal that is never waited for has no effect.
         signal_hook::low_level::raise(SIGTERM).unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! The log line `starting an etcd server`: the effective configuration under etcd's names.
+//! Logs the line `starting an etcd server`, which contains the effective configuration under etcd's names.
 //!
-//! Tools and people read this line, so the names, types and order are those of etcd 3.7, even where flags
-//! have other names. Quorate's own settings follow. It contains no secrets.
+//! Tools and people read this line, so the names, types and order are those of etcd 3.7, even where the flags have
+//! other names. Quorate's own settings follow. It contains no secrets.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::assembly::core_count;
 
 type Fields = Vec<(&'static str, Value<'static>)>;
 
-/// Logs the line.
+/// Logs the line `starting an etcd server`.
 pub(crate) fn log(config: &Config, disk: &dyn Disk) {
     let wal_dir = (!config.wal_dir.is_empty()).then(|| Path::new(&config.wal_dir));
     let dirs = DataDir::new(Path::new(&config.data_dir), wal_dir);
     line(config, &dirs, dirs.is_initialised(disk)).emit();
 }
 
-/// Builds the line. `is_initialized` means that the member already has data.
+/// Creates the line. `is_initialized` means that the member already has data.
 fn line(config: &Config, dirs: &DataDir, is_initialized: bool) -> Line {
     let mut line = log::pending!(
         Info,
@@ -85,7 +85,8 @@ fn urls(config: &Config) -> Fields {
     .fields
 }
 
-/// A member with data ignores all flags about the initial cluster.
+/// Returns the fields about the cluster. The initial cluster and its token are empty for a member with data, because it
+/// ignores these flags, unless `--force-new-cluster` is set.
 fn cluster(config: &Config, is_initialized: bool) -> Fields {
     let founds = !is_initialized || config.force_new_cluster;
     let state = match config.initial_cluster_state {
@@ -115,7 +116,7 @@ fn checks(config: &Config) -> Fields {
         CompactionMode::Periodic => "periodic",
         CompactionMode::Revision => "revision",
     };
-    // etcd shows a number of revisions as nanoseconds here, and readers of the line expect that.
+    // etcd prints a number of revisions as nanoseconds here, and readers of the line expect that.
     let retention = match config.auto_compaction() {
         Ok(Some(Retention::Period(period))) => period.into(),
         Ok(Some(Retention::Revisions(count))) => SignedDuration::from_nanos(count),
@@ -157,7 +158,7 @@ fn discovery(config: &Config) -> Fields {
     .fields
 }
 
-/// The remaining fields of etcd, then Quorate's own.
+/// Returns the remaining fields of etcd, followed by Quorate's own.
 fn last(config: &Config) -> Fields {
     let held = config.hold_cluster_version.map(|version| version.to_string());
     log::pending!(

@@ -1,5 +1,5 @@
-//! The supervisor that starts and stops a member: the process with its signals, or the host program of an
-//! embedded member.
+//! The supervisor of a member, which starts and stops it: either the process with its signals, or the host program of
+//! an embedded member.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::signals::{StopSignal, StopSignals};
 use crate::watchdog::Watchdog;
 
-/// What stopped a member.
+/// The source of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// A signal to the process.
@@ -25,13 +25,13 @@ pub(crate) enum Stop {
 pub(crate) enum Progress {
     /// The threads are running.
     Started(Arc<Handles>, Arc<Metrics>),
-    /// The member answers clients.
+    /// The member serves clients.
     Ready,
 }
 
 /// A program with an embedded member.
 pub(crate) struct Host {
-    /// Resolves when the host sends a stop or drops the sender.
+    /// Resolves when the host requests a stop or drops the sender.
     pub(crate) stop: oneshot::Receiver<()>,
     /// Receives the progress of the start.
     pub(crate) progress: Box<dyn FnMut(Progress) + Send>,
@@ -46,7 +46,7 @@ pub(crate) enum Supervisor {
 }
 
 impl Supervisor {
-    /// Records that the threads are running and that the member now handles stops itself.
+    /// Records that the threads are running, and that the member handles stops itself from now on.
     pub(crate) fn note_started(&mut self, handles: &Arc<Handles>, metrics: &Arc<Metrics>) {
         match self {
             Self::Process(signals) => signals.take_over(),
@@ -56,7 +56,7 @@ impl Supervisor {
         }
     }
 
-    /// Records that the member answers clients.
+    /// Records that the member serves clients.
     pub(crate) fn note_ready(&mut self) {
         match self {
             Self::Process(_) => init_system::notify_ready(),
@@ -64,7 +64,7 @@ impl Supervisor {
         }
     }
 
-    /// Returns the watchdog of the process, if the member is the process.
+    /// Returns the watchdog of the process, unless the member is embedded.
     pub(crate) fn watchdog(&self) -> Option<Watchdog> {
         match self {
             Self::Process(_) => Watchdog::over_this_process(),
@@ -72,12 +72,12 @@ impl Supervisor {
         }
     }
 
-    /// Waits for a stop.
+    /// Waits for a request to stop the member.
     pub(crate) async fn wait_for_stop(&mut self) -> Stop {
         match self {
             Self::Process(signals) => Stop::Signal(signals.wait().await),
             Self::Host(host) => {
-                // A dropped sender also means stop.
+                // A dropped sender is a request to stop as well.
                 _ = (&mut host.stop).await;
                 Stop::Host
             }

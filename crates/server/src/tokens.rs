@@ -1,5 +1,5 @@
-//! The provider of authentication tokens that the flags configure. Key files are read here, and a member with
-//! invalid keys does not start.
+//! Creates the provider of authentication tokens that the flags configure. The key files are read here, so that a
+//! member with invalid keys does not start.
 
 use quorate_config::{AuthToken, AuthTokenFault};
 use quorate_jwt::Method;

@@ -1,9 +1,8 @@
-//! Starts the peer transport with its own runtime and the settings from the flags.
+//! Starts the peer transport on a runtime of its own, with the settings from the flags.
 //!
 //! # Not here
 //!
-//! The transport itself (`peer`), its listener (`server`), and the other services of the peer port
-//! (`peer_port`).
+//! The transport itself (`peer`), its listener (`server`), and the other services of the peer port (`peer_port`).
 
 use std::io;
 use std::path::PathBuf;
@@ -20,10 +19,10 @@ use quorate_telemetry::metrics::Metrics;
 
 use quorate_net::runtime::{Runtimes, Threads};
 
-/// How long a read from or write to a peer may take if no flag sets it.
+/// Maximum duration of a read from or a write to a peer, unless a flag sets it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The directory where the transport stores the snapshots that it receives.
+/// The directory in which the transport stores received snapshots.
 pub(crate) struct SnapshotDir {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) path: PathBuf,
@@ -39,7 +38,7 @@ pub(crate) fn start(
 ) -> io::Result<(Arc<Runtimes>, Arc<Peers>)> {
     let threads = Threads { name: "peers", count: 1, stack_bytes: deep_txn::STACK_BYTES };
     let runtimes = Runtimes::start(threads, |_| {
-        // Requests on the peer port wait for the core threads like those of clients.
+        // Requests on the peer port wait for the core threads just as clients' requests do.
         quorate_member::deliver_outcomes()
     })?;
     let peers = Peers::new(Parts {
@@ -62,12 +61,12 @@ pub(crate) fn start(
     Ok((Arc::new(runtimes), peers))
 }
 
-/// Returns how long a peer may send nothing during a read.
+/// Returns the time for which a peer may send nothing during a read.
 pub(crate) fn read_timeout(config: &Config) -> Duration {
     config.raft_read_timeout.positive().unwrap_or(TIMEOUT)
 }
 
-/// Returns how long a peer may accept nothing during a write.
+/// Returns the time for which a peer may accept nothing during a write.
 pub(crate) fn write_timeout(config: &Config) -> Duration {
     config.raft_write_timeout.positive().unwrap_or(TIMEOUT)
 }

@@ -1,6 +1,6 @@
-//! Watchdog notifications for the init system, by systemd's notify protocol (sd_watchdog_enabled(3)).
+//! Sends watchdog notifications to the init system, with systemd's notify protocol (sd_watchdog_enabled(3)).
 //!
-//! With `WatchdogSec` in its unit, a member whose consensus makes no progress is restarted.
+//! If `WatchdogSec` is set in the unit, systemd restarts a member whose consensus makes no progress.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use quorate_telemetry::{init_system, log};
 #[derive(Debug, PartialEq, Eq)]
 pub struct Watchdog {
     socket_name: OsString,
-    /// The init system ends the process if it gets no notification for this long.
+    /// Time without a notification after which the init system ends the process.
     limit: Duration,
 }
 
 impl Watchdog {
-    /// Returns the watchdog of this process, if it is on.
+    /// Returns the watchdog of this process, if it is enabled.
     pub fn over_this_process() -> Option<Self> {
         let var = |name| std::env::var_os(name);
         Self::asked_for(var("WATCHDOG_USEC"), var("WATCHDOG_PID"), var("NOTIFY_SOCKET"))
@@ -27,7 +27,7 @@ impl Watchdog {
         process: Option<OsString>,
         socket_name: Option<OsString>,
     ) -> Option<Self> {
-        // Environment variables inherited from a parent process are not meant for this process.
+        // Environment variables inherited from a parent process are intended for that process.
         let own = std::process::id().to_string();
         let is_meant = process.is_none_or(|process| process == *own);
         let limit = Duration::from_micros(micros?.to_str()?.parse().ok()?);
@@ -35,7 +35,7 @@ impl Watchdog {
         (is_meant && !limit.is_zero()).then_some(Self { socket_name, limit })
     }
 
-    /// Sends a notification twice per limit, as long as `is_alive` returns true for the limit. Never returns.
+    /// Sends a notification twice per limit, provided that `is_alive` returns true for the limit. Never returns.
     pub async fn keep(self, is_alive: impl Fn(Duration) -> bool) {
         let mut pause = tokio::time::interval(self.limit / 2);
         pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -94,7 +94,7 @@ mod tests {
                 is_asked.set(is_asked.get() + 1);
                 is_alive
             });
-            // One more check than is counted, so that the notification after the last counted check is sent.
+            // Waits for one check more than is counted, so that the notification after the last counted check is sent.
             let enough = async {
                 while is_asked.get() < 4 {
                     tokio::time::sleep(limit / 4).await;

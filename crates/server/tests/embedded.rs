@@ -1,5 +1,5 @@
-//! Members embedded in this program: the values that the host receives from them, the parts that remain under its
-//! control, and the removal of everything when they end.
+//! Tests with members embedded in this program: the values that the host receives from them, the resources that remain
+//! under its control, and the release of all resources when the members end.
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 #[path = "../examples/embedded.rs"]
@@ -19,7 +19,7 @@ use tracing_core::field::{Field, Visit};
 use tracing_core::span::{Attributes, Current, Id, Record};
 use tracing_core::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
-/// These tests look at resources of the whole process, so they run one at a time.
+/// Ensures that the tests run one at a time, because they inspect resources of the whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -58,8 +58,7 @@ fn thread_and_file_counts() -> (usize, usize) {
     (count("/proc/self/task"), count("/proc/self/fd"))
 }
 
-/// Waits until this process has no more threads and files than before. Threads that resolve names may end
-/// last.
+/// Waits until this process has no more threads and files than `before`. Threads that resolve names may end late.
 fn settle(before: (usize, usize)) {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -128,7 +127,7 @@ fn the_example_of_an_embedded_member_runs_twice() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data").display().to_string();
     example::run(&data).unwrap();
-    // Its files are closed, so another member can open them.
+    // The member's files are closed, so another member can open them.
     example::run(&data).unwrap();
 }
 
@@ -153,7 +152,7 @@ fn two_members_in_one_process_are_independent() {
     };
     assert_eq!(puts(&one).unwrap(), "etcd_mvcc_put_total 1");
     assert_eq!(puts(&other).unwrap(), "etcd_mvcc_put_total 0");
-    // Lines from any thread of a member reach its own subscriber and not the other member's.
+    // Lines from any thread of a member reach the member's own subscriber, and not the other member's.
     let own = |member: &Member| format!("{:x}", member.id());
     for (lines, member, stranger) in [(&one_lines, &one, &other), (&other_lines, &other, &one)] {
         assert!(lines.tell(&format!("{} became leader", own(member))));
@@ -183,7 +182,7 @@ fn a_dropped_member_leaves_no_threads_and_files() {
         drop(member);
         settle(before);
     }
-    // A member that waits for its cluster is stopped like any other.
+    // A member that is still waiting for its cluster can be stopped like any other.
     let mut alone = flags("waits", folder.path(), ports);
     let last = alone.len() - 1;
     alone[last].push_str(",absent=http://127.0.0.1:1");

@@ -1,9 +1,7 @@
-//! `--force-new-cluster`: one member continues with the data of its cluster, and all other members are
-//! removed.
+//! `--force-new-cluster`: one member continues with the data of its cluster, and all other members are removed.
 //!
-//! This is for a permanent loss of the majority. The membership changes are written to the log as if the
-//! cluster had committed them, and are then applied like any other entry. The cluster id, member id and data
-//! do not change.
+//! This option is for a permanent loss of the majority. The membership changes are written to the log as if the cluster
+//! had committed them, and are then applied like any other entry. The cluster id, member id and data do not change.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +19,10 @@ use super::error::BootError;
 use quorate_member::Identity;
 use quorate_telemetry::log;
 
-/// The peer URL given to a member that its own cluster does not list.
+/// The peer URL for a member that its own cluster does not list.
 const PEER_URL: &str = "http://localhost:2380";
 
-/// Drops the uncommitted entries, appends the removal of all other members, and commits it.
+/// Drops the uncommitted entries, and appends and commits the removal of all other members.
 ///
 /// `start` is read from the log, and `members` from the backend file.
 pub(super) fn remove_other_members(
@@ -70,8 +68,8 @@ pub(super) fn remove_other_members(
     Ok(())
 }
 
-/// Returns the ids that the snapshot and the log list as members, including changes that were refused when
-/// applied: removing an unknown member has no effect.
+/// Returns the ids of all members according to the snapshot and the log. Changes that were refused when they were
+/// applied are included, because removing an unknown member has no effect.
 fn listed_ids(start: &Start, members: &Members) -> Result<BTreeSet<u64>, BootError> {
     let mut ids = BTreeSet::new();
     match &start.mark.conf_state {
@@ -80,7 +78,7 @@ fn listed_ids(start: &Start, members: &Members) -> Result<BTreeSet<u64>, BootErr
             ids.extend(snapshot.voters.iter().chain(&snapshot.learners));
         }
         None if start.mark.index > 0 => {
-            // An old snapshot mark has no members; the backend file has them.
+            // The snapshot mark of an older version contains no members, but the backend file does.
             ids.extend(members.iter().map(|member| member.id.0));
         }
         None => {}
@@ -101,7 +99,8 @@ fn listed_ids(start: &Start, members: &Members) -> Result<BTreeSet<u64>, BootErr
     Ok(ids)
 }
 
-/// If this member is not listed, it is added first, because there must always be a voter.
+/// Returns the changes that remove the other members. If this member is not listed, it is added first, because there
+/// must always be a voter.
 fn changes(listed: &BTreeSet<u64>, own: u64) -> Vec<ConfChange> {
     let mut changes = Vec::new();
     if !listed.contains(&own) {

@@ -1,7 +1,7 @@
-//! Founders that find each other through a running cluster (`--discovery-*`).
+//! Discovery: the founders of a cluster find each other through another running cluster (`--discovery-*`).
 //!
-//! An operator has written the number of founders there. Each founder registers itself and waits until that
-//! many have registered. The first ones to register found the cluster:
+//! An operator writes the number of founders to that cluster. Each founder registers itself there and waits until that
+//! many founders have registered. The first ones to register found the new cluster:
 //!
 //! ```text
 //! /_etcd/registry/TOKEN/_config/size        3
@@ -10,8 +10,8 @@
 //!
 //! # Invariants
 //!
-//! * All founders compute the same list: it is ordered by first registration, which the discovery cluster
-//!   decides, and is cut to the size.
+//! * All founders compute the same list. It is ordered by first registration, as recorded by the discovery cluster, and
+//!   is truncated to the number of founders.
 //! * Registering again after a crash changes neither the order nor the list.
 //!
 //! # Not here
@@ -34,9 +34,9 @@ use quorate_config::{Discovery, InitialMembers};
 use quorate_telemetry::log;
 
 const PREFIX: &str = "/_etcd/registry";
-/// Consecutive failures after which a founder gives up.
+/// Number of consecutive failures after which a founder gives up.
 const RETRIES_MAX: u32 = u32::MAX;
-/// Consecutive failures after which the pauses stop growing.
+/// Number of consecutive failures after which the pauses stop growing.
 const GROWING_PAUSES_MAX: u32 = 8;
 
 /// Why discovery failed. The texts are etcd's.
@@ -56,7 +56,7 @@ pub(crate) enum DiscoveryError {
 
 /// Registers this member and waits for the others. Returns all founders in the order of registration.
 ///
-/// `own` is the registration: the member's name and peer URLs.
+/// `own` is this member's registration: its name and peer URLs.
 pub(super) async fn join(
     config: &Discovery,
     id: MemberId,
@@ -67,7 +67,7 @@ pub(super) async fn join(
     meeting.join(&own.to_string()).await
 }
 
-/// One founder's part in discovery.
+/// One founder's view of the discovery.
 struct Meeting<R> {
     registry: R,
     size_key: String,
@@ -117,7 +117,7 @@ impl<R: Registry> Meeting<R> {
                 "clusterSize" = size,
                 "found-peers" = members.len()
             );
-            // Changes and errors both lead to another lookup.
+            // After a change or an error, the founder looks up the registrations again.
             match self.registry.wait_for_change(&self.members_prefix, revision + 1).await {
                 Ok(()) => {}
                 Err(error) => self.pause_after("waiting for peers", &error).await?,
@@ -125,8 +125,8 @@ impl<R: Registry> Meeting<R> {
         }
     }
 
-    /// Returns the size, the founders in the order of registration, and the revision of this list. Fails if
-    /// this member is not among the first `size` founders, or would not be if it registered now.
+    /// Returns the number of founders, the registered founders in the order of registration, and the revision of this
+    /// list. Fails if this member is not among the first `size` founders, or would not be if it registered now.
     async fn look(&mut self) -> Result<(usize, Vec<Registered>, i64), DiscoveryError> {
         loop {
             let looked = async {

@@ -1,4 +1,4 @@
-//! The errors of a start.
+//! Why a start fails.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use quorate_storage::data_dir::DataDir;
 use quorate_storage::lost_log;
 
 impl BootError {
-    /// The refusal of the member in this directory, with its paths and advice.
+    /// Returns the error for a refusal of the member in this directory, with the directory's paths and advice.
     pub(super) fn refused(refusal: Refusal, dirs: &DataDir) -> Self {
         match refusal {
             Refusal::LogMarkedLost(reason) => {
@@ -53,7 +53,7 @@ impl BootError {
     }
 }
 
-/// Why a member does not start. The texts are etcd's where etcd has the error.
+/// Why a member does not start. The texts are etcd's where etcd has the same error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootError {
     #[error(

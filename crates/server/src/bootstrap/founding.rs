@@ -8,11 +8,11 @@ use super::names::Names;
 use super::same_urls::Comparison;
 use quorate_config::{Config, InitialMembers};
 
-/// How long name resolution may take.
+/// Maximum duration of name resolution.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Checks that both lists agree, literally or after name resolution. The other founders know this member only
-/// by the initial cluster.
+/// Checks that the two lists agree, literally or after name resolution. The other founders know this member only by the
+/// initial cluster.
 pub(super) async fn check_advertised(
     config: &Config,
     initial: &InitialMembers,

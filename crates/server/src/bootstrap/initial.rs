@@ -1,4 +1,4 @@
-//! The initial cluster according to the flags.
+//! Determines the initial cluster from the flags.
 
 use quorate_core::bootstrap::InitialCluster;
 
@@ -7,7 +7,7 @@ use super::names::Names;
 use super::srv;
 use quorate_config::{Config, InitialClusterError, InitialMembers, Url};
 
-/// The members that the flags name, and the token from which their ids are derived.
+/// The members named by the flags, and the token from which their ids are derived.
 #[derive(Clone, Debug)]
 pub(super) struct Initial {
     pub(super) members: InitialMembers,
@@ -19,10 +19,10 @@ impl Initial {
         to_cluster(&self.members, &self.token)
     }
 
-    /// Parses or looks up the initial members.
+    /// Finds the initial members, by parsing the flags or through DNS.
     pub(super) async fn find(config: &Config, names: &dyn Names) -> Result<Self, BootError> {
         if config.discovery.is_asked_for() {
-            // Until discovery has finished, the list has this member only.
+            // Until discovery has finished, the list contains only this member.
             let own = config.initial_cluster_from_name(&config.name);
             let members = InitialMembers::parse(&own).map_err(InitialClusterError::from)?;
             return Ok(Self { members, token: config.discovery.token.clone() });
@@ -37,7 +37,7 @@ impl Initial {
     }
 }
 
-/// Converts the members to the form that the start decision uses.
+/// Converts the members to the type used by the start decision.
 pub(super) fn to_cluster(members: &InitialMembers, token: &str) -> InitialCluster {
     let members = members.iter().map(|(name, urls)| (name.to_owned(), url_texts(urls)));
     InitialCluster { members: members.collect(), token: token.to_owned() }

@@ -1,4 +1,4 @@
-//! Name resolution during bootstrap. Tests supply their own names.
+//! Name resolution during bootstrap. Tests replace the resolver.
 
 use std::future::Future;
 use std::io;
@@ -12,12 +12,12 @@ use quorate_dns::{Resolver, Service, no_such_host};
 /// The result of a lookup.
 pub(super) type Lookup<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
-/// A resolver of names.
+/// Resolves names.
 pub(super) trait Names: Send + Sync {
-    /// Returns the addresses of a host, preferred first; at least one.
+    /// Returns the addresses of a host, at least one, in order of preference.
     fn addresses<'a>(&'a self, host: &'a str) -> Lookup<'a, Vec<IpAddr>>;
 
-    /// Returns the SRV records of a name, preferred first; at least one.
+    /// Returns the SRV records of a name, at least one, in order of preference.
     fn services<'a>(&'a self, name: &'a str) -> Lookup<'a, Vec<Service>>;
 }
 
@@ -25,11 +25,11 @@ pub(super) trait Names: Send + Sync {
 #[derive(Clone, Copy)]
 pub(super) struct Outside<'a> {
     pub(super) names: &'a dyn Names,
-    /// Connects to members that are running.
+    /// Connects to running members.
     pub(super) dialer: &'a Dialer,
 }
 
-/// The system's resolver: hosts file and DNS, as the C library is configured.
+/// The system's resolver, which uses the hosts file and DNS as configured for the C library.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SystemNames;
 

@@ -1,5 +1,5 @@
-//! Repairs the member list of an etcd 3.5 backend file at the start. `core::old_members` computes the list;
-//! this module logs the result and sets unreadable snapshot files aside.
+//! Repairs the member list in the backend file of etcd 3.5 during startup. `core::old_members` computes the list; this
+//! module logs the result and sets unreadable snapshot files aside.
 
 use quorate_core::old_members::{self, OldMembersError};
 use quorate_state::apply::State;
@@ -12,7 +12,7 @@ use quorate_storage::wal::SnapshotMark;
 use super::error::BootError;
 use quorate_telemetry::log;
 
-/// Updates the members in an old backend file from the snapshot file and the log.
+/// Updates the members in an old backend file with those from the snapshot file and the log.
 ///
 /// `marks` are the snapshots that the log lists.
 pub(super) fn repair(
@@ -39,7 +39,7 @@ pub(super) fn repair(
             log::info!("repaired the members that an older version did not store");
             Ok(())
         }
-        // The log does not start at the first entry.
+        // Without a snapshot, the members cannot be checked, because the log does not start at the first entry.
         Err(OldMembersError::Log(error)) if snapshot.is_none() => {
             log::warn!(
                 "cannot check the members that an older version stored",

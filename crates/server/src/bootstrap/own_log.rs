@@ -1,4 +1,4 @@
-//! Opens the member's log at the start.
+//! Opens the member's log during startup.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use quorate_storage::wal::{self, SnapshotMark, Wal};
 use super::error::BootError;
 use quorate_telemetry::log;
 
-/// Opens the log and checks that it contains all applied entries. A repair of the log is logged before this
-/// check, because it may be the reason why entries are missing.
+/// Opens the log and checks that it contains all applied entries. A repair of the log is logged before this check,
+/// because the repair may explain why entries are missing.
 pub(super) fn open_log(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,

@@ -1,4 +1,4 @@
-//! Answers the questions of the start decision (`core::bootstrap`) from flags, DNS and other members.
+//! Answers the questions of the start decision (`core::bootstrap`) with information from flags, DNS and other members.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use super::same_urls::{Comparison, is_literally_same};
 use quorate_config::Config;
 use quorate_telemetry::log;
 
-/// How long each URL may take to return the members of the cluster.
+/// Maximum time for each URL to return the members of the cluster.
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the other members may take to return what they know about this member.
+/// Maximum time for the other members to return their information about this member.
 const OWN_ROW_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Answers questions until the decision is made.
+/// Answers questions until the start decision is made.
 pub(super) async fn decide(
     config: &Config,
     dirs: &DataDir,
@@ -67,7 +67,7 @@ pub(super) async fn decide(
     }
 }
 
-/// Returns the members that the flags name, after the checks that the purpose requires.
+/// Returns the members named by the flags, after the checks that the purpose requires.
 async fn initial_cluster(
     config: &Config,
     question: &AskInitial,
@@ -108,8 +108,7 @@ async fn compare(question: &AskSameUrls, comparison: &mut Comparison<'_>) -> Res
     }
 }
 
-/// Finds the other founders through discovery, if the flags configure it. Until then this member knows only
-/// itself.
+/// Finds the other founders through discovery, if the flags configure it. Otherwise returns `founding` unchanged.
 pub(super) async fn meet_founders(
     config: &Config,
     dirs: &DataDir,

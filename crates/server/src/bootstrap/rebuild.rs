@@ -1,9 +1,8 @@
-//! `--rebuild-corrupt-member`: a member with a bad state fetches the state that a quorum of the other members
-//! has.
+//! `--rebuild-corrupt-member`: a member with a bad state fetches the state of a quorum of the other members.
 //!
-//! The state is bad if the running member was found to differ from a quorum, which left a rebuild order in
-//! the directory, or if the backend file cannot be read. The log is not affected: the member's votes and
-//! acknowledged entries remain. Therefore it keeps its id and its membership and needs no membership change.
+//! The state is bad if the backend file cannot be read, or if the running member was found to differ from a quorum. In
+//! the latter case, the member has left a rebuild order in the directory. The log is not affected, so the member keeps
+//! its votes and acknowledged entries. It therefore keeps its id, and no membership change is needed.
 //!
 //! ```text
 //! find the members -> fetch the file of one -> open it, hash it -> does a quorum of the others have the same hash?
@@ -13,17 +12,15 @@
 //!
 //! # Invariants
 //!
-//! * A file in the directory is replaced only by a state that a quorum of voters has, not counting this
-//!   member.
-//! * A member that was rebuilt within [`REBUILDS_APART`] is not rebuilt again, because its machine is
-//!   probably faulty.
+//! * A file in the directory is replaced only with a state that a quorum of voters has, not counting this member.
+//! * A member that was rebuilt within [`REBUILDS_APART`] is not rebuilt again, because its machine is probably faulty.
 //! * An order stays in force until the rebuild is complete, across any number of starts.
-//! * If no other member provides its state (because it is etcd, or does not accept this member's
-//!   certificate), the start is refused.
+//! * If no other member provides its state (because it is etcd, or does not accept this member's certificate), the
+//!   start is refused.
 //!
 //! # Not here
 //!
-//! Detecting a bad state (`member::corruption`), serving the state to others (`edge::peer_port`).
+//! Detecting a bad state (`member::corruption`), and providing the state to other members (`edge::peer_port`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,16 +54,16 @@ use quorate_config::Config;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 
-/// The shortest time between two rebuilds of a member.
+/// Minimum time between two rebuilds of a member.
 const REBUILDS_APART: Duration = Duration::from_secs(600);
 
-/// Pause between two rounds over all members.
+/// Pause between two rounds of attempts with all members.
 const ROUND_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long each URL may take to return the members of the cluster.
+/// Maximum time for each URL to return the members of the cluster.
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the state of a member was not used.
+/// Why a member's state was not used.
 #[derive(Debug, thiserror::Error)]
 enum Untaken {
     #[error(transparent)]
@@ -89,20 +86,19 @@ enum Untaken {
     Store(#[from] SnapError),
 }
 
-/// Returns whether this member may fetch its state. With `--force-new-cluster` there is no member to fetch it
-/// from.
+/// Returns whether this member may fetch its state. With `--force-new-cluster`, no other member can provide it.
 pub(super) fn may_rebuild(config: &Config) -> bool {
     config.rebuilds_corrupt_member() && !config.force_new_cluster
 }
 
 impl Untaken {
-    /// Returns whether the member provides its state to no member, or not to this one.
+    /// Returns whether the member refuses to provide its state, to any member or to this one.
     fn is_refused(&self) -> bool {
         matches!(self, Self::Fetch(error) if error.is_refused())
     }
 }
 
-/// Returns why the state must be fetched, if there is a rebuild order. An order without the flag is an error.
+/// Returns the reason given in the rebuild order, if there is one. An order without the flag is an error.
 pub(super) fn ordered(
     config: &Config,
     disk: &dyn Disk,
@@ -147,7 +143,7 @@ pub(super) fn is_fixed_by_rebuild(error: &BootError) -> bool {
 pub(super) fn is_recent(disk: &dyn Disk, dirs: &DataDir) -> Result<bool, BootError> {
     let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
     let last = rebuild::last_done(disk, dirs).map_err(mark_error)?;
-    // A time in the future comes from a wrong clock and is ignored.
+    // If the time is in the future, the clock was wrong, and the time is ignored.
     let since = last.and_then(|last| unix_secs().checked_sub(last));
     Ok(since.is_some_and(|secs| secs < REBUILDS_APART.as_secs()))
 }
@@ -156,7 +152,7 @@ fn unix_secs() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Replaces this member's state by one that a quorum of the others has. Tries until it succeeds.
+/// Replaces this member's state with that of a quorum of the others. Retries until it succeeds.
 pub(super) async fn rebuild(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -168,7 +164,7 @@ pub(super) async fn rebuild(
     if is_recent(&**disk, dirs)? {
         return Err(BootError::RebuiltBefore { reason: reason.to_owned() });
     }
-    // The log's lock keeps other processes out of the directory, even if there is no backend file to lock.
+    // The log's lock keeps other processes out of the directory even if there is no backend file to lock.
     let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
     let mark = marks.last().cloned().unwrap_or_default();
     let (wal, contents) = start::open_log(disk, dirs, &mark, wal_options(config))?;
@@ -199,8 +195,7 @@ pub(super) async fn rebuild(
     Ok(())
 }
 
-/// Returns the possible URLs of the other members, from the backend file as far as it is readable, and from
-/// the flags.
+/// Returns the possible URLs of the other members, from the flags and from the readable part of the backend file.
 async fn urls_of_others(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -226,19 +221,19 @@ async fn urls_of_others(
     urls
 }
 
-/// The member that is rebuilt.
+/// The member to rebuild, with its files.
 struct Place<'a> {
     config: &'a Config,
     disk: &'a Arc<dyn Disk>,
     dirs: &'a DataDir,
     identity: &'a Identity,
-    /// The snapshot at which its log begins.
+    /// The snapshot at which the member's log begins.
     mark: &'a SnapshotMark,
-    /// The defect of its state.
+    /// Why the member's state is bad.
     reason: &'a str,
 }
 
-/// A state that another member has provided, opened and hashed.
+/// A state provided by another member, opened and hashed.
 struct Candidate {
     order: SnapshotOrder,
     index: u64,
@@ -247,8 +242,8 @@ struct Candidate {
 }
 
 impl Place<'_> {
-    /// Asks the members in turn, repeatedly, until a quorum has the state that one of them provided. That
-    /// state is then stored under its index.
+    /// Tries the members in turn, repeatedly, until one of them provides a state that a quorum has. Stores that state
+    /// under its index.
     async fn find(
         &self,
         urls: &[String],
@@ -291,7 +286,7 @@ impl Place<'_> {
         }
     }
 
-    /// Returns the other members, if enough of them are voters to outvote this member.
+    /// Returns the other members. Fails if their voters do not form a quorum without this member.
     fn sources(&self, members: Vec<Member>) -> Result<Vec<Member>, BootError> {
         let own = MemberId(self.identity.member_id);
         if !members.iter().any(|member| member.id == own) {

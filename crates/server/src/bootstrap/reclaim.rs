@@ -1,8 +1,8 @@
-//! `--bootstrap-defrag-threshold-megabytes`: returns free space of the backend file to the disk before the
-//! member starts.
+//! `--bootstrap-defrag-threshold-megabytes`: returns free space of the backend file to the disk before the member
+//! starts.
 //!
-//! The file has no readers yet, so all its pages may be moved. If the disk has too little space for this, the
-//! member starts with the file unchanged.
+//! The file has no readers yet, so all of its pages may be moved. If the disk has too little space, the member starts
+//! without defragmenting the file.
 
 use std::time::Instant;
 
@@ -10,12 +10,12 @@ use quorate_config::Config;
 use quorate_state::backend::{Backend, Fault};
 use quorate_telemetry::log;
 
-/// Pages moved in one transaction.
+/// Number of pages moved in one transaction.
 const STEP_PAGES: u64 = 1024;
-/// Passes over the file. Each pass frees the pages that the pass before it has moved away.
+/// Maximum number of passes over the file. Each pass frees the pages that the previous pass has moved away.
 const PASSES_MAX: u32 = 8;
 
-/// Returns the free space to the disk, if there is at least as much as the flag says.
+/// Returns the free space to the disk, if there is at least as much as the flag specifies.
 pub(super) fn give_space_back(config: &Config, backend: &Backend) -> Result<(), Fault> {
     let threshold = config.bootstrap_defrag_threshold_megabytes.saturating_mul(1 << 20);
     if threshold == 0 {

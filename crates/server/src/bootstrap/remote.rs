@@ -1,6 +1,6 @@
-//! Requests of a starting member to running members: the member list and the versions.
+//! Requests from a starting member to running members, for the member list and the versions.
 //!
-//! The parts of an answer that are used are validated. A peer with an invalid answer is treated like one that
+//! The parts of an answer that are used are validated. A peer that returns an invalid answer is treated like one that
 //! does not answer.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ enum NoAnswer {
     ClusterId(String),
 }
 
-/// Asks the URLs in turn until one returns the members. A peer that knows no members is itself joining.
+/// Asks the URLs in turn until one returns the members. A peer that returns no members is itself joining the cluster.
 pub(super) async fn cluster_of(
     urls: &[String],
     (dialer, timeout): (&Dialer, Duration),
@@ -48,8 +48,8 @@ pub(super) async fn cluster_of(
     outcome
 }
 
-/// Asks all URLs at once about a member, and returns the first description that matches. URLs that do not
-/// answer are ignored.
+/// Asks all URLs at the same time about a member, and returns the first matching description. URLs that do not answer
+/// are ignored.
 pub(super) async fn row_of(
     urls: Vec<String>,
     id: MemberId,
@@ -87,7 +87,7 @@ async fn ask_members(url: &str, dialer: &Dialer, timeout: Duration) -> Result<Cl
     Ok(Cluster { id, members })
 }
 
-/// Returns whether this member may join members of these versions: at least one must report the cluster
+/// Returns whether this member may join members with these versions. At least one of them must report the cluster
 /// version, and no reported version may be out of range.
 pub(super) async fn is_compatible(
     question: &AskVersions,
@@ -138,7 +138,8 @@ pub(super) async fn is_compatible(
     any
 }
 
-/// The first answer is used, because the member that answers has asked the others.
+/// Returns whether a downgrade is in progress. The first answer is used, because the answering member has already asked
+/// the others.
 async fn is_downgrade_enabled(
     others: &BTreeMap<MemberId, Vec<String>>,
     ways: (&Dialer, Duration),
@@ -159,14 +160,14 @@ fn to_bool(body: &[u8]) -> Option<bool> {
     }
 }
 
-/// Returns the cluster version in the answer, empty if it has none.
+/// Returns the cluster version in the answer, or an empty text if there is none.
 fn to_version(body: &[u8]) -> Option<String> {
     let versions: serde_json::Map<String, Value> = serde_json::from_slice(body).ok()?;
     let text = versions.get("etcdcluster").and_then(Value::as_str);
     Some(text.unwrap_or_default().to_owned())
 }
 
-/// Returns the first readable answer from the URLs of a member.
+/// Returns the first readable answer from a member's URLs.
 async fn first_answer<T>(
     urls: &[String],
     path: &str,

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * A member whose log ends before the last entry applied to its backend file does not start: durable
-//!   entries were lost.
-//! * Consensus starts with the members in the backend file, at the index that the file has applied.
+//! * A member whose log ends before the last entry applied to its backend file does not start, because durable entries
+//!   were lost.
+//! * Consensus starts with the members in the backend file, at the file's applied index.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ use quorate_member::Identity;
 use quorate_member::corruption::check_before_serving;
 use quorate_telemetry::log;
 
-/// Restarts an existing member. Rebuilds its state first if that is ordered, or if the files are damaged and
-/// a rebuild is allowed.
+/// Restarts an existing member. Rebuilds its state first if a rebuild is ordered, or if the files are damaged and a
+/// rebuild is allowed.
 pub(super) async fn restart(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -153,7 +153,7 @@ fn forget_lost_log(
     let mark_error = |source| BootError::Mark { path: path.clone(), source };
     let Some(reason) = lost_log_reason(disk, dirs)? else { return Ok(()) };
     let HardState { term, vote, commit } = start.hard_state;
-    // From here on the removal of the other members is committed, with or without the flag.
+    // From here on, the removal of the other members is committed, so it no longer depends on the flag.
     let agreed = wal::HardState { term: term.get(), vote, commit: commit.get() };
     append_entries(wal, Some(&agreed), &[])?;
     lost_log::unmark(disk, dirs).map_err(mark_error)?;

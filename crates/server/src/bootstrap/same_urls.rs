@@ -1,8 +1,9 @@
-//! Compares two lists of URLs, which are equal even if one has names and the other has addresses.
+//! Compares two lists of URLs. The lists are equal even if one contains names and the other contains the corresponding
+//! addresses.
 //!
-//! The lists are first compared literally. Names are resolved only if the lists differ. `localhost` is never
-//! resolved, because it means another machine on each machine. A lookup that fails is repeated every second
-//! until the timeout: when a whole cluster starts, DNS may become available last.
+//! The lists are first compared literally. Names are resolved only if the lists differ. `localhost` is never resolved,
+//! because it refers to a different machine on each member. A failed lookup is repeated every second until the timeout,
+//! because DNS may become available late when a whole cluster starts.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -36,10 +37,10 @@ fn quoted(texts: &[String]) -> String {
     format!("[{}]", texts.join(" "))
 }
 
-/// The target of a URL in a form that can be compared: scheme, host and port.
+/// The target of a URL in a comparable form: scheme, host and port.
 type Place = (&'static str, String, String);
 
-/// Compares lists of URLs and caches resolved names.
+/// Compares lists of URLs, and caches resolved names.
 pub(super) struct Comparison<'a> {
     names: &'a dyn Names,
     deadline: Instant,
@@ -47,12 +48,12 @@ pub(super) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Starts the timeout: all names together must resolve within `limit`.
+    /// Creates a comparison. All names together must be resolved within `limit`.
     pub(super) fn new(names: &'a dyn Names, limit: Duration) -> Self {
         Self { names, deadline: Instant::now() + limit, resolved: BTreeMap::new() }
     }
 
-    /// Compares two lists, ignoring the order.
+    /// Compares two lists. The order of URLs does not matter.
     pub(super) async fn check_same(
         &mut self,
         left: &[String],
@@ -81,7 +82,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// Returns all addresses that a URL may mean.
+    /// Returns all addresses to which a URL may refer.
     async fn places(&mut self, text: &str) -> Result<Vec<Place>, Difference> {
         let url = parse(text)?;
         let (scheme, host, port) = place(&url);
@@ -132,7 +133,7 @@ fn parse(text: &str) -> Result<Url, Difference> {
     Url::parse(text).map_err(|_| Difference::NotUrl(text.to_owned()))
 }
 
-/// Returns the preferred address of a URL, as a URL.
+/// Returns the preferred target of a URL, as a URL.
 fn text_of(places: &[Place]) -> String {
     let Some((scheme, host, port)) = places.first() else { return String::new() };
     match (port.as_str(), host.contains(':')) {
@@ -142,7 +143,7 @@ fn text_of(places: &[Place]) -> String {
     }
 }
 
-/// Returns the target as the URL names it, with addresses in their shortest form.
+/// Returns the target without name resolution. Addresses are in their shortest form.
 fn place(url: &Url) -> Place {
     let scheme = url.scheme().name();
     if let Some(path) = url.socket_path() {
@@ -159,7 +160,7 @@ mod tests {
     use crate::bootstrap::names::Lookup;
     use quorate_dns::{Service, no_such_host};
 
-    /// Resolves `one` and `two`; `both` resolves to either.
+    /// Resolves `one` and `two` to one address each, and `both` to both addresses.
     struct Few;
 
     impl Names for Few {

@@ -13,7 +13,7 @@ use super::error::BootError;
 use quorate_config::Config;
 use quorate_member::Identity;
 
-/// Creates the node of this member, which continues at `start` with the members of its state.
+/// Creates the node of this member. The node continues at `start` with the members in the state.
 pub(super) fn node_at(
     start: Start,
     members: &Members,

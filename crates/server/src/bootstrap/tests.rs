@@ -31,7 +31,7 @@ fn real_disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }
 
-/// Creates the data directory that a crash leaves between the creation of the log and its first entries.
+/// Creates the data directory that remains after a crash between the creation of the log and its first entries.
 fn begin_log(config: &Config, cluster_id: u64, member_id: u64) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     dirs.prepare(&RealDisk).unwrap();
@@ -44,7 +44,7 @@ fn log_of(config: &Config) -> wal::Contents {
     wal::read(&RealDisk, dirs.wal(), &SnapshotMark::default()).unwrap()
 }
 
-/// Returns the error of a refused start.
+/// Returns the error of a start that is expected to be refused.
 fn refusal(config: &Config) -> String {
     log::error_chain(&boot_with(config, &real_disk(), &NoNames).unwrap_err())
 }
@@ -62,7 +62,7 @@ impl Names for NoNames {
     }
 }
 
-/// Starts a member with this resolver; other members are contacted in plaintext.
+/// Starts a member with this resolver. Other members are contacted in plaintext.
 fn boot_with(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -79,7 +79,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Starts to listen. `answers` returns the body for each path, given the peer's own URL.
+    /// Starts the peer. `answers` receives the peer's URL and returns the body for each path.
     fn new(answers: impl Fn(&str) -> Vec<(&'static str, String)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -123,13 +123,13 @@ fn answer(mut stream: TcpStream, answers: &[(&str, String)]) {
         "HTTP/1.1 {status}\r\nx-etcd-cluster-id: {CLUSTER:x}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    // A client that does not wait for the end already has the answer.
+    // A client that closes the connection early already has the answer.
     if stream.write_all(head.as_bytes()).is_ok() && stream.write_all(body.as_bytes()).is_ok() {
         drop(stream.shutdown(Shutdown::Write));
     }
 }
 
-/// The cluster id of the members that answer.
+/// The cluster id of the peers that answer.
 const CLUSTER: u64 = 0xa08f_a521_472b_8d00;
 
 /// The answer to `/version`.

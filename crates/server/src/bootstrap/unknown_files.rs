@@ -9,12 +9,12 @@ use quorate_telemetry::log;
 
 /// Logs unknown files.
 pub(super) fn name_files(disk: &dyn Disk, dirs: &DataDir) {
-    // A directory that cannot be listed is reported when its files are opened.
+    // If a directory cannot be listed, the error is reported when its files are opened.
     for name in wal::list(disk, dirs.wal()).unwrap_or_default().ignored {
         log::warn!("ignored file in WAL directory", "path" = text_of(&name));
     }
     let of_members = |name: &OsString| {
-        // Snapshots received from a leader, and files that were set aside.
+        // Skips snapshots received from a leader, and files that were set aside.
         let name = name.as_encoded_bytes();
         name.ends_with(b".snap.db") || name.ends_with(b".broken")
     };

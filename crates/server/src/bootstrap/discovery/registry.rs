@@ -1,7 +1,7 @@
-//! The discovery cluster: reading, writing and watching a few keys over gRPC.
+//! The client of the discovery cluster, which reads, writes and watches a few keys over gRPC.
 //!
-//! Endpoints are tried in turn: after a failure the next call uses the next endpoint. Callers may retry every
-//! failed call, because reads have no effect and the only write always writes the same value.
+//! Endpoints are tried in turn: after a failure the next call uses the next endpoint. Every failed call may be retried,
+//! because reads have no effect and the only write always writes the same value.
 
 use std::future::Future;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use quorate_tls::{
 /// The host name in requests over a Unix socket.
 const LOCAL_HOST: &str = "localhost";
 
-/// The error of a login if the discovery cluster has no authentication.
+/// The error of a login if authentication is disabled in the discovery cluster.
 const AUTH_NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
 
 /// Why a request to the discovery cluster failed.
@@ -48,12 +48,12 @@ impl From<Status> for RegistryError {
     }
 }
 
-/// The keys in which founders register.
+/// Access to the keys in which founders register.
 pub(super) trait Registry {
     /// Returns the value of a key.
     fn get(&mut self, key: &str) -> impl Future<Output = Result<Option<Bytes>, RegistryError>>;
 
-    /// Returns the keys with a prefix, and the revision of the read.
+    /// Returns the keys with a prefix, and the revision at which they were read.
     fn list(
         &mut self,
         prefix: &str,
@@ -70,10 +70,10 @@ pub(super) trait Registry {
     ) -> impl Future<Output = Result<(), RegistryError>>;
 }
 
-/// A discovery cluster.
+/// A registry in a discovery cluster, which runs etcd or Quorate.
 pub(super) struct EtcdRegistry<'a> {
     config: &'a Discovery,
-    /// The connection in use, with its token after login.
+    /// The current connection, with its token after a login.
     current: Option<Session>,
     /// The endpoint to try next.
     next: usize,
@@ -100,7 +100,7 @@ impl<'a> EtcdRegistry<'a> {
         Self { config, current: None, next: 0 }
     }
 
-    /// Makes one call, within the request timeout if there is one.
+    /// Makes one call, within the request timeout if one is set.
     async fn call<T>(
         &mut self,
         timeout: Option<Duration>,
@@ -268,12 +268,13 @@ impl Registry for EtcdRegistry<'_> {
             drop(sender.send(create).await);
             let requests = tokio_stream::wrappers::ReceiverStream::new(receiver);
             let mut request = session.request(requests);
-            // With this header, a member that loses its leader ends the watch instead of sending no events.
+            // With this header, a member that loses its leader ends the watch. Otherwise it would keep the watch open
+            // without sending events.
             request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
             let mut replies = WatchClient::new(session.channel).watch(request).await?.into_inner();
             loop {
                 match replies.message().await? {
-                    // The watch was compacted or lost its leader. The next lookup finds out more.
+                    // The watch was compacted or lost its leader. The next lookup returns the current state.
                     Some(reply) if !reply.events.is_empty() || reply.canceled => return Ok(()),
                     Some(_) => {}
                     None => return Err(Status::unavailable("the watch has ended")),
@@ -296,7 +297,7 @@ fn place(endpoint: &str) -> Result<Place, String> {
     }
 }
 
-/// Returns the range of all keys with a prefix that ends with a letter.
+/// Returns the range of all keys with a prefix. The prefix must end with a letter.
 fn range_of(prefix: &str) -> (Bytes, Bytes) {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {

@@ -1,4 +1,4 @@
-//! Founders that use a registry in memory.
+//! Tests of discovery with a registry in memory.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::*;
 struct Fake {
     rows: Rc<RefCell<Vec<Registered>>>,
     failures: Rc<RefCell<u32>>,
-    /// Founders that register when another founder waits.
+    /// Founders that register while another founder is waiting.
     late: Rc<RefCell<Vec<&'static str>>>,
 }
 
@@ -49,7 +49,7 @@ impl Fake {
         Err(Status::unavailable("not now").into())
     }
 
-    /// Returns the result for member 10, `m=http://m:1`.
+    /// Runs the discovery of member 10, which registers `m=http://m:1`.
     fn join(&self) -> Result<String, DiscoveryError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let pause = Duration::from_micros(1);
@@ -69,7 +69,7 @@ impl Registry for Fake {
         self.fail()?;
         let rows = self.rows.borrow();
         let found = rows.iter().filter(|row| row.key.starts_with(prefix.as_bytes()));
-        // In the order of the keys, as etcd returns them.
+        // The founders are listed in the order of their keys, as etcd returns them.
         let mut found: Vec<Registered> = found.cloned().collect();
         found.sort_by_key(|row| row.key.clone());
         Ok((found, rows.len() as i64))
@@ -100,7 +100,7 @@ fn the_members_that_registered_first_are_the_founders() {
         fake.late.borrow_mut().push("a=http://a:1");
         let expected = Ok("a=http://a:1,m=http://m:1,z=http://z:1,z=http://z:2".to_owned());
         assert_eq!(fake.join(), expected);
-        // Another founder registers too late, and this member registers again.
+        // Another founder registers too late, and this member registers a second time.
         fake.register(0, "late=http://late:1");
         assert_eq!(fake.join(), expected);
     }
@@ -116,7 +116,7 @@ fn discovery_errors_have_the_texts_of_etcd() {
     let full = Fake::with_size("1");
     full.register(1, "a=http://a:1");
     assert_eq!(refused(&full), "discovery: cluster is full");
-    // The registry had space when this member looked, but others registered first.
+    // The registry had space when this member looked, but other founders registered first.
     let overtaken = Fake::with_size("1");
     overtaken.register(1, "a=http://a:1");
     overtaken.register(10, "m=http://m:1");

@@ -1,4 +1,4 @@
-//! Founding of new clusters: the founders, and the cases in which founding is refused.
+//! Tests of founding a cluster: the founders, and the cases in which founding is refused.
 
 use quorate_core::bootstrap::{Founding, Refusal};
 use quorate_raft::EntryKind;
@@ -19,7 +19,7 @@ fn founder(folder: &TempDir, name: &str, cluster: &str) -> Config {
     }
 }
 
-/// The ids and bytes are those of etcd with the same flags.
+/// The ids and bytes are those of etcd started with the same flags.
 #[test]
 fn every_founder_begins_with_the_same_log_as_in_etcd() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ fn contradictory_flags_are_refused_with_the_errors_of_etcd() {
         "failed to resolve http://x:1 to match --initial-cluster=a=http://y:1 (failed to parse \
          string to URL: \"y\")"
     );
-    // The refused start has left no log behind.
+    // The refused start leaves no log behind.
     for name in ["a", "n4"] {
         let dirs = DataDir::new(&folder.path().join(name), None);
         assert!(!dirs.is_initialised(&RealDisk));

@@ -1,4 +1,4 @@
-//! Members that join a running cluster.
+//! Tests of members that join a running cluster.
 
 use quorate_state::units::MemberId;
 use quorate_state::versions::Version;
@@ -19,7 +19,7 @@ fn joiner(folder: &TempDir, cluster: &str) -> Config {
     }
 }
 
-/// A member of a cluster of two with these version answers.
+/// A member of a two-member cluster that returns these answers about versions.
 fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
     Peer::new(|url| {
         vec![
@@ -47,7 +47,7 @@ fn a_joining_member_gets_its_id_from_the_cluster() {
     let [other] = &booted.peers[..] else { panic!("{:?}", booted.peers) };
     assert_eq!((other.id, other.name.as_str()), (MemberId(u64::MAX), "x"));
     assert_eq!(other.peer_urls, [peer.url.as_str()]);
-    // It has no log and no voters, and never starts an election.
+    // The joining member has no log and no voters, so it never starts an election.
     booted.node.start();
     for _ in 0..100 {
         booted.node.handle(quorate_node::Event::Tick);
@@ -57,8 +57,8 @@ fn a_joining_member_gets_its_id_from_the_cluster() {
     let log = log_of(&config);
     assert_eq!((log.entries.len(), log.hard_state.is_empty()), (0, true));
 
-    // It stops before it has received anything from the leader. The flags are not required now, but are used
-    // if present.
+    // The member stops before it has received anything from the leader. After that, the flags are no longer required,
+    // but they are used if present.
     for (config, knows_others) in [
         (joiner(&folder, &cluster), true),
         (Config { initial_cluster_state: ClusterState::New, ..joiner(&folder, &cluster) }, true),
@@ -73,7 +73,7 @@ fn a_joining_member_gets_its_id_from_the_cluster() {
     }
 }
 
-/// A peer whose member list has this JSON row and the peer itself.
+/// A peer whose member list contains this JSON row and the peer itself.
 fn peer_that_lists(own: &'static str) -> Peer {
     Peer::new(|url| {
         let other =
@@ -158,7 +158,7 @@ fn peers_that_know_no_members_are_skipped() {
     let (one, two) = (member_of_two("3.7.0", "false"), member_of_two("3.7.0", "false"));
     let joining = Peer::new(|_| vec![("/members", "[]".to_owned())]);
     let urls = [&one.url, &joining.url, &two.url];
-    // Only one of the peers matches the flags, in any order of requests.
+    // Only one of the peers matches the flags, regardless of the order of the requests.
     let flags = format!("j={OWN},other={},other={},other={}", urls[0], urls[1], urls[2]);
     let refused = refusal(&joiner(&folder, &flags));
     assert!(refused.starts_with("error validating peerURLs {ClusterID:"), "{refused}");

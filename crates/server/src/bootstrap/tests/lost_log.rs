@@ -1,4 +1,4 @@
-//! Members whose log is missing, truncated or marked as lost.
+//! Tests of members whose log is missing, truncated or marked as lost.
 
 use quorate_state::apply::EntryMeta;
 use quorate_storage::disk::FaultyDisk;
@@ -6,7 +6,7 @@ use quorate_storage::lost_log;
 
 use super::*;
 
-/// Creates a single-member directory with the founding entry applied and committed to the backend file.
+/// Creates the directory of a single member. The founding entry is applied and committed to the backend file.
 fn create_used_directory(config: &Config) {
     let mut booted = boot_with(config, &real_disk(), &NoNames).unwrap();
     let founding = log_of(config).entries.remove(0);
@@ -52,7 +52,7 @@ fn a_backend_file_without_its_log_is_refused() {
         assert!(refused.contains("etcdutl snapshot restore"), "{refused}");
         assert!(!dirs.is_initialised(&RealDisk), "nothing is begun");
     }
-    // The log was in another directory, which the flag names now.
+    // The log was in a different directory, which is now named by the flag.
     let right = Config { wal_dir: elsewhere, ..config };
     assert_eq!(boot_with(&right, &real_disk(), &NoNames).unwrap().state.applied().0, 1);
 }
@@ -96,7 +96,7 @@ fn a_first_start_interrupted_after_creating_the_backend_file_is_repeated() {
     assert_eq!(log_of(&config).entries.len(), 1);
 }
 
-/// Marks the directory and checks that a start is refused.
+/// Marks the directory as lost and checks that a start is refused.
 fn check_marked(config: &Config) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     lost_log::mark(&RealDisk, &dirs, "the reason").unwrap();
@@ -121,7 +121,7 @@ fn a_marked_directory_starts_only_with_force_new_cluster() {
     drop(boot_with(&alone, &real_disk(), &NoNames).unwrap());
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     assert_eq!(lost_log::reason(&RealDisk, &dirs).unwrap(), None);
-    // From then on the other members are removed, with or without the flag.
+    // The other members stay removed, with or without the flag.
     let booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
     assert_eq!((booted.state.applied().0, booted.node.commit_index()), (3, LogIndex(5)));
 }

@@ -1,10 +1,10 @@
-//! Directories of etcd 3.5 whose backend files do not list all members.
+//! Tests with directories of etcd 3.5 whose backend files do not list all members.
 
 use std::path::PathBuf;
 
 use super::*;
 
-/// Compares the members that etcd 3.5 listed with those in the repaired directory.
+/// Compares the members that etcd 3.5 listed with the members in the repaired directory.
 #[test]
 fn members_missing_in_the_backend_of_older_versions_are_restored() {
     let Some(golden) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
@@ -24,7 +24,7 @@ fn members_missing_in_the_backend_of_older_versions_are_restored() {
     let said = std::fs::read_to_string(golden.join("etcd-3.5.16.json")).unwrap();
     let config = config(&folder);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
-    // With the newest snapshot file, an older one or none, the log contains the remaining changes.
+    // Whether the newest snapshot file is used, an older one or none, the log contains the remaining changes.
     let mut snapshots = snap::list(&RealDisk, &dirs.snap()).unwrap().snapshots;
     assert!(snapshots.len() > 2);
     loop {

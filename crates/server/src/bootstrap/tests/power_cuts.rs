@@ -1,6 +1,5 @@
-//! Power cuts while a member takes its own snapshot and receives two from a leader, the second before the
-//! first is installed. After a power cut at any operation the member starts with everything that it had
-//! acknowledged.
+//! Power cuts while a member takes its own snapshot and receives two from a leader, the second before the first is
+//! installed. After a power cut at any operation, the member starts with everything that it has acknowledged.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -15,13 +14,13 @@ use quorate_storage::snap::{IncomingDatabase, database_path};
 use super::restart::{config, create_used_directory};
 use super::*;
 
-/// The last entry of the member's own state, beyond the commit index in its log.
+/// Index of the last entry in the member's own state. It is beyond the commit index in the member's log.
 const OWN: u64 = 5;
 /// The indexes of the leader's snapshots.
 const FIRST: u64 = 20;
 const SECOND: u64 = 40;
 
-/// Options that start a new segment after a few entries.
+/// Options with which a new segment starts after a few entries.
 fn small_segments() -> wal::Options {
     wal::Options {
         segment_bytes: 1000,
@@ -31,7 +30,8 @@ fn small_segments() -> wal::Options {
     }
 }
 
-/// Creates a member as [`create_used_directory`] does, with its whole log applied and with the smallest possible files.
+/// Creates a member as [`create_used_directory`] does, but with its whole log applied and with the smallest possible
+/// files.
 pub(super) fn prepare(config: &Config) {
     create_used_directory(config, &[]);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
@@ -62,12 +62,12 @@ fn image_at(config: &Config, index: u64) -> Vec<u8> {
     bytes
 }
 
-/// Indexes that were acknowledged before the power cut.
+/// The indexes that were acknowledged before the power cut.
 #[derive(Debug, Default)]
 struct Promised {
-    /// The last entry that the log, or a snapshot, contains.
+    /// The index of the last entry in the log or in a snapshot.
     log: u64,
-    /// The newest valid snapshot mark.
+    /// The index of the newest valid snapshot mark.
     mark: u64,
 }
 
@@ -80,7 +80,7 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Does what the purging thread may do at any time.
+    /// Removes obsolete files, as the purging thread may do at any time.
     fn purge(&self) {
         drop(self.purger.run(|_| ()));
     }
@@ -118,7 +118,7 @@ fn run_until_power_cut(
     let order = |index| SnapshotOrder::new(index, Term(2), state.members(), state.versions());
     let start = SnapshotMark::default();
     let (mut wal, _) = Wal::open(Arc::clone(disk), dirs.wal(), &start, small_segments())?;
-    // Segments that the snapshots make obsolete.
+    // Fills segments that the snapshots make obsolete.
     for index in OWN + 1..OWN + 4 {
         let entry = wal::Entry { index, term: 2, kind: 0, data: vec![7; 800].into() };
         wal.save(None, &[entry])?;

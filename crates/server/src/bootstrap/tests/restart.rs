@@ -1,4 +1,4 @@
-//! Restarts of members of multi-member clusters.
+//! Tests of restarts in clusters with several members.
 
 use quorate_api::raftpb::{ConfChange, ConfChangeType};
 use quorate_node::{Effect, Event};
@@ -14,7 +14,7 @@ use super::*;
 const IDS: [u64; 3] =
     [3_131_651_684_461_204_394, 8_654_977_167_160_755_696, 16_938_316_412_043_011_415];
 
-/// The founder `n1` of three.
+/// Returns the configuration of `n1`, one of three founders.
 pub(super) fn config(folder: &TempDir) -> Config {
     let cluster = "n1=http://127.0.0.1:17181,n2=http://127.0.0.1:17182,n3=http://127.0.0.1:17183";
     let members = quorate_config::InitialMembers::parse(cluster).unwrap();
@@ -46,7 +46,7 @@ fn remove(id: u64) -> ConfChange {
     ConfChange { context: None, ..change(ConfChangeType::ConfChangeRemoveNode, id, String::new()) }
 }
 
-/// Founds `n1`, applies the founders and these changes, commits them to the backend file, and leaves two more
+/// Founds `n1`, applies the founders and these changes, and commits them to the backend file. Leaves two more
 /// uncommitted entries in the log.
 pub(super) fn create_used_directory(config: &Config, changes: &[ConfChange]) {
     let mut booted = boot_with(config, &real_disk(), &NoNames).unwrap();
@@ -77,7 +77,7 @@ fn consensus_starts_with_the_members_in_the_backend_file() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     create_used_directory(&config, &[add_learner(77), remove(IDS[2])]);
-    // The flags are ignored now.
+    // A restart ignores the flags about the initial cluster.
     let bare = Config { data_dir: config.data_dir, ..Config::default() };
     let booted = boot_with(&bare, &real_disk(), &NoNames).unwrap();
     assert_eq!(booted.identity.member_id, IDS[1]);
@@ -106,8 +106,8 @@ fn learners_beyond_the_limit_are_refused() {
     drop(boot_with(&two, &real_disk(), &NoNames).unwrap());
 }
 
-/// Restarts a member with an election timeout of 1000 ticks, and ticks its node, whose writes take no time, until it
-/// campaigns. Returns the node and the number of ticks.
+/// Restarts a member with an election timeout of 1000 ticks, and ticks its node until the node campaigns. The node's
+/// writes take no time. Returns the node and the number of ticks.
 fn campaigning(change: impl FnOnce(&mut Config)) -> (Node, u64) {
     let folder = tempfile::tempdir().unwrap();
     let timing = Config { heartbeat_interval_ms: 1, ..config(&folder) };
@@ -140,7 +140,7 @@ fn the_flags_about_elections_reach_the_node() {
     let (_, ticks) = campaigning(|config| config.initial_election_tick_advance = false);
     assert!(ticks >= 1_000, "{ticks}");
 
-    // Its vote is never written.
+    // The candidate's vote is never written.
     for fences in [true, false] {
         let (mut node, _) = campaigning(|config| {
             config.pre_vote = false;
@@ -171,8 +171,8 @@ fn a_member_with_a_lower_server_version_does_not_open_newer_files() {
     drop(boot_with(&held(6), &real_disk(), &NoNames).unwrap());
 }
 
-/// Returns the changes after index `from` in the log of a member that was started with `--force-new-cluster`:
-/// type, node id and context.
+/// Starts a member with `--force-new-cluster`. Returns the type, node id and context of each change after index `from`
+/// in its log.
 fn forced_changes(config: &Config, from: u64) -> Vec<(i32, u64, Option<String>)> {
     log_of(config)
         .entries
@@ -194,7 +194,7 @@ fn force_new_cluster_removes_the_other_members() {
     create_used_directory(&config, &[add_learner(77), remove(IDS[2])]);
     let alone = Config { force_new_cluster: true, ..config.clone() };
     let mut booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
-    // The removals replaced the uncommitted entries, and are committed.
+    // The removals replace the uncommitted entries, and are committed.
     assert_eq!(forced_changes(&config, 5), [(1, 77, None), (1, IDS[0], None)]);
     let bytes = log_of(&config).entries[5].data.clone();
     assert_eq!(bytes, [0x10, 1, 0x18, 77].as_slice());
@@ -209,7 +209,7 @@ fn force_new_cluster_removes_the_other_members() {
     assert_eq!(left, [IDS[1]]);
     booted.backend.commit(&booted.state.take_batch()).unwrap();
     drop(booted);
-    // A second start has no member left to remove.
+    // At the second start, no member is left to remove.
     let mut booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
     assert_eq!(log_of(&config).entries.len(), 7);
     booted.node.start();
@@ -222,7 +222,7 @@ fn force_new_cluster_adds_a_missing_member_before_removing_others() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(&folder);
     create_used_directory(&config, &[]);
-    // The same log with another member's id.
+    // The same log is written to the directory of a different member.
     let log = log_of(&config);
     config.data_dir = folder.path().join("other").to_str().unwrap().to_owned();
     begin_log(&config, 1, 5);
@@ -243,7 +243,7 @@ fn force_new_cluster_adds_a_missing_member_before_removing_others() {
     assert!(log.entries.iter().all(|entry| entry.kind <= 1), "what every version reads");
 }
 
-/// Adds a snapshot mark to the log, as a snapshot from a leader does.
+/// Adds a snapshot mark to the log, as receiving a snapshot from a leader does.
 fn mark_snapshot(config: &Config, index: u64) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let start = SnapshotMark::default();
@@ -261,7 +261,7 @@ fn a_backend_file_that_does_not_match_the_log_is_refused_as_in_etcd() {
     mark_snapshot(&config, 5);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let db = dirs.backend();
-    // The snapshot file that belongs to the mark is too old.
+    // The snapshot file is older than the mark.
     let image = dirs.snap().join("0000000000000005.snap.db");
     std::fs::copy(&db, &image).unwrap();
     let own = std::fs::read(&db).unwrap();

@@ -1,9 +1,9 @@
-//! Founders from SRV records.
+//! Tests of finding founders with SRV records.
 
 use super::*;
 use crate::bootstrap::initial::Initial;
 
-/// A domain with three hosts, 10.0.0.1 to 10.0.0.3, and the SRV records of two services.
+/// A domain with three hosts, 10.0.0.1 to 10.0.0.3, and with the SRV records of two services.
 struct Domain {
     with_tls: &'static [(&'static str, u16)],
     without: &'static [(&'static str, u16)],
