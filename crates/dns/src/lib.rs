@@ -1,14 +1,13 @@
-//! Queries SRV records from the system's DNS servers, because the C library does not look up this kind of
-//! record.
+//! Queries SRV records from the system's DNS servers, because the C library does not look up this kind of record.
 //!
 //! The servers and options are those of `/etc/resolv.conf`. A query is sent over UDP first, and over TCP if the
-//! response does not fit. If a server fails or does not answer, the next one is asked. No query takes longer
-//! than the configuration allows, and no received data causes a panic.
+//! response does not fit. If a server fails or does not answer, the next one is asked. Each query has a timeout, which
+//! the configuration sets, and no received data causes a panic.
 //!
 //! # Not here
 //!
-//! The queried names, and the use of the results: a new member looks for its cluster (`server::bootstrap`), the
-//! client tool for endpoints (`ctl`).
+//! The queried names, and the use of the results: a new member looks up its cluster (`server::bootstrap`), and the
+//! client tool looks up endpoints (`ctl`).
 
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -22,17 +21,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 const CONFIGURATION: &str = "/etc/resolv.conf";
-/// The maximum number of servers, as in the C library.
+/// Maximum number of servers, as in the C library.
 const SERVERS_MAX: usize = 3;
-/// The maximum size of a response over UDP; larger than what servers may send by default.
+/// Maximum size of a response over UDP. It is larger than what servers send by default.
 const DATAGRAM_BYTES_MAX: usize = 4096;
 
-/// The address of a service, from one SRV record.
+/// The address of a service, from an SRV record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Service {
-    /// Services with the lowest priority are preferred.
+    /// The priority. Services with the lowest value are preferred.
     pub priority: u16,
-    /// The share of the load among services with equal priority.
+    /// The relative share of the load among services with equal priority.
     pub weight: u16,
     /// The host, without a trailing dot.
     pub target: String,
@@ -40,25 +39,26 @@ pub struct Service {
     pub port: u16,
 }
 
-/// The error for a name without records.
+/// Returns the error for a name without records.
 pub fn no_such_host() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "no such host")
 }
 
-/// DNS servers, and the query options.
+/// Queries DNS servers, with query options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolver {
     servers: Vec<SocketAddr>,
-    /// Search domains, which complete short names.
+    /// Search domains, which are appended to complete short names.
     suffixes: Vec<String>,
     timeout: Duration,
     rounds: usize,
 }
 
 impl Resolver {
-    /// The servers of the system configuration; the local server if there are none.
+    /// Creates a resolver for the servers in the system configuration, or for a server on this host if none is
+    /// configured.
     pub fn of_system() -> Self {
-        // The C library treats a missing file as an empty one, too.
+        // The C library treats a missing file as an empty one as well.
         Self::parse(&std::fs::read_to_string(CONFIGURATION).unwrap_or_default())
     }
 
@@ -101,12 +101,12 @@ impl Resolver {
         }
     }
 
-    /// These servers, each asked once.
+    /// Creates a resolver that asks each of these servers once.
     pub fn at(servers: Vec<SocketAddr>) -> Self {
         Self { servers, suffixes: Vec::new(), timeout: Duration::from_secs(5), rounds: 1 }
     }
 
-    /// The SRV records of a name, in the order of preference; at least one.
+    /// Returns the SRV records of a name, at least one, in order of preference.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Resolver {
         Err(failure)
     }
 
-    /// The records from one server; empty if it reports that there are none.
+    /// Returns the records from one server, or none if the server reports that there are none.
     async fn ask(&self, server: SocketAddr, name: &str) -> io::Result<Vec<Service>> {
         let id = RandomState::new().build_hasher().finish().to_le_bytes();
         let id = u16::from_le_bytes([id[0], id[1]]);
@@ -168,7 +168,7 @@ fn question(id: u16, name: &str) -> io::Result<Vec<u8>> {
     packet.build_bytes_vec().map_err(invalid)
 }
 
-/// `None` if the response does not fit into a datagram.
+/// Returns `None` if the response does not fit into a datagram.
 async fn by_udp(server: SocketAddr, id: u16, question: &[u8]) -> io::Result<Option<Vec<Service>>> {
     let any: SocketAddr =
         if server.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
@@ -179,7 +179,7 @@ async fn by_udp(server: SocketAddr, id: u16, question: &[u8]) -> io::Result<Opti
     loop {
         let count = socket.recv(&mut buffer).await?;
         match read_answer(id, &buffer[..count]) {
-            // Ignore other packets, and continue to wait for the response.
+            // Other packets are ignored, and the wait for the response continues.
             Answer::Foreign => {}
             Answer::Truncated => return Ok(None),
             Answer::Failure(error) => return Err(error),
@@ -208,16 +208,16 @@ fn misbehaving() -> io::Error {
 /// How a packet relates to a query.
 #[derive(Debug)]
 enum Answer {
-    /// No response to the query.
+    /// The packet is not a response to the query.
     Foreign,
-    /// A truncated response.
+    /// The response is truncated.
     Truncated,
     Failure(io::Error),
     Services(Vec<Service>),
 }
 
 fn read_answer(id: u16, bytes: &[u8]) -> Answer {
-    // A truncated packet may end anywhere, so its header decides.
+    // A truncated packet may end anywhere, so only its header is examined.
     let Ok(head) = Packet::parse(bytes) else {
         return match bytes {
             [high, low, flags, ..] if [*high, *low] == id.to_be_bytes() && flags & 0x82 == 0x82 => {

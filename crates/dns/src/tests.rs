@@ -1,4 +1,4 @@
-//! Queries to a DNS server of the test.
+//! Tests with a local DNS server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,14 +13,15 @@ use super::*;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Behaviour {
     Answers,
-    /// Over UDP it only reports truncation.
+    /// The server only reports truncation over UDP.
     Truncates,
     Fails,
-    /// It sends unrelated packets first.
+    /// The server sends unrelated packets before the response.
     SendsUnrelatedPackets,
 }
 
-/// A server with records for `_x._tcp.example.com`, on one port over UDP and TCP. It works while it is polled.
+/// A server with records for `_x._tcp.example.com`, on the same port over UDP and TCP. It answers while its futures are
+/// polled.
 struct Server {
     behaviour: Behaviour,
     udp: UdpSocket,
@@ -95,8 +96,7 @@ fn answer(question: &[u8], behaviour: Behaviour) -> Vec<u8> {
     packet.build_bytes_vec_compressed().unwrap()
 }
 
-/// Asks servers with these behaviours for a name. Returns the result, and the number of TCP queries to each
-/// server.
+/// Asks servers with these behaviours for a name. Returns the result, and the number of TCP queries to each server.
 async fn ask(behaviours: &[Behaviour], name: &str) -> (Result<Vec<String>, String>, Vec<usize>) {
     let mut servers = Vec::new();
     let mut serving = tokio::task::JoinSet::new();
@@ -162,7 +162,7 @@ proptest::proptest! {
     #[test]
     fn parsing_any_packet_does_not_panic(id: u16, bytes: Vec<u8>, mask in 0_usize..512) {
         read_answer(id, &bytes);
-        // Damaged responses reach code further in when the rest is valid.
+        // A response with a single damaged byte is otherwise valid, so it reaches more of the parser than random bytes.
         let mut packet = answer(&question(id, "_x._tcp.example.com").unwrap(), Behaviour::Answers);
         let place = mask % packet.len();
         packet[place] ^= bytes.first().copied().unwrap_or(0xff);

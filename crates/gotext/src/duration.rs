@@ -1,13 +1,13 @@
-//! Durations as etcd's flags and log lines write them: `300ms`, `1h10m0s`, `102.706181ms`.
+//! Durations as written in etcd's flags and log lines: `300ms`, `1h10m0s`, `102.706181ms`.
 //!
-//! Flags, the configuration file and log fields share one text form, that of Go's durations, and one range: a
-//! signed 64-bit number of nanoseconds. Negative durations are valid input (several flags take a negative
-//! interval as "off"), so `std::time::Duration` cannot represent them.
+//! Flags, the configuration file and log fields use the same format, which is that of Go's durations, and the same
+//! range, which is a signed 64-bit number of nanoseconds. `std::time::Duration` is not suitable, because negative
+//! durations are valid input: several flags interpret a negative interval as "off".
 //!
 //! # Invariants
 //!
 //! * Printing a duration and parsing it again yields the same duration.
-//! * Parsing never panics and never wraps: a value out of range is refused.
+//! * Parsing never panics and never overflows: a value out of range is refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MINUTE: u64 = 60 * NANOS_PER_SECOND;
 const NANOS_PER_HOUR: u64 = 60 * NANOS_PER_MINUTE;
 
-/// The largest magnitude of a duration: that of the most negative 64-bit number.
+/// Maximum magnitude of a duration, which is that of the most negative 64-bit number.
 const MAGNITUDE_MAX: u64 = 1 << 63;
 
 /// A signed duration in nanoseconds.
@@ -34,29 +34,29 @@ impl SignedDuration {
     /// The zero duration.
     pub const ZERO: Self = Self { nanos: 0 };
 
-    /// A duration of this many nanoseconds.
+    /// Creates a duration of this many nanoseconds.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self { nanos }
     }
 
-    /// A duration of this many milliseconds, limited to the range.
+    /// Creates a duration of this many milliseconds, limited to the range.
     pub const fn from_millis(millis: i64) -> Self {
         Self { nanos: millis.saturating_mul(NANOS_PER_MILLI.cast_signed()) }
     }
 
-    /// A duration of this many seconds, limited to the range.
+    /// Creates a duration of this many seconds, limited to the range.
     pub const fn from_secs(secs: i64) -> Self {
         Self { nanos: secs.saturating_mul(NANOS_PER_SECOND.cast_signed()) }
     }
 
-    /// The duration in nanoseconds.
+    /// Returns the duration in nanoseconds.
     pub const fn as_nanos(self) -> i64 {
         self.nanos
     }
 
-    /// The duration as an unsigned one; `None` if it is zero or negative.
+    /// Returns the duration as an unsigned one, or `None` if it is zero or negative.
     ///
-    /// Most flags take zero or less as "off" or as "the default", for which `None` stands.
+    /// Most flags interpret zero and negative values as "off" or as "the default", which `None` represents.
     pub fn positive(self) -> Option<Duration> {
         u64::try_from(self.nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
@@ -68,10 +68,10 @@ impl From<Duration> for SignedDuration {
     }
 }
 
-/// Why a text is no duration. Prints the texts of Go's `time` package.
+/// Why a text is not a duration. The displayed texts are those of Go's `time` package.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseDurationError {
-    /// The text is not made of numbers and units, or is out of range.
+    /// The text does not consist of numbers and units, or is out of range.
     #[error("time: invalid duration {}", go_quote(.0))]
     Invalid(String),
     /// A number has no unit.
@@ -121,7 +121,7 @@ impl FromStr for SignedDuration {
     }
 }
 
-/// Parses one number with its unit at the front of `rest`; `text` is the whole text, for the error.
+/// Parses one number with its unit at the start of `rest`. `text` is the whole text, for the error.
 fn parse_term<'a>(text: &str, rest: &'a str) -> Result<(u64, &'a str), ParseDurationError> {
     let invalid = || ParseDurationError::Invalid(text.to_owned());
     let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
@@ -159,9 +159,9 @@ fn parse_term<'a>(text: &str, rest: &'a str) -> Result<(u64, &'a str), ParseDura
     Ok((nanos, after))
 }
 
-/// The nanoseconds in a decimal fraction of a unit; digits below a nanosecond are dropped.
+/// Returns the nanoseconds in a decimal fraction of a unit. Digits below a nanosecond are dropped.
 fn fraction_nanos(digits: &str, scale: u64) -> u64 {
-    // Eighteen digits are exact in 128 bits with any unit; further digits are below a nanosecond.
+    // With any unit, 18 digits are exact in 128 bits. Further digits are below a nanosecond.
     let kept = &digits[..digits.len().min(18)];
     let value = kept.bytes().fold(0u128, |sum, digit| sum * 10 + u128::from(digit - b'0'));
     let divisor = 10u128.pow(u32::try_from(kept.len()).expect("at most 18 digits"));
@@ -194,7 +194,7 @@ impl fmt::Display for SignedDuration {
     }
 }
 
-/// Prints `nanos` in a unit of `scale` nanoseconds, with the decimals it needs.
+/// Prints `nanos` in a unit of `scale` nanoseconds, with as many decimals as necessary.
 fn decimal(f: &mut fmt::Formatter<'_>, nanos: u64, scale: u64, unit: &str) -> fmt::Result {
     write!(f, "{}", nanos / scale)?;
     let fraction = nanos % scale;

@@ -1,6 +1,6 @@
-//! Text in Go's formats: quoted strings, numbers, durations.
+//! Text in Go's formats: quoted strings, numbers and durations.
 //!
-//! etcd's flags, files, messages and log lines use these formats, and people and tools search for them, so they
+//! etcd's flags, files, messages and log lines use these formats. People and tools search for such text, so the formats
 //! are part of the interface.
 
 pub mod duration;

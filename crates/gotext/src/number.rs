@@ -1,4 +1,4 @@
-//! Numbers and booleans as Go's `strconv` and `flag` packages parse them, with their error texts.
+//! Parses numbers and booleans as Go's `strconv` and `flag` packages do, with the same error texts.
 
 /// Parses a boolean as Go does.
 pub fn parse_bool(text: &str) -> Option<bool> {
@@ -9,7 +9,7 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Why a text is no number of the requested type.
+/// Why a text is not a number of the requested type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
     /// The syntax is invalid.
@@ -19,7 +19,7 @@ pub enum NumberError {
 }
 
 impl NumberError {
-    /// The text of the `flag` package.
+    /// Returns the error text of Go's `flag` package.
     pub fn flag_reason(self) -> &'static str {
         match self {
             Self::Syntax => "parse error",
@@ -27,7 +27,7 @@ impl NumberError {
         }
     }
 
-    /// The text of the `strconv` package.
+    /// Returns the error text of Go's `strconv` package.
     pub fn strconv_reason(self) -> &'static str {
         match self {
             Self::Syntax => "invalid syntax",
@@ -36,8 +36,8 @@ impl NumberError {
     }
 }
 
-/// Parses an unsigned number. Base 0 takes the base from the text: `0x`, `0o`, `0b` or `0` for octal, or else
-/// 10.
+/// Parses an unsigned number. With base 0, the prefix of the text selects the base: `0x`, `0o`, `0b`, or `0` for octal.
+/// Without a prefix, the base is 10.
 pub fn parse_uint(text: &str, base: u32, max: u64) -> Result<u64, NumberError> {
     let lower = text.to_ascii_lowercase();
     let (radix, digits, prefixed) = match (base, lower.as_bytes()) {
@@ -77,8 +77,8 @@ pub fn parse_int(text: &str, base: u32) -> Result<i64, NumberError> {
     value.ok_or(NumberError::Range)
 }
 
-/// Whether underscores are used correctly: between digits, or between a prefix and the first digit; and, as in
-/// Go's source, only if the text itself decides the base.
+/// Returns whether underscores are only between digits, or between a prefix and the first digit. As in Go's source,
+/// they are valid only if the text itself selects the base.
 fn underscores_separate(digits: &str, prefixed: bool) -> bool {
     let leads = digits.starts_with('_');
     !(leads && !prefixed || digits.ends_with('_') || digits.contains("__"))

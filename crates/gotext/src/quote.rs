@@ -1,6 +1,6 @@
-//! Foreign text in messages, in the form of etcd's messages: quoted values and system errors.
+//! Formats foreign text in messages as etcd does: quoted values and system errors.
 //!
-//! Tools and people search for these texts in Go's form. JSON has other escapes and a separate writer
+//! Tools and people search for these texts in Go's format. JSON uses different escapes and has a separate encoder
 //! (`telemetry::log::encode`).
 
 use std::fmt::Write;
@@ -10,7 +10,7 @@ pub fn go_quote(text: &str) -> String {
     go_quote_bytes(text.as_bytes())
 }
 
-/// Quotes bytes, which need not be valid text.
+/// Quotes bytes that may not be valid UTF-8.
 pub fn go_quote_bytes(bytes: &[u8]) -> String {
     let mut quoted = String::with_capacity(bytes.len() + 2);
     quoted.push('"');
@@ -48,7 +48,8 @@ fn escape(text: &str, quoted: &mut String) {
     }
 }
 
-/// Letters, marks, numbers, punctuation and symbols; of the spaces only the ASCII one.
+/// Returns whether Go prints the character unescaped: letters, marks, numbers, punctuation, symbols and the ASCII
+/// space.
 fn is_printable(c: char) -> bool {
     matches!(c, ' ' | '\'')
         || !c.is_control()
@@ -56,7 +57,7 @@ fn is_printable(c: char) -> bool {
             && (c.is_alphanumeric() || c.escape_debug().len() == 1)
 }
 
-/// Parses a Go string literal in double quotes at the front of `text`, and returns its value and the rest.
+/// Parses a Go string literal in double quotes at the start of `text`. Returns its value and the rest of the text.
 pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut rest = text.strip_prefix(b"\"")?;
     let mut out = Vec::new();
@@ -113,7 +114,7 @@ fn unescape<'a>(rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// A system error without its number, and starting in lower case.
+/// Returns the text of a system error without its number, and with the first letter in lower case.
 pub fn go_reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     let words = text.split(" (os error ").next().unwrap_or_default();
@@ -121,8 +122,8 @@ pub fn go_reason(error: &std::io::Error) -> String {
     rest.next().map_or_else(String::new, |first| first.to_lowercase().chain(rest).collect())
 }
 
-/// Why a connection failed: `dial tcp 127.0.0.1:1: connect: connection refused`. `place` is the network and the
-/// address.
+/// Returns the reason why a connection failed: `dial tcp 127.0.0.1:1: connect: connection refused`. `place` is the
+/// network and the address.
 pub fn go_dial_reason(place: impl std::fmt::Display, error: &std::io::Error) -> String {
     let step = if error.raw_os_error().is_some() { "connect: " } else { "" };
     format!("dial {place}: {step}{}", go_reason(error))

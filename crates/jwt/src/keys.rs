@@ -1,4 +1,4 @@
-//! The keys with which tokens are signed and verified.
+//! The keys that sign and verify tokens.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::{Method, SignFault, pem};
 
-/// A message that is signed to check whether two keys match.
+/// A message that is signed and verified to check whether two keys match.
 const PROBE: &[u8] = b"do these two belong together?";
 
 /// Why keys cannot be used.
@@ -24,7 +24,7 @@ pub enum KeyFault {
     /// The public key does not match the private key.
     #[error("auth: public and private keys don't match")]
     Mismatch,
-    /// A key cannot be read, or is for another signing method.
+    /// A key cannot be parsed, or is for another signing method.
     #[error("auth: the {0} key does not fit the sign-method")]
     Unreadable(&'static str),
 }
@@ -36,15 +36,15 @@ enum Signing {
     Ed25519(Box<Ed25519KeyPair>),
 }
 
-/// The keys of a signing method.
+/// The keys for one signing method.
 pub struct Keys {
     method: Method,
     signing: Option<Signing>,
-    /// `None` if one key does both.
+    /// `None` if the signing key also verifies.
     verifying: Option<ParsedPublicKey>,
 }
 
-/// Shows nothing of a key.
+/// Omits the keys.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").field("method", &self.method).finish_non_exhaustive()
@@ -52,7 +52,8 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Parses keys as files contain them. For a method with a single key, the private key is that key.
+    /// Parses keys from the contents of their files. For a method with a single key, that key is passed as the private
+    /// key.
     pub fn read(
         method: Method,
         private: Option<&[u8]>,
@@ -86,7 +87,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The signing method.
+    /// Returns the signing method.
     #[must_use]
     pub const fn method(&self) -> Method {
         self.method
@@ -110,7 +111,8 @@ impl Keys {
         }
     }
 
-    /// Takes constant time, so that it does not reveal how much of a signature is correct.
+    /// Verifies a signature. Takes constant time, so that the duration does not reveal how much of the signature is
+    /// correct.
     pub(crate) fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         match (&self.verifying, &self.signing) {
             (Some(key), _) => key.verify_sig(message, signature).is_ok(),
@@ -211,13 +213,13 @@ fn read_public(method: Method, text: &[u8]) -> Option<ParsedPublicKey> {
     ParsedPublicKey::new(verification_of(method)?, key).ok()
 }
 
-/// The public key in an X.509 certificate. Nothing else in the certificate matters for tokens.
+/// Returns the public key in an X.509 certificate. The rest of the certificate is irrelevant for tokens.
 fn key_of_certificate(der: &[u8]) -> Option<Vec<u8>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Some(certificate.tbs_certificate.subject_pki.raw.to_vec())
 }
 
-/// The public key for a private key.
+/// Returns the public key that belongs to a private key.
 fn public_of(method: Method, signing: &Signing) -> Option<ParsedPublicKey> {
     let bytes = match signing {
         Signing::Hmac(_) => return None,

@@ -1,15 +1,16 @@
-//! Signed tokens (JSON Web Tokens) as etcd issues and accepts them: they contain a user name, and the auth
-//! revision at which the user was authenticated.
+//! Signed tokens (JSON Web Tokens), as etcd issues and accepts them. A token contains a user name and the auth revision
+//! at which the user was authenticated.
 //!
 //! # Invariants
 //!
-//! * A token is accepted only if it is signed with the method of the configured keys. The method named in the
-//!   token never decides how it is verified.
-//! * No part of a key or a token is ever printed.
+//! * A token is accepted only if it is signed with the method of the configured keys. The method named in the token
+//!   never decides how it is verified.
+//! * No part of a key or of a token is ever printed.
 //!
 //! # Not here
 //!
-//! Files and clocks: keys are bytes, and the time is an argument. The settings are parsed in `config`.
+//! Access to files and clocks: keys are passed as bytes, and the time is an argument. The settings are parsed in
+//! `config`.
 
 mod keys;
 mod pem;
@@ -60,7 +61,7 @@ impl Method {
         Self::EdDsa,
     ];
 
-    /// The name in tokens and settings.
+    /// Returns the method's name in tokens and settings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,7 +81,7 @@ impl Method {
         }
     }
 
-    /// The method with this name.
+    /// Returns the method with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name() == name)
@@ -92,16 +93,16 @@ impl Method {
 pub struct Claims {
     /// The user name.
     pub username: String,
-    /// The auth revision when the token was issued.
+    /// The auth revision at which the token was issued.
     pub revision: u64,
-    /// The time from which the token is valid, in Unix seconds; `None` for no limit.
+    /// The time from which the token is valid, in Unix seconds, or `None` if there is no such limit.
     pub not_before: Option<i64>,
-    /// The time at which the token expires.
+    /// The time at which the token expires, in Unix seconds, or `None` if it does not expire.
     pub expires: Option<i64>,
 }
 
 impl Claims {
-    /// Whether the token is valid at this second.
+    /// Returns whether the token is valid at this time, in Unix seconds.
     #[must_use]
     pub fn are_good_at(&self, now: i64) -> bool {
         self.not_before.is_none_or(|since| since <= now)
@@ -109,18 +110,18 @@ impl Claims {
     }
 }
 
-/// Why a token cannot be signed.
+/// Why signing a token failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignFault {
     /// Only the public key is known.
     #[error("auth: token signing attempted with verify-only key")]
     VerifyOnly,
-    /// Signing failed.
+    /// The signing operation failed.
     #[error("auth: the token could not be signed")]
     Failed,
 }
 
-/// Signs a token for a user that expires at this second.
+/// Signs a token for a user. `expires` is its expiry time in Unix seconds.
 pub fn sign(keys: &Keys, username: &str, revision: u64, expires: i64) -> Result<String, SignFault> {
     let head = json!({"alg": keys.method().name(), "typ": "JWT"}).to_string();
     let claims = json!({"exp": expires, "revision": revision, "username": username}).to_string();
@@ -131,8 +132,8 @@ pub fn sign(keys: &Keys, username: &str, revision: u64, expires: i64) -> Result<
     Ok(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
 }
 
-/// Verifies and parses a token; `None` if it is not signed with these keys. The caller checks with [`Claims`]
-/// whether it is valid now.
+/// Verifies and parses a token. Returns `None` if the token is not signed with these keys. The caller uses [`Claims`]
+/// to check whether the token is currently valid.
 #[must_use]
 pub fn read(keys: &Keys, token: &str) -> Option<Claims> {
     let (signed, signature) = token.rsplit_once('.')?;
@@ -154,7 +155,7 @@ pub fn read(keys: &Keys, token: &str) -> Option<Claims> {
     })
 }
 
-/// A number, of which Go uses the integer part. Negative numbers are invalid.
+/// Parses a number. Go uses only the integer part. Negative numbers are invalid.
 fn revision(claim: &Value) -> Option<u64> {
     claim.as_u64().or_else(|| {
         let number = claim.as_f64().filter(|number| *number >= 0.0)?;
@@ -162,7 +163,7 @@ fn revision(claim: &Value) -> Option<u64> {
     })
 }
 
-/// A missing time is no limit; an invalid time makes the token invalid.
+/// Parses a time. A missing time means that there is no limit. An invalid time makes the token invalid.
 #[expect(clippy::option_option, reason = "absent, bad and given are three things")]
 fn seconds(claim: Option<&Value>) -> Option<Option<i64>> {
     let Some(claim) = claim else { return Some(None) };

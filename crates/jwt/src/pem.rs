@@ -1,4 +1,4 @@
-//! PEM files: the content between the lines that begin and end a section.
+//! Parses PEM files: decodes the content between the first and last line of a section.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -7,7 +7,7 @@ const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const DASHES: &str = "-----";
 
-/// The first section of a file: its label and its bytes. `None` if there is none.
+/// Returns the label and the bytes of the first section, or `None` if there is no section.
 pub(crate) fn first(text: &[u8]) -> Option<(String, Vec<u8>)> {
     let text = std::str::from_utf8(text).ok()?;
     let mut lines = text.lines().map(str::trim);

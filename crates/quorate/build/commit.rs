@@ -1,19 +1,19 @@
 //! Finds the commit of a checkout, by reading git's own files.
 //!
-//! No program is run. Without a checkout (in a source archive), or with a repository layout unknown to this
-//! code, the commit is unknown, which is no error.
+//! No program is run. Without a checkout (in a source archive), or if the repository has an unknown layout, the commit
+//! is unknown, which is not an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The maximum length of a chain of symbolic references.
+/// Maximum length of a chain of symbolic references.
 const NAMES_MAX: usize = 5;
 
-/// The result.
+/// The commit, and the files from which it was read.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) hash: Option<String>,
-    /// The files that determine the commit: a change of any of them may mean another commit. All of them exist.
+    /// The files that determine the commit. If any of them changes, the commit may have changed. All of them exist.
     pub(crate) read: Vec<PathBuf>,
 }
 
@@ -26,11 +26,11 @@ pub(crate) fn find(root: &Path) -> Found {
     found
 }
 
-/// The folders of git.
+/// The two folders in which git keeps its files.
 struct Git {
-    /// The files of this checkout only, such as `HEAD`.
+    /// The folder of the files that belong to this checkout only, such as `HEAD`.
     own: PathBuf,
-    /// The files that all checkouts of the repository share.
+    /// The folder of the files that all checkouts of the repository share.
     shared: PathBuf,
 }
 
@@ -38,7 +38,7 @@ impl Git {
     fn of(root: &Path) -> Option<Self> {
         let place = root.join(".git");
         let own = match fs::read_to_string(&place) {
-            // The checkout is a worktree or a submodule, whose files are elsewhere.
+            // The checkout is a worktree or a submodule, whose files are in another folder.
             Ok(text) => root.join(text.strip_prefix("gitdir:")?.trim()),
             Err(_) => place,
         };
@@ -60,14 +60,14 @@ impl Git {
         is_hash.then(|| hash.to_owned())
     }
 
-    /// The value of a reference: the content of its own file, or its line in the packed references.
+    /// Returns the value of a reference, from its own file or from its line in the packed references.
     fn look_up(&self, name: &str, read: &mut Vec<PathBuf>) -> Option<String> {
         for place in [&self.own, &self.shared] {
             if let Some(value) = text(place.join(name), read) {
                 return Some(value);
             }
         }
-        // The next commit creates the reference's own file here.
+        // The next commit creates a file for the reference in this folder.
         let folder = self.shared.join(name);
         read.extend(folder.parent().filter(|folder| folder.is_dir()).map(Path::to_owned));
         let packed = text(self.shared.join("packed-refs"), read)?;

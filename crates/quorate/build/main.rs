@@ -1,5 +1,5 @@
-//! Sets the commit of the program: from `QUORATE_GIT_SHA` in the environment, or else from the checkout
-//! ([`commit`]). This is done in the last crate of the build, so that a new commit rebuilds only that crate.
+//! Sets the commit of the program, from `QUORATE_GIT_SHA` in the environment or else from the checkout ([`commit`]).
+//! This is done in the last crate of the build, so that a new commit rebuilds only that crate.
 
 #![expect(clippy::print_stdout, reason = "this is how cargo is told")]
 
@@ -14,7 +14,7 @@ fn main() {
         return;
     }
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
-    // `<root>/crates/quorate`. A checkout further up is another repository.
+    // The manifest is in `<root>/crates/quorate`. A checkout in a folder above the root is another repository.
     let Some(root) = manifest.ancestors().nth(2) else { return };
     let found = commit::find(root);
     for path in found.read {

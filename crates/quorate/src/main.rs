@@ -1,10 +1,9 @@
-//! The binary: decides from its name and first argument which program to run.
+//! The binary, which runs a program according to its own name and first argument.
 //!
-//! A link named `etcdctl` or `etcdutl` runs that tool. Otherwise the first argument may name a program (`ctl`,
-//! `utl`, `bench`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` stand for the flags of these names.
-//! Any other first word that is no flag is refused; everything else is the server's command line. A link named
-//! `etcd` accepts only etcd's words.
-//! everything else is the server's command line. A link named `etcd` has no words but etcd's.
+//! A link named `etcdctl` or `etcdutl` runs that tool. Otherwise the first argument may name a program (`ctl`, `utl`,
+//! `bench`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent to the flags with these names. Any
+//! other first argument that is not a flag is refused. Everything else is the server's command line. A link named
+//! `etcd` accepts only the subcommands of etcd (`gateway`, `grpc-proxy`).
 
 mod manual;
 
@@ -19,7 +18,7 @@ use quorate_profiler::SamplingAllocator;
 #[global_allocator]
 static ALLOCATOR: SamplingAllocator = SamplingAllocator;
 
-/// The commit from which the program was built, if the build knows it.
+/// The commit from which the program was built, if it was known to the build.
 const COMMIT: Option<&str> = option_env!("QUORATE_GIT_SHA");
 
 /// The programs in this binary.
@@ -32,11 +31,11 @@ enum Program {
     Gateway,
     Proxy,
     Manual,
-    /// An unknown first word.
+    /// The first argument is unknown.
     Unknown,
 }
 
-/// The exit code for an invalid command line, as for the server's.
+/// The exit code for an invalid command line, which is also the server's.
 const BAD_LINE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -58,7 +57,7 @@ fn main() -> ExitCode {
             ExitCode::from(BAD_LINE)
         }
         Program::Server => {
-            // Flags are valid text; an argument that is not is refused as an unknown flag.
+            // Flags are valid UTF-8. An argument with invalid UTF-8 is refused as an unknown flag.
             let lossy = |argument: &OsString| argument.to_string_lossy().into_owned();
             quorate_version::built_from(COMMIT);
             quorate_server::main(&args.iter().map(lossy).collect::<Vec<_>>())
@@ -66,14 +65,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Opens a snapshot or backend file for the client tool, with the code of the offline tool.
+/// Opens a snapshot or backend file for the client tool. The code is that of the offline tool.
 fn open_keyspace(path: &Path) -> Result<quorate_ctl::Ranges, String> {
     let file = quorate_utl::KeyspaceFile::open(path).map_err(|error| error.to_string())?;
     Ok(Box::new(move |request| file.range(request).map_err(|error| error.to_string())))
 }
 
-/// Chooses by the name of the program, then by the first argument, which is removed from `args` if it names a
-/// program.
+/// Chooses the program, by the name of the binary and then by the first argument. Removes the first argument from
+/// `args` if it names a program.
 fn choose(args: &mut Vec<OsString>) -> Program {
     let called = args.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
     match called {
@@ -82,7 +81,7 @@ fn choose(args: &mut Vec<OsString>) -> Program {
         Some("etcd") => return etcd_command(args).unwrap_or(Program::Server),
         _ => {}
     }
-    // `help ctl` is `ctl --help`.
+    // `help ctl` is equivalent to `ctl --help`.
     if args.get(1).is_some_and(|word| word == "help") {
         args.remove(1);
         args.push("--help".into());
@@ -104,7 +103,7 @@ fn choose(args: &mut Vec<OsString>) -> Program {
     program
 }
 
-/// The commands of etcd's server program other than serving.
+/// Returns the program for a subcommand of etcd's server binary, if the first argument is one.
 fn etcd_command(args: &[OsString]) -> Option<Program> {
     match args.get(1).and_then(|argument| argument.to_str()) {
         Some("gateway") => Some(Program::Gateway),

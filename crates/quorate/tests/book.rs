@@ -1,5 +1,5 @@
-//! The pages of `docs/` form a book: each page is listed in it, every link has a target, and every command
-//! block is tested or says why not.
+//! The pages of `docs/` form a book. Each page is listed in its summary, every link has a target, and every command
+//! block is tested or is marked with the reason why it is not.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -10,7 +10,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// All pages below a folder, as paths from the root.
+/// Returns all pages in a folder and its subfolders, as paths from the root.
 fn pages(folder: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(root().join(folder)).unwrap() {
@@ -25,7 +25,7 @@ fn pages(folder: &str) -> BTreeSet<String> {
     found
 }
 
-/// A page with its included files.
+/// Returns the text of a page with its included files.
 fn text(path: &str) -> String {
     let text = std::fs::read_to_string(root().join(path)).unwrap();
     let folder = Path::new(path).parent().unwrap();
@@ -38,7 +38,7 @@ fn text(path: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The lines of a page outside of code blocks.
+/// Returns the lines of a page outside code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_block = false;
     text.lines().filter(move |line| {
@@ -48,14 +48,14 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The links of a page, without those to other hosts.
+/// Returns the links of a page, except links to other hosts.
 fn links(text: &str) -> Vec<String> {
     let targets = prose(text).flat_map(|line| line.split("](").skip(1));
     let targets = targets.filter_map(|rest| rest.split(')').next().map(str::to_owned));
     targets.filter(|target| !target.contains("://")).collect()
 }
 
-/// The anchors of a page's headings.
+/// Returns the anchors of a page's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let titles = prose(text).filter_map(|line| {
         let title = line.trim_start_matches('#');
@@ -85,7 +85,7 @@ fn every_link_has_a_target() {
                 let folder = Path::new(page).parent().unwrap();
                 let path = root().join(folder).join(file);
                 let found = path.canonicalize().unwrap_or_else(|_| panic!("{page}: {link}"));
-                // Files outside of the book are not part of it.
+                // Files outside the book are not published with it.
                 let is_of_book = page.starts_with("docs/");
                 assert!(!is_of_book || found.starts_with(root().join("docs")), "{page}: {link}");
                 found.strip_prefix(root()).unwrap().to_str().unwrap().to_owned()
@@ -111,9 +111,8 @@ fn every_page_is_listed_once_in_the_book() {
     assert_eq!(places, pages);
 }
 
-/// A command block that no test runs says so in the comment before it, with the reason or the test of a similar
-/// block; the files that it names must exist. The commands of `running.md`, `tour.md` and the README have
-/// their own tests.
+/// A comment before a command block that no test runs gives the reason, or names the test of a similar block. The files
+/// named there must exist. The commands in `running.md`, `tour.md` and the README have their own tests.
 #[test]
 fn command_blocks_are_tested_or_marked_with_the_reason() {
     let mut marked = 0;
@@ -136,8 +135,8 @@ fn command_blocks_are_tested_or_marked_with_the_reason() {
     assert!(marked > 10, "only {marked} blocks were found");
 }
 
-/// `ctl` refuses an option that is also set in the environment, and some pages export variables. The commands
-/// of one page must work after those of any other.
+/// `ctl` refuses an option that is also set in the environment, and some pages export variables. The commands of each
+/// page must work after those of any other page.
 #[test]
 fn commands_use_no_option_that_a_page_exports() {
     let mut all = pages("docs");
@@ -159,7 +158,7 @@ fn commands_use_no_option_that_a_page_exports() {
     }
 }
 
-/// A test runs the downgrade of the longer tour; the page about migration has the same commands.
+/// The downgrade in the longer tour is tested, and the migration page must have the same commands.
 #[test]
 fn the_downgrade_commands_are_equal_on_every_page() {
     let block = |page: &str| {
@@ -186,7 +185,7 @@ fn flags_and_commands_in_the_pages_exist() {
             text.split(|c| !is_part(c)).filter(|word| word.starts_with("--") && word.len() > 3)
         {
             let known = flags.contains(&format!("`{word}`")) || tools.contains(&format!("`{word}"));
-            // Flags of the repository tasks, and of the server itself.
+            // These flags belong to the repository tasks or to the server itself.
             let of_others = ["--long", "--seconds", "--seeds", "--version"].contains(&word);
             assert!(known || of_others, "{page}: {word}");
         }

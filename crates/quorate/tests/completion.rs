@@ -1,12 +1,12 @@
-//! Runs the completion scripts in the real shells, as far as they are installed: each script is loaded and
-//! completes lines.
+//! Loads the completion scripts in the real shells, if they are installed, and completes lines.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails the test")]
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-/// Runs a script in a shell in which the tools have their names; `None` if the shell is not installed.
+/// Runs a script in a shell in which the tools are available under their names. Returns `None` if the shell is not
+/// installed.
 fn shell(program: &str, args: &[&str], script: &str) -> Option<String> {
     if Command::new(program).arg("--version").output().is_err() {
         println!("skipped: there is no {program}");
@@ -27,7 +27,7 @@ fn shell(program: &str, args: &[&str], script: &str) -> Option<String> {
 
 #[test]
 fn bash_completes_lines() {
-    // The words as bash passes them: `=` and `:` are separate words.
+    // bash passes `=` and `:` as separate words.
     let script = r#"
         set -u
         eval "$(etcdctl completion bash)"

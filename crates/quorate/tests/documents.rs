@@ -1,4 +1,4 @@
-//! Checks the commands and flags that README and CHANGELOG mention.
+//! Checks the commands and flags mentioned in the README and the CHANGELOG.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -18,26 +18,26 @@ fn run(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_quorate")).args(words).output().unwrap()
 }
 
-/// The help text of a program.
+/// Returns the help text of a program.
 fn help(words: &[&str]) -> String {
     let output = run(&[words, &["--help"]].concat());
     assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The flags in a text, without values.
+/// Returns the flags in a text, without values.
 fn flags(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let words = text.split(|c: char| !is_part(c));
-    // The others are rules of tables, or `--` alone.
+    // Words that end with a hyphen are table rules, or just `--`.
     let named = words.filter(|word| word.starts_with("--") && !word.ends_with('-'));
     named.map(str::to_owned).collect()
 }
 
-/// The commands that a help text lists: the first words of lines indented by two.
+/// Returns the commands listed in a help text, which are the first words of lines indented by two spaces.
 fn commands(text: &str) -> BTreeSet<String> {
     let listed = text.lines().filter_map(|line| line.strip_prefix("  "));
-    // Without usage and examples.
+    // The usage and the examples are left out.
     let described =
         listed.filter(|line| !line.contains("[command]") && !line.starts_with("quorate "));
     let names = described.filter_map(|line| line.split(' ').next());
@@ -59,7 +59,7 @@ fn flags_in_the_readme_exist() {
     known.extend(flags(&help(&["utl", "snapshot", "restore"])));
     known.extend(flags(&help(&["utl", "recover"])));
     known.extend(OF_OTHERS.map(str::to_owned));
-    // Refused with an error that names the flag, as docs/running.md says.
+    // This flag is refused with an error that names it, as docs/running.md says.
     let refused = run(&["--enable-v2"]);
     assert!(
         String::from_utf8(refused.stderr).unwrap().contains("--enable-v2: not a flag of etcd 3.7")

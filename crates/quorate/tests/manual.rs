@@ -1,11 +1,11 @@
-//! The pages in the repository must equal those that the program prints.
+//! Checks that the pages in the repository equal those that the program prints.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 use std::path::Path;
 use std::process::Command;
 
-/// Set this variable to write the pages instead of comparing them.
+/// The variable that makes the test write the pages instead of comparing them.
 const UPDATE: &str = "QUORATE_UPDATE_DOCS";
 
 const PAGES: [(&str, &[&str]); 8] = [
@@ -39,7 +39,7 @@ fn committed_pages_equal_the_generated_ones() {
     }
 }
 
-/// Without `--markdown` a page is one for `man`.
+/// Without `--markdown`, the page is in the format of `man`.
 #[test]
 fn a_page_without_the_flag_is_a_manual_page() {
     for name in ["server", "ctl", "utl", "bench", "metrics"] {

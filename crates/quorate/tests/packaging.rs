@@ -1,5 +1,4 @@
-//! Checks the files installed with the program with the programs that use them: the systemd unit, and the
-//! monitoring files.
+//! Checks the systemd unit and the monitoring files with the programs that use them.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -9,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// systemd accepts the unit without a warning.
+/// systemd accepts the unit without warnings.
 #[test]
 fn systemd_accepts_the_unit() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -25,25 +24,25 @@ fn systemd_accepts_the_unit() {
         return;
     };
     let said = String::from_utf8_lossy(&checked.stderr);
-    // Messages about other units of the machine are ignored.
+    // Messages about other units on this machine are ignored.
     let of_ours: Vec<&str> = said.lines().filter(|line| line.contains("quorate.service")).collect();
     assert!(checked.status.success() && of_ours.is_empty(), "{said}");
 }
 
-/// The words in a text that may name a series.
+/// Returns the words in a text that may be names of metric series.
 fn series_in(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let families = ["etcd_", "quorate_", "grpc_server_", "os_fd_", "process_"];
     words.filter(|word| families.iter().any(|family| word.starts_with(family))).collect()
 }
 
-/// A file of the repository.
+/// Returns the text of a file in the repository.
 fn read(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::fs::read_to_string(root.join(name)).unwrap()
 }
 
-/// The source files that declare the series.
+/// Returns the source files that declare the metric series.
 fn declarations() -> String {
     let files = ["series", "state", "process", "own", "grpc"];
     files.map(|name| read(&format!("crates/telemetry/src/metrics/{name}.rs"))).concat()
@@ -60,7 +59,7 @@ fn alerts_refer_to_existing_metric_series_and_pages() {
     let rules = read("packaging/prometheus/quorate.rules.yml");
     let runbook = read("docs/runbook.md");
     let declared = declarations();
-    // A name that ends with an underscore stands for several series.
+    // A name that ends with an underscore is a prefix of several series.
     let named = series_in(&rules).into_iter().chain(series_in(&runbook));
     for name in named.filter(|name| !name.ends_with('_')) {
         assert_declared(name, &declared);
@@ -76,7 +75,7 @@ fn alerts_refer_to_existing_metric_series_and_pages() {
     assert_eq!(pages, anchors);
 }
 
-/// The alerts fire for recorded values that need them, and for no others.
+/// The alerts fire for the recorded values that require them, and for no others.
 #[test]
 fn alerts_fire_only_for_the_recorded_values_that_require_them() {
     let promtool = std::env::var_os("PROMTOOL").unwrap_or_else(|| "promtool".into());
@@ -93,7 +92,7 @@ fn alerts_fire_only_for_the_recorded_values_that_require_them() {
     assert!(tested.status.success(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// The label names in an expression or a legend: in aggregations, selectors and templates.
+/// Returns the label names in an expression or a legend, from aggregations, selectors and templates.
 fn labels_in(text: &str) -> Vec<&str> {
     let between = |open: &'static str, close: char| {
         text.split(open).skip(1).map(move |rest| rest.split(close).next().unwrap())

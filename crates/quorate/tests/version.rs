@@ -1,4 +1,4 @@
-//! The commit that a build reports.
+//! Tests of the commit that a build reports.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -17,7 +17,7 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// The commit that is found, and the files that determine it, below `root`.
+/// Returns the commit that is found, and the files that determine it, as paths from `root`.
 fn found(checkout: &Path, root: &Path) -> (Option<String>, Vec<String>) {
     let found = commit::find(checkout);
     assert!(found.read.iter().all(|path| path.exists()), "{found:?}");
@@ -44,24 +44,24 @@ fn a_commit_is_found_in_every_git_layout() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     let git = root.join(".git");
-    // A source archive.
+    // In a source archive, there is no commit.
     assert_eq!(found(&root, &root), (None, Vec::new()));
-    // A branch with a file of its own.
+    // A branch may have a file of its own.
     write(&git.join("HEAD"), "ref: refs/heads/main\n");
     write(&git.join("refs/heads/main"), &format!("{ONE}\n"));
     let read = vec![".git/HEAD".to_owned(), ".git/refs/heads/main".to_owned()];
     assert_eq!(found(&root, &root), (Some(ONE.to_owned()), read));
-    // The file takes precedence over the packed references.
+    // The branch's file takes precedence over the packed references.
     write(&git.join("packed-refs"), &format!("# pack-refs\n{TWO} refs/heads/main\n^{ONE}\n"));
     assert_eq!(found(&root, &root).0.unwrap(), ONE);
     fs::remove_file(git.join("refs/heads/main")).unwrap();
     let (hash, read) = found(&root, &root);
     assert_eq!(hash.unwrap(), TWO);
     assert_eq!(read, [".git/HEAD", ".git/refs/heads", ".git/packed-refs"]);
-    // A detached head.
+    // `HEAD` may be detached.
     write(&git.join("HEAD"), &format!("{ONE}\n"));
     assert_eq!(found(&root, &root), (Some(ONE.to_owned()), vec![".git/HEAD".to_owned()]));
-    // Unknown syntax yields no commit.
+    // If the syntax is unknown, no commit is found.
     write(&git.join("HEAD"), "ref: refs/heads/.invalid\n");
     assert_eq!(found(&root, &root).0, None);
 }

@@ -7,10 +7,10 @@ use quorate_dns::Service;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The timeout for connecting to a member. (etcd's gateway waits for as long as the operating system does.)
+/// Timeout for connecting to a member. (etcd's gateway has no timeout of its own and relies on the operating system's.)
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Host and port to connect to.
+/// Returns the host and port to connect to.
 pub(crate) fn address(service: &Service) -> String {
     match service.target.contains(':') {
         true => format!("[{}]:{}", service.target, service.port),

@@ -15,13 +15,13 @@ use crate::dial::{address, connect};
 /// The discovery settings.
 #[derive(Clone, Debug)]
 pub struct Discovery {
-    /// The domain; if empty, no members are found.
+    /// The domain. If it is empty, no members are found.
     pub domain: String,
-    /// The suffix of etcd's service name.
+    /// The suffix of the SRV service name, as in etcd.
     pub service: String,
-    /// Whether members without TLS are accepted, and those with TLS without verification of their certificates.
+    /// Whether members without TLS are accepted. If so, the certificates of members with TLS are not verified.
     pub is_insecure_accepted: bool,
-    /// A file with trusted authorities; those of the system if empty.
+    /// The path of a file with trusted authorities. If it is empty, the system's authorities are trusted.
     pub authorities: String,
 }
 
@@ -35,7 +35,7 @@ pub struct Discovered {
 }
 
 impl Discovered {
-    /// Its address with a scheme.
+    /// Returns the member's address with a scheme.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.is_secured { "https" } else { "http" };
@@ -46,7 +46,7 @@ impl Discovered {
 /// Why no members were found. The texts are etcd's.
 #[derive(Debug, Error)]
 pub enum DiscoveryError {
-    /// Both lookups failed.
+    /// Both lookups failed. Contains the two errors.
     #[error("dns lookup errors: {0} and {1}")]
     Lookup(String, String),
     /// The file with trusted authorities cannot be used.
@@ -55,8 +55,8 @@ pub enum DiscoveryError {
 }
 
 impl Discovery {
-    /// Looks up the records of members with and without TLS. Unless members without TLS are accepted, only
-    /// those are returned whose certificate is valid for the domain.
+    /// Looks up the records of members with and without TLS. Unless members without TLS are accepted, returns only
+    /// members whose certificate is valid for the domain.
     ///
     /// # Errors
     ///
@@ -153,7 +153,8 @@ mod tests {
 
     use super::*;
 
-    /// A DNS server with these SRV records, each for a port on this host, until the test process ends.
+    /// Starts a DNS server with these SRV records, each for a port on this host. The server runs until the test process
+    /// ends.
     fn serve(records: &[(&'static str, u16)]) -> Resolver {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();
@@ -215,7 +216,7 @@ mod tests {
         assert!(nowhere.find().await.unwrap().is_empty());
     }
 
-    /// A member with TLS, whose certificate is valid for this domain.
+    /// Starts a member with TLS whose certificate is valid for this domain. Returns its port.
     async fn member(authority: &CertifiedIssuer<'static, KeyPair>, domain: &str) -> u16 {
         let dir = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
@@ -237,7 +238,7 @@ mod tests {
         tokio::spawn(async move {
             let _dir = dir;
             while let Ok((stream, _)) = listener.accept().await {
-                // The other side may reject the certificate.
+                // The client may reject the certificate.
                 drop(acceptor.accept(stream, None).await);
             }
         });

@@ -1,4 +1,4 @@
-//! The members to forward connections to: from the flags, or discovered (`discovery`).
+//! Finds the members to which connections are forwarded, from the flags or through discovery (`discovery`).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -58,7 +58,7 @@ pub(crate) enum EndpointError {
     None,
 }
 
-/// Finds the members to forward connections to; at least one.
+/// Finds the members to forward connections to. Returns at least one.
 pub(crate) async fn find(wanted: &Wanted) -> Result<Vec<Service>, EndpointError> {
     let discovered = wanted.discovery.find().await?;
     if !discovered.is_empty() {
@@ -79,7 +79,7 @@ fn named(endpoint: &str) -> Result<Service, EndpointError> {
     Ok(Service { priority: 0, weight: 0, target: host.to_owned(), port })
 }
 
-/// Refuses a gateway that would forward connections to itself.
+/// Refuses a configuration in which the gateway would forward connections to itself.
 pub(crate) async fn refuse_own(listen: &str, services: &[Service]) -> Result<(), EndpointError> {
     let parts = split_host_port(listen).ok_or_else(|| EndpointError::Listen(listen.to_owned()))?;
     let resolve = async |host: &str| -> io::Result<BTreeSet<IpAddr>> {
@@ -87,7 +87,7 @@ pub(crate) async fn refuse_own(listen: &str, services: &[Service]) -> Result<(),
     };
     let (host, port) = parts;
     let own = match host {
-        // All addresses of this machine: a connection to the same port of any of them would come back here.
+        // An empty host means all addresses of this machine. A loop through one of them is not detected.
         "" => BTreeSet::new(),
         _ => resolve(host).await.map_err(|_| EndpointError::ListenHost(host.to_owned()))?,
     };

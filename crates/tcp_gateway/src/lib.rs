@@ -7,8 +7,8 @@
 //! # Guarantees
 //!
 //! * The forwarded bytes are not inspected, so TLS is end-to-end between client and member.
-//! * A member that cannot be connected to is skipped until a check after `--retry-delay` reaches it again. The
-//!   client is connected to the next member.
+//! * If a member refuses connections, the client is connected to another one. The member is skipped until a periodic
+//!   check, every `--retry-delay`, can connect to it again.
 //! * When one side closes its direction of a connection, the other direction stays open.
 //!
 //! # Not here
@@ -38,7 +38,7 @@ pub use crate::discovery::{Discovered, Discovery, DiscoveryError};
 use crate::endpoints::{EndpointError, Wanted};
 use crate::proxy::Proxy;
 
-/// The interval of checks on skipped members if the flag is 0.
+/// Interval between checks of skipped members if the flag is 0.
 const RETRY_DELAY_UNSAID: Duration = Duration::from_secs(300);
 
 type Run = fn(&Matches) -> Result<(), GatewayError>;
@@ -98,7 +98,7 @@ enum GatewayError {
     Thread(#[source] std::io::Error),
 }
 
-/// Runs the program; the first argument is its name, the second `gateway`.
+/// Runs the program. The first argument is the program name, and the second is `gateway`.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut output, mut errors) = (std::io::stdout(), std::io::stderr());
     let begun = begin_of_server(&ROOT, args, (&mut output, &mut errors));
@@ -122,7 +122,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn start(matches: &Matches) -> Result<(), GatewayError> {
-    // Standard error can always be opened as a log.
+    // Initialising the log to standard error cannot fail.
     drop(log::init(&log::Settings::default()));
     stop::on_signal(log::flush).map_err(GatewayError::Thread)?;
     let runtime = || Builder::new_current_thread().enable_all().build();
@@ -146,7 +146,7 @@ fn start(matches: &Matches) -> Result<(), GatewayError> {
     })
 }
 
-/// One thread for each core, each with its own connections.
+/// Starts one thread for each core. Each thread serves its own connections.
 fn start_workers(
     runtime: impl Fn() -> std::io::Result<tokio::runtime::Runtime>,
 ) -> Result<Vec<Handle>, GatewayError> {

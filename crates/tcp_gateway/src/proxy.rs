@@ -1,7 +1,7 @@
 //! Chooses a member for each connection, and forwards its bytes.
 //!
-//! Members are chosen by their SRV records (RFC 2782): among the reachable members with the lowest priority, by
-//! weight; members without weights in turn.
+//! Members are chosen by their SRV records (RFC 2782). Among the reachable members with the lowest priority value,
+//! members with a weight are chosen at random in proportion to it, and members without a weight in turn.
 
 use std::io;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use tokio::time::sleep;
 
 use crate::dial::{address, connect};
 
-/// The pause after a connection could not be accepted, most likely because file descriptors ran out.
+/// Pause after a connection could not be accepted, most likely because the process has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// One in this many connections goes to a member without weight if others have weights.
+/// One in this many connections goes to a member without a weight if other members have weights.
 const WITHOUT_WEIGHT_ONE_IN: u64 = 100;
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Remote {
 pub(crate) struct Proxy {
     remotes: Vec<Remote>,
     retry_delay: Duration,
-    /// Counts the members chosen in turn.
+    /// Number of members chosen in turn so far.
     turn: AtomicUsize,
     draw: Mutex<SplitMix64>,
 }
@@ -56,13 +56,13 @@ impl Proxy {
             service,
             is_passed_over: AtomicBool::new(false),
         };
-        // Any seed will do: connections only need to be spread.
+        // Any seed is good enough, because connections only need to be distributed.
         let draw = Mutex::new(SplitMix64::new(std::process::id().into()));
         let remotes = services.into_iter().map(remote).collect();
         Arc::new(Self { remotes, retry_delay, turn: AtomicUsize::new(0), draw })
     }
 
-    /// Accepts connections until the process ends, and hands them to the workers in turn.
+    /// Accepts connections until the process ends, and assigns them to the workers in turn.
     pub(crate) async fn serve(self: Arc<Self>, listener: TcpListener, workers: &[Handle]) {
         let addresses: Vec<String> =
             self.remotes.iter().map(|remote| remote.address.clone()).collect();
@@ -80,7 +80,7 @@ impl Proxy {
             };
             let proxy = Arc::clone(&self);
             worker.spawn(async move {
-                // A broken connection affects only its two ends.
+                // An error affects only this connection.
                 if let Ok(client) = TcpStream::from_std(client) {
                     drop(proxy.pass_on(client).await);
                 }
@@ -109,7 +109,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// The member for the next connection; `None` if all are skipped.
+    /// Returns the member for the next connection, or `None` if all members are skipped.
     fn choose(&self) -> Option<&Remote> {
         let there = || self.remotes.iter().filter(|remote| remote.is_there());
         let priority = there().map(|remote| remote.service.priority).min()?;
@@ -167,7 +167,7 @@ mod tests {
         Service { priority, weight, target: "127.0.0.1".to_owned(), port }
     }
 
-    /// How often each port was chosen.
+    /// Returns how often each port was chosen.
     fn chosen(proxy: &Proxy, times: usize) -> BTreeMap<u16, usize> {
         let mut count = BTreeMap::new();
         for _ in 0..times {
@@ -203,7 +203,7 @@ mod tests {
         assert!(proxy.choose().is_none());
     }
 
-    /// A server that sends its name, and then echoes what it receives until the client closes its direction.
+    /// Starts a server that sends its name and then echoes what it receives, until the client closes its direction.
     async fn echo(name: u8) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
