@@ -1,15 +1,14 @@
-//! Collects one sample from the members: all of them in parallel, each within a timeout.
+//! Collects one sample from all members in parallel, each within a timeout.
 //!
-//! Each member gets a status request and a member list request, neither of which writes to the log, and a
-//! request for `/metrics` on the same listener. Alarms are read from the errors in the status response, because
-//! the call that lists alarms would write to the log at each refresh.
+//! Each member receives a status request and a member list request, neither of which writes to the log, and a request
+//! for `/metrics` on the same listener. Alarms are read from the errors in the status response, because a call that
+//! lists alarms would write to the log at each refresh.
 //!
 //! # Guarantees
 //!
-//! - The member list is read again at each refresh. A member is asked at one of the given endpoints if it
-//!   answers there, or else at its advertised client URLs. A response with the id of another member is not
-//!   used.
-//! - Missing data is left out. Only the first refresh can fail, and only if no member answers.
+//! - The member list is read again at each refresh. A member is asked at one of the given endpoints if it answers
+//!   there, or else at its advertised client URLs. A response with the id of another member is ignored.
+//! - Missing data is omitted. Only the first refresh can fail, and only if no member answers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -32,21 +31,21 @@ use crate::Host;
 use crate::client::{Client, Repeat, http_stream};
 use crate::failure::Failure;
 
-/// The minimum timeout of a request, also if the refresh interval is shorter.
+/// The minimum timeout of a request. It applies even if the refresh interval is shorter.
 const ANSWER_TIME_MIN: Duration = Duration::from_millis(500);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// The timeout of the first request to a member, which includes the login.
 const FIRST_ANSWER_TIME: Duration = Duration::from_secs(5);
 /// The maximum size of a `/metrics` response.
 const METRICS_BYTES_MAX: u64 = 16 << 20;
-/// How often leases are counted, which lists all of them; and how often if there are many.
+/// The interval for counting leases, which requires listing all of them. It is longer if there are many leases.
 const LEASES_PERIOD: Duration = Duration::from_secs(10);
 const MANY_LEASES_PERIOD: Duration = Duration::from_secs(120);
 const MANY_LEASES: u64 = 10_000;
 
-/// A member to ask.
+/// A member to which requests are sent.
 struct Target {
-    /// 0 for an endpoint whose member is not known yet.
+    /// The id of the member; 0 for an endpoint whose member is not known yet.
     id: u64,
     name: String,
     is_learner: bool,
@@ -54,7 +53,7 @@ struct Target {
     client: Result<Rc<Client>, String>,
     http: Vec<ChannelConnector>,
     was_asked: Cell<bool>,
-    /// Whether the client has logged in, if users must.
+    /// Whether the client has logged in, if authentication is enabled.
     is_logged_in: Cell<bool>,
 }
 
@@ -68,21 +67,21 @@ struct Answer {
     metrics: Option<Metrics>,
 }
 
-/// Asks the members, and keeps the connections to them from one refresh to the next.
+/// Sends requests to the members, and keeps the connections from one refresh to the next.
 pub(super) struct Collector<'a> {
     host: &'a Host<'a>,
     start: Instant,
     /// The endpoints from the command line.
     given: Vec<String>,
-    /// The member ids of these endpoints, where they are known.
+    /// The ids of the members at the given endpoints, as far as they are known.
     owners: BTreeMap<String, u64>,
     members: Vec<Rc<Target>>,
-    /// Given endpoints that belong to no known member.
+    /// The given endpoints that belong to no known member.
     strays: Vec<Rc<Target>>,
     cluster_id: u64,
     leases: Option<u64>,
     leases_due: Instant,
-    /// The member that serves reads of the whole cluster: a follower that answers, if there is one.
+    /// The member that serves reads of the whole cluster. When it is chosen, a follower is preferred.
     reader: Option<Rc<Target>>,
 }
 
@@ -108,12 +107,12 @@ impl<'a> Collector<'a> {
         collector
     }
 
-    /// The client of the member that serves reads.
+    /// Returns the client of the member that serves reads.
     pub(super) fn reader(&self) -> Option<Rc<Client>> {
         self.reader.as_ref().and_then(|target| target.client.as_ref().ok()).cloned()
     }
 
-    /// Asks all members once. `interval` is the refresh interval.
+    /// Collects one sample. `interval` is the refresh interval.
     pub(super) async fn sample(&mut self, interval: Duration) -> Sample {
         let time_limit = interval.clamp(ANSWER_TIME_MIN, ANSWER_TIME_MAX);
         let asked: Vec<_> = self.members.iter().chain(&self.strays).cloned().collect();
@@ -122,7 +121,7 @@ impl<'a> Collector<'a> {
         self.keep_leases(leases);
         let known: Vec<_> = self.members.clone();
         self.learn(&answers);
-        // Members found in this round are asked now.
+        // Members that have just been found are asked in the same round.
         let is_new = |target: &&Rc<Target>| !known.iter().any(|old| Rc::ptr_eq(old, target));
         let new: Vec<_> = self.members.iter().filter(is_new).cloned().collect();
         answers.extend(self.ask(new, time_limit).await);
@@ -153,7 +152,7 @@ impl<'a> Collector<'a> {
         Rc::new(Target { id, name, is_learner, endpoints, client, http, was_asked, is_logged_in })
     }
 
-    /// Adopts the member list and the ids of the given endpoints.
+    /// Updates the member list and the ids at the given endpoints.
     fn learn(&mut self, answers: &[Answer]) {
         for answer in answers {
             let Ok(status) = &answer.status else { continue };
@@ -164,7 +163,7 @@ impl<'a> Collector<'a> {
                 self.owners.insert(endpoint.clone(), id);
             }
         }
-        // The response with the highest applied index has the newest member list.
+        // The member with the highest applied index has the newest member list.
         let lists = answers.iter().filter_map(|answer| {
             let status = answer.status.as_ref().ok()?;
             Some(((status.raft_term, status.raft_applied_index), answer.list.as_ref()?))
@@ -186,7 +185,7 @@ impl<'a> Collector<'a> {
         });
     }
 
-    /// The target of a listed member: the previous one unless the member has changed.
+    /// Returns the target of a listed member: the previous target, unless the member has changed.
     fn member(&self, listed: &Listed) -> Rc<Target> {
         let own = self.owners.iter().filter(|(_, owner)| **owner == listed.id);
         let mut endpoints: Vec<String> = own.map(|(endpoint, _)| endpoint.clone()).collect();
@@ -227,7 +226,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Counts the leases, if a count is due.
+    /// Counts the leases if a count is due.
     async fn count_leases(&self, time_limit: Duration) -> Option<u64> {
         let client = self.reader().filter(|_| Instant::now() >= self.leases_due)?;
         let list = async |channel, request| client.lease(channel).lease_leases(request).await;
@@ -257,7 +256,7 @@ impl<'a> Collector<'a> {
 }
 
 impl Sample {
-    /// Fails if no member answered.
+    /// Returns an error if no member answered.
     pub(super) fn require_an_answer(&self) -> Result<(), Failure> {
         let is_silent = |trouble: &Trouble| !trouble.is_refusal;
         let mut troubles = self.members.iter().map(|member| member.standing.as_ref().err());
@@ -301,7 +300,7 @@ impl Answer {
     }
 }
 
-/// An endpoint without its scheme, so that two spellings of one endpoint compare equal.
+/// Returns an endpoint without its scheme, so that two spellings of an endpoint compare equal.
 fn place(endpoint: &str) -> &str {
     let (_, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
     rest.trim_end_matches('/')
@@ -336,7 +335,7 @@ async fn ask(target: Rc<Target>, start: Instant, time_limit: Duration) -> Answer
     Answer { target, at, took, status, list, metrics }
 }
 
-/// The reason for a missing response, in a few words.
+/// Returns the reason why a response is missing, in a few words.
 fn trouble(status: &Status) -> Trouble {
     let is_refusal = !matches!(
         status.code(),
@@ -369,7 +368,7 @@ async fn read_metrics_of(place: &ChannelConnector) -> Option<Metrics> {
         Place::File(_) => "localhost",
     };
     let mut stream = place.clone().connect().await.ok()?;
-    // With HTTP/1.0 the server closes the connection at the end of the response.
+    // With HTTP/1.0, the server closes the connection at the end of the response.
     let request = format!("GET /metrics HTTP/1.0\r\nHost: {host}\r\nAccept: text/plain\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();

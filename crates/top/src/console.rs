@@ -1,10 +1,10 @@
-//! The terminal: switched to a full-screen display while it runs, and restored afterwards.
+//! Switches the terminal to a full-screen display, and restores it afterwards.
 //!
 //! # Guarantees
 //!
-//! - The terminal modes, the normal screen and the cursor are restored on every exit: at the end, on an error,
+//! - The terminal modes, the normal screen and the cursor are restored on every exit: at the normal end, on an error,
 //!   on a signal, and before a panic message is printed.
-//! - A refresh draws only the lines that have changed, with one write.
+//! - A refresh draws only the lines that have changed, in a single write.
 
 use std::io::{IsTerminal as _, stdin, stdout};
 use std::thread;
@@ -25,7 +25,7 @@ use crate::failure::Failure;
 /// Switches to the alternate screen and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
-/// The size if the terminal does not report one.
+/// The size to assume if the terminal does not report one.
 const SIZE: (usize, usize) = (80, 24);
 /// The maximum number of columns and of rows.
 const SIZE_MAX: usize = 1000;
@@ -36,17 +36,17 @@ const EVENTS_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) enum TerminalEvent {
     Pressed(Vec<Key>),
-    /// The screen must be redrawn: its size has changed, or another program has drawn on it.
+    /// The screen must be redrawn, because its size has changed or another program has drawn on it.
     Disturbed,
     /// The display must end.
     Over,
 }
 
-/// The terminal in full-screen mode; dropping this restores it.
+/// The terminal in full-screen mode. Dropping this value restores the terminal.
 pub(super) struct Console {
     /// The previous terminal modes, if standard input is a terminal.
     before: Option<Termios>,
-    /// The lines on the screen, and the screen size they were drawn for.
+    /// The lines on the screen, and the screen size for which they were drawn.
     shown: Vec<String>,
     size: (usize, usize),
 }
@@ -67,7 +67,7 @@ impl Console {
         Ok(console)
     }
 
-    /// Lets the terminal report single key presses, and shows the empty alternate screen.
+    /// Makes the terminal report single key presses, and shows the empty alternate screen.
     pub(super) fn enter(&mut self, host: &Host<'_>) -> Result<(), Failure> {
         if let Some(before) = &self.before {
             let mut raw = before.clone();
@@ -77,21 +77,21 @@ impl Console {
             raw.input_modes.remove(InputModes::IXON | InputModes::ICRNL);
             raw.special_codes[SpecialCodeIndex::VMIN] = 1;
             raw.special_codes[SpecialCodeIndex::VTIME] = 0;
-            // This fails only if the terminal is gone, which then shows nothing anyway.
+            // This fails only if the terminal has been closed, so nothing could be displayed anyway.
             tcsetattr(stdin(), OptionalActions::Now, &raw).ok();
         }
         self.shown.clear();
         (host.print)(ENTER)
     }
 
-    /// The columns and rows of the terminal.
+    /// Returns the number of columns and rows of the terminal.
     pub(super) fn size() -> (usize, usize) {
         let Ok(size) = tcgetwinsize(stdout()) else { return SIZE };
         let or = |given: u16, default| if given == 0 { default } else { usize::from(given) };
         (or(size.ws_col, SIZE.0).min(SIZE_MAX), or(size.ws_row, SIZE.1).min(SIZE_MAX))
     }
 
-    /// Draws the lines that differ from the screen.
+    /// Draws the lines that differ from those on the screen.
     pub(super) fn paint(
         &mut self,
         host: &Host<'_>,
@@ -117,14 +117,15 @@ impl Console {
 impl Drop for Console {
     fn drop(&mut self) {
         restore(self.before.as_ref());
-        // In a panic the hook has restored the terminal already.
+        // During a panic, the hook has already restored the terminal.
         if !thread::panicking() {
             drop(std::panic::take_hook());
         }
     }
 }
 
-/// Restores the terminal. This also runs in a panic, so it uses nothing that the panicking thread may hold.
+/// Restores the terminal. This function also runs during a panic, so it uses no lock that the panicking thread may
+/// hold.
 fn restore(before: Option<&Termios>) {
     let mut left = LEAVE;
     while let Ok(count @ 1..) = rustix::io::write(stdout(), left) {
@@ -135,7 +136,7 @@ fn restore(before: Option<&Termios>) {
     }
 }
 
-/// Reads keys and signals until the program ends.
+/// Starts the threads that read keys and signals, and returns their events.
 pub(super) fn listen(host: &Host<'_>) -> Result<mpsc::Receiver<TerminalEvent>, Failure> {
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
@@ -156,8 +157,8 @@ pub(super) fn listen(host: &Host<'_>) -> Result<mpsc::Receiver<TerminalEvent>, F
         loop {
             let (event, count) = match input.fill_buf() {
                 Ok([]) | Err(_) => {
-                    // End of input on a terminal means that it was closed. Other inputs may be empty from the
-                    // start.
+                    // On a terminal, end of input means that the terminal was closed. Other inputs may be empty from
+                    // the start.
                     if is_person {
                         drop(sender.blocking_send(TerminalEvent::Over));
                     }

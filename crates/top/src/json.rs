@@ -1,4 +1,4 @@
-//! A report as one line of JSON, for programs.
+//! Formats a report as one line of JSON, for programs.
 //!
 //! Ids are hexadecimal strings, as in all human-readable output of `ctl`. Times are in seconds. Unknown values
 //! are `null`. In prefix names, bytes that are not printable ASCII appear as `\xNN`.
@@ -14,7 +14,7 @@ use super::report::{KindRow, Latency, MemberRow, Report, Role};
 use super::screen::troubles;
 use super::text::escaped;
 
-/// Formats a report.
+/// Formats a report. `since_1970` is the current time.
 pub(super) fn line(report: &Report, since_1970: Duration) -> String {
     let value = json!({
         "unix_ms": u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),

@@ -12,9 +12,9 @@
 //!
 //! # Guarantees
 //!
-//! - `top` uses only public interfaces, so it shows Quorate and etcd alike. A value that a member does not
-//!   report is shown as missing. An unreachable member never ends the display.
-//! - The load on the cluster is bounded for any amount of data: see `collect`, `walking`, `watching` and
+//! - `top` uses only public interfaces, so it shows Quorate and etcd alike. A value that a member does not report is
+//!   shown as missing. An unreachable member does not end the display.
+//! - The load on the cluster is bounded, regardless of the amount of data: see `collect`, `walking`, `watching` and
 //!   decision 0024.
 
 mod collect;
@@ -89,18 +89,18 @@ pub const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// What `top` needs from the program that runs it.
+/// The resources that `top` needs from the program that runs it.
 #[expect(missing_debug_implementations, reason = "closures print nothing of use")]
 pub struct Host<'a> {
     /// The endpoints from the command line.
     pub endpoints: Vec<String>,
     /// The TLS settings of connections to members.
     pub transport: Transport,
-    /// Makes a client for some endpoints. The client is not logged in yet.
+    /// Creates a client for these endpoints. The client is not logged in yet.
     pub connect: &'a dyn Fn(Vec<String>) -> Result<Client, Failure>,
     /// Prints to standard output.
     pub print: &'a dyn Fn(&str) -> Result<(), Failure>,
-    /// Takes standard input, to read keys from it.
+    /// Takes standard input, from which `top` reads keys.
     pub take_input: &'a dyn Fn() -> Box<dyn BufRead + Send>,
 }
 
@@ -109,7 +109,7 @@ pub struct Host<'a> {
 pub struct Settings {
     view: View,
     shape: Shape,
-    /// How often to print; `None` for a full-screen display.
+    /// How reports are printed; `None` for a full-screen display.
     printed: Option<Printed>,
     counts: bool,
     watches: bool,
@@ -117,14 +117,14 @@ pub struct Settings {
 
 #[derive(Clone, Copy, Debug)]
 struct Printed {
-    /// How many times to print; without a number, until the program is ended.
+    /// The number of reports to print; `None` for no limit.
     times: Option<u64>,
     as_json: bool,
     width: usize,
 }
 
 impl Settings {
-    /// Reads the settings from [`FLAGS`]. `is_json` selects the format of printed reports; `env` describes the
+    /// Reads the settings from [`FLAGS`]. `is_json` selects the format of printed reports, and `env` describes the
     /// terminal.
     pub fn of(
         matches: &Matches,
@@ -164,7 +164,7 @@ impl Settings {
     }
 }
 
-/// Whether to print reports instead of drawing them, and how often.
+/// Returns how reports are printed; `None` if they are drawn in full-screen mode.
 fn printed(matches: &Matches, as_json: bool, env: &BTreeMap<String, String>) -> Option<Printed> {
     let times = match (matches.bool("once"), matches.uint("iterations")) {
         (true, _) => Some(1),
@@ -182,7 +182,7 @@ fn printed(matches: &Matches, as_json: bool, env: &BTreeMap<String, String>) -> 
     Some(Printed { times, as_json, width })
 }
 
-/// Shows the cluster until the user or a signal ends the display, or as many times as the settings say.
+/// Shows the cluster until the user or a signal ends the display, or until the requested number of reports is printed.
 pub async fn run(settings: Settings, host: &Host<'_>) -> Result<(), Failure> {
     let shared = Shared::new(settings.shape, settings.view.interval);
     if settings.watches {
@@ -214,7 +214,7 @@ pub async fn run(settings: Settings, host: &Host<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Produces reports.
+/// Produces the reports to display.
 struct Source<'a> {
     collector: Collector<'a>,
     history: History,
@@ -281,7 +281,7 @@ async fn draw(
         let mut begun = Instant::now();
         loop {
             loop {
-                // Keys may change both while the loop waits.
+                // The user may change both the interval and the pause while this loop waits.
                 let (due, is_paused) = (begun + shared.interval.get(), shared.is_paused.get());
                 tokio::select! {
                     () = sleep_until(due), if !is_paused => break,
@@ -321,7 +321,7 @@ async fn draw(
     }
 }
 
-/// Handles a terminal event; returns whether the display must end.
+/// Handles a terminal event. Returns whether the display must end.
 fn handle(
     event: Option<TerminalEvent>,
     view: &mut View,

@@ -1,8 +1,8 @@
-//! A line of the screen: pieces of text, each with a style.
+//! A line of the screen, which consists of styled pieces of text.
 
 use super::text::cut;
 
-/// The style of a piece.
+/// The style of a piece of text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Style {
     #[default]
@@ -17,7 +17,7 @@ pub(super) enum Style {
 }
 
 impl Style {
-    /// The escape sequence that starts this style.
+    /// Returns the escape sequence that starts this style.
     const fn codes(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -42,7 +42,7 @@ impl Line {
         Self { pieces: vec![(style, text.into())] }
     }
 
-    /// Appends a piece.
+    /// Appends a piece of text.
     pub(super) fn and(mut self, style: Style, text: impl Into<String>) -> Self {
         self.push(style, text);
         self
@@ -56,7 +56,7 @@ impl Line {
         self.pieces.iter().map(|(_, text)| text.chars().count()).sum()
     }
 
-    /// Cuts the line to at most `width` columns.
+    /// Returns the line, cut to at most `width` columns.
     pub(super) fn fitted(&self, width: usize) -> Self {
         let mut left = width;
         let mut line = Self::default();
@@ -77,13 +77,13 @@ impl Line {
         self
     }
 
-    /// The text without styles and trailing blanks.
+    /// Returns the text without styles and trailing blanks.
     pub(super) fn plain(&self) -> String {
         let text: String = self.pieces.iter().map(|(_, text)| text.as_str()).collect();
         text.trim_end().to_owned()
     }
 
-    /// The text with escape sequences for the terminal.
+    /// Returns the text with escape sequences for the terminal.
     pub(super) fn painted(&self) -> String {
         let mut out = String::new();
         for (style, text) in self.pieces.iter().filter(|(_, text)| !text.is_empty()) {

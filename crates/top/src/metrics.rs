@@ -1,13 +1,13 @@
-//! The metrics of a member that `top` shows, read from `/metrics`: series of etcd 3.5 and later.
+//! The metrics of a member that `top` shows. They are read from `/metrics`, from series that etcd has since 3.5.
 //!
 //! # Guarantees
 //!
-//! - Any text is accepted. Unknown or malformed lines are ignored. A missing series is different from a series
-//!   with the value 0.
+//! - Any text is accepted. Unknown or malformed lines are ignored. A missing series is distinguished from a series with
+//!   the value 0.
 
 use std::collections::BTreeMap;
 
-/// Kinds of requests, in display order.
+/// The kinds of requests, in display order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Range,
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// The kind of a gRPC method, and whether its requests are messages on a stream.
+    /// Returns the kind of a gRPC method, and whether its requests are messages on a stream.
     fn of_method(service: &str, method: &str) -> Option<(Self, bool)> {
         Some(match (service, method) {
             ("etcdserverpb.KV", "Range") => (Self::Range, false),
@@ -67,7 +67,7 @@ impl Kind {
         })
     }
 
-    /// The kind of an operation in the label of the server's latency histogram.
+    /// Returns the kind of an operation, as named in the labels of the server's latency histogram.
     fn of_operation(name: &str) -> Option<Self> {
         Some(match name {
             "Range" => Self::Range,
@@ -82,7 +82,7 @@ impl Kind {
     }
 }
 
-/// A stage of request processing whose duration a member reports.
+/// A stage of request processing for which a member reports durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     /// Applying changes to the state machine, without waiting for other members or the disk.
@@ -108,7 +108,7 @@ impl Stage {
     }
 }
 
-/// Counters: they only grow during the life of a process.
+/// Values that only increase while a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Counter {
     Events,
@@ -139,7 +139,7 @@ impl Counter {
     }
 }
 
-/// Gauges: they rise and fall.
+/// Values that may rise and fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Gauge {
     Keys,
@@ -168,8 +168,7 @@ impl Gauge {
     }
 }
 
-/// A histogram: the cumulative count for each bound. The key is the bound in seconds as bits, which sort like
-/// the numbers.
+/// The cumulative count for each bound. The keys are the bounds in seconds as bits, which sort like the numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Histogram {
     buckets: BTreeMap<u64, f64>,
@@ -188,7 +187,7 @@ impl Histogram {
         }
     }
 
-    /// The counts since an earlier reading. `None` if the process was restarted in between.
+    /// Returns the counts since an earlier reading; `None` if the process restarted in between.
     pub(super) fn since(&self, earlier: &Self) -> Option<Self> {
         let mut delta = self.clone();
         for (bound, count) in &mut delta.buckets {
@@ -200,13 +199,13 @@ impl Histogram {
         Some(delta)
     }
 
-    /// The number of observations.
+    /// Returns the number of observations.
     pub(super) fn count(&self) -> f64 {
         self.buckets.last_key_value().map_or(0.0, |(_, count)| *count)
     }
 
-    /// The given quantile in seconds, interpolated linearly between two bounds; above the last bound, the last
-    /// bound. `None` without observations.
+    /// Returns the given quantile in seconds, interpolated linearly between two bounds. A quantile above the last
+    /// finite bound is reported as that bound. Returns `None` without observations.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let rank = self.count() * share;
         if rank <= 0.0 {
@@ -227,28 +226,28 @@ impl Histogram {
     }
 }
 
-/// Requests of one kind since the start of the member.
+/// The number of requests of one kind since the member started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Handled {
     pub(super) all: f64,
     pub(super) failed: f64,
 }
 
-/// The metrics of a member at one moment.
+/// The metrics of a member at one point in time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Metrics {
     pub(super) handled: BTreeMap<Kind, Handled>,
     pub(super) counters: BTreeMap<Counter, f64>,
     pub(super) gauges: BTreeMap<Gauge, f64>,
-    /// Durations of whole requests, if the member reports them.
+    /// The durations of complete requests, if the member reports them.
     pub(super) requests: BTreeMap<Kind, Histogram>,
     pub(super) stages: BTreeMap<Stage, Histogram>,
-    /// Durations measured by the gRPC server, which only `--metrics=extensive` reports.
+    /// The durations measured by the gRPC server, which are reported only with `--metrics=extensive`.
     at_the_door: BTreeMap<Kind, Histogram>,
 }
 
 impl Metrics {
-    /// Reads the text format of Prometheus.
+    /// Parses metrics in the text format of Prometheus.
     pub(super) fn read(text: &str) -> Self {
         let mut metrics = Self::default();
         text.lines().filter(|line| !line.starts_with('#')).for_each(|line| {
@@ -308,7 +307,7 @@ impl Metrics {
                     "grpc_server_handling_seconds" => {
                         let (service, method) =
                             (label(labels, "grpc_service")?, label(labels, "grpc_method")?);
-                        // The duration of a stream says nothing about a request.
+                        // The duration of a stream is not that of a request.
                         let kind = Kind::of_method(service, method)?;
                         (&mut self.at_the_door, Some(kind.0).filter(|_| !kind.1)?)
                     }
@@ -331,7 +330,7 @@ fn bound(labels: &str) -> Option<f64> {
     }
 }
 
-/// The value of a label. The labels read here have no escapes in their values.
+/// Returns the value of a label. The values of the labels read here contain no escapes.
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = labels;
     loop {

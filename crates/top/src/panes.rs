@@ -1,4 +1,4 @@
-//! The tables of the screen: their rows, the order of the rows, and their cells.
+//! The tables of the screen: which rows they have, in which order, and with which cells.
 
 use super::line::{Line, Style};
 use super::metrics::{Counter, Gauge, Stage};
@@ -9,12 +9,12 @@ use super::text::{NONE, count, escaped, latency, span};
 use super::view::{Sort, View};
 use crate::gotext::size;
 
-/// Formats a number, or a placeholder if it is unknown.
+/// Formats a value, or a placeholder if it is unknown.
 fn or_none<T>(value: Option<T>, shown: impl Fn(T) -> String) -> Cell {
     value.map_or_else(|| Cell::styled(Style::Faint, NONE), |value| shown(value).into())
 }
 
-/// The same, highlighted if the value needs attention.
+/// Formats a value like [`or_none`], and highlights it if it needs attention.
 fn noticed<T: Copy>(
     value: Option<T>,
     shown: impl Fn(T) -> String,
@@ -25,7 +25,7 @@ fn noticed<T: Copy>(
 }
 
 fn bytes(number: f64) -> String {
-    // Sizes are not negative, and fractions of a byte are not shown.
+    // Sizes are not negative, and are shown without fractions of a byte.
     let whole = format!("{:.0}", number.max(0.0)).parse();
     size(whole.unwrap_or(u64::MAX))
 }
@@ -43,7 +43,7 @@ fn by<T, K: PartialOrd>(rows: &mut [T], is_falling: bool, key: impl Fn(&T) -> Op
     });
 }
 
-/// The members that match the filter, sorted.
+/// Returns the members that match the filter, sorted.
 fn members<'a>(report: &'a Report, view: &View) -> Vec<&'a MemberRow> {
     let is_shown = |member: &&MemberRow| escaped(member.name.as_bytes()).contains(&view.filter);
     let mut rows: Vec<_> = report.members.iter().filter(is_shown).collect();
@@ -84,16 +84,16 @@ fn role(role: &Role) -> Cell {
     }
 }
 
-/// The share of the quota in use from which the size is highlighted.
+/// The used share of the quota from which the size is highlighted.
 const QUOTA_SHARE_MAX: f64 = 0.9;
-/// The lag in entries above which it is highlighted.
+/// The lag above which it is highlighted, in entries.
 const LAG_MAX: u64 = 5_000;
 /// The latencies above which etcd's own alert rules fire.
 const FSYNC_SECS_MAX: f64 = 0.5;
 const COMMIT_SECS_MAX: f64 = 0.25;
 const REQUEST_SECS_MAX: f64 = 0.15;
 
-/// The table of members: role, position in the log, sizes and rates.
+/// Draws the table of members: role, position in the log, sizes and rates.
 pub(super) fn member_table(report: &Report, view: &View, width: usize) -> Vec<Line> {
     let columns = [
         Column::text("MEMBER", 0, 8),
@@ -162,7 +162,7 @@ fn member_cells(row: &MemberRow) -> Vec<Cell> {
     ]
 }
 
-/// The table of watches, leases and network traffic of each member.
+/// Draws the table of watches, leases and network traffic, by member.
 pub(super) fn watch_table(report: &Report, view: &View, width: usize) -> Vec<Line> {
     let columns = [
         Column::text("MEMBER", 0, 8),
@@ -202,7 +202,7 @@ pub(super) fn watch_table(report: &Report, view: &View, width: usize) -> Vec<Lin
     draw(&columns, &rows, Some(member_heading(view.member_sort)), width)
 }
 
-/// The table of requests by kind, for the cluster and for each member.
+/// Draws the table of requests by kind, for the cluster and for each member.
 pub(super) fn request_table(report: &Report, width: usize) -> Vec<Line> {
     let mut columns = vec![
         Column::text("REQUESTS", 0, 12),
@@ -228,12 +228,12 @@ pub(super) fn request_table(report: &Report, width: usize) -> Vec<Line> {
     draw(&columns, &rows, None, width)
 }
 
-/// The priority of a member's column: the last members are left out first.
+/// Returns the rank of a member's column. The columns of the last members are omitted first.
 fn rank(at: usize) -> u8 {
     u8::try_from(at + 2).unwrap_or(u8::MAX)
 }
 
-/// The table of stages with their median and 99th percentile.
+/// Draws the table of stages, with their median and 99th percentile.
 pub(super) fn stage_table(report: &Report, width: usize) -> Vec<Line> {
     let mut columns = vec![Column::text("P50/P99 OF", 0, 15)];
     let names = report.members.iter().map(|member| escaped(member.name.as_bytes()));
@@ -249,7 +249,7 @@ pub(super) fn stage_table(report: &Report, width: usize) -> Vec<Line> {
     draw(&columns, &rows, None, width)
 }
 
-/// The prefixes that match the filter, sorted.
+/// Returns the prefixes that match the filter, sorted.
 fn prefixes<'a>(report: &'a Report, view: &View) -> Vec<&'a Prefix> {
     let is_shown = |prefix: &&Prefix| prefix.group.label().contains(&view.filter);
     let mut rows: Vec<_> = report.prefixes.rows.iter().filter(is_shown).collect();
@@ -266,7 +266,7 @@ fn prefixes<'a>(report: &'a Report, view: &View) -> Vec<&'a Prefix> {
     rows
 }
 
-/// The table of prefixes: `height` rows at most, from the scroll offset on.
+/// Draws the table of prefixes, with at most `height` rows from the scroll offset.
 pub(super) fn prefix_table(
     report: &Report,
     view: &View,

@@ -1,13 +1,13 @@
 //! The prefixes of the keyspace: the number of keys in each, their approximate size, and their write rates.
 //!
-//! Counting never reads all keys. A `Walk` reads a page of keys, lets the cluster count the prefix in which the
-//! page ends, and continues after that prefix. Small prefixes that lie within a page need no count request.
-//! Sizes are extrapolated from the keys in the pages. Write rates come from the events of a bounded watch
-//! (`Window`), and are relative to the time in which the watch was active.
+//! Counting does not read all keys. A `Walk` reads a page of keys, asks the cluster to count the keys with the prefix
+//! in which the page ends, and continues after that prefix. A small prefix that lies within a page needs no count
+//! request. Sizes are extrapolated from the keys in the pages. Write rates are computed from the events of a bounded
+//! watch (`Window`), relative to the time for which the watch was active.
 //!
 //! # Guarantees
 //!
-//! - If the keyspace does not change, a walk that was not cut off counts each key exactly once.
+//! - If the keyspace does not change, a walk that is not cut off counts each key exactly once.
 //! - At most `PREFIXES_MAX` prefixes are kept.
 //!
 //! # Not here
@@ -20,33 +20,33 @@ use std::time::Duration;
 use super::text::escaped;
 use crate::key_range::{KeyRange, prefix_end};
 
-/// The maximum number of prefixes. A walk that finds more stops there and reports that it was cut off.
+/// The maximum number of prefixes. A walk that reaches it stops, and the note for the user reports this.
 pub(super) const PREFIXES_MAX: usize = 4096;
-/// The maximum number of keys in a page, and the target size of a page with its values, estimated from the
+/// The maximum number of keys in a page, and the target size of a page with its values. The size is estimated from the
 /// previous page.
 const PAGE_KEYS_MAX: usize = 32;
 const PAGE_BYTES: usize = 128 << 10;
-/// This many consecutive keys without a prefix of their own are grouped by their common beginning.
+/// The minimum number of consecutive keys without a full prefix that are grouped by their common beginning.
 const STEM_KEYS_MIN: usize = 8;
 
-/// How keys are grouped.
+/// The rules by which keys are grouped.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
-    /// Only keys that begin with this are counted.
+    /// The common prefix of all keys that are counted.
     pub(super) base: Vec<u8>,
     pub(super) separator: Vec<u8>,
-    /// The number of separators of a prefix after the base; a separator directly after the base does not count.
+    /// The number of separators in a prefix after the base. A separator directly after the base is not counted.
     pub(super) depth: usize,
 }
 
 /// The kind of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Form {
-    /// Keys that begin with the name, which has the full number of separators.
+    /// Keys that begin with the group's name, which has the full number of separators.
     Full,
-    /// Keys with fewer separators; the name ends at their last separator.
+    /// Keys with fewer separators. The group's name ends at their last separator.
     Short,
-    /// Like `Short`, but there are so many keys that they are grouped by their common beginning.
+    /// Keys as in `Short`, but so many that they are grouped by their common beginning.
     Stem,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// The text to display.
+    /// Returns the text to display for this group.
     pub(super) fn label(&self) -> String {
         let name = escaped(&self.name);
         match self.form {
@@ -74,7 +74,7 @@ impl Group {
 pub(super) struct Prefix {
     pub(super) group: Group,
     pub(super) keys: Option<u64>,
-    /// The estimated size of keys and values.
+    /// The estimated total size of keys and values, in bytes.
     pub(super) bytes: Option<f64>,
     pub(super) puts_per_sec: Option<f64>,
     pub(super) deletes_per_sec: Option<f64>,
@@ -82,12 +82,12 @@ pub(super) struct Prefix {
 }
 
 impl Shape {
-    /// The range of keys to count.
+    /// Returns the range of keys to count.
     pub(super) fn range(&self) -> KeyRange {
         KeyRange::prefix(self.base.clone())
     }
 
-    /// The group of a key.
+    /// Returns the group of a key.
     fn group(&self, key: &[u8]) -> Group {
         let mut end = self.base.len().min(key.len());
         if key[end..].starts_with(&self.separator) {
@@ -102,7 +102,7 @@ impl Shape {
         Group { name: key[..end].to_vec(), form: Form::Full }
     }
 
-    /// The group of a key, given the known common beginnings.
+    /// Returns the group of a key, given the known common beginnings.
     fn group_among(&self, key: &[u8], stems: &BTreeSet<Vec<u8>>) -> Group {
         let group = self.group(key);
         let stem = stems.range(..=key.to_vec()).next_back().filter(|stem| key.starts_with(stem));
@@ -119,8 +119,8 @@ fn find(text: &[u8], separator: &[u8]) -> Option<usize> {
     text.windows(separator.len()).position(|window| window == separator)
 }
 
-/// The common beginning of keys with the same parent: without trailing digits (also hexadecimal) that only
-/// number the keys, but at least one byte longer than the parent.
+/// Returns the common beginning of keys with the same parent. Trailing decimal or hexadecimal digits, which only number
+/// the keys, are not part of it. The result is at least one byte longer than the parent.
 fn stem(parent: &[u8], first: &[u8], last: &[u8]) -> Vec<u8> {
     let common = first.iter().zip(last).take_while(|(one, other)| one == other).count();
     let named = first[..common].iter().rposition(|byte| !byte.is_ascii_hexdigit());
@@ -138,7 +138,7 @@ struct Found {
 /// The next request of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Read the first keys of a range, with their values.
+    /// Read the first keys of a range with their values. The number is the maximum number of keys.
     Page(KeyRange, usize),
     /// Count the keys of a range.
     Count(KeyRange),
@@ -151,7 +151,7 @@ pub(super) struct Walk {
     shape: Shape,
     rest: KeyRange,
     limit: usize,
-    /// The group that is being counted, with its range.
+    /// The group being counted, with its range.
     counting: Option<(Group, KeyRange)>,
     found: BTreeMap<Group, Found>,
     is_over: bool,
@@ -172,7 +172,7 @@ impl Walk {
         }
     }
 
-    /// Processes a page: the keys with their sizes in bytes, and whether more keys follow.
+    /// Processes a page: the keys, each with the size of the key and its value in bytes, and whether more keys follow.
     fn page(&mut self, keys: &[(Vec<u8>, usize)], more: bool) {
         let (Some(first), Some(last)) = (keys.first(), keys.last()) else {
             self.is_over = true;
@@ -199,7 +199,7 @@ impl Walk {
             }
             Some(group) if whole.is_empty() && keys.len() >= STEM_KEYS_MIN => {
                 let name = stem(&group.name, &first.0, &last.0);
-                // The keys of this group before `first` are counted already.
+                // The keys of this group before `first` have already been counted.
                 let range = KeyRange { key: first.0.clone(), end: prefix_end(&name) };
                 let group = Group { name, form: Form::Stem };
                 self.sampled(&group, cut);
@@ -235,7 +235,7 @@ impl Walk {
         found
     }
 
-    /// Whether the walk stopped at `PREFIXES_MAX`.
+    /// Returns whether the walk stopped at `PREFIXES_MAX`.
     fn was_cut(&self) -> bool {
         self.found.len() >= PREFIXES_MAX
     }
@@ -256,7 +256,7 @@ struct Written {
     bytes: u64,
 }
 
-/// The state of all prefixes.
+/// The known prefixes, with the state of counting and watching.
 #[derive(Debug)]
 pub(super) struct Catalog {
     shape: Shape,
@@ -275,7 +275,7 @@ impl Catalog {
         Self { shape, walk, last: None, stems, window, rates: None }
     }
 
-    /// The next request of the walk.
+    /// Returns the next request of the walk.
     pub(super) fn step(&self) -> Step {
         self.walk.step()
     }
@@ -315,13 +315,13 @@ impl Catalog {
         }
     }
 
-    /// The number of events and bytes in this window.
+    /// Returns the number of events and of bytes in this window.
     pub(super) const fn received(&self) -> (usize, usize) {
         (self.window.events, self.window.bytes)
     }
 
-    /// Ends a window in which the watch was active for `listening`. If it was not active at all, the previous
-    /// rates stay.
+    /// Ends a window, during which the watch was active for `listening`. If it was not active at all, the previous
+    /// rates are kept.
     pub(super) fn end_window(&mut self, listening: Duration) {
         let window = std::mem::take(&mut self.window);
         if listening.is_zero() {
@@ -340,7 +340,7 @@ impl Catalog {
         self.rates = None;
     }
 
-    /// All prefixes with their measurements.
+    /// Returns all prefixes with their measurements.
     pub(super) fn rows(&self) -> Vec<Prefix> {
         let nothing = BTreeMap::new();
         let last = self.last.as_ref().unwrap_or(&nothing);
@@ -368,7 +368,7 @@ impl Catalog {
         }
     }
 
-    /// The progress of the count, in words.
+    /// Returns the progress of the count, as a text for the user.
     pub(super) fn progress(&self) -> String {
         let found = if self.walk.is_over { Some(&self.walk.found) } else { self.last.as_ref() };
         let Some(found) = found else {

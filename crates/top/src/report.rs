@@ -1,11 +1,11 @@
-//! Computes a report from samples: rates, latencies between two samples, lag of members, and how long members
-//! have been unreachable.
+//! Computes a report from samples: rates, latencies between two samples, the lag of members, and how long members have
+//! been unreachable.
 //!
-//! A pure function of samples, which contain the time.
+//! A report is a pure function of the samples, which include the time.
 //!
 //! # Guarantees
 //!
-//! - A rate covers one life of one process: if a member restarted between two samples, it has no rate.
+//! - A rate never spans a restart: if a member restarted between two samples, it has no rate.
 //! - A value that was never reported is `None`, not 0.
 
 use std::collections::BTreeMap;
@@ -22,11 +22,11 @@ pub(super) struct Report {
     /// The highest revision that a member reported.
     pub(super) revision: i64,
     pub(super) revisions_per_sec: Option<f64>,
-    /// The name of the member that most members follow.
+    /// The name of the leader in the newest term.
     pub(super) leader: Option<String>,
     pub(super) term: u64,
     pub(super) leases: Option<u64>,
-    /// The number of keys that a member reports.
+    /// The highest number of keys that a member reports.
     pub(super) keys: Option<f64>,
     pub(super) members: Vec<MemberRow>,
     pub(super) kinds: Vec<KindRow>,
@@ -36,7 +36,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Why members that answer have no round-trip times; `None` if all of them have some.
+    /// Explains why members that answer have no round-trip times; `None` if all of them have some.
     pub(super) fn round_trip_note(&self) -> Option<&'static str> {
         let timed = |row: &MemberRow| row.stages.get(&Stage::RoundTrip).and_then(|it| it.p99);
         let answering = self.members.iter().filter(|row| row.standing.is_some());
@@ -54,11 +54,11 @@ impl Report {
     }
 }
 
-/// The data about prefixes.
+/// The data on prefixes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Prefixes {
     pub(super) rows: Vec<Prefix>,
-    /// A note about them for the user.
+    /// The note on prefixes for the user.
     pub(super) note: String,
     /// The time since the last complete count.
     pub(super) age: Option<Duration>,
@@ -70,7 +70,7 @@ pub(super) enum Role {
     Leader,
     Follower,
     Learner,
-    /// The member has no leader.
+    /// The member knows no leader.
     Lost,
     Unreachable(Duration, String),
     Refused(String),
@@ -89,15 +89,15 @@ impl Latency {
     }
 }
 
-/// A member.
+/// A row of the table of members.
 #[derive(Clone, Debug)]
 pub(super) struct MemberRow {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) role: Role,
-    /// The reported state; `None` if the member is unreachable.
+    /// The reported status; `None` if the member did not answer.
     pub(super) standing: Option<Standing>,
-    /// Entries that the cluster has committed and this member has not applied.
+    /// The number of entries that the cluster has committed but this member has not applied.
     pub(super) lag: Option<u64>,
     /// The duration of the status request.
     pub(super) took: Option<Duration>,
@@ -109,32 +109,32 @@ pub(super) struct MemberRow {
     pub(super) counters_per_sec: BTreeMap<Counter, f64>,
 }
 
-/// A kind of requests, summed over all members.
+/// A row of the table of requests: one kind, summed over all members.
 #[derive(Clone, Debug)]
 pub(super) struct KindRow {
     pub(super) kind: Kind,
     pub(super) per_sec: Option<f64>,
     pub(super) failures_per_sec: Option<f64>,
     pub(super) latency: Latency,
-    /// In the order of the members.
+    /// The rate of each member, in the order of the members.
     pub(super) by_member: Vec<Option<f64>>,
 }
 
-/// A stage, for each member.
+/// A row of the table of stages: one stage, with its latency on each member.
 #[derive(Clone, Debug)]
 pub(super) struct StageRow {
     pub(super) stage: Stage,
     pub(super) by_member: Vec<Latency>,
 }
 
-/// Previous samples, for rates.
+/// Values from previous samples that are needed for rates.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// The last metrics of each member, with their time.
+    /// The last metrics of each member, with the time of the sample.
     metrics: BTreeMap<Identity, (Duration, Metrics)>,
-    /// When each unreachable member stopped answering.
+    /// The time at which each unreachable member stopped answering.
     gone_since: BTreeMap<Identity, Duration>,
-    /// The last measured round-trip times; members measure them only every 30 seconds.
+    /// The last round-trip times, which members measure only every 30 seconds.
     round_trips: BTreeMap<Identity, Latency>,
     revision: Option<(Duration, i64)>,
 }
@@ -143,7 +143,7 @@ pub(super) struct History {
 type Identity = (u64, String);
 
 fn identity(member: &Member) -> Identity {
-    // Endpoints of an unknown member are identified by their names.
+    // Endpoints of unknown members are identified by their names.
     (member.id, if member.id == 0 { member.name.clone() } else { String::new() })
 }
 
@@ -175,7 +175,7 @@ impl Between {
         grown(&self.old.stages, &self.new.stages, &stage)
     }
 
-    /// All kinds that have occurred.
+    /// Returns all kinds of requests that have occurred.
     fn kinds(&self) -> impl Iterator<Item = Kind> {
         self.new.handled.iter().filter(|(_, handled)| handled.all > 0.0).map(|(kind, _)| *kind)
     }
@@ -191,7 +191,7 @@ fn grown<K: Ord>(
 }
 
 impl History {
-    /// Adds a sample, and returns the report to display.
+    /// Adds a sample, and returns the report that includes it.
     pub(super) fn advance(&mut self, sample: Sample, prefixes: Prefixes) -> Report {
         let between: Vec<_> = sample.members.iter().map(|member| self.between(member)).collect();
         let gone: Vec<_> = sample.members.iter().map(|member| self.gone(member)).collect();
@@ -232,7 +232,7 @@ impl History {
         let new = member.metrics.clone()?;
         let (at, old) = self.metrics.insert(identity(member), (member.at, new.clone()))?;
         let secs = member.at.checked_sub(at)?.as_secs_f64();
-        // A counter that has fallen shows a new process, whose values cannot be compared with the old ones.
+        // A counter that has decreased indicates a new process, whose values cannot be compared with the old ones.
         let fell = |(counter, old): (&Counter, &f64)| {
             new.counters.get(counter).is_none_or(|new| new < old)
         };
@@ -244,7 +244,7 @@ impl History {
         (secs > 0.0 && !is_new_process).then_some(Between { secs, old, new })
     }
 
-    /// How long the member has not answered.
+    /// Returns how long the member has been unreachable.
     fn gone(&mut self, member: &Member) -> Duration {
         let (identity, at) = (identity(member), member.at);
         if member.standing.as_ref().is_err_and(|trouble| !trouble.is_refusal) {
@@ -261,11 +261,11 @@ impl History {
         }
         let (before, old) = self.revision.replace((at, revision))?;
         let secs = at.checked_sub(before)?.as_secs_f64();
-        // The member that now has the highest revision may be slightly behind the one of the last sample.
+        // The member that now has the highest revision may be slightly behind the one that had it in the last sample.
         (secs > 0.0).then(|| revision.saturating_sub(old).max(0) as f64 / secs)
     }
 
-    /// Stores new round-trip times, or restores the last ones if no new ones were measured.
+    /// Stores new round-trip times, or restores the last ones if none were measured since.
     fn remember_round_trips(&mut self, row: &mut MemberRow, identity: Identity) {
         let Some(timed) = row.stages.get_mut(&Stage::RoundTrip) else { return };
         if timed.p99.is_some() {
@@ -275,7 +275,7 @@ impl History {
         }
     }
 
-    /// Drops members that were removed.
+    /// Drops the history of removed members.
     fn forget(&mut self, sample: &Sample) {
         let known: Vec<_> = sample.members.iter().map(identity).collect();
         self.metrics.retain(|id, _| known.contains(id));
@@ -284,7 +284,7 @@ impl History {
     }
 }
 
-/// The leader that most of the answering members follow, in the newest term.
+/// Returns the leader in the newest term that answering members report.
 fn leader(members: &[Member]) -> Option<u64> {
     let mut votes: BTreeMap<(u64, u64), usize> = BTreeMap::new();
     for standing in members.iter().filter_map(|member| member.standing.as_ref().ok()) {
@@ -394,7 +394,7 @@ fn stages(members: &[MemberRow]) -> Vec<StageRow> {
     Stage::ALL.into_iter().map(row).collect()
 }
 
-/// All alarms that members report, without duplicates.
+/// Returns all alarms that members report, without duplicates.
 fn alarms(members: &[Member]) -> Vec<String> {
     let standings = members.iter().filter_map(|member| member.standing.as_ref().ok());
     let mut alarms: Vec<&Alarm> = standings.flat_map(|standing| &standing.alarms).collect();
@@ -493,7 +493,7 @@ mod tests {
         assert!(without.contains("/metrics"), "{without}");
         let alone = advance(&mut History::default(), 0, vec![member(1, 0, 1, Some(&timed(0)))]);
         assert!(alone.round_trip_note().unwrap().contains("one member"));
-        // A member that is down is not listed.
+        // A member that has stopped answering must not be listed.
         let mut history = History::default();
         for (secs, count) in [(0, 1), (1, 2)] {
             let members = vec![member(1, secs, 1, Some(&timed(count))), gone(2, secs)];

@@ -1,4 +1,4 @@
-//! The raw results of one refresh, before anything is computed from them.
+//! The raw results of one refresh, from which a report is computed.
 
 use std::time::Duration;
 
@@ -6,37 +6,37 @@ use quorate_api::etcdserverpb::{AlarmType, StatusResponse};
 
 use super::metrics::Metrics;
 
-/// The state of all members at about the same moment.
+/// The state of all members at nearly the same time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
-    /// The time since the display began.
+    /// The time since the start of the program.
     pub(super) at: Duration,
     pub(super) cluster_id: u64,
     pub(super) members: Vec<Member>,
-    /// The number of leases, if a member reported it.
+    /// The number of leases, if it is known.
     pub(super) leases: Option<u64>,
 }
 
 /// A member of the member list, with its responses.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// 0 for an endpoint whose member is unknown.
+    /// The id of the member; 0 for an endpoint whose member is unknown.
     pub(super) id: u64,
-    /// The name of the member; the endpoint if it has none.
+    /// The name of the member, or the endpoint if the member is unknown.
     pub(super) name: String,
     pub(super) is_learner: bool,
     pub(super) standing: Result<Standing, Trouble>,
     /// The duration of the status request.
     pub(super) took: Duration,
-    /// When the response arrived.
+    /// The time at which the responses had arrived, since the start of the program.
     pub(super) at: Duration,
     pub(super) metrics: Option<Metrics>,
 }
 
-/// Why a member has not reported its status.
+/// The reason why a member has not reported its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
-    /// The member is reachable, but refuses to answer this user.
+    /// Whether the member is reachable but refuses to answer this user.
     pub(super) is_refusal: bool,
     pub(super) text: String,
 }
@@ -45,19 +45,19 @@ pub(super) struct Trouble {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) version: String,
-    /// 0 for none.
+    /// The id of the leader; 0 if there is none.
     pub(super) leader: u64,
     pub(super) term: u64,
     pub(super) index: u64,
     pub(super) applied: u64,
     pub(super) revision: i64,
     pub(super) db_bytes: u64,
-    /// Reported since etcd 3.4.
+    /// The used bytes of the backend, which etcd reports since 3.4.
     pub(super) used_bytes: Option<u64>,
-    /// Reported since etcd 3.6.
+    /// The backend quota, which etcd reports since 3.6.
     pub(super) quota_bytes: Option<u64>,
     pub(super) alarms: Vec<Alarm>,
-    /// Other errors that the member reports, as it words them.
+    /// The texts of other errors that the member reports.
     pub(super) errors: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl Standing {
 }
 
 impl Alarm {
-    /// Parses an alarm from the errors in a status. It is the text form of a protobuf message, whose spacing
+    /// Parses an alarm from an error in a status. The error is the text form of a protobuf message, whose spacing
     /// varies.
     fn read(text: &str) -> Option<Self> {
         let mut alarm = Self { member: 0, name: AlarmType::None.as_str_name().to_owned() };

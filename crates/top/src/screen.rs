@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! - It has as many lines as the terminal; no line is wider than the terminal or contains a control character.
+//! - The screen has as many lines as the terminal. No line is wider than the terminal or contains a control character.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ const HELP: &[&str] = &[
     "-              not reported by this member",
 ];
 
-/// The lines of the screen.
+/// Returns the lines of the screen.
 pub(super) fn screen(
     report: &Report,
     view: &View,
@@ -59,7 +59,7 @@ pub(super) fn screen(
     lines.iter().map(|line| line.fitted(width)).collect()
 }
 
-/// The whole report as text, for output that is not a terminal.
+/// Formats the whole report as text, for output that is not a terminal.
 pub(super) fn print(report: &Report, view: &View, since_1970: Duration, width: usize) -> String {
     let mut lines = head(report, view, since_1970);
     for table in [
@@ -102,7 +102,7 @@ fn head(report: &Report, view: &View, since_1970: Duration) -> Vec<Line> {
     let figure =
         |name, number: Option<f64>| number.map(|number| format!("  {name} {}", count(number)));
     rest.extend(figure("keys", report.keys));
-    // The number of leases is always small enough to be exact as a float.
+    // The number of leases is small enough to be exact as a floating-point number.
     rest.extend(figure("leases", report.leases.map(|leases| leases as f64)));
     second.push(Style::Plain, rest);
     let mut lines = vec![first, second];
@@ -116,7 +116,7 @@ fn head(report: &Report, view: &View, since_1970: Duration) -> Vec<Line> {
     lines
 }
 
-/// Warnings that the user must see first.
+/// Returns the warnings that the user should see first.
 pub(super) fn troubles(report: &Report) -> Vec<String> {
     let mut troubles: Vec<_> =
         report.alarms.iter().map(|alarm| format!("alarm {}", escaped(alarm.as_bytes()))).collect();
@@ -135,7 +135,7 @@ pub(super) fn troubles(report: &Report) -> Vec<String> {
             Role::Leader | Role::Follower | Role::Learner => {}
         }
         let errors = member.standing.iter().flat_map(|standing| &standing.errors);
-        // The header shows this already.
+        // The header already shows that there is no leader.
         let others = errors.filter(|error| !error.ends_with("no leader"));
         troubles.extend(others.map(|error| format!("{name}: {}", escaped(error.as_bytes()))));
     }
@@ -215,21 +215,21 @@ fn requests(report: &Report, width: usize) -> Vec<Line> {
     table
 }
 
-/// The table of members, with a note about empty columns below it.
+/// Draws the table of members, with a note about empty columns below it.
 fn noted_members(report: &Report, view: &View, width: usize) -> Vec<Line> {
     let mut lines = member_table(report, view, width);
     lines.extend(round_trip_note(report, &lines));
     lines
 }
 
-/// The note about missing round-trip times, if the table has that column.
+/// Returns the note about missing round-trip times, if the table has their column.
 fn round_trip_note(report: &Report, table: &[Line]) -> Option<Line> {
     let is_shown = table.first().is_some_and(|heading| heading.plain().contains("PEERS"));
     let note = report.round_trip_note().filter(|_| is_shown)?;
     Some(Line::of(Style::Faint, note))
 }
 
-/// The table of prefixes, with a note below it.
+/// Draws the table of prefixes, with a note below it.
 fn noted_prefixes(report: &Report, view: &View, width: usize, height: usize) -> Vec<Line> {
     let mut lines = prefix_table(report, view, width, height.saturating_sub(2));
     lines.push(Line::of(Style::Faint, report.prefixes.note.clone()));

@@ -12,30 +12,30 @@ use super::prefixes::{Catalog, Shape};
 use super::text::span;
 use crate::client::Client;
 
-/// The state of the watch on changes.
+/// The state of the watch for changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Watching {
     Off,
-    /// It is active; the number is the percentage of the last window in which it was.
+    /// The watch is active. The number is the percentage of the last window for which it was active.
     On(u32),
     Refused(String),
 }
 
-/// The shared state.
+/// The state shared by all tasks.
 pub(super) struct Shared {
     pub(super) shape: Shape,
     pub(super) catalog: RefCell<Catalog>,
-    /// When the displayed counts were completed.
+    /// The time at which the displayed counts were completed.
     pub(super) counted_at: Cell<Option<Instant>>,
-    /// Why keys cannot be counted.
+    /// The reason why keys cannot be counted.
     pub(super) uncounted: RefCell<Option<String>>,
     pub(super) watching: RefCell<Watching>,
-    /// A member that serves reads, if one is known.
+    /// The client of the member that serves reads, if there is one.
     pub(super) reader: RefCell<Option<Rc<Client>>>,
     pub(super) interval: Cell<Duration>,
     pub(super) is_paused: Cell<bool>,
-    /// Notified at the end of a window (that is, of a refresh), and when the display is paused or resumed or
-    /// its interval changes.
+    /// Notified at each refresh, which ends a window, and when the display is paused or resumed or its interval
+    /// changes.
     pub(super) turned: Notify,
 }
 
@@ -54,17 +54,17 @@ impl Shared {
         }
     }
 
-    /// The member to read from; `None` while the display is paused.
+    /// Returns the client to read with; `None` while the display is paused.
     pub(super) fn may_read(&self) -> Option<Rc<Client>> {
         self.reader.borrow().clone().filter(|_| !self.is_paused.get())
     }
 
-    /// The time since the displayed counts were completed.
+    /// Returns the time since the displayed counts were completed.
     pub(super) fn age(&self) -> Option<Duration> {
         self.counted_at.get().map(|at| at.elapsed())
     }
 
-    /// The note about prefixes for the user.
+    /// Returns the note on prefixes for the user.
     pub(super) fn note(&self) -> String {
         let counted = match &*self.uncounted.borrow() {
             Some(reason) => format!("keys are not counted: {reason}"),

@@ -1,19 +1,20 @@
-//! Tables that fit the screen. On a narrow screen, the least important columns are left out first.
+//! Tables that fit the screen. On a narrow screen, the least important columns are omitted first.
 
 use std::borrow::Cow;
 
 use super::line::{Line, Style};
 use super::text::cut;
 
-/// A column.
+/// A column of a table.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     pub(super) title: Cow<'static, str>,
-    /// Columns with a higher rank are left out first. Columns of rank 0 always stay.
+    /// The rank. Columns with a higher rank are omitted first, and columns with rank 0 are always shown.
     pub(super) rank: u8,
-    /// The minimum width, so that the column does not move with every refresh.
+    /// The minimum width, which keeps the width stable from one refresh to the next.
     pub(super) width_min: usize,
-    /// Texts are aligned to the left, numbers to the right.
+    /// Whether the column contains text, which is aligned to the left, rather than numbers, which are aligned to the
+    /// right.
     pub(super) is_text: bool,
 }
 
@@ -27,7 +28,7 @@ impl Column {
     }
 }
 
-/// A cell: its text and its style.
+/// The text and the style of a cell.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
     pub(super) text: String,
@@ -46,12 +47,12 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// The space between columns.
+/// The number of blanks between two columns.
 const GAP: usize = 2;
-/// Text columns are not shortened below this width to make room for other columns.
+/// The width below which text columns are not shortened to make room for other columns.
 const TEXT_MIN: usize = 8;
 
-/// Draws a table: the headings, with the sort column `marked`, and a line for each row.
+/// Draws a table: the headings, in which the sort column `marked` is highlighted, and a line for each row.
 pub(super) fn draw(
     columns: &[Column],
     rows: &[Vec<Cell>],
@@ -69,7 +70,7 @@ pub(super) fn draw(
     let total = |shown: &[usize], widths: &[usize]| -> usize {
         shown.iter().map(|at| widths[*at] + GAP).sum::<usize>().saturating_sub(GAP)
     };
-    // Long texts are shortened before a column is left out.
+    // Long texts are shortened before a column is omitted.
     let shrink = |shown: &[usize], widths: &mut [usize]| {
         for at in shown.iter().copied().filter(|at| columns[*at].is_text) {
             let excess = total(shown, widths).saturating_sub(width);

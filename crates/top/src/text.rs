@@ -2,15 +2,14 @@
 //!
 //! # Guarantees
 //!
-//! - No byte of a key or of a member's name reaches the terminal as a control character, or takes more than its
-//!   column.
+//! - No byte of a key or of a member's name reaches the terminal as a control character or extends beyond its column.
 
 use std::time::Duration;
 
 /// The placeholder for a missing value.
 pub(super) const NONE: &str = "-";
 
-/// A key or other external text. Bytes that are not printable ASCII become `\xNN`.
+/// Formats a key or other external text. Bytes that are not printable ASCII become `\xNN`.
 pub(super) fn escaped(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -23,7 +22,7 @@ pub(super) fn escaped(bytes: &[u8]) -> String {
     out
 }
 
-/// Cuts a text to at most `width` columns; the last one shows that the text was cut.
+/// Cuts a text to at most `width` columns. The last column shows that the text was cut.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -31,7 +30,7 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain((width > 0).then_some('>')).collect()
 }
 
-/// A count or a rate, in at most five columns.
+/// Formats a count or a rate in at most five columns.
 pub(super) fn count(number: f64) -> String {
     let (scaled, unit) = match number {
         n if n < 99_999.5 => (n, ""),
@@ -39,7 +38,7 @@ pub(super) fn count(number: f64) -> String {
         n if n < 999_500_000.0 => (n / 1e6, "M"),
         n => (n / 1e9, "G"),
     };
-    // Numbers that round to an integer are shown as integers.
+    // Numbers that round to an integer are shown without decimals.
     if scaled >= 9.95 || scaled.fract() == 0.0 {
         format!("{scaled:.0}{unit}")
     } else {
@@ -47,7 +46,7 @@ pub(super) fn count(number: f64) -> String {
     }
 }
 
-/// A latency in seconds, in at most six columns.
+/// Formats a latency, given in seconds, in at most six columns.
 pub(super) fn latency(secs: f64) -> String {
     match secs {
         s if s < 0.000_999_5 => format!("{:.0}us", s * 1e6),
@@ -58,7 +57,7 @@ pub(super) fn latency(secs: f64) -> String {
     }
 }
 
-/// A duration: `12s`, `3m05s`, `2h10m`, `3d04h`.
+/// Formats a duration: `12s`, `3m05s`, `2h10m`, `3d04h`.
 pub(super) fn span(span: Duration) -> String {
     let secs = span.as_secs();
     match secs {
@@ -69,7 +68,7 @@ pub(super) fn span(span: Duration) -> String {
     }
 }
 
-/// The UTC time of day: `23:59:01`.
+/// Formats the UTC time of day: `23:59:01`.
 pub(super) fn time_of_day(since_1970: Duration) -> String {
     let secs = since_1970.as_secs() % 86_400;
     format!("{:02}:{:02}:{:02}", secs / 3600, secs / 60 % 60, secs % 60)

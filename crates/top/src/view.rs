@@ -1,4 +1,4 @@
-//! The choices of the user at the terminal, and the effects of keys.
+//! The user's choices at the terminal, and the effects of keys.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) enum Key {
     Interrupt,
 }
 
-/// The pane below the header.
+/// The pane shown below the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pane {
     #[default]
@@ -45,7 +45,7 @@ impl Pane {
     }
 }
 
-/// The sort order: the first ones apply to members, the others to prefixes.
+/// A sort order. The first five apply to members, the others to prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     Name,
@@ -83,34 +83,34 @@ impl Sort {
         all.find(|sort| sort.name() == name)
     }
 
-    /// Whether the order is descending.
+    /// Returns whether the order is descending.
     pub(super) const fn is_falling(self) -> bool {
         !matches!(self, Self::Name | Self::Prefix)
     }
 }
 
-/// The user's choices.
+/// The current choices of the user.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) pane: Pane,
     pub(super) member_sort: Sort,
     pub(super) prefix_sort: Sort,
     pub(super) is_reversed: bool,
-    /// Text that the names of members and prefixes must contain.
+    /// The text that the names of members and prefixes must contain to be shown.
     pub(super) filter: String,
     /// Whether the filter is being typed.
     pub(super) is_typing: bool,
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
-    /// The number of rows scrolled off the top.
+    /// The number of rows that are scrolled off the top.
     pub(super) offset: usize,
     pub(super) interval: Duration,
 }
 
-/// The shortest interval, and the longest, that keys can set.
+/// The minimum and the maximum refresh interval that keys can set.
 pub(super) const INTERVAL_MIN: Duration = Duration::from_millis(200);
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// The maximum length of a filter.
+/// The maximum length of a filter, in characters.
 const FILTER_MAX: usize = 60;
 const PAGE_ROWS: usize = 10;
 
@@ -139,7 +139,7 @@ impl View {
         }
     }
 
-    /// Handles a key; returns whether the display must end.
+    /// Handles a key. Returns whether the display must end.
     pub(super) fn press(&mut self, key: Key) -> bool {
         if key == Key::Interrupt {
             return true;
@@ -224,7 +224,7 @@ impl View {
     }
 }
 
-/// Parses input into keys. Unknown control sequences are skipped. An escape at the end of the input is the
+/// Parses input into keys. Unknown control sequences are skipped. An escape character at the end of the input is the
 /// escape key.
 pub(super) fn keys(input: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();

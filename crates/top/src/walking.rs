@@ -1,4 +1,4 @@
-//! Counts keys by prefix, with small requests and pauses between them so that the load stays low.
+//! Counts keys by prefix, with small requests and with pauses between them, so that the load stays low.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::client::{Client, Repeat};
 use crate::failure::status_text;
 use crate::key_range::KeyRange;
 
-/// The minimum pause between two requests. The pause is also a multiple of the duration of the last request, so
-/// that a cluster with millions of keys gets longer pauses.
+/// The minimum pause between two requests, and the factor by which a pause exceeds the duration of the request before
+/// it. Slow requests thus lead to long pauses.
 const STEP_PAUSE: Duration = Duration::from_millis(100);
 const STEP_PAUSE_FACTOR: u32 = 10;
-/// The minimum pause between two walks, extended in the same way.
+/// The minimum pause between two walks. It is also extended to a multiple of the duration of the last walk.
 const WALK_PAUSE: Duration = Duration::from_secs(15);
-/// The pause after a request that failed or was refused.
+/// The pause after a failed request, and after a refused one.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// The timeout of a request.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
-/// Walks through the keyspace repeatedly until the future is dropped.
+/// Walks through the keyspace repeatedly, until the future is dropped.
 pub(super) async fn walk(shared: &Shared) {
     let mut begun = Instant::now();
     loop {
@@ -87,7 +87,7 @@ async fn ask(
         range_end: range.end.into(),
         limit,
         count_only,
-        // Counts need not be linearizable: that would cost a round among the members.
+        // Counts need not be linearizable, which would cost a round trip between the members.
         serializable: true,
         ..Default::default()
     };

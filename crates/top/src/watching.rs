@@ -1,6 +1,6 @@
-//! Watches changes for the write rates, within bounds: the events and bytes of a window (one refresh interval)
-//! are limited, and a watch that exceeds the limit is closed for a while. Rates are relative to the time in
-//! which the watch was active.
+//! Watches changes in order to compute write rates. The events and bytes in a window (one refresh interval) are
+//! limited, and a watch that reaches a limit is closed for a while. Rates are relative to the time for which the watch
+//! was active.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::client::Client;
 use crate::events::{Events, Leader, cancel_text};
 use crate::failure::status_text;
 
-/// The limits of a window.
+/// The maximum number of events and of bytes in a window.
 const EVENTS_MAX: usize = 5_000;
 const BYTES_MAX: usize = 1 << 20;
-/// The minimum time between the starts of two watches, after one that reached the limit: with authentication,
-/// each watch needs a login.
+/// The minimum time between the starts of two watches if the first one reached a limit. With authentication, each watch
+/// needs a login.
 const REST: Duration = Duration::from_secs(5);
-/// The pause after the cluster refused the watch.
+/// The pause after the cluster has refused the watch, and after any other error.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Measures how long the watch was active since rates were last computed.
+/// Measures for how long the watch has been active since rates were last computed.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// `None` until the watch is active for the first time.
+    /// The start of the period to which the percentage refers; `None` until the watch is first active.
     began: Option<Instant>,
     since: Option<Instant>,
     before: Duration,
@@ -47,8 +47,8 @@ impl Clock {
         self.before += self.since.take().map_or(Duration::ZERO, |since| now - since);
     }
 
-    /// Ends a window. Returns how long the watch was active, and the percentage of the time since the last
-    /// window with an active watch.
+    /// Ends a window. Returns how long the watch was active, and which percentage this is of the time since the end of
+    /// the last window with an active watch.
     fn turn(&mut self, now: Instant) -> (Duration, u32) {
         let is_there = self.since.is_some();
         self.end(now);
@@ -64,7 +64,7 @@ impl Clock {
     }
 }
 
-/// Ends a window, and restarts the watch if it was closed.
+/// Ends a window, and wakes the tasks that wait for the next one.
 pub(super) fn turn(shared: &Shared, clock: &std::cell::RefCell<Clock>) {
     let (listened, percent) = clock.borrow_mut().turn(Instant::now());
     shared.catalog.borrow_mut().end_window(listened);
@@ -97,8 +97,8 @@ pub(super) async fn watch(shared: &Shared, clock: &std::cell::RefCell<Clock>) {
     }
 }
 
-/// Reads events until the window's limit is reached, another member is chosen, or the watch ends. Returns the
-/// reason if the cluster refuses the watch.
+/// Reads events until a limit of the window is reached, another member is chosen, or the watch ends. Returns the reason
+/// if the cluster refuses the watch.
 async fn listen(
     shared: &Shared,
     clock: &std::cell::RefCell<Clock>,
@@ -130,7 +130,7 @@ async fn listen(
                 sleep(RETRY_PAUSE).await;
                 return None;
             }
-            // A watch without a start revision cannot be cancelled by a compaction, so the cluster refused it.
+            // A watch without a start revision is never cancelled because of a compaction, so this is a refusal.
             Ok(response) if response.canceled => return Some(cancel_text(&response)),
             Ok(response) => {
                 if response.created {

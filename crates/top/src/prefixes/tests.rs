@@ -1,4 +1,4 @@
-//! Walks through keyspaces in a map, and rates from watch events.
+//! Tests of walks through keyspaces in a map, and of rates from watch events.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn shape(base: &str, depth: usize) -> Shape {
     Shape { base: base.into(), separator: b"/".to_vec(), depth }
 }
 
-/// Lets a catalog walk once through a keyspace; returns the number of requests.
+/// Makes a catalog walk once through a keyspace. Returns the number of requests.
 fn walk(catalog: &mut Catalog, keys: &BTreeMap<Vec<u8>, usize>) -> usize {
     for asked in 0.. {
         let in_range = |range: &KeyRange| {
@@ -99,7 +99,7 @@ fn random_keys_are_each_counted_once() {
                 (0..len).map(|_| letters[usize::try_from(draw(6)).unwrap()]).collect();
             keys.insert(key, 1 + usize::try_from(draw(20_000)).unwrap());
         }
-        // This is how the API expresses the range of all keys; the empty key does not exist.
+        // The API expresses the range of all keys in this way, and an empty key does not exist.
         let mut catalog = Catalog::new(shape("", 1 + usize::try_from(draw(3)).unwrap()));
         walk(&mut catalog, &keys);
         let counted: u64 = catalog.rows().iter().map(|row| row.keys.unwrap()).sum();

@@ -1,4 +1,4 @@
-//! Screens of a cluster of three members, one of which is unreachable.
+//! Tests of screens for a cluster of three members, one of which is unreachable.
 
 use std::collections::BTreeMap;
 
@@ -146,7 +146,7 @@ fn a_wide_terminal_shows_more_columns() {
         assert!(!narrow.contains(heading), "{narrow}");
         assert!(wide.contains(heading), "{wide}");
     }
-    // The note about an empty column appears only together with the column.
+    // The note about an empty column must be omitted together with the column.
     assert!(!narrow.contains("PEERS"), "{narrow}");
     assert!(wide.contains("PEERS is empty until"), "{wide}");
 }
@@ -170,7 +170,7 @@ fn rows_are_sorted_filtered_and_scrolled() {
     let members = view(Pane::Members);
     assert_eq!(first(&members), "one");
     assert_eq!(first(&View { member_sort: Sort::Requests, ..members.clone() }), "two");
-    // Rows without a value come last in both directions.
+    // Rows without a value must come last in both directions.
     let reversed = View { member_sort: Sort::Requests, is_reversed: true, ..members };
     assert_eq!(first(&reversed), "one");
 }
