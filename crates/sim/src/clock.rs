@@ -1,7 +1,6 @@
 //! Virtual time, and the members' clocks, which are derived from it.
 //!
-//! Virtual time never decreases. A member's clock never decreases either. It has its own origin and rate, and it never
-//! stops.
+//! Virtual time never decreases. A member's clock never decreases and never stops, but it has its own origin and rate.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ pub const SECOND: Micros = 1_000_000;
 pub struct LocalClock {
     origin: Instant,
     started: Micros,
-    /// Microseconds of this clock per second of virtual time.
+    /// Microseconds that this clock advances per second of virtual time.
     rate: u64,
     /// The sum of all jumps.
     jumped: Micros,
@@ -34,12 +33,12 @@ impl LocalClock {
         Self { origin, started, rate, jumped: 0 }
     }
 
-    /// Moves the clock forward, as after a suspension of the machine.
+    /// Moves the clock forward, like the suspension of a machine does.
     pub const fn jump(&mut self, by: Micros) {
         self.jumped += by;
     }
 
-    /// Returns the time since the start of the clock, as the clock measures it.
+    /// Returns the time since the start of the clock, as measured by the clock itself.
     #[must_use]
     pub const fn elapsed(&self, now: Micros) -> Micros {
         (now - self.started) * self.rate / SECOND + self.jumped

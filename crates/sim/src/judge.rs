@@ -1,16 +1,16 @@
 //! Checks that a run is correct, during the run and at its end.
 //!
 //! The judge follows the log independently. It applies each entry once, when the first member reports it as committed,
-//! to a reference state that never crashes, never compacts and has no file. It compares the members with the reference
-//! state: the revision at every published index, all keys at every start, and all keys at random revisions from time to
-//! time. A crash that loses a change, or applies it in part or twice, is therefore found.
+//! to a reference state that never crashes, never compacts and has no file. It compares every member with the reference
+//! state: the revision at every published index, all keys at every start, and from time to time all keys at a random
+//! revision. It therefore detects a crash that loses a change, or that causes a change to be applied partly or twice.
 //!
 //! # Checks
 //!
 //! * Members never contradict each other about committed entries, the leader of a term, or the vote of a member.
 //! * A member keeps its promises after a crash: its term, its vote, and the entries that it acknowledged.
 //! * Members at equal revisions have equal hashes.
-//! * The results that clients saw are possible: [`quorate_history_checker`].
+//! * The results that clients received are possible, as checked by [`quorate_history_checker`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Context, Poll, Waker};
@@ -33,7 +33,7 @@ use quorate_storage::checksum::crc32c;
 use crate::member::{Dropped, LogEnds};
 use crate::translate;
 
-/// What identifies a committed entry, and the state after it.
+/// Identifies a committed entry and the state after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Digest {
     term: Term,
@@ -41,11 +41,11 @@ struct Digest {
     sum: u32,
     /// The revision after the entry is applied.
     revision: i64,
-    /// Every leader of a later term must have the entry.
+    /// Term by which the entry was known to be committed. The leaders of all later terms must have the entry.
     known_in: Term,
 }
 
-/// The reference state of a run, and the facts that members and clients have reported.
+/// The reference state of a run, and the facts reported by members and clients.
 #[derive(Debug)]
 pub struct Judge {
     reference: State,
@@ -62,7 +62,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Creates the judge of a new run whose members allow at most `learner_max` learners.
+    /// Creates the judge of a new run in which a cluster may have at most `learner_max` learners.
     #[must_use]
     pub fn new(learner_max: usize) -> Self {
         let reference = State::new(StateOptions {
@@ -116,7 +116,7 @@ impl Judge {
         self.reference.store().current_revision()
     }
 
-    /// Returns the members after the last committed entry.
+    /// Returns the membership after the last committed entry.
     #[must_use]
     pub const fn members(&self) -> &quorate_state::members::Members {
         self.reference.members()
@@ -151,7 +151,7 @@ impl Judge {
             if entry.index == known + 1 {
                 self.apply_entry(entry);
                 let revision = self.reference.store().current_revision();
-                // The entry was committed in this term or an earlier one.
+                // The entry was committed in the newest term that has a leader, or in an earlier term.
                 let known_in = self.leaders.last_key_value().map_or(entry.term, |(term, _)| *term);
                 let (term, kind) = (entry.term, entry.kind);
                 self.digests.push(Digest { term, kind, sum, revision, known_in });
@@ -193,8 +193,8 @@ impl Judge {
             EntryKind::Normal => match Request::decode(entry.data.clone()) {
                 Ok(request) => {
                     if let Command::Compaction(_) = request.command {
-                        // The reference state refuses reads of compacted revisions, but keeps the records. Its watcher
-                        // reads all events before the compaction.
+                        // The reference state refuses reads of compacted revisions but keeps the records. Its watcher
+                        // must read all events before the compaction is applied.
                         self.reference.publish();
                         self.follow_events();
                     }
@@ -212,7 +212,7 @@ impl Judge {
                 }
             }
         };
-        // The batch is for a backend file, and the reference state has none.
+        // The batch is meant for a backend file, which the reference state does not have.
         drop(self.reference.take_batch());
         if let Err(fault) = done {
             let index = entry.index;
@@ -245,7 +245,7 @@ impl Judge {
         }
     }
 
-    /// Checks the revision that a member shows after it has applied and published `index`.
+    /// Checks the revision of a member that has applied and published `index`.
     pub fn check_published(
         &mut self,
         host: usize,
@@ -265,8 +265,8 @@ impl Judge {
         }
     }
 
-    /// Compares all keys of a member with the reference state at a revision. Revision 0 means the newest one of the
-    /// member.
+    /// Compares all keys of a member with the reference state at a revision. Revision 0 means the member's newest
+    /// revision.
     pub fn compare(&mut self, host: usize, published_state: &PublishedState, revision: i64) {
         let view = published_state.view();
         let revision = if revision == 0 { view.current_revision() } else { revision };
@@ -299,7 +299,8 @@ impl Judge {
         }
     }
 
-    /// Compares leases, members, alarms, users, roles and versions, if the member has applied all committed entries.
+    /// Compares a member's leases, membership, alarms, users, roles and versions with the reference state if the member
+    /// has applied all committed entries.
     pub fn compare_state(&mut self, host: usize, state: &State) {
         if LogIndex(state.applied().0) != self.committed() {
             return;
@@ -337,8 +338,8 @@ impl Judge {
 
     /// Compares a member's hash at a revision with the hashes of other members.
     ///
-    /// Revisions without live keys are skipped: the hash of such a revision depends on how much the compaction has
-    /// removed, as in etcd.
+    /// Revisions without live keys are skipped because, as in etcd, the hash of such a revision depends on how many
+    /// records the compaction has removed.
     pub fn compare_hash(&mut self, host: usize, published_state: &PublishedState, revision: i64) {
         let all = RangeRequest { revision, count_only: true, ..all_keys() };
         let count = read_range(&self.reference.published().view(), &all);
@@ -372,8 +373,8 @@ impl Judge {
         }
     }
 
-    /// Checks that a new leader has all entries that were committed before its term: the last of them must have the
-    /// same term in the leader's log.
+    /// Checks that a new leader has all entries committed before its term. The last of these entries must have the same
+    /// term in the leader's log.
     pub fn check_leader(
         &mut self,
         host: usize,
@@ -396,11 +397,11 @@ impl Judge {
         }
     }
 
-    /// Checks that a leader directly commits only entries of its own term.
+    /// Checks that a leader commits an entry of an older term only together with a later entry of its own term.
     pub fn check_commit(&mut self, host: usize, term: Term, commit: LogIndex) {
         let began = self.leaders.get(&term).map_or(commit, |(_, commit)| *commit);
         let entry_term = self.digest(commit).map_or(term, |digest| digest.term);
-        // Other leaders committed the entries up to the commit index with which this leader began.
+        // Earlier leaders committed the entries up to the commit index at the start of this leader's term.
         if commit > began && entry_term != term {
             self.fail(|| {
                 format!("host {host}, leader in term {term}, directly commits entry {commit} of term {entry_term}")
@@ -408,8 +409,8 @@ impl Judge {
         }
     }
 
-    /// Checks entries that a member dropped from its log: none is committed, and the log is not dropped for a snapshot
-    /// whose last entry it has.
+    /// Checks the entries that a member has dropped from its log: no dropped entry is committed, and the member has not
+    /// dropped its log for a snapshot whose last entry the log contains.
     pub fn check_dropped(&mut self, host: usize, dropped: Dropped) {
         match dropped {
             Dropped::ForOwnSnapshot { index } => self.fail(|| {
@@ -425,7 +426,7 @@ impl Judge {
         }
     }
 
-    /// Compares the voters and learners of a member's consensus with the members in its state.
+    /// Compares the voters and learners in a member's consensus core with the membership in its state.
     pub fn compare_members(&mut self, host: usize, state: &State, config: &Configuration) {
         let ids_of = |is_learner: bool| -> BTreeSet<u64> {
             let rows = state.members().iter().filter(|row| row.is_learner == is_learner);
@@ -439,7 +440,7 @@ impl Judge {
         }
     }
 
-    /// Checks that a member votes only once in a term.
+    /// Checks that a member votes for only one candidate in a term.
     pub fn check_vote(&mut self, message: &Message) {
         if message.kind == MessageKind::VoteResponse && !message.reject {
             let vote = (message.from, message.term);
@@ -451,12 +452,12 @@ impl Judge {
         }
     }
 
-    /// Forgets the votes of a member whose files were tampered with: it does not have to keep its promises.
+    /// Forgets the votes of a member whose files were tampered with, because it can no longer keep its promises.
     pub fn forget_votes(&mut self, id: u64) {
         self.votes.retain(|(from, _), _| *from != id);
     }
 
-    /// Checks the recorded history of the clients.
+    /// Checks the recorded client history.
     pub fn check_history(&mut self, rules: &Rules) {
         if let Err(violation) = quorate_history_checker::check(&self.history, rules) {
             self.fail(|| violation.to_string());

@@ -2,17 +2,17 @@
 //!
 //! The members run production code: consensus, log, state machine, snapshots and backend (`core` and the crates below
 //! it). Disks ([`quorate_storage::disk::FaultyDisk`]), the network ([`network`]) and clocks ([`clock`]) are simulated.
-//! They fail like real ones, but more often. Clients send requests and record the responses. An operator changes the
-//! membership and makes mistakes. A [`judge`] checks the run.
+//! They fail in the same ways as real ones but more often. Clients send requests and record the responses. An operator
+//! changes the membership and makes mistakes. A [`judge`] checks the run.
 //!
-//! The seed determines the plan of a run ([`plan`]), and the plan determines every byte of the run ([`world`]). A
-//! failing run is reduced to fewer faults ([`run::shrink`]). The simulator counts the rare states that its runs reach
-//! ([`rare_states`]).
+//! The seed determines the plan of a run ([`plan`]), and the plan determines every detail of the run ([`world`]). A
+//! failing run is reduced to one with fewer kinds of faults ([`run::shrink`]). The simulator counts the rare states
+//! that its runs reach ([`rare_states`]).
 //!
 //! # Not here
 //!
-//! Threads, sockets, and the order in which the shell starts and stops its threads. `docs/testing.md` lists the parts
-//! of the shell that are imitated, and the reasons.
+//! Threads, sockets, and the order in which the production shell starts and stops its threads. `docs/testing.md` lists
+//! the parts of the shell that the simulator imitates, and explains why.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

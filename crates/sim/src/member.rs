@@ -1,15 +1,15 @@
 //! One process of a member: its components (consensus, log, state machine, backend), the queues between them, and the
-//! pending requests of clients.
+//! pending client requests.
 //!
-//! It replaces the threads of production. A turn ([`Turn`]) is the work of a thread between two reads of its queue, and
-//! the caller decides when each component has its turn. So components interleave as threads can, and in no other way:
-//! each queue keeps its order, and the state machine waits for a backend that is behind.
+//! A process replaces the threads of production. A turn ([`Turn`]) is the work that a thread does between two reads of
+//! its queue, and the caller decides when each component has its turn. So components can interleave only as real
+//! threads can: each queue keeps its order, and the state machine waits for a backend that is behind.
 //!
 //! The process returns its outputs ([`Out`]) in order. After an error it must not be used again.
 //!
 //! # Not here
 //!
-//! The times of turns and the faults of the disk (`world`, `FaultyDisk`), and the delivery of messages (`network`).
+//! The times of turns (`world`), disk faults (`FaultyDisk`), and the delivery of messages (`network`).
 
 pub mod boot;
 mod client_request;
@@ -49,34 +49,34 @@ pub use self::settings::Settings;
 pub use self::terms::{Dropped, LogEnds, Terms};
 use crate::clock::{LocalClock, Micros, SECOND};
 
-/// Identifies the request whose completion is reported: the operation, or 0 for none.
+/// The operation whose completion is reported, or 0 if no client waits for the completion.
 pub(crate) type Completion = u64;
 
 /// The maximum number of batches that wait for the backend, as in production.
 const ORDERS_QUEUED_MAX: usize = 2;
 
-/// The time until a batch is retried that found no room, as in production.
+/// The time after which a batch that did not fit on the disk is retried, as in production.
 const ROOM_RETRY_EVERY: Micros = SECOND;
 
 /// The receiver of the outcome of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
-    /// The operation of a client.
+    /// A client operation.
     Op(OpId),
     /// A lease request that proposed a checkpoint first.
     Task(OpId),
-    /// None: the member itself made the proposal.
+    /// No receiver, because the member itself made the proposal.
     Internal,
 }
 
-/// The receiver of a notification that a read barrier has passed, or that an index is applied.
+/// The receiver of the notification that a read barrier has passed or that an index is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// The read of a client.
+    /// A client's read.
     Op(OpId),
     /// A lease request.
     Task(OpId),
-    /// The leader, before it proposes changes of leases.
+    /// The lease checks of the leader, which need a read barrier before they propose changes.
     Care(LeaseCare),
 }
 
@@ -94,38 +94,38 @@ pub enum Out {
     },
     /// A reply to a client.
     Reply(OpId, Reply),
-    /// Consensus has committed these entries.
+    /// Consensus has reported these entries as committed.
     Applying(Vec<Entry>),
     /// The state is published up to this index.
     Published(LogIndex),
-    /// The state was replaced by a leader's snapshot.
+    /// A leader's snapshot has replaced the state.
     Installed,
-    /// The members have changed.
+    /// The membership has changed.
     Members(Members),
-    /// The leadership has changed, as this member sees it.
+    /// The leadership known to this member has changed.
     Leadership(Leadership),
     /// The log has dropped entries.
     Dropped(Dropped),
-    /// The member was removed, and the process ends in order.
+    /// The member was removed, so the process shuts down cleanly.
     Removed,
-    /// The process ends because its log contradicts the log of the cluster.
+    /// The process stops because its log contradicts the log of the cluster.
     Fault(LogFault),
     /// A rare state was reached.
     RareState(&'static str),
 }
 
-/// The work of one thread of production.
+/// A unit of work of one production thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Turn {
-    /// Consensus handles its inputs.
+    /// Consensus processes its inputs.
     Consensus,
     /// The log appends its queued writes.
     Append,
-    /// The log is synced.
+    /// The log syncs its appended writes.
     Sync,
-    /// The state machine does a job.
+    /// The state machine does one job.
     Machine,
-    /// The backend does a step.
+    /// The backend does one step.
     Backend,
 }
 
@@ -147,14 +147,14 @@ impl Fatal {
     }
 }
 
-/// The promises of a member to other members, which it must keep after a crash.
+/// A member's promises to other members, which it must keep even after a crash.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Promised {
-    /// The last entry that it acknowledged to a leader.
+    /// Index of the last entry that the member acknowledged to a leader.
     pub log: LogIndex,
-    /// The last term in which it voted or acknowledged entries.
+    /// The last term in which the member voted or acknowledged entries.
     pub term: Term,
-    /// Its last vote.
+    /// The member's last vote.
     pub vote: Vote,
 }
 
@@ -163,7 +163,7 @@ pub struct Promised {
 pub struct Vote {
     /// The term of the vote.
     pub term: Term,
-    /// The candidate that received it.
+    /// The candidate that received the vote.
     pub candidate: u64,
 }
 
@@ -172,7 +172,7 @@ pub struct Vote {
 pub struct Process {
     /// The id of the member.
     pub id: u64,
-    /// The id of its cluster.
+    /// The id of the member's cluster.
     pub cluster_id: u64,
     pub(crate) settings: Settings,
     disk: Arc<dyn Disk>,
@@ -189,19 +189,19 @@ pub struct Process {
     log_orders: VecDeque<LogOrder>,
     jobs: VecDeque<Job<Completion>>,
     outputs: Outputs,
-    /// Whether consensus writes the log itself.
+    /// Whether consensus writes the log in its own turn, without a log thread.
     consensus_writes_log: bool,
-    /// Whether the log has entries that are appended and not synced.
+    /// Whether the log has appended entries that are not synced.
     log_needs_sync: bool,
     is_installing: bool,
     is_installed: bool,
-    /// Whether this member refuses writes because it leads without room for its backend file, and no other member can
+    /// Whether this member refuses writes because it leads, has no room for its backend file, and no other member can
     /// lead.
     refuses_writes: bool,
     /// The index of the newest snapshot to be installed, and the time at which its installation began.
     install_index: LogIndex,
     installing_since: Micros,
-    /// The time at which the backend tries again to write a batch that found no room.
+    /// The time at which the backend retries a batch that did not fit on the disk.
     room_retry_at: Micros,
     /// The commit index after the last turn of consensus.
     committed: LogIndex,
@@ -210,7 +210,7 @@ pub struct Process {
     applied_waits: AppliedWaits<Reader>,
     /// Puts that arrived while the backend file had reached its maximum size.
     puts_without_room: BTreeSet<OpId>,
-    /// Requests that wait: reads for a barrier, physical compactions for the removal of records.
+    /// Waiting requests: reads that wait for a barrier, and physical compactions that wait until records are removed.
     waiting_requests: BTreeMap<OpId, ClientRequest>,
     tasks: BTreeMap<OpId, lease_holder::PendingTask>,
     /// The request ids of proposed operations.
@@ -218,7 +218,7 @@ pub struct Process {
     next_request: u64,
     /// Streams of watchers.
     pub(crate) streams: BTreeMap<OpId, WatchStream>,
-    /// Members from which it accepts messages.
+    /// Members from which this process accepts messages.
     pub(crate) members: BTreeSet<u64>,
     pub(crate) removed: BTreeSet<u64>,
     /// The promises of this process to other members.
@@ -231,8 +231,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the components of a member. `life` is the number of the process on its host; request ids contain it, so
-    /// that they are unique.
+    /// Starts the components of a member. `life` is the sequence number of the process on its host. Request ids contain
+    /// this number, so that they are unique.
     #[must_use]
     pub fn start(booted: Booted, clock: LocalClock, now: Micros, life: u64) -> Self {
         let Booted { settings, disk, dirs, depot, wal, backend, state, node, .. } = booted;
@@ -287,7 +287,7 @@ impl Process {
             waiting_requests: BTreeMap::new(),
             tasks: BTreeMap::new(),
             proposed: BTreeMap::new(),
-            // As in production: the member, the process, a counter.
+            // As in production, request ids consist of the member, the process and a counter.
             next_request: id << 48 | (life & 0xff_ffff) << 24,
             streams: BTreeMap::new(),
             members: known,
@@ -314,7 +314,7 @@ impl Process {
         self.machine.state()
     }
 
-    /// Returns the leadership, as this member knows it.
+    /// Returns the leadership as known to this member.
     #[must_use]
     pub const fn leadership(&self) -> Leadership {
         self.outputs.state.leadership
@@ -326,7 +326,7 @@ impl Process {
         self.outputs.published
     }
 
-    /// Returns the time at which the installation of a snapshot began that is not finished.
+    /// Returns the start time of the unfinished installation of a snapshot, if there is one.
     #[must_use]
     pub fn installing_since(&self) -> Option<Micros> {
         (self.install_index > self.outputs.published).then_some(self.installing_since)
@@ -357,14 +357,14 @@ impl Process {
         Vote { term: hard_state.term, candidate: hard_state.vote }
     }
 
-    /// Returns whether its queues are empty and all committed entries are published, so that all components agree.
+    /// Returns whether the queues are empty and all committed entries are published, so that all components agree.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         let is_applied = self.outputs.published == self.consensus.commit_index();
         self.inputs.is_empty() && self.jobs.is_empty() && !self.is_installing && is_applied
     }
 
-    /// Returns the disk with its files.
+    /// Returns the disk that contains the member's files.
     pub(crate) const fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
@@ -383,7 +383,7 @@ impl Process {
         self.clock.now(self.now)
     }
 
-    /// Returns its clock.
+    /// Returns the clock of the process.
     pub(crate) const fn clock_mut(&mut self) -> &mut LocalClock {
         &mut self.clock
     }
@@ -406,11 +406,11 @@ impl Process {
         }
     }
 
-    /// Does a turn.
+    /// Executes a turn.
     ///
     /// # Errors
     ///
-    /// The process has ended with an error.
+    /// The process failed and must not be used again.
     pub fn take_turn(&mut self, turn: Turn, now: Micros) -> Result<(), Fatal> {
         self.now = now;
         let done = match turn {
@@ -424,11 +424,11 @@ impl Process {
         done
     }
 
-    /// Handles the end of a heartbeat interval.
+    /// Processes the end of a heartbeat interval.
     ///
     /// # Errors
     ///
-    /// The process has ended with an error.
+    /// The process failed and must not be used again.
     pub fn tick(&mut self, now: Micros) -> Result<(), Fatal> {
         self.now = now;
         self.consensus.notice_applied(self.outputs.published);
@@ -450,7 +450,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// The process has ended with an error.
+    /// The process failed and must not be used again.
     pub fn purge(&self) -> Result<u64, Fatal> {
         let mut removed = 0;
         self.purger.run(|_| removed += 1).map_err(|error| Fatal::of("purging")(&error))?;
@@ -472,7 +472,7 @@ impl Process {
         self.inputs.push_back(Input::Event(Event::Gone(peer)));
     }
 
-    /// Notes whether a snapshot has reached a peer.
+    /// Notes whether a snapshot reached a peer.
     pub fn note_snapshot(&mut self, to: u64, outcome: SnapshotOutcome) {
         self.inputs.push_back(Input::Event(Event::SnapshotSent { to, outcome }));
     }
@@ -513,8 +513,8 @@ impl Process {
         self.handle_effects()
     }
 
-    /// With other voters, the log gets its own thread, so that consensus exchanges messages while the disk works. The
-    /// log keeps its thread from then on.
+    /// Moves the log to its own thread once there are other voters, so that consensus can exchange messages while the
+    /// disk is working. The log then keeps its thread.
     fn update_log_writer(&mut self) {
         self.consensus_writes_log &= !self.consensus.has_other_voters();
     }
@@ -608,9 +608,9 @@ impl Process {
         self.out.push(Out::Leadership(leadership));
     }
 
-    /// Records the promises in a message. A pre-vote response promises nothing, because its term has not begun. An
-    /// acknowledgement that waited for a stalled disk may name entries that another leader has replaced since; the log
-    /// does not have to keep those.
+    /// Records the promises in a message. A pre-vote response makes no promise, because its term has not begun. An
+    /// acknowledgement that waited for a stalled disk may cover entries that another leader has replaced since then.
+    /// The log does not have to keep such entries.
     fn promise(&mut self, message: &Message) {
         let promised = &mut self.promised;
         let is_ack = message.kind == MessageKind::AppendResponse;
@@ -747,11 +747,11 @@ impl Process {
         }
     }
 
-    /// Ends the process in order: it finishes the work that waits neither for the disk nor for a peer.
+    /// Shuts the process down cleanly, finishing all work that waits neither for the disk nor for a peer.
     ///
     /// # Errors
     ///
-    /// The disk has failed.
+    /// The disk failed.
     pub fn stop(mut self, now: Micros) -> Result<(), Fatal> {
         self.now = now;
         if self.log_needs_sync {
@@ -793,7 +793,7 @@ impl Process {
     }
 }
 
-/// A request to defragment the backend file.
+/// Creates a request to defragment the backend file.
 pub(crate) const fn defragment(op: OpId) -> Order<Completion, Completion> {
     Order::Defragment(op)
 }

@@ -1,8 +1,8 @@
-//! The network between hosts: it loses, delays, duplicates and reorders messages, and cuts links in one or both
-//! directions.
+//! Simulates the network between hosts, which loses, delays, duplicates and reorders messages, and whose links can be
+//! cut in one or both directions.
 //!
-//! A stream of production keeps its order while it is connected, so a message overtakes another only in runs with
-//! reordering. When a link is cut, messages in flight are lost or still arrive.
+//! In production, a stream keeps its order while it is connected, so one message overtakes another only in runs with
+//! reordering. When a link is cut, in-flight messages are either lost or still arrive.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,14 @@ use quorate_seeded_random::SplitMix64;
 use crate::clock::Micros;
 use crate::plan::{Kind, Plan};
 
-/// The maximum number of messages in flight from one host to another. Further messages are dropped, as by a full queue.
+/// The maximum number of in-flight messages from one host to another. Further messages are dropped, as they are when a
+/// queue is full.
 pub const IN_FLIGHT_MAX: usize = 4_096;
 
-/// The links between all hosts, and the messages in flight on them.
+/// The links between all hosts, and the number of in-flight messages on each link.
 #[derive(Debug)]
 pub struct Network {
-    /// Directions in which messages are lost.
+    /// Cut link directions, in which messages are lost.
     cut: BTreeSet<(usize, usize)>,
     /// Arrival time of the last message, by sender and receiver.
     last: Vec<Vec<Micros>>,
@@ -40,7 +41,7 @@ impl Network {
         }
     }
 
-    /// Returns whether messages can pass in this direction.
+    /// Returns whether messages can pass from one host to the other.
     #[must_use]
     pub fn is_open(&self, from: usize, to: usize) -> bool {
         !self.cut.contains(&(from, to))
@@ -59,12 +60,12 @@ impl Network {
         }
     }
 
-    /// Resets the connections of a host. Messages in flight on them are lost.
+    /// Resets the connections of a host. In-flight messages on them are lost.
     pub fn reset(&mut self, host: usize) {
         self.resets[host] += 1;
     }
 
-    /// Returns the number of the present connection between two hosts. It changes with every reset.
+    /// Returns the number of the current connection between two hosts. The number changes with every reset.
     #[must_use]
     pub fn connection(&self, from: usize, to: usize) -> u64 {
         self.resets[from] + self.resets[to]
@@ -75,7 +76,7 @@ impl Network {
         self.cut.clear();
     }
 
-    /// Restores all links; from now on no message is lost, delayed or duplicated.
+    /// Restores all links, and stops losing, delaying and duplicating messages.
     pub fn end_faults(&mut self) {
         self.restore_links();
         self.faults_ended = true;
@@ -88,8 +89,8 @@ impl Network {
     }
 
     /// Returns the arrival times of a message that is sent now: none, one, or two if the message may be duplicated.
-    /// Proposals that members forward to the leader may not be duplicated: the leader would carry them out twice, and a
-    /// stream of production delivers them once.
+    /// Proposals that members forward to the leader must not be duplicated, because the leader would execute them
+    /// twice, and in production a stream delivers them only once.
     pub fn send(
         &mut self,
         (from, to): (usize, usize),
@@ -112,7 +113,7 @@ impl Network {
         arrivals
     }
 
-    /// Records that a message has arrived or was dropped.
+    /// Records that a message has arrived or been dropped.
     pub fn note_arrival(&mut self, from: usize, to: usize) {
         self.in_flight[from][to] -= 1;
     }

@@ -1,9 +1,9 @@
-//! The plan that a seed determines: the kinds of faults in a run, their frequency, the cluster and its clients.
+//! The plan of a run, which the seed determines: the kinds of faults, their frequency, the cluster and its clients.
 //!
-//! Every run has its own mix of faults ("swarm testing"). Most kinds are absent from a run, so that the others interact
-//! undisturbed, and every pair of kinds occurs together in some run. Half of all runs have a theme ([`Theme`]): many
-//! events of one kind, and few others. A run can be repeated without some of the kinds that its seed drew, or with a
-//! shorter duration. Nothing else in the plan changes, so that a failing run can be reduced.
+//! Every run has its own mix of faults ("swarm testing"). Most kinds are absent from any single run, so that the other
+//! kinds interact undisturbed, and every pair of kinds occurs together in some run. Half of all runs have a theme
+//! ([`Theme`]): many events of one kind, and few others. To reduce a failing run, it can be repeated without some of
+//! the kinds that its seed drew, or with a shorter duration. Nothing else in the plan changes.
 
 mod theme;
 
@@ -21,7 +21,7 @@ use crate::member::Settings;
 
 pub use self::theme::Theme;
 
-/// A kind of fault or activity that a run may have.
+/// A kind of fault or activity that may occur in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Kind {
@@ -54,9 +54,9 @@ pub enum Kind {
     Quota,
     LargeValues,
     Accounts,
-    /// Disk and network of a host hang at the same time.
+    /// The disk and the network of a host hang at the same time.
     HostHang,
-    /// The connections of a host break and its port refuses new ones, while its process lives.
+    /// The connections of a host break and its port refuses new ones while its process continues to run.
     Refusal,
     /// A process is suspended for longer than the TTL of most leases.
     Suspension,
@@ -66,7 +66,8 @@ pub enum Kind {
     FullAtSnapshot,
     /// The wall clock of a host steps back before a process starts.
     WallClock,
-    /// The message of a leader's snapshot names another index than its image has, as with some leaders of etcd.
+    /// The leader's snapshot message names another index than the one that its image has, as can happen with etcd
+    /// leaders.
     OtherIndex,
 }
 
@@ -111,8 +112,8 @@ impl Kind {
         Self::OtherIndex,
     ];
 
-    /// Kinds that were added later. They are drawn from a separate generator, so that older seeds draw the same plans
-    /// as before.
+    /// Kinds that were added later. They are drawn from a separate generator, so that older seeds still draw the same
+    /// plans.
     const ADDED_LATER: [Self; 8] = [
         Self::HostHang,
         Self::Refusal,
@@ -137,29 +138,29 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The parts of a plan that a repeated run leaves out.
+/// The parts of a plan that a repeated run omits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reduction {
-    /// Kinds to leave out.
+    /// Kinds to omit.
     pub without: BTreeSet<Kind>,
-    /// The maximum duration in seconds.
+    /// The maximum duration in seconds, if it is limited.
     pub seconds_max: Option<u64>,
 }
 
 /// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed of all random numbers.
+    /// The seed of all random numbers in the run.
     pub seed: u64,
     /// The theme of this run.
     pub theme: Theme,
-    /// The kinds of faults and activities.
+    /// The kinds of faults and activities in the run.
     pub kinds: BTreeSet<Kind>,
-    /// The time during which faults occur.
+    /// The length of the phase in which faults occur.
     pub duration: Micros,
     /// The number of founding members.
     pub founders: usize,
-    /// The number of hosts, including those of the founders.
+    /// The number of hosts, including the hosts of the founding members.
     pub hosts: usize,
     /// The mean time between two faults.
     pub fault_every: Micros,
@@ -171,15 +172,15 @@ pub struct Plan {
     pub clients: usize,
     /// The number of watch clients.
     pub watchers: usize,
-    /// The maximum pause of a client between two operations.
+    /// The maximum time that a client waits between two operations.
     pub think_max: Micros,
     /// The time after which a client gives up a request.
     pub client_timeout: Micros,
-    /// The number of keys that clients share.
+    /// The number of keys, which all clients share.
     pub keys: u64,
     /// The minimum and maximum latency of a message.
     pub delay: (Micros, Micros),
-    /// One of this many messages is lost.
+    /// On average, one of this many messages is lost.
     pub loss: u64,
     /// The maximum duration of a sync of the log and of a turn of the backend.
     pub sync_max: Micros,
@@ -187,9 +188,9 @@ pub struct Plan {
     pub step_max: Micros,
     /// The mean time between two purges of old files.
     pub purge_every: Micros,
-    /// The cluster version at the beginning.
+    /// The cluster version at the start of the run.
     pub version: &'static str,
-    /// The settings that all members have in common.
+    /// The settings shared by all members.
     pub settings: Settings,
     /// Whether members have different settings.
     pub flags_differ: bool,
@@ -201,13 +202,13 @@ fn one_of<T: Copy>(rng: &mut SplitMix64, of: &[T]) -> T {
 }
 
 impl Plan {
-    /// Draws the plan of a seed, without the parts that the reduction leaves out.
+    /// Draws the plan of a seed, without the parts that the reduction omits.
     #[must_use]
     pub fn draw(seed: u64, reduction: &Reduction) -> Self {
         let mut rng = SplitMix64::new(seed);
         let rng = &mut rng;
         let theme = Theme::draw(rng);
-        // Some runs have few kinds, others have many.
+        // Some runs have few kinds of faults, others have many.
         let one_in = one_of(rng, &[2, 3, 4, 8]).max(theme.others_one_in());
         let first = Kind::ALL.into_iter().filter(|kind| !Kind::ADDED_LATER.contains(kind));
         let mut kinds: BTreeSet<Kind> = first.filter(|_| rng.below(one_in) == 0).collect();
@@ -252,11 +253,11 @@ impl Plan {
         theme.adjust(&mut plan, rng);
         plan.hosts = plan.founders + 2;
         if plan.think_max < 10 * MILLI {
-            // The run has as many events as a longer one.
+            // This run has as many events in a short time as other runs have in a long time.
             duration = duration.min(15 * SECOND);
         }
         plan.duration = duration;
-        // The kinds to leave out were drawn all the same, so that the rest of the plan stays the same.
+        // The omitted kinds have been drawn nevertheless, so that the rest of the plan stays the same.
         plan.kinds.retain(|kind| !reduction.without.contains(kind));
         plan
     }
@@ -267,8 +268,8 @@ impl Plan {
         self.kinds.contains(&kind)
     }
 
-    /// Draws the settings of one member. In some runs they differ from those of other members where the cluster permits
-    /// it.
+    /// Draws the settings of one member. In some runs, members differ in the settings that need not be the same in the
+    /// whole cluster.
     #[must_use]
     pub fn settings_of(&self, rng: &mut SplitMix64) -> Settings {
         let mut settings = self.settings.clone();

@@ -1,10 +1,11 @@
-//! Pending events by time; events of the same time keep their order of insertion.
+//! A queue of pending events, ordered by time. Events with the same time keep their insertion
+//! order.
 
 use std::collections::BTreeMap;
 
 use crate::clock::Micros;
 
-/// The pending events, ordered by time and then by insertion.
+/// Pending events, ordered by time and then by insertion.
 #[derive(Debug)]
 pub struct Queue<E> {
     events: BTreeMap<(Micros, u64), E>,

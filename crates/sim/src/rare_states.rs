@@ -1,8 +1,8 @@
-//! Counts of the rare states that runs reach.
+//! Counts how often runs reach rare states.
 
 use std::collections::BTreeMap;
 
-/// The states that some run of a large batch should reach.
+/// States that at least one run in a large batch should reach.
 pub const RARE_STATES: &[&str] = &[
     "a bit flips in the log",
     "a client's request is denied",
@@ -66,12 +66,12 @@ pub const RARE_STATES: &[&str] = &[
 pub struct RareStates(BTreeMap<String, u64>);
 
 impl RareStates {
-    /// Counts one occurrence.
+    /// Counts one occurrence of a state.
     pub fn note(&mut self, what: &str) {
         self.add(what, 1);
     }
 
-    /// Counts several occurrences.
+    /// Counts several occurrences of a state.
     pub fn add(&mut self, what: &str, count: u64) {
         match self.0.get_mut(what) {
             Some(known) => *known += count,

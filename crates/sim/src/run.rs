@@ -1,4 +1,4 @@
-//! Runs a seed, and reduces a failing run to the smallest run that still fails in the same way.
+//! Runs seeds, and reduces a failing run to the smallest run that still fails in the same way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use crate::rare_states::RareStates;
 use crate::trace::Sink;
 use crate::world::{Run, World};
 
-/// Runs a seed with the reduction. A panic is a failure of the run.
+/// Runs a seed with the reduction. A panic counts as a failure of the run.
 #[must_use]
 pub fn run(seed: u64, reduction: &Reduction, origin: Instant, sink: Option<Sink>) -> Run {
     let plan = Plan::draw(seed, reduction);
@@ -28,7 +28,7 @@ pub fn run(seed: u64, reduction: &Reduction, origin: Instant, sink: Option<Sink>
     })
 }
 
-/// Words at the beginning of a failure text that determine its kind.
+/// Number of words at the beginning of a failure text that determine the kind of failure.
 const KIND_WORDS: usize = 6;
 
 /// Returns the kind of a failure: the first words of its text without names and numbers, which differ between runs.
@@ -37,7 +37,7 @@ fn failure_kind(failure: &str) -> String {
     let words = failure.lines().next().unwrap_or_default().split_whitespace().filter(is_word);
     let words: Vec<&str> = words.take(KIND_WORDS).collect();
     match words.first() {
-        // The name of a violated property of histories is a kind.
+        // For a violated history property, the kind is the name of the property.
         Some(property) if property.ends_with(':') && *property != "panic:" => {
             (*property).to_owned()
         }
@@ -45,8 +45,8 @@ fn failure_kind(failure: &str) -> String {
     }
 }
 
-/// Reduces a failing run: leaves out one kind of fault after the other, then shortens the run. The result fails with a
-/// failure of the same kind as `failure`.
+/// Reduces a failing run: removes one kind of fault after another, then shortens the run. The reduced run still fails
+/// with the same kind of failure as `failure`.
 pub fn shrink(
     seed: u64,
     failure: &str,

@@ -1,4 +1,4 @@
-//! Tests of whole runs: they are repeatable, and the judge finds failures.
+//! Tests of whole runs: runs are repeatable, and the judge finds failures.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
-//! The trace of a run: a checksum of its events, by which two runs are compared, and optional text for a reader.
+//! The trace of a run: a checksum of its events, for comparing two runs, and optional text for human readers.
 //!
-//! Every event changes the checksum; the text does not influence it.
+//! Every event changes the checksum. The text does not affect it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use quorate_seeded_random::mix;
 
 use crate::clock::{MILLI, Micros};
 
-/// Receives the text, one line at a time.
+/// Receives the text of a trace, one line at a time.
 pub type Sink = Box<dyn FnMut(String)>;
 
 /// The checksum of a run so far, and the sink for its text.
@@ -25,13 +25,13 @@ impl fmt::Debug for Trace {
 }
 
 impl Trace {
-    /// Creates a trace. Without a sink no text is produced.
+    /// Creates a trace. Without a sink, the trace produces no text.
     #[must_use]
     pub const fn new(sink: Option<Sink>) -> Self {
         Self { sum: 0, sink }
     }
 
-    /// Adds a number of an event to the checksum.
+    /// Adds a number that describes an event to the checksum.
     pub const fn add(&mut self, number: u64) {
         self.sum = mix(self.sum ^ number);
     }

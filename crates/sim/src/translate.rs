@@ -14,7 +14,7 @@ use quorate_history_checker::{
     WatchMessage, WatchRequest,
 };
 
-/// The API request of a put.
+/// Returns the API request of a put.
 #[must_use]
 pub fn put(put: &Put) -> PutRequest {
     PutRequest {
@@ -27,7 +27,7 @@ pub fn put(put: &Put) -> PutRequest {
     }
 }
 
-/// The API request of a deletion.
+/// Returns the API request of a deletion.
 #[must_use]
 pub fn delete(delete: &Delete) -> DeleteRangeRequest {
     DeleteRangeRequest {
@@ -37,7 +37,7 @@ pub fn delete(delete: &Delete) -> DeleteRangeRequest {
     }
 }
 
-/// The API request of a read.
+/// Returns the API request of a read.
 #[must_use]
 pub fn range(range: &Range) -> RangeRequest {
     RangeRequest {
@@ -52,7 +52,7 @@ pub fn range(range: &Range) -> RangeRequest {
     }
 }
 
-/// The API request of a transaction.
+/// Returns the API request of a transaction.
 #[must_use]
 pub fn txn(txn: &Txn) -> TxnRequest {
     TxnRequest {
@@ -97,7 +97,7 @@ fn compare(compare: &Compare) -> PbCompare {
     }
 }
 
-/// The result of a read.
+/// Returns the result of a read.
 #[must_use]
 pub fn range_result(response: &RangeResponse) -> KvResponse {
     let kvs = response.kvs.iter().map(record).collect();
@@ -116,7 +116,7 @@ fn record(kv: &quorate_api::record::KeyValue) -> KeyValue {
     }
 }
 
-/// The result of a transaction.
+/// Returns the result of a transaction.
 #[must_use]
 pub fn txn_result(response: &TxnResponse) -> KvResponse {
     let responses = response.responses.iter().filter_map(operation_result).collect();
@@ -132,20 +132,20 @@ fn operation_result(operation: &ResponseOp) -> Option<KvResponse> {
     })
 }
 
-/// The result of a put.
+/// Returns the result of a put.
 #[must_use]
 pub fn put_result(response: &quorate_api::etcdserverpb::PutResponse) -> KvResponse {
     KvResponse::Put { previous: response.prev_kv.as_ref().map(record) }
 }
 
-/// The result of a deletion.
+/// Returns the result of a deletion.
 #[must_use]
 pub fn delete_result(response: &quorate_api::etcdserverpb::DeleteRangeResponse) -> KvResponse {
     let previous = response.prev_kvs.iter().map(record).collect();
     KvResponse::Delete { deleted: response.deleted, previous }
 }
 
-/// The API request that creates a watcher.
+/// Returns the API request that creates a watcher.
 #[must_use]
 pub fn watch(request: &WatchRequest, fragment: bool, progress: bool) -> WatchCreateRequest {
     let mut filters = Vec::new();
@@ -167,7 +167,7 @@ pub fn watch(request: &WatchRequest, fragment: bool, progress: bool) -> WatchCre
     }
 }
 
-/// The message of a watch response.
+/// Returns the history's form of a watch response.
 #[must_use]
 pub fn watch_message(response: &WatchResponse) -> WatchMessage {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
@@ -187,7 +187,7 @@ pub fn watch_message(response: &WatchResponse) -> WatchMessage {
     WatchMessage::Events { events, is_fragment: response.fragment }
 }
 
-/// The change of one key.
+/// Returns the history's form of one key change.
 #[must_use]
 pub fn event(event: &mvccpb::Event) -> Event {
     Event {

@@ -1,4 +1,5 @@
-//! A run: hosts with their disks and processes, the network between them, clients, an operator, and faults.
+//! The world of a run: hosts with their disks and processes, the network between them, clients, an operator, and
+//! faults.
 //!
 //! Events happen one after another in virtual time, and all random numbers come from one generator. A run is therefore
 //! a function of its plan.
@@ -7,8 +8,8 @@
 //!
 //! The founding members start. For the duration of the plan, faults occur while clients send requests and the operator
 //! acts. Then the network and the disks are repaired, and the operator restores every member that can be restored.
-//! Within a bounded time every member must serve and hold the same state. At the end the results that clients saw are
-//! checked.
+//! Within a bounded time, every member must serve requests and have the same state. At the end, the results that
+//! clients received are checked.
 
 mod client;
 mod ending;
@@ -40,7 +41,7 @@ use crate::queue::Queue;
 use crate::rare_states::RareStates;
 use crate::trace::{Sink, Trace};
 
-/// The maximum number of events in a run. A run that exceeds it is in an endless loop.
+/// The maximum number of events in a run. A run that exceeds this number is assumed to be in an endless loop.
 const EVENTS_MAX: u64 = 20_000_000;
 
 /// An event of a run.
@@ -57,7 +58,7 @@ enum Event {
         host: usize,
         life: u64,
     },
-    /// A member does its housekeeping: leases, its published name, the cluster version.
+    /// A member does its housekeeping: it checks leases, publishes its name, and sets the cluster version.
     Housekeeping {
         host: usize,
         life: u64,
@@ -106,8 +107,8 @@ enum Event {
     DiskHasRoom(usize),
     /// A network partition begins.
     Partition,
-    /// A network partition begins once the leader has a higher commit index than all others. The number limits the
-    /// checks for this moment.
+    /// A network partition begins once the leader has a higher commit index than all others. The number is the maximum
+    /// number of checks for this condition.
     PartitionAhead(u32),
     /// All cut links are restored.
     RestoreLinks,
@@ -115,7 +116,7 @@ enum Event {
     /// The exchange of two directories is reversed.
     ReverseExchange(usize),
     Inspect,
-    /// Faults stop.
+    /// All faults stop.
     EndFaults,
     Probe,
 }
@@ -123,7 +124,7 @@ enum Event {
 /// The result of a run.
 #[derive(Debug)]
 pub struct Run {
-    /// The virtual time that the run covered.
+    /// The duration of the run in virtual time.
     pub duration: Micros,
     /// The rare states that the run reached.
     pub rare_states: RareStates,
@@ -131,7 +132,7 @@ pub struct Run {
     pub sum: u64,
     /// The number of events.
     pub events: u64,
-    /// The failure, if the run failed.
+    /// The reason for the failure, if the run failed.
     pub failure: Option<String>,
 }
 
@@ -144,13 +145,13 @@ pub struct World {
     origin: Instant,
     queue: Queue<Event>,
     hosts: Vec<Host>,
-    /// The host on which each member ran last.
+    /// The host on which each member last ran.
     member_hosts: BTreeMap<u64, usize>,
     network: Network,
     transfers: BTreeMap<u64, Transfer>,
     clients: Vec<Client>,
     watch_clients: Vec<WatchClient>,
-    /// Leases that clients were granted.
+    /// Leases granted to clients.
     leases: Vec<KnownLease>,
     ops: BTreeMap<OpId, Op>,
     next_number: u64,
@@ -163,7 +164,7 @@ pub struct World {
 }
 
 impl World {
-    /// Creates the world of a plan. The origin is any instant; the clocks of the members count from it.
+    /// Creates the world of a plan. The members' clocks count from `origin`, which may be any instant.
     #[must_use]
     pub fn new(plan: Plan, origin: Instant, sink: Option<Sink>) -> Self {
         let mut rng = SplitMix64::new(plan.seed ^ 0x5eed);
@@ -253,13 +254,13 @@ impl World {
     fn check_history(&mut self) {
         let has_jumps = self.plan.has(Kind::ClockJump);
         let lease_slack = (!has_jumps).then_some(400 * MILLI * 1_000);
-        // A member with a longer election timeout extends leases by more.
+        // A leader extends leases by its election timeout, so the longest timeout counts.
         let settings = || self.hosts.iter().map(|host| &host.flags.settings);
         let extension = settings().map(|one| one.pace.lease_extension_millis).max();
         let lease_extension = extension.unwrap_or(0) * MILLI * 1_000;
         let fault_free = self.fault_free_for_leases(lease_extension);
-        // A deposed leader that has not noticed its successor renews leases for one more election timeout, by its own
-        // clock.
+        // A deposed leader that has not noticed its successor renews leases for one more election timeout, as measured
+        // by its own clock.
         let timeout = settings().map(Settings::election_timeout_millis).max();
         let renewal_slack = timeout.unwrap_or(0) * MILLI * 1_000 * 102 / 100;
         let rules = Rules { lease_slack, lease_extension, renewal_slack, fault_free };
@@ -311,7 +312,7 @@ impl World {
         self.next_number
     }
 
-    /// Returns a random time from now on, with this mean distance.
+    /// Returns a random time after now, at a mean distance of `mean`.
     fn random_time(&mut self, mean: Micros) -> Micros {
         self.now + mean / 4 + self.rng.below(mean * 3 / 2 + 1)
     }

@@ -1,11 +1,11 @@
-//! The simulator as a program: each thread runs one seed after the other, and the program prints the results.
+//! The simulator program. Each of its threads runs one seed after another, and the program prints the results.
 //!
-//! `cargo xtask sim` builds and starts it. For a failing seed it prints the failure and the command that repeats the
-//! seed with as few faults as possible. The last line reads `N seeds, H cluster-hours, F failures`.
+//! `cargo xtask sim` builds and starts the program. For a failing seed it prints the failure and the command that
+//! repeats the seed with as few faults as possible. The last line reads `N seeds, H cluster-hours, F failures`.
 //!
 //! # Not here
 //!
-//! The runs themselves, which are in the library. This program uses a clock and threads, and cannot influence a run.
+//! The runs themselves, which the library implements. The clock and the threads of this program cannot influence a run.
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -43,10 +43,10 @@ usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--thre
   --seconds N   stops faults after N seconds
 ";
 
-/// The maximum number of characters that are printed of a failure.
+/// The maximum number of characters of a failure text to print.
 const FAILURE_CHARS_MAX: usize = 2_000;
 
-/// The command line.
+/// The command-line arguments.
 #[derive(Debug, Default)]
 struct Args {
     seed: Option<u64>,
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // The panic of a run is printed with the failure of the run.
+    // Panics are not printed here, because a run reports its panic as its failure.
     panic::set_hook(Box::new(|_| ()));
     let origin = Instant::now();
     match args.seed {
@@ -200,7 +200,7 @@ fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Runs a seed, and prints and reduces the failure if it fails. Returns whether the run passed.
+/// Runs a seed. If the run fails, reduces it and prints the failure. Returns whether the run passed.
 fn run_seed(seed: u64, args: &Args, origin: Instant, tally: &Mutex<Tally>) -> bool {
     let run = run(seed, &args.reduction, origin, None);
     {

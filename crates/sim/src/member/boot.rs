@@ -1,7 +1,7 @@
 //! Starts a member from its disk.
 //!
-//! Production code decides whether and how the member starts ([`quorate_core::bootstrap`]). The answers of other
-//! members ([`OtherMembers`]) are simulated. The order in which the files are opened is that of `server::bootstrap`.
+//! Production code decides whether and how the member starts ([`quorate_core::bootstrap`]). The other members' answers
+//! ([`OtherMembers`]) are simulated. The files are opened in the same order as in `server::bootstrap`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use quorate_storage::wal::{self, Wal, WalError};
 
 use super::{Settings, Terms};
 
-/// The other members, which a starting process asks.
+/// The other members, from which a starting process requests information.
 pub trait OtherMembers {
-    /// Returns the cluster description of each member at these URLs that answers.
+    /// Returns the cluster descriptions from those members at `urls` that answer.
     fn clusters(&self, urls: &[String]) -> Vec<Cluster>;
 }
 
@@ -37,9 +37,9 @@ pub struct Flags {
     pub name: String,
     /// The names and peer URLs of the initial cluster.
     pub initial: Vec<(String, String)>,
-    /// Whether the cluster exists already.
+    /// Whether the member joins an existing cluster.
     pub joins: bool,
-    /// The token of the cluster.
+    /// The cluster token.
     pub token: String,
     /// All other settings.
     pub settings: Settings,
@@ -66,7 +66,7 @@ impl Flags {
 /// The reason why a process does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// Production code has decided against the start.
+    /// Production code refused the start.
     #[error(transparent)]
     Bootstrap(#[from] Refusal),
     /// The files are invalid or contradict each other.
@@ -75,7 +75,7 @@ pub enum Refused {
     /// The directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DataDirError),
-    /// The mark of a lost log cannot be read.
+    /// The marker file of a lost log cannot be read.
     #[error(transparent)]
     Mark(#[from] std::io::Error),
     /// The snapshot directory cannot be used.
@@ -90,7 +90,7 @@ pub enum Refused {
     /// The state cannot be recovered.
     #[error(transparent)]
     State(#[from] RecoverError),
-    /// Consensus rejects its initial state.
+    /// Consensus rejected its initial state.
     #[error(transparent)]
     Node(#[from] quorate_node::StartError),
 }
@@ -107,7 +107,7 @@ pub struct Booted {
     pub(super) backend: Backend,
     pub(super) state: State,
     pub(super) node: Node,
-    /// The other members that are known before the log is replayed.
+    /// The other members known before the log is replayed.
     pub(super) members: Vec<u64>,
     /// The terms of the entries in the log.
     pub(super) terms: Terms,
@@ -133,7 +133,7 @@ pub fn dirs() -> DataDir {
     DataDir::new(Path::new("/sim/data"), None)
 }
 
-/// The log and snapshots that a start has found.
+/// The log and snapshots found at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FoundLog {
     /// The last index of the log.
@@ -142,16 +142,16 @@ pub struct FoundLog {
     pub term: Term,
     /// The commit index of the hard state.
     pub commit: LogIndex,
-    /// Whether the start has installed a snapshot of a leader that had arrived before.
+    /// Whether the start installed a leader's snapshot that had arrived earlier.
     pub was_installed: bool,
 }
 
-/// Starts a member from its disk. The seed is for its election timeouts. The numbers of temporary files begin with
+/// Starts a member from its disk. `seed` determines its election timeouts. The numbers of its temporary files start at
 /// `first_number`.
 ///
 /// # Errors
 ///
-/// The real program would refuse to start, or the disk has failed.
+/// The real program would refuse to start, or the disk failed.
 pub fn boot(
     disk: &FaultyDisk,
     flags: &Flags,
@@ -175,8 +175,8 @@ pub fn boot(
 /// The disk and directories of a member.
 type MemberFiles<'a> = (&'a Arc<dyn Disk>, &'a DataDir, Depot);
 
-/// Answers the questions of a start until it is decided. Two URLs mean the same host only if they are equal, and every
-/// version is compatible.
+/// Answers the questions of the start procedure until it decides. Two URLs count as the same host only if they are
+/// equal, and every version is considered compatible.
 fn decide(flags: &Flags, others: &dyn OtherMembers, mut step: Step) -> Result<Decision, Refusal> {
     loop {
         step = match step {

@@ -1,4 +1,4 @@
-//! The requests that a member accepts, and its replies.
+//! The client requests that a member accepts, and its replies.
 
 use quorate_api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, InternalRaftRequest, LeaseGrantRequest,
@@ -8,10 +8,10 @@ use quorate_api::etcdserverpb::{
 use quorate_raft::ConfChange;
 use quorate_state::apply::{Refusal, Response};
 
-/// Identifies an operation of a client in a run.
+/// Identifies a client operation in a run.
 pub type OpId = u64;
 
-/// A request of a client.
+/// A client request.
 #[derive(Clone, Debug)]
 pub enum ClientRequest {
     /// Reads keys.
@@ -20,7 +20,7 @@ pub enum ClientRequest {
     Put(PutRequest),
     /// Deletes keys.
     Delete(DeleteRangeRequest),
-    /// Carries out a transaction.
+    /// Executes a transaction.
     Txn(TxnRequest),
     /// Compacts the keyspace. If `physical` is set, the reply is sent after the records are removed.
     Compact(CompactionRequest),
@@ -30,18 +30,18 @@ pub enum ClientRequest {
     LeaseRevoke(LeaseRevokeRequest),
     /// Renews a lease.
     LeaseKeepAlive(i64),
-    /// Asks for the remaining time of a lease, and its keys.
+    /// Requests the remaining time of a lease and, optionally, its keys.
     LeaseTimeToLive {
-        /// The lease.
+        /// The id of the lease.
         id: i64,
-        /// Whether the keys are requested.
+        /// Whether the reply must include the keys.
         keys: bool,
     },
     /// Changes the membership.
     Change(ConfChange),
     /// Defragments the backend file.
     Defragment,
-    /// Proposes any other request: alarms, versions, users, roles.
+    /// Proposes any other request, such as for alarms, versions, users or roles.
     Internal(Box<InternalRaftRequest>),
     /// Opens a stream with this watcher.
     Watch(WatchCreateRequest),
@@ -50,9 +50,9 @@ pub enum ClientRequest {
 /// The reason why a request has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The request was not carried out, and will not be.
+    /// The request was not executed, and never will be.
     Never(&'static str),
-    /// The request may have been carried out, or may still be.
+    /// The request may have been executed, or may still be executed later.
     Unknown(&'static str),
 }
 
@@ -67,7 +67,7 @@ pub enum Reply {
     Txn(TxnResponse),
     /// The state refused the request.
     Refused(Refusal),
-    /// The lease was renewed with this TTL in seconds.
+    /// The lease was renewed. The value is its TTL in seconds.
     Renewed(i64),
     /// The remaining time of a lease.
     TimeToLive {
@@ -84,6 +84,6 @@ pub enum Reply {
     NotLeader,
     /// The membership change was applied.
     Changed,
-    /// The request has no result.
+    /// The request failed without a result.
     Failed(Failure),
 }

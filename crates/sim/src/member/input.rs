@@ -1,4 +1,4 @@
-//! The queued inputs of consensus and of the log.
+//! Queued inputs of consensus and of the log.
 
 use quorate_node::{Event, Persist, Proposal};
 use quorate_raft::{ConfChange, Term};
@@ -20,11 +20,11 @@ pub(super) enum Input {
     Change(ConfChange),
     /// A snapshot is on disk, and the log needs a record of it.
     Mark(SnapshotMark),
-    /// An applied entry changed the members, or a snapshot was installed.
+    /// An applied entry changed the membership, or a snapshot was installed.
     Applied,
 }
 
-/// A write of the log, while the log has its own thread.
+/// A write order for the log while the log has its own thread.
 #[derive(Debug)]
 pub(super) enum LogOrder {
     Append(Persist),

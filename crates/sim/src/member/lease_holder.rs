@@ -1,6 +1,6 @@
-//! Lease requests, and the periodic lease checks of the leader. `core::LeaseTask` and `core::LeaseCare` decide; this
-//! module carries their steps out and waits. A member that does not lead replies so, and the simulated client forwards
-//! the request to the leader.
+//! Lease requests, and the leader's periodic lease checks. `core::LeaseTask` and `core::LeaseCare` decide which steps
+//! are necessary. This module executes the steps and waits for their results. A member that does not lead replies that
+//! it is not the leader, and the simulated client forwards the request to the leader.
 
 use std::task::{Context, Poll, Waker};
 
@@ -18,7 +18,7 @@ use crate::clock::Micros;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingTask {
     task: LeaseTask,
-    /// Whether it waits for the removal of an expired lease.
+    /// Whether the request waits until an expired lease is removed.
     awaits_removal: bool,
 }
 
@@ -42,7 +42,7 @@ impl Process {
         self.resume_task(op, true);
     }
 
-    /// Resumes a lease request. `succeeded` tells whether the step for which it waited has succeeded.
+    /// Resumes a lease request. `succeeded` is the outcome of the step for which the request waited.
     pub(super) fn resume_task(&mut self, op: OpId, mut succeeded: bool) {
         let Some(PendingTask { mut task, .. }) = self.tasks.remove(&op) else { return };
         let wait = |process: &mut Self, task, awaits_removal| {
@@ -77,7 +77,7 @@ impl Process {
         }
     }
 
-    /// Checks leases, as a leader does periodically.
+    /// Runs the leader's periodic lease check.
     pub fn check_leases(&mut self, now: Micros) {
         self.now = now;
         self.resume_renewals();
@@ -91,7 +91,7 @@ impl Process {
         self.route_outputs();
     }
 
-    /// Resumes the renewals of expired leases once these leases are removed.
+    /// Resumes the renewals that wait for an expired lease, once that lease is removed.
     fn resume_renewals(&mut self) {
         let context = Context::from_waker(Waker::noop());
         let ending = self.tasks.iter().filter(|(_, pending)| pending.awaits_removal);
@@ -107,7 +107,7 @@ impl Process {
         gone.into_iter().for_each(|op| self.resume_task(op, true));
     }
 
-    /// Proposes expirations and checkpoints, after a quorum has confirmed the leader if necessary.
+    /// Proposes expirations and checkpoints, if necessary after a quorum has confirmed the leader.
     pub(super) fn propose_lease_changes(&mut self, care: LeaseCare) {
         let Some(proposals) = care.proposals(self) else { return };
         let LeaseProposals { term, ends, checkpoints } = proposals;

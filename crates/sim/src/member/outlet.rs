@@ -1,6 +1,6 @@
-//! The outputs of a member's state machine, for the other components and for waiting clients.
+//! Outputs of a member's state machine to the other components and to waiting clients.
 //!
-//! The outcome of a request is held back until the state with its change is published, as in production.
+//! As in production, the outcome of a request is held back until the state that contains its change is published.
 
 use std::collections::VecDeque;
 
@@ -24,20 +24,20 @@ pub(super) enum Outcome {
     Changed(Result<(), MembershipRefusal>),
 }
 
-/// The outputs of the state machine that no other component has taken yet.
+/// Outputs of the state machine not yet taken by another component.
 #[derive(Debug)]
 pub(super) struct Outputs {
     pub(super) inputs: VecDeque<Input>,
     pub(super) orders: VecDeque<Order<Completion, Completion>>,
     /// The waiter of each request in the log.
     pub(super) pending: Pending<Waiter>,
-    /// Outcomes of applied entries that are not published yet.
+    /// Outcomes of applied entries whose state is not published yet.
     pub(super) held: Vec<(Waiter, Outcome)>,
     /// Outcomes that are ready to be delivered.
     pub(super) outcomes: Vec<(Waiter, Outcome)>,
     pub(super) published: LogIndex,
     pub(super) published_term: Term,
-    /// The leadership, as consensus published it last.
+    /// The leadership that consensus last published.
     pub(super) state: LeadershipState,
     pub(super) completed: Vec<Completion>,
     pub(super) members: Option<Members>,
@@ -51,7 +51,7 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Creates the outputs of a member that has published the state in its files.
+    /// Creates the outputs of a member that has published the state recovered from its files.
     pub(super) fn new(own_id: u64, published: LogIndex, published_term: Term) -> Self {
         Self {
             inputs: VecDeque::new(),

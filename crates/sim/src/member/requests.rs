@@ -1,5 +1,5 @@
-//! The requests of clients, from their arrival to the reply. `core::request` decides which checks a request needs and
-//! what it waits for; this module carries that out.
+//! Client requests, from their arrival to the reply. `core::request` decides which checks a request needs and for which
+//! event it waits. This module executes the checks and waits.
 //!
 //! # Not here
 //!
@@ -27,7 +27,7 @@ use crate::clock::Micros;
 pub(crate) const ROOT: &str = "root";
 
 impl Process {
-    /// Accepts the request of a user. The reply follows as [`Out::Reply`], unless the process ends first.
+    /// Accepts a user's request. The reply follows as an [`Out::Reply`], unless the process ends first.
     pub fn handle_request(&mut self, op: OpId, user: &str, request: ClientRequest, now: Micros) {
         self.now = now;
         if let Err(reply) = self.start_request(op, user, request) {
@@ -105,13 +105,13 @@ impl Process {
         Ok(())
     }
 
-    /// Carries out the checks of a request.
+    /// Runs the checks of a request.
     fn prepare(&mut self, request: RequestToCheck<'_>) -> Result<Ready, Reply> {
         let refused = |refusal| Reply::Refused(Refusal::Request(refusal));
         let mut course = Course::new(self.settings.txn_ops_max);
         loop {
             match course.step(request).map_err(refused)? {
-                // The simulated user is always known.
+                // The user of a simulated request is always known, so the credentials need no check.
                 Step::Credentials => {}
                 Step::Quota { cost } => self.check_quota(cost)?,
                 Step::Compare { .. } => {
@@ -140,7 +140,7 @@ impl Process {
         Err(Reply::Failed(Failure::Never("no space")))
     }
 
-    /// Remembers a put that arrived while the backend file had reached its maximum size.
+    /// Records a put that arrived while the backend file had reached its maximum size.
     fn note_full_file(&mut self, op: OpId, request: &ClientRequest) {
         let file_bytes = self.backend.size_bytes();
         let used = file_bytes.saturating_add(self.settings.quota_headroom_bytes);
@@ -150,7 +150,8 @@ impl Process {
         }
     }
 
-    /// Returns the header with the user and the revision of the users and roles, which production reads from the token.
+    /// Returns a request header with the user and the revision of the users and roles, both of which production reads
+    /// from the token.
     fn header_of(&self, user: &str) -> RequestHeader {
         let view = self.published_state.auth.view();
         match view.is_enabled() {
@@ -166,7 +167,7 @@ impl Process {
         self.next_request
     }
 
-    /// Proposes a request. Its outcome goes to the waiter.
+    /// Proposes a request, whose outcome is delivered to the waiter.
     pub(super) fn propose(
         &mut self,
         request: InternalRaftRequest,
@@ -195,7 +196,7 @@ impl Process {
         op: Option<OpId>,
     ) -> Option<Proposal> {
         let request_id = self.next_id();
-        // Requests of the member itself have all permissions.
+        // The member's own requests have all permissions.
         let header = request.header.clone().unwrap_or_else(|| self.header_of(ROOT));
         let header = RequestHeader { id: request_id, ..header };
         let Some(proposal) = encode(header, request, self.settings.request_bytes_max) else {
@@ -230,7 +231,7 @@ impl Process {
         }
     }
 
-    /// Lets a reader wait until a read is linearizable, or resumes it at once.
+    /// Makes a reader wait until a read is linearizable, or resumes the reader at once.
     pub(super) fn begin_barrier(&mut self, reader: Reader) {
         let Outputs { state, published, published_term, .. } = &self.outputs;
         if state.reads_need_no_barrier(*published, *published_term) {
@@ -331,7 +332,7 @@ impl Process {
             "a put that arrived while the backend file was full was applied"
         );
         let reply = match outcome {
-            // A physical compaction is answered after the records are removed.
+            // The reply to a physical compaction is sent after the records are removed.
             Outcome::Applied(Ok(Response::Compaction(_)))
                 if self.waiting_requests.remove(&op).is_some() =>
             {
@@ -349,7 +350,7 @@ impl Process {
         self.out.push(Out::Reply(op, reply));
     }
 
-    /// Notes that the client has given up the request.
+    /// Records that the client has abandoned the request.
     pub fn give_up(&mut self, op: OpId) {
         self.waiting_requests.remove(&op);
         self.puts_without_room.remove(&op);
@@ -366,14 +367,15 @@ impl Process {
         self.streams.insert(op, stream);
     }
 
-    /// Starts or stops refusing writes. A leader refuses them when it has no room and no other member can lead.
+    /// Starts or stops refusing writes. A leader refuses writes when it has no room for its backend file and no other
+    /// member can lead.
     pub(super) fn refuse_writes(&mut self, refuses: bool) {
         self.refuses_writes = refuses;
         self.out.push(Out::RareState("a leader without room starts or stops refusing writes"));
         self.update_disk_alarm();
     }
 
-    /// Raises or disarms the alarm for a full disk, as production does, also after a restart.
+    /// Raises or disarms the alarm for a full disk. As in production, this also happens after a restart.
     fn update_disk_alarm(&mut self) {
         let due = self
             .published_state
@@ -390,7 +392,7 @@ impl Process {
         self.outputs.change_no_space(action, Cause::FullDisk);
     }
 
-    /// Publishes the name of this member if it is not published, and sets the first cluster version.
+    /// Publishes the name of this member unless it has been published already, and sets the first cluster version.
     pub fn run_housekeeping(&mut self, name: &str, version: &str, now: Micros) {
         use quorate_api::membershippb::{
             Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest,

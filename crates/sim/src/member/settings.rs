@@ -1,4 +1,4 @@
-//! The settings of a member at its start: flags, and the sizes of its files.
+//! The settings with which a member starts: its flags and the sizes of its files.
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ pub struct Settings {
     pub tick: Micros,
     /// The election timeout in ticks.
     pub election_ticks: u32,
-    /// Whether a candidate asks for pre-votes.
+    /// Whether a candidate runs a pre-vote before it campaigns.
     pub pre_vote: bool,
     /// Whether the first election timeout is shortened.
     pub initial_tick_advance: bool,
-    /// Whether a member with a stalled disk hands over leadership and does not campaign.
+    /// Whether a member with a stalled disk transfers leadership and does not campaign.
     pub fences_stalled_disk: bool,
-    /// The times at which snapshots are taken.
+    /// The policy that decides when snapshots are taken.
     pub snapshot_policy: SnapshotPolicy,
     /// The pace of batches and compactions.
     pub pace: Pace,
     /// The options of the log.
     pub wal: wal::Options,
-    /// The step in bytes by which the backend file grows.
+    /// The number of bytes by which the backend file grows at a time.
     pub growth_bytes: u64,
     /// The page size of a new backend file.
     pub page_bytes: usize,
-    /// The quota in bytes; negative for none.
+    /// The quota in bytes. A negative value means that there is no quota.
     pub quota_bytes: i64,
     /// The bytes below the quota that are reserved for deletes and compactions.
     pub quota_headroom_bytes: u64,
@@ -108,7 +108,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The minimum time without a leader before an election.
+    /// Returns the election timeout in milliseconds, which is the minimum time without a leader
+    /// before an election.
     pub(crate) fn election_timeout_millis(&self) -> u64 {
         u64::from(self.election_ticks) * self.tick / MILLI
     }

@@ -1,4 +1,5 @@
-//! The term of each entry in a member's log, as its consensus reported it. The checks of a new leader use it.
+//! Records the term of each entry in a member's log, as reported by the member's consensus. The checks of a new leader
+//! use the terms.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ impl Terms {
         Self(entries.iter().map(|entry| (entry.index, entry.term)).collect())
     }
 
-    /// Records a write of the log. Returns the entries that the write drops.
+    /// Records a log write. Returns the entries that the write drops.
     pub(super) fn note(&mut self, persist: &Persist) -> Vec<Dropped> {
         let mut dropped = Vec::new();
         if let Some(snapshot) = &persist.snapshot {
@@ -35,12 +36,12 @@ impl Terms {
         dropped
     }
 
-    /// Returns the index of the last entry up to `index` that the log has.
+    /// Returns the index of the last entry in the log at or before `index`.
     pub(super) fn last_held(&self, index: LogIndex) -> LogIndex {
         self.0.last_key_value().map_or(index, |(last, _)| index.min(*last))
     }
 
-    /// Returns the term of an entry, or `None` for an entry that a snapshot replaced.
+    /// Returns the term of an entry, or `None` if a snapshot has replaced the entry.
     ///
     /// # Errors
     ///
@@ -56,12 +57,12 @@ impl Terms {
 /// Entries that a log has dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// All entries, for a snapshot whose last entry the log has.
+    /// All entries were dropped for a snapshot whose last entry is in the log.
     ForOwnSnapshot {
-        /// The index of that entry.
+        /// The index of the snapshot's last entry.
         index: LogIndex,
     },
-    /// An entry that conflicts with the entry of a leader.
+    /// An entry was dropped because it conflicts with a leader's entry.
     ForLeader {
         /// The index of the entry.
         index: LogIndex,

@@ -1,7 +1,8 @@
 //! The theme of a run.
 //!
-//! If every kind of fault may occur at any time, no scenario gets far: a cluster that loses its leader every second
-//! takes no snapshots. So half of all runs emphasize one subject, and other faults are rare in them.
+//! If every kind of fault could occur at any time, no scenario would progress far. For example, a cluster that loses
+//! its leader every second takes no snapshots. So half of all runs concentrate on one theme, and faults outside the
+//! theme are rare.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ use crate::clock::{MILLI, Micros, SECOND};
 /// The theme of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Theme {
-    /// No theme.
+    /// The run has no theme.
     Anything,
     /// Leaders change often, while clients read and write the same few keys.
     Elections,
@@ -27,7 +28,7 @@ pub enum Theme {
     Membership,
     /// The operator makes mistakes.
     Mistakes,
-    /// The power fails soon after snapshots were taken and files were purged.
+    /// The power fails soon after snapshots are taken or files are purged.
     Crashes,
     /// Disks fail and fill up.
     Disks,
@@ -67,7 +68,7 @@ impl Theme {
         if rng.below(2) == 0 { theme } else { Self::Anything }
     }
 
-    /// The kinds that belong to the theme. A run has most of them.
+    /// Returns the kinds that belong to the theme. A run with this theme has most of them.
     pub(super) const fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Anything => &[],
@@ -92,9 +93,9 @@ impl Theme {
                 Kind::PowerCut,
                 Kind::PowerCutInAStep,
                 Kind::Kill,
-                // While one disk of a member hangs, the member continues with its queued work.
+                // While one of a member's disks hangs, the member continues with its queued work on the other.
                 Kind::DiskStall,
-                // A write then spans several sectors.
+                // With large values, a single write spans several sectors.
                 Kind::LargeValues,
             ],
             Self::Disks => &[Kind::DiskFailure, Kind::DiskFull, Kind::DiskStall, Kind::PowerCut],
@@ -119,7 +120,7 @@ impl Theme {
         }
     }
 
-    /// The kinds of the theme that are in [`Kind::ADDED_LATER`].
+    /// Returns the theme's kinds that are in [`Kind::ADDED_LATER`].
     pub(super) const fn later_kinds(self) -> &'static [Kind] {
         match self {
             Self::Leases => &[Kind::HostHang, Kind::Refusal, Kind::Suspension],
@@ -137,7 +138,7 @@ impl Theme {
         }
     }
 
-    /// A run has at most one in this many of the kinds outside its theme.
+    /// Returns a number `n` such that a run has at most one in `n` of the kinds outside its theme.
     pub(super) fn others_one_in(self) -> u64 {
         if self == Self::Anything { 1 } else { 8 }
     }
@@ -156,7 +157,7 @@ impl Theme {
                 plan.client_timeout = SECOND;
                 plan.think_max = busy;
                 plan.keys = one_of(rng, &[1, 3]);
-                // With long delays, a new leader may be elected before the old leader learns about it.
+                // With long delays, a new leader may be elected before the old leader notices it.
                 plan.delay.1 = one_of(rng, &[2, 10, 20]) * MILLI;
                 settings.pre_vote = rng.below(2) == 0;
             }
@@ -188,7 +189,7 @@ impl Theme {
                 settings.snapshots_max = 1;
             }
             Self::Leases => {
-                // There must be time for other events between the expiry of a lease and the entry that revokes it.
+                // Other events must have time to happen between a lease's expiry and its revocation.
                 plan.think_max = busy;
                 plan.clients = 6;
                 plan.delay.1 = one_of(rng, &[2, 50]) * MILLI;
@@ -223,19 +224,19 @@ fn grow_and_shrink(plan: &mut Plan, busy: Micros, rng: &mut SplitMix64) {
     plan.operate_every = one_of(rng, &[100, 300]) * MILLI;
     plan.changes_at_once = rng.below(2) == 0;
     if plan.changes_at_once && plan.founders == 1 {
-        // If two of five members are removed at once, a quorum of the three others and a quorum of all five can be
+        // If two of five members are removed at once, a quorum of the remaining three and a quorum of all five can be
         // disjoint.
         plan.founders = 5;
     }
     plan.think_max = busy;
-    // There must be time for other events between the commit of a membership change and the decision on it.
+    // Other events must have time to happen between the commit of a membership change and the decision about it.
     plan.step_max = one_of(rng, &[1, 20, 50]) * MILLI;
     if rng.below(2) == 0 {
         plan.settings.snapshot_policy = frequent_snapshots(rng);
     }
 }
 
-/// Snapshots are frequent, and few entries before them are kept for slow followers.
+/// Draws a policy with frequent snapshots that keeps only few older entries for slow followers.
 fn frequent_snapshots(rng: &mut SplitMix64) -> SnapshotPolicy {
     SnapshotPolicy {
         entry_count: one_of(rng, &[1, 5, 20]),
@@ -245,7 +246,7 @@ fn frequent_snapshots(rng: &mut SplitMix64) -> SnapshotPolicy {
     }
 }
 
-/// Catch-up sends few events at a time.
+/// Draws limits with which catch-up sends only few events at a time.
 fn slow_catch_up(rng: &mut SplitMix64) -> CatchUpLimits {
     CatchUpLimits {
         response_revisions_max: one_of(rng, &[1, 3]),

@@ -1,6 +1,6 @@
 //! Clients: their requests, their choice of a member, their timeouts, and the history of their operations.
 //!
-//! A client has one request at a time. The history records every response, and every missing response.
+//! A client has one request at a time. The history records every response and every request without a response.
 
 mod kv;
 mod lease;
@@ -19,13 +19,13 @@ use crate::clock::{MILLI, Micros};
 use crate::member::{ClientRequest, Failure, OpId, ROOT, Reply};
 use crate::translate;
 
-/// The users of clients.
+/// The users in whose names clients send requests.
 pub(super) const USERS: [&str; 3] = [ROOT, "ann", "bob"];
 
 /// A client.
 #[derive(Debug, Default)]
 pub(super) struct Client {
-    /// The newest revision in a response.
+    /// The newest revision in any response that the client has received.
     pub(super) revision: i64,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Requester {
 }
 
 impl Requester {
-    /// The user of the request, for when authentication is enabled.
+    /// Returns the user of the request, which matters once authentication is enabled.
     const fn user(self) -> &'static str {
         match self {
             Self::Client(client) => USERS[client % USERS.len()],
@@ -53,14 +53,14 @@ impl Requester {
 pub(super) struct Op {
     pub(super) requester: Requester,
     pub(super) host: usize,
-    /// The number of the process that received the request, or 0.
+    /// The sequence number of the process that received the request, or 0.
     pub(super) life: u64,
     called: Moment,
-    /// The request in the history, if it is recorded.
+    /// The form of the request in the history, if the request is recorded.
     recorded: Option<Request>,
     request: ClientRequest,
     deadline: Micros,
-    /// Whether the reply was sent.
+    /// Whether the member has sent the reply.
     is_answered: bool,
 }
 
@@ -105,7 +105,7 @@ impl World {
         self.ops.insert(id, op);
         let at = self.now + 20 + self.rng.below(MILLI);
         self.queue.push(at, Event::Request { op: id, request: Box::new(request) });
-        // Some clients give up early.
+        // Some clients use a shorter timeout.
         let client_timeout =
             if self.one_in(30) { self.rng.below(client_timeout) } else { client_timeout };
         self.queue.push(self.now + client_timeout, Event::GiveUp(id));
@@ -134,7 +134,7 @@ impl World {
         self.after_step(at, Ok(()));
     }
 
-    /// Sends the reply of a member.
+    /// Sends a member's reply to the client.
     pub(super) fn send_reply(&mut self, id: OpId, reply: Reply) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         if op.is_answered {
@@ -148,7 +148,7 @@ impl World {
         self.queue.push(at, Event::Reply { op: id, reply: Box::new(reply) });
     }
 
-    /// Forwards a request that only the leader can answer, as a member does.
+    /// Forwards a request that only the leader can answer to the leader, as a member does in production.
     fn forward_to_leader(&mut self, id: OpId) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         let leader = self.hosts[op.host].process.as_ref().map(|one| one.leadership().leader);
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Gives up a request.
+    /// Abandons a request after its timeout.
     pub(super) fn give_up(&mut self, id: OpId) {
         let Some(op) = self.ops.remove(&id) else { return };
         let host = &mut self.hosts[op.host];
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Gives up all requests at the end of the run.
+    /// Abandons all pending requests at the end of the run.
     pub(super) fn finish_ops(&mut self) {
         for id in self.ops.keys().copied().collect::<Vec<_>>() {
             self.give_up(id);
@@ -290,7 +290,7 @@ fn request_of(request: &Request) -> ClientRequest {
     }
 }
 
-/// The result of an operation, for the history.
+/// The result of an operation in the form in which the history records it.
 enum OpResult {
     Response(Option<i64>, RecordedResponse),
     Refusal(RecordedRefusal),

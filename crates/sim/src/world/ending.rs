@@ -1,7 +1,7 @@
 //! The end of a run: faults stop, and the cluster must recover within a bounded time.
 //!
-//! It has recovered when every member serves, all members have applied the same entries, and no host needs the
-//! operator. A cluster that has permanently lost its quorum is exempt.
+//! The cluster has recovered when every member serves requests, all members have applied the same entries, and no host
+//! needs the operator. A cluster that has permanently lost its quorum is exempt.
 
 use quorate_history_checker::{FaultFree, Moment};
 
@@ -11,33 +11,34 @@ use crate::clock::{MILLI, Micros, SECOND};
 use crate::member::{ClientRequest, Reply};
 use crate::plan::Kind;
 
-/// The time within which a repaired cluster must serve. Elections, restarts, replacements and snapshots may follow one
-/// another in it.
+/// The maximum time until a repaired cluster serves requests again. It must be long enough for a sequence of elections,
+/// restarts, replacements and snapshots.
 const RECOVERY_MAX: Micros = 90 * SECOND;
 
-/// The time in which pending requests and entries complete.
+/// The maximum time until pending requests and entries complete.
 const COMPLETION_MAX: Micros = 10 * SECOND;
 
 /// The minimum time without requests at the end of a run.
 const QUIET_MIN: Micros = 3 * SECOND;
 
-/// The minimum for a run with leases. All leases expire in this time, except those with a very long TTL.
+/// The minimum time without requests at the end of a run with leases. All leases expire in this time, except those with
+/// a very long TTL.
 const QUIET_WITH_LEASES_MIN: Micros = 18 * SECOND;
 
-/// The maximum delay of an expiry while all members serve: leaders check leases twice a second, and revoke them through
-/// the log.
+/// The maximum delay of a lease's expiry while all members serve requests. Leaders check leases twice a second, and
+/// revoke expired leases through the log.
 const LEASE_GRACE: Micros = 2 * SECOND;
 
-/// The interval of the probes of every member.
+/// The interval between two probes of every member.
 const PROBE_EVERY: Micros = 500 * MILLI;
 
-/// The progress of the end of a run.
+/// The state of the final phase of a run.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
-    /// Whether faults have stopped.
+    /// Whether all faults have stopped.
     pub(super) faults_ended: bool,
     faults_ended_at: Micros,
-    /// The time of the last reply of each host.
+    /// The time of each host's last reply.
     answered: std::collections::BTreeMap<usize, Micros>,
     /// Whether clients have stopped.
     pub(super) clients_stopped: bool,
@@ -148,8 +149,8 @@ impl World {
         self.queue.push(self.now + PROBE_EVERY, Event::Probe);
     }
 
-    /// Returns the time at the end without faults and requests, if the run reached it. The last leader may have
-    /// extended leases by its election timeout.
+    /// Returns the period without faults and requests at the end of the run, if the run reached it. The last leader may
+    /// have extended leases by its election timeout.
     pub(super) fn fault_free_for_leases(&self, extension_nanos: u64) -> Option<FaultFree> {
         let grace = LEASE_GRACE * 1_000 + extension_nanos;
         let since = Moment(self.ending.clients_stopped_at * 1_000);

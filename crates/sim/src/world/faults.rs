@@ -1,4 +1,4 @@
-//! Faults of hosts, disks, clocks and links. They are injected one at a time, as the plan determines.
+//! Injects faults of hosts, disks, clocks and links, one at a time, as determined by the plan.
 
 use quorate_raft::Role;
 use quorate_storage::disk::{Fault, Faults, FaultsHit, IO_ERROR, Operation};
@@ -8,8 +8,8 @@ use super::{Event, World};
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::plan::Kind;
 
-/// Kinds that are injected from time to time. The others last for the whole run, or are actions of the operator and of
-/// clients.
+/// Kinds that are injected from time to time. All other kinds last for the whole run, or are actions of the operator or
+/// of clients.
 const INJECTED: [Kind; 17] = [
     Kind::Kill,
     Kind::PowerCut,
@@ -30,7 +30,7 @@ const INJECTED: [Kind; 17] = [
     Kind::Reset,
 ];
 
-/// The interval of the checks for the moment to partition the network.
+/// The interval of the checks for the right moment to partition the network.
 const CHECK_EVERY: Micros = MILLI / 2;
 
 impl World {
@@ -50,7 +50,7 @@ impl World {
         let matters_for_leaders =
             matches!(kind, Kind::HostHang | Kind::Refusal | Kind::Suspension | Kind::Reset);
         if matters_for_leaders && self.one_in(2) {
-            // These faults matter most for a leader.
+            // These faults have the greatest effect on a leader.
             host = self.leader().unwrap_or(host);
         }
         self.log(|| format!("{kind} at h{host}"));
@@ -73,7 +73,7 @@ impl World {
             Kind::Kill => self.end_process(at, FaultsHit::default()),
             Kind::PowerCut => {
                 self.cut_power(at);
-                // Several hosts may share a power line.
+                // Several hosts may lose power together, because they may share a power line.
                 while self.one_in(3) {
                     let other = self.rng.position(self.hosts.len());
                     if self.hosts[other].process.is_some() {
@@ -91,7 +91,7 @@ impl World {
                 self.add_faults(at, |faults| faults.room = room);
             }
             Kind::BackendFull => {
-                // A leader without room would let the whole cluster refuse writes.
+                // A leader without room would make the whole cluster refuse writes.
                 let leads = self.hosts[at]
                     .process
                     .as_ref()
@@ -101,7 +101,7 @@ impl World {
             }
             Kind::DiskStall => {
                 let until = self.now + self.draw_duration();
-                // Log and backend may be on separate disks.
+                // The log and the backend may be on separate disks, so either of them may stall alone.
                 let choice = self.rng.below(3);
                 let stalled = &mut self.hosts[at].stalled_until;
                 if choice != 0 {
@@ -115,8 +115,8 @@ impl World {
             Kind::Refusal => self.refuse(at),
             Kind::Suspension => {
                 let until = self.now + 3 * SECOND + self.rng.below(17 * SECOND);
-                // Events of a suspended process are deferred until it resumes, and must not be deferred beyond the end
-                // of the faults.
+                // The events of a suspended process are deferred until it resumes, but must not be deferred beyond the
+                // end of the fault phase.
                 self.hosts[at].paused_until = until.min(self.plan.duration);
                 self.rare_states.note("a process is suspended for longer than a lease");
             }
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// Lets an operation of the disk fail.
+    /// Makes an operation of the disk fail.
     fn fail_disk(&mut self, at: usize) {
         let kinds = [
             Operation::Open,
@@ -153,8 +153,8 @@ impl World {
         self.add_faults(at, |faults| faults.failing = vec![fault]);
     }
 
-    /// Disk and network of a host hang together, as with a network disk. Clients still reach the host over another
-    /// network.
+    /// Makes the disk and the network of a host hang together, as with a network disk. Clients still reach the host
+    /// over another network.
     fn hang(&mut self, at: usize) {
         let span = self.rng.below(20 * SECOND);
         let until = self.now + span;
@@ -164,8 +164,8 @@ impl World {
         self.rare_states.note("a host hangs");
     }
 
-    /// The connections of a host break, and new ones to it are refused, while its process lives. Peers that notice it
-    /// assume that the process has ended.
+    /// Breaks the connections of a host and makes it refuse new ones while its process continues to run. Peers that
+    /// notice this assume that the process has ended.
     fn refuse(&mut self, at: usize) {
         self.notify_peers_of_end(at);
         self.network.isolate(at);
@@ -174,7 +174,7 @@ impl World {
         self.rare_states.note("a host refuses connections while its process runs");
     }
 
-    /// The connections of a host are reset. Messages in flight are lost, and later ones arrive.
+    /// Resets the connections of a host. In-flight messages are lost, and later messages arrive.
     fn reset(&mut self, at: usize) {
         self.network.reset(at);
         self.interrupt_transfers(at);
@@ -183,7 +183,7 @@ impl World {
         self.rare_states.note("connections are reset while the process runs");
     }
 
-    /// Fills the disk of a follower for some time, after a snapshot has arrived.
+    /// Fills a follower's disk for some time after a snapshot has arrived.
     pub(super) fn fill_disk(&mut self, at: usize) {
         if !self.plan.has(Kind::FullAtSnapshot) || self.faults_ended() || self.one_in(2) {
             return;
@@ -207,7 +207,7 @@ impl World {
         })
     }
 
-    /// Draws a duration: mostly short, sometimes longer than any timeout.
+    /// Draws a duration that is usually short and sometimes longer than any timeout.
     fn draw_duration(&mut self) -> Micros {
         match self.rng.below(4) {
             0 => self.rng.below(8 * SECOND),
@@ -223,7 +223,7 @@ impl World {
         disk.set_faults(faults);
     }
 
-    /// Draws the number of disk operations after which the power fails during a start, if it does.
+    /// Draws the number of disk operations after which the power fails during a start, or `None` if it does not fail.
     pub(super) fn draw_power_cut(&mut self, one_in: u64) -> Option<u64> {
         let has = self.plan.has(Kind::PowerCutInAStep) && !self.faults_ended();
         (has && self.one_in(one_in)).then(|| self.rng.below(30))
@@ -236,7 +236,7 @@ impl World {
         if kind == Kind::Cut && self.one_in(2) {
             self.partition_randomly();
         } else if kind == Kind::OneWayCut && self.one_in(2) {
-            // The host receives all messages, and none of its own arrive.
+            // The host receives all messages, but all its own messages are lost.
             for other in (0..self.hosts.len()).filter(|other| *other != at) {
                 self.network.cut(at, other);
             }
@@ -274,7 +274,7 @@ impl World {
         }
     }
 
-    /// Partitions the network during a membership change, so that members learn about the change at different times.
+    /// Partitions the network during a membership change, so that members receive the change at different times.
     pub(super) fn partition(&mut self) {
         if self.faults_ended() {
             return;
@@ -282,7 +282,7 @@ impl World {
         if self.one_in(2) {
             self.partition_randomly();
         } else {
-            // The leader is with the hosts that may join, and most other members are on the other side.
+            // The leader is on the same side as the hosts that may join, and most other members are on the other side.
             let is_with_leader = |host: &Host| {
                 let role = host.process.as_ref().map(|process| process.leadership().role);
                 role.is_none_or(|role| role == Role::Leader)
@@ -297,8 +297,8 @@ impl World {
     }
 
     /// Partitions the network during two membership changes, when only the leader knows that they are committed. The
-    /// leader's side has at most one other host and the hosts that may join, and uses the new configuration; the other
-    /// side uses the old one.
+    /// leader's side contains at most one other host and the hosts that may join, and uses the new configuration. The
+    /// other side uses the old configuration.
     pub(super) fn partition_ahead(&mut self, checks: u32) {
         if self.faults_ended() || checks == 0 {
             return;
@@ -315,7 +315,7 @@ impl World {
         self.queue.push(self.now + span, Event::RestoreLinks);
     }
 
-    /// Returns the leader if its commit index is higher than that of all other members.
+    /// Returns the leader's host if the leader's commit index is higher than those of all other members.
     fn leader_ahead(&self) -> Option<usize> {
         let leader = self.leader()?;
         let committed = |at: usize| {
@@ -337,7 +337,7 @@ impl World {
         (0..self.hosts.len()).for_each(|at| self.schedule(at));
     }
 
-    /// Stops all faults of hosts and links.
+    /// Ends all faults of hosts and links.
     pub(super) fn repair_hosts(&mut self) {
         self.network.end_faults();
         for at in 0..self.hosts.len() {

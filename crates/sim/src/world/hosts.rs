@@ -1,4 +1,4 @@
-//! Hosts: each has a disk and at most one process, which starts, takes turns, and ends in one of several ways.
+//! Hosts. Each host has a disk and at most one process, which starts, takes turns, and ends in one of several ways.
 
 use quorate_core::bootstrap::{Cluster, Refusal};
 use quorate_core::incoming::{self, Sender};
@@ -15,20 +15,20 @@ use crate::member::{Booted, Failure, Fatal, Out, Process, Promised, Refused, Rep
 use crate::plan::{Kind, Plan, Theme};
 use quorate_seeded_random::SplitMix64;
 
-/// The interval of housekeeping, as in production.
+/// The housekeeping interval, as in production.
 const HOUSEKEEPING_EVERY: Micros = 500 * MILLI;
 
-/// The time that a process runs on after the removal of its member, as in production.
+/// The time for which a process continues to run after its member is removed, as in production.
 const REMOVAL_PAUSE: Micros = SECOND;
 
 /// The reason why a host has no process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Down {
-    /// No process was started yet, or the operator has stopped it.
+    /// No process has been started yet, or the operator has stopped it.
     Stopped,
     /// The process has ended and is restarted automatically.
     Ended,
-    /// The process refuses to start or would end again, and the operator must repair its files.
+    /// The process refuses to start or would fail again, so the operator must repair its files.
     Broken,
     /// The member was removed.
     Removed,
@@ -48,33 +48,33 @@ pub(super) struct Host {
     pub(super) disk: FaultyDisk,
     pub(super) process: Option<Box<Process>>,
     pub(super) down: Down,
-    /// The number of processes so far.
+    /// The number of processes that the host has started so far.
     pub(super) life: u64,
     /// The time until which the process is paused.
     pub(super) paused_until: Micros,
-    /// The times until which its disks stall.
+    /// The times until which the host's disks stall.
     pub(super) stalled_until: StalledUntil,
     /// The promises of the last process.
     promised: Promised,
-    /// The id of the member that ran last.
+    /// The id of the member that last ran on this host.
     pub(super) id: u64,
     /// The time of the next turn of each component.
     due: [Option<Micros>; TURNS.len()],
-    /// Microseconds of its clock per second of virtual time.
+    /// Microseconds that the host's clock advances per second of virtual time.
     clock_rate: u64,
-    /// An old copy of the directory.
+    /// An old copy of the member's directory.
     pub(super) old_copy: Option<FaultyDisk>,
-    /// The host with which it has exchanged directories.
+    /// The host with which this host has exchanged directories.
     pub(super) exchanged_with: Option<usize>,
-    /// Whether its directory is empty, and its new member is not added yet.
+    /// Whether the host's directory is empty because its new member has not been added yet.
     pub(super) awaits_member: bool,
-    /// Whether its files were tampered with.
+    /// Whether the host's files were tampered with.
     pub(super) is_tampered: bool,
-    /// Whether its files have damage that every start must detect.
+    /// Whether the host's files contain damage that every start must detect.
     pub(super) is_damaged: bool,
     /// The term of a leader whose heartbeat proved that the log has lost acknowledged entries.
     loss_proven_in: Option<Term>,
-    /// Whether its snapshot messages may name another index than their images have.
+    /// Whether the host's snapshot messages may name another index than the one that their images have.
     pub(super) names_other_index: bool,
 }
 
@@ -114,7 +114,8 @@ impl Host {
         }
     }
 
-    /// Exchanges the directories of two hosts without a process, and the state that belongs to them.
+    /// Exchanges the directories of two hosts that have no process, together with the state that belongs to the
+    /// directories.
     pub(super) fn exchange_directories(one: &mut Self, other: &mut Self) {
         std::mem::swap(&mut one.disk, &mut other.disk);
         std::mem::swap(&mut one.old_copy, &mut other.old_copy);
@@ -123,12 +124,12 @@ impl Host {
         std::mem::swap(&mut one.down, &mut other.down);
         std::mem::swap(&mut one.is_tampered, &mut other.is_tampered);
         std::mem::swap(&mut one.is_damaged, &mut other.is_damaged);
-        // Request ids contain this number. Neither member has used the next one.
+        // Request ids contain this number. Neither member has used the next number yet.
         let life = one.life.max(other.life);
         (one.life, other.life) = (life, life);
     }
 
-    /// Forgets the promises: the member has lost its memory.
+    /// Forgets the member's promises, because the member has lost the files that record them.
     pub(super) fn forget_promises(&mut self) {
         self.promised = Promised::default();
     }
@@ -168,14 +169,14 @@ impl OtherMembers for ReachableMembers<'_> {
 }
 
 impl World {
-    /// Starts a process, if none runs.
+    /// Starts a process if none is running.
     pub(super) fn start(&mut self, at: usize) {
         if self.hosts[at].process.is_some() || self.hosts[at].awaits_member {
             return;
         }
         let (flags, disk) = (self.hosts[at].flags.clone(), self.hosts[at].disk.clone());
         let numbers = (self.rng.next_u64(), self.wall_clock());
-        // The power may fail during the start. The next start then finds the files that this one did not remove.
+        // The power may fail during the start, so that the next start finds files that this start did not remove.
         let one_in = if self.plan.theme == Theme::Crashes { 3 } else { 20 };
         disk.set_faults(Faults { power_cut_after: self.draw_power_cut(one_in), ..disk.faults() });
         let booted = boot(&disk, &flags, &ReachableMembers { world: self, requester: at }, numbers);
@@ -241,8 +242,8 @@ impl World {
         self.after_step(at, Ok(()));
     }
 
-    /// Checks that a member may start: a member that has run must not start empty, and one that has applied its own
-    /// removal must not start.
+    /// Checks that a member may start. A member that has run before must not start with an empty directory, and a
+    /// member that has applied its own removal must not start at all.
     fn check_start(&mut self, at: usize, booted: &Booted, found: &FoundLog) {
         let id = booted.id();
         if *found == FoundLog::default() && self.is_known_to_have_run(at, id) {
@@ -253,7 +254,8 @@ impl World {
         }
     }
 
-    /// Returns whether a reachable member of the host's initial cluster knows client URLs of this member.
+    /// Returns whether a reachable member of the host's initial cluster knows this member's client URLs, which a member
+    /// publishes when it runs.
     fn is_known_to_have_run(&self, at: usize, id: u64) -> bool {
         let flags = &self.hosts[at].flags;
         let others = flags.initial.iter().filter(|(name, _)| *name != flags.name);
@@ -264,7 +266,8 @@ impl World {
         })
     }
 
-    /// Returns the wall clock of a host, from which temporary file names are derived. It may step back.
+    /// Returns the wall clock time of a host, from which temporary file names are derived. The wall clock may step
+    /// back.
     fn wall_clock(&mut self) -> u64 {
         if self.plan.has(Kind::WallClock) && self.one_in(2) {
             self.rare_states.note("a wall clock steps back");
@@ -297,7 +300,7 @@ impl World {
         self.check_refusal(at, refused);
     }
 
-    /// Returns whether the flags of a host name another host that has a member.
+    /// Returns whether the flags of a host name another host on which a member exists.
     fn names_a_member(&self, at: usize) -> bool {
         let own = url_of(at);
         let mut named = self.hosts[at].flags.initial.iter().filter(|(_, url)| *url != own);
@@ -310,12 +313,13 @@ impl World {
         host.process.as_deref_mut()
     }
 
-    /// Defers an event if the process is paused. Returns whether it did.
+    /// Defers an event if the process is paused. Returns whether it deferred the event.
     fn defer_if_paused(&mut self, at: usize, event: impl FnOnce() -> Event) -> bool {
         let until = self.hosts[at].paused_until;
         let is_paused = until > self.now;
         if is_paused {
-            // The threads of a resumed process run in any order, also after messages that arrived during the pause.
+            // The threads of a resumed process run in any order, possibly after the messages that arrived during the
+            // pause are delivered.
             let at = until + self.rng.below(self.plan.step_max);
             self.queue.push(at, event());
         }
@@ -326,7 +330,7 @@ impl World {
         let now = self.now;
         let is_due = self.hosts[host].due[turn as usize] == Some(now);
         if !is_due || self.process(host, life).is_none() {
-            // The component got an earlier turn instead.
+            // The component was given an earlier turn instead.
             return;
         }
         let stalled = match turn {
@@ -342,7 +346,7 @@ impl World {
         self.hosts[host].due[turn as usize] = None;
         let Some(process) = self.process(host, life) else { return };
         if process.work_at(turn, now).is_none_or(|at| at > now) {
-            // The work was done in another turn, or is not due yet.
+            // The work has already been done in another turn, or is not due yet.
             return self.schedule(host);
         }
         let done = process.take_turn(turn, now);
@@ -353,11 +357,11 @@ impl World {
         }
     }
 
-    /// Checks that a member stops after it has received proof that its log has lost acknowledged entries.
+    /// Checks that a member stops once it has received proof that its log has lost acknowledged entries.
     fn check_loss(&mut self, host: usize, life: u64) {
         let Some(term) = self.hosts[host].loss_proven_in.take() else { return };
         let Some(process) = self.process(host, life) else { return };
-        // A member in a later term ignores the leader that sent the proof.
+        // A member that has entered a later term ignores the leader that sent the proof.
         if process.status().hard_state.term == term {
             self.judge.fail(|| format!("h{host} continues after proof that its log is lost"));
         }
@@ -400,12 +404,12 @@ impl World {
         self.after_step(host, done.map(drop));
     }
 
-    /// Handles the outputs of a process, and schedules the next turns of its components.
+    /// Processes the outputs of a process, and schedules the next turns of its components.
     pub(super) fn after_step(&mut self, at: usize, done: Result<(), Fatal>) {
         let Some(process) = self.hosts[at].process.as_mut() else { return };
         let out = process.take_outputs();
         let life = self.hosts[at].life;
-        // The outputs of a failed turn may have left the process before the failure, or not.
+        // The outputs of a failed turn may or may not have left the process before the failure.
         let are_outputs_sent = done.is_ok() || self.one_in(2);
         if are_outputs_sent {
             for out in out {
@@ -424,7 +428,7 @@ impl World {
             return self.end_process(at, hit);
         }
         if hit.power_cut {
-            // The power failed in an operation whose result is ignored.
+            // The power failed during an operation whose result the process ignores.
             return self.end_process(at, hit);
         }
         self.schedule(at);
@@ -462,7 +466,8 @@ impl World {
                 }
             }
             Out::Removed => {
-                // The process stays for a while, as in production: other members may not know about the removal yet.
+                // As in production, the process continues to run for a while, because other members may not know about
+                // the removal yet.
                 let life = self.hosts[at].life;
                 self.queue.push(self.now + REMOVAL_PAUSE, Event::MemberRemoved { host: at, life });
             }
@@ -472,7 +477,7 @@ impl World {
         }
     }
 
-    /// Checks that a new leader has all committed entries, and is the only one in its term.
+    /// Checks that a new leader has all committed entries and is the only leader of its term.
     fn note_leadership(&mut self, at: usize, leadership: Leadership) {
         if leadership.role != Role::Leader {
             return;
@@ -484,7 +489,7 @@ impl World {
         self.judge.check_leader(at, leadership.term, |index| terms.at(index));
     }
 
-    /// Checks that a leader directly commits only entries of its own term.
+    /// Checks that a leader commits an entry of an older term only together with a later entry of its own term.
     fn note_committing(&mut self, at: usize) {
         let Some(process) = &self.hosts[at].process else { return };
         let status = process.status();
@@ -504,7 +509,7 @@ impl World {
         }
     }
 
-    /// Ends the process of a removed member in order.
+    /// Shuts down the process of a removed member cleanly.
     fn remove_process(&mut self, at: usize) {
         self.log(|| format!("h{at} ends, because its member was removed"));
         self.stop_process(at);
@@ -517,14 +522,15 @@ impl World {
         self.check_log_fault(at, fault);
         let host = &mut self.hosts[at];
         if let (LogFault::LogLost(_), Some(process)) = (fault, &host.process) {
-            // As production does before it ends. If writing the mark fails, the next start detects the loss itself.
+            // As in production, mark the log as lost before the process ends. If writing the mark fails, the next start
+            // detects the loss itself.
             drop(lost_log::mark(&**process.disk(), process.dirs(), "lost"));
         }
         self.end_process(at, FaultsHit::default());
         self.hosts[at].down = Down::Broken;
     }
 
-    /// Ends a process in order.
+    /// Shuts down a process cleanly.
     pub(super) fn stop_process(&mut self, at: usize) {
         let now = self.now;
         let host = &mut self.hosts[at];
@@ -541,7 +547,7 @@ impl World {
         self.clean_up(at, hit);
     }
 
-    /// Ends a process at once. The power of its disk may have failed.
+    /// Ends a process abruptly. The power of its disk may have failed.
     pub(super) fn end_process(&mut self, at: usize, hit: FaultsHit) {
         let host = &mut self.hosts[at];
         if let Some(process) = host.process.take() {
@@ -561,7 +567,7 @@ impl World {
     }
 
     fn clean_up(&mut self, at: usize, hit: FaultsHit) {
-        // Without a reboot, a file may show bytes that are not on the medium.
+        // Without a reboot, reads of a file may return bytes that are not on the medium.
         let reboots = hit.power_cut || hit.failure && self.one_in(2);
         let surviving = match self.rng.below(3) {
             0 => Surviving::None,
@@ -590,7 +596,7 @@ impl World {
         self.end_process(at, FaultsHit { power_cut: true, ..FaultsHit::default() });
     }
 
-    /// Lets peers notice that a process has ended: their connections to it break, and new ones are refused.
+    /// Makes peers notice that a process has ended, because their connections to it break and new ones are refused.
     pub(super) fn notify_peers_of_end(&mut self, ended: usize) {
         let id = self.hosts[ended].id;
         for host in 0..self.hosts.len() {
@@ -686,7 +692,7 @@ impl World {
         if connection != self.network.connection(from, to) {
             return self.note_lost(from, message.to);
         }
-        // A message in flight may be lost when its link is cut.
+        // An in-flight message may be lost when its link is cut.
         if !self.network.is_open(from, to) && self.one_in(2) {
             return;
         }
@@ -706,8 +712,9 @@ impl World {
         }
     }
 
-    /// Returns how the receiver classifies the sender. A sender is a member if the receiver knows it, or if its answer
-    /// lists both. Returns `None` if their cluster ids differ: the handshake of the connection fails.
+    /// Returns how the receiver classifies the sender. A sender counts as a member if the receiver knows it, or if the
+    /// sender's member list contains both of them. Returns `None` if their cluster ids differ, because the connection
+    /// handshake then fails.
     pub(super) fn sender_of(
         &mut self,
         from: usize,
@@ -720,7 +727,7 @@ impl World {
             return None;
         }
         if receiver.removed.contains(&message.from) {
-            // The sender is informed, and ends.
+            // The sender is informed of its removal and ends.
             let life = self.hosts[from].life;
             if self.network.is_open(to, from) && self.hosts[from].id == message.from {
                 let at = self.now + self.rng.below(20 * MILLI);
@@ -737,7 +744,7 @@ impl World {
         Some(if is_member { Sender::Member } else { Sender::Unknown })
     }
 
-    /// Fails the requests that a process had received when it ended.
+    /// Fails the pending requests of a process that has ended.
     pub(super) fn fail_ops(&mut self, at: usize, life: u64) {
         let broken: Vec<u64> = self
             .ops
@@ -752,7 +759,7 @@ impl World {
         self.end_watchers(at, life);
     }
 
-    /// Empties the directory for a new member.
+    /// Empties a host's directory for a new member.
     pub(super) fn wipe(&mut self, at: usize) {
         let host = &mut self.hosts[at];
         host.disk.wipe();
@@ -764,7 +771,7 @@ impl World {
         host.down = Down::Stopped;
     }
 
-    /// The directories of a member.
+    /// Returns the directories of a member.
     pub(super) fn dirs() -> quorate_storage::data_dir::DataDir {
         boot::dirs()
     }

@@ -1,12 +1,12 @@
-//! The periodic inspection: it compares a member with the reference state, and finds snapshots that are not installed
-//! in time.
+//! The periodic inspection, which compares a member with the reference state and detects snapshots that are not
+//! installed in time.
 
 use super::{Event, World};
 use crate::clock::{Micros, SECOND};
 
-/// The time within which a member must install a leader's snapshot, as long as its disks are not stalled and its
-/// process is not paused. Batches before the snapshot are applied in this time, and a batch without room is retried
-/// every second.
+/// The maximum time until a member has installed a leader's snapshot, provided its disks are not stalled and its
+/// process is not paused. The time includes applying the batches before the snapshot. A batch that does not fit on the
+/// disk is retried every second.
 const INSTALL_MAX: Micros = 10 * SECOND;
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
         self.judge.compare_hash(at, process.published_state(), (current - back).max(1));
     }
 
-    /// Checks that snapshots are installed in bounded time, also while the disk has no room for earlier batches.
+    /// Checks that snapshots are installed within a bounded time, even while the disk has no room for earlier batches.
     fn check_installs(&mut self) {
         for at in 0..self.hosts.len() {
             let host = &self.hosts[at];

@@ -1,5 +1,5 @@
-//! Checks the bytes after the last record of an opened log: they must be zeros, so that the next start cannot read them
-//! as records.
+//! Checks that the bytes after the last record of an opened log are zeros, so that the next start cannot read them as
+//! records.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ struct Leftover {
 }
 
 impl World {
-    /// Checks the log of a member that has just started. Faults of the disk are suspended meanwhile.
+    /// Checks the end of the log of a member that has just started. No disk faults occur during the check.
     pub(super) fn check_log_end(&mut self, at: usize) {
         let disk = &self.hosts[at].disk;
         let faults = disk.faults();

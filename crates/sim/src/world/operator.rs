@@ -1,12 +1,12 @@
-//! The operator: it adds, promotes, removes and replaces members, maintains the store, and makes mistakes.
+//! Simulates the operator, who adds, promotes, removes and replaces members, maintains the store, and makes mistakes.
 //!
-//! The next action follows from the current state: members, hosts, processes. So a failed action is retried in another
-//! form, and the same actions restore a broken cluster at the end of a run.
+//! The operator derives the next action from the current state of the members, hosts and processes. So a failed action
+//! is retried in another form, and the same actions restore a broken cluster at the end of a run.
 //!
 //! # Mistakes
 //!
-//! The modules `mistakes` and `exchange` contain them. The checks of refused starts ([`World::check_refusal`]) take
-//! mistakes into account.
+//! The modules `mistakes` and `exchange` contain the operator's mistakes. The check of refused starts
+//! ([`World::check_refusal`]) takes them into account.
 
 mod accounts;
 mod exchange;
@@ -30,16 +30,16 @@ use crate::clock::{MILLI, SECOND};
 use crate::member::{ClientRequest, OpId, Refused, Reply};
 use crate::plan::{Kind, Theme};
 
-/// The interval of the operator's actions while it restores the cluster.
+/// The interval between the operator's actions during the restoration of the cluster.
 const RESTORE_EVERY: u64 = 200 * MILLI;
 
-/// The maximum number of checks for the moment of a partition.
+/// The maximum number of checks for the right moment for a partition.
 const CHECKS_MAX: u32 = 400;
 
 /// The state of the operator.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
-    /// The request in progress, and the rare state that its success reaches.
+    /// The request in progress, and the rare state that the run reaches if the request succeeds.
     pending: Option<(OpId, &'static str)>,
     /// The second from which the last member id was derived.
     last_id_second: u64,
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// Notes the reply to a request of the operator.
+    /// Processes the reply to an operator request.
     pub(super) fn note_operator_reply(&mut self, id: OpId, reply: &Reply) {
         if let Some((_, rare_state)) = self.operator.pending.take_if(|(op, _)| *op == id)
             && matches!(reply, Reply::Changed | Reply::Done(_))
@@ -76,13 +76,13 @@ impl World {
         }
     }
 
-    /// Returns the row of the member that is, or will be, on a host.
+    /// Returns the membership row of the member that runs, or will run, on a host.
     pub(super) fn row_of(&self, host: usize) -> Option<Row> {
         let url = url_of(host);
         self.judge.members().iter().find(|row| row.peer_urls.contains(&url)).cloned()
     }
 
-    /// Returns the hosts of voters that run, and the number of all voters.
+    /// Returns the hosts of the running voters, and the total number of voters.
     fn running_voters(&self) -> (Vec<usize>, usize) {
         let voters = self.judge.members().iter().filter(|row| !row.is_learner);
         let all: Vec<usize> = voters.filter_map(|row| host_at(row.peer_urls.first()?)).collect();
@@ -95,7 +95,7 @@ impl World {
         (all.into_iter().filter(running).collect(), count)
     }
 
-    /// Returns whether the voters that can still run are a quorum and can elect a leader.
+    /// Returns whether the voters that can still run form a quorum and can elect a leader.
     pub(super) fn can_keep_quorum(&self) -> bool {
         let voters = self.judge.members().iter().filter(|row| !row.is_learner);
         let hosts: Vec<Option<usize>> =
@@ -111,8 +111,9 @@ impl World {
         is_quorum && self.can_elect_leader()
     }
 
-    /// Returns whether some member can be elected by the members that can run, in the configuration that it knows. A
-    /// change may have reached only members that it removed, or only a learner, which cannot campaign.
+    /// Returns whether the members that can run can elect one of them in the configuration that the candidate knows.
+    /// This may be impossible, because a change may have reached only members that it removed, or only a learner, which
+    /// cannot campaign.
     fn can_elect_leader(&self) -> bool {
         let can_run = |id: &u64| {
             self.hosts
@@ -129,7 +130,7 @@ impl World {
         })
     }
 
-    /// Chooses the host of a running voter, mostly that of the leader.
+    /// Chooses the host of a running voter, usually that of the leader.
     fn choose_host(&mut self) -> Option<usize> {
         let (running, _) = self.running_voters();
         let followers = self.followers_of(&running);
@@ -153,7 +154,7 @@ impl World {
         self.send_operator_request(ClientRequest::Change(change), rare_state);
         let may_partition = self.plan.theme == Theme::Membership && self.plan.has(Kind::Cut);
         if may_partition && self.one_in(2) {
-            // The change reaches some members and not others.
+            // The partition starts while the change has reached only some of the members.
             let round = self.plan.delay.1 + self.plan.sync_max + self.plan.step_max;
             let at = self.now + self.rng.below(6 * round);
             self.queue.push(at, Event::Partition);
@@ -193,7 +194,7 @@ impl World {
         }
     }
 
-    /// Returns the hosts whose members do not lead.
+    /// Returns those of the given hosts whose members do not lead.
     fn followers_of(&self, hosts: &[usize]) -> Vec<usize> {
         let leads = |at: usize| {
             let process = self.hosts[at].process.as_ref();
@@ -202,8 +203,8 @@ impl World {
         hosts.iter().copied().filter(|at| !leads(*at)).collect()
     }
 
-    /// Takes the next step for a host whose member does not run. Returns whether it has sent a request or started a new
-    /// member.
+    /// Takes the next step for a host whose member is not running. Returns whether it has sent a request or started a
+    /// new member.
     fn restore_host(&mut self) -> bool {
         for at in 0..self.hosts.len() {
             if self.faults_ended() && self.has_wrong_member(at) {
@@ -220,7 +221,7 @@ impl World {
                     self.start_joining(at);
                     return true;
                 }
-                // The files are of an earlier member of this host. The new member needs an empty directory.
+                // The files belong to an earlier member on this host. The new member needs an empty directory.
                 Some(row) if row.id.0 != id && self.is_initialised(at) => self.wipe(at),
                 Some(row) if down == Down::Stopped && (row.id.0 == id || id == 0) => {
                     if id != 0 || self.now > SECOND {
@@ -247,21 +248,22 @@ impl World {
         false
     }
 
-    /// Returns whether the process on a host has another id than the member of the host. There may be no peer left that
-    /// informs a removed member of its removal, or a member that is behind may have given a new process the id of an
-    /// earlier member.
+    /// Returns whether the process on a host has another id than the host's current member. A removed member may not
+    /// have been informed of its removal because no peer is left to do so, or a member that is behind may have given a
+    /// new process the id of an earlier member.
     fn has_wrong_member(&self, at: usize) -> bool {
         let row = self.row_of(at);
         let process = self.hosts[at].process.as_ref();
         process.is_some_and(|process| row.is_none_or(|row| row.id.0 != process.id))
     }
 
-    /// Returns whether a member has had no directory yet. A member that has published its name, or has run, had one.
+    /// Returns whether a member has never had a directory. A member that has published its name, or has run, has had
+    /// one.
     fn is_new(&self, row: &Row) -> bool {
         row.client_urls.is_empty() && !self.member_hosts.contains_key(&row.id.0)
     }
 
-    /// Returns whether the host has files of a member. A member whose log is lost still has its backend file.
+    /// Returns whether the host has a member's files. A member whose log is lost still has its backend file.
     fn is_initialised(&self, at: usize) -> bool {
         let host = &self.hosts[at];
         let has_backend =
@@ -269,7 +271,7 @@ impl World {
         Self::dirs().is_initialised(&host.disk) || host.is_tampered && has_backend()
     }
 
-    /// Returns whether the other voters that run are a quorum after the removal of this member.
+    /// Returns whether the other running voters form a quorum after this member is removed.
     fn may_remove(&self, at: usize) -> bool {
         let (mut running, count) = self.running_voters();
         let is_learner = self.row_of(at).is_some_and(|row| row.is_learner);
@@ -289,7 +291,7 @@ impl World {
     }
 
     fn add(&mut self, at: usize) {
-        // The id depends on the second, so that each request creates another id.
+        // The member id is derived from the current second, so each request must use another second.
         let second = (self.now / SECOND).max(self.operator.last_id_second + 1);
         self.operator.last_id_second = second;
         let urls = vec![url_of(at)];
@@ -322,7 +324,7 @@ impl World {
         self.queue.push(self.now + MILLI, Event::Start(at));
     }
 
-    /// Promotes a learner that has caught up. Returns whether there is one.
+    /// Promotes a learner that has caught up. Returns whether there is such a learner.
     fn promote(&mut self) -> bool {
         let learner = self.judge.members().iter().find(|row| row.is_learner).map(|row| row.id);
         let Some(MemberId(id)) = learner else { return false };
@@ -356,7 +358,7 @@ impl World {
 
     fn compact_everything(&mut self) {
         let revision = self.judge.revision();
-        // Clients may observe this compaction, so the history must contain it.
+        // The history must contain this compaction, because clients may observe it.
         self.judge.history.operations.push(quorate_history_checker::Operation {
             client: u64::MAX,
             member: 0,
@@ -435,7 +437,7 @@ impl World {
         self.send_operator_request(ClientRequest::Internal(Box::new(request)), "");
     }
 
-    /// Checks that a refusal to start is justified: only tampering may prevent a member from starting.
+    /// Checks that a refusal to start is justified. Only tampering may prevent a member from starting.
     pub(super) fn check_refusal(&mut self, at: usize, refused: &Refused) {
         let host = &mut self.hosts[at];
         let Refused::Bootstrap(failure) = refused else {
@@ -443,14 +445,14 @@ impl World {
         };
         match failure {
             Refusal::PeerUrls { .. } | Refusal::NotInitial(_) | Refusal::NoCluster(_) => {
-                // The membership may have changed since, so the operator starts the member again. A wiped member keeps
-                // its outdated flags.
+                // The membership may have changed since the flags were set, so the operator starts the member again. A
+                // wiped member keeps its outdated flags.
                 if !host.is_tampered {
                     host.down = Down::Stopped;
                 }
             }
             Refusal::TooManyLearners => host.down = Down::Stopped,
-            // A member that is behind may still list the removed member of this host, so the operator starts the member
+            // A member that is behind may still list this host's removed member, so the operator starts the new member
             // again.
             Refusal::Published { id, .. } | Refusal::Bootstrapped(id)
                 if self.judge.members().is_removed(*id) =>
@@ -485,7 +487,7 @@ impl World {
         }
     }
 
-    /// Checks that only tampering makes a member stop because of a contradiction in its log.
+    /// Checks that a member stops because of a contradiction in its log only after tampering.
     pub(super) fn check_log_fault(&mut self, at: usize, fault: &LogFault) {
         let is_excused = match fault {
             LogFault::LogLost(_) => self.hosts[at].is_tampered,

@@ -1,4 +1,4 @@
-//! Snapshot transfers: a snapshot arrives in pieces, while other events happen, and a transfer may be interrupted.
+//! Snapshot transfers. A snapshot arrives in pieces while other events happen, and its transfer may be interrupted.
 //!
 //! Production code decides which snapshots a receiver accepts ([`quorate_core::incoming`]).
 
@@ -21,7 +21,7 @@ pub(super) struct Transfer {
     arriving: Option<Arriving>,
 }
 
-/// The reason why a transfer fails.
+/// The reason why a transfer failed.
 #[derive(Debug, thiserror::Error)]
 enum BrokenOff {
     #[error("the connection has broken")]
@@ -46,9 +46,9 @@ impl World {
         self.queue.push(at, Event::SnapshotPiece(number));
     }
 
-    /// Changes the index in a snapshot message, if the sender is a host that does so. The index is mostly an earlier
-    /// one than that of the image, as with etcd after a restart. Sometimes it is a later one, so that the image is too
-    /// old. Alternatively an unknown process sends the snapshot.
+    /// Changes the index in a snapshot message if the sender is a host that does so. The new index is usually lower
+    /// than the image's, as with etcd after a restart. Sometimes it is higher, so that the image is too old, and
+    /// sometimes the message comes from an unknown process instead.
     fn with_other_index(&mut self, from: usize, mut message: Message) -> Message {
         if !self.hosts[from].names_other_index || self.faults_ended() || self.one_in(2) {
             return message;
@@ -80,7 +80,7 @@ impl World {
         at
     }
 
-    /// Interrupts the transfers from and to a host.
+    /// Interrupts all transfers from and to a host.
     pub(super) fn interrupt_transfers(&mut self, host: usize) {
         let broken: Vec<u64> = self
             .transfers
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// Reports the outcome to the sender.
+    /// Reports the outcome of a transfer to the sender.
     fn end_transfer(&mut self, (from, life): (usize, u64), peer: u64, is_done: bool) {
         let host = &mut self.hosts[from];
         let Some(process) = host.process.as_mut().filter(|_| host.life == life) else { return };
@@ -124,7 +124,7 @@ impl World {
             Ok(Some(message)) => {
                 let Transfer { from, to, .. } = transfer;
                 self.log(|| format!("h{} has received a snapshot", to.0));
-                // The acknowledgement of the receiver may be lost.
+                // The receiver's acknowledgement may be lost.
                 let is_acknowledged = !self.plan.has(Kind::BrokenSnapshots) || !self.one_in(4);
                 self.end_transfer(from, message.to, is_acknowledged || self.faults_ended());
                 if let Some(process) = self.hosts[to.0].process.as_mut() {
@@ -144,7 +144,7 @@ impl World {
                 }
                 self.rare_states.note("a snapshot transfer is interrupted");
                 if let Some(arriving) = transfer.arriving.take() {
-                    // If the removal fails, the next start repeats it.
+                    // If removing the files fails, the next start removes them.
                     drop(arriving.discard());
                 }
                 let (from, to, peer) = (transfer.from, transfer.to.0, transfer.message.to);
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Transfers the next piece. Returns the message for consensus after the last one.
+    /// Transfers the next piece. After the last piece, returns the message for consensus.
     fn take_piece(&mut self, transfer: &mut Transfer) -> Result<Option<Message>, BrokenOff> {
         let ((from, _), (to, _)) = (transfer.from, transfer.to);
         let is_interrupted =

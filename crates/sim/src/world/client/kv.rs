@@ -1,5 +1,5 @@
-//! The key-value requests of clients: mostly small requests on few keys, so that they conflict, and sometimes large or
-//! unusual requests, or requests that exceed a limit.
+//! Draws the clients' key-value requests. Most are small requests on few keys, so that they conflict; some are large or
+//! unusual, or exceed a limit.
 
 use bytes::Bytes;
 use quorate_history_checker::{
@@ -23,7 +23,7 @@ impl World {
             }
             let known = self.clients[client].revision;
             let back = i64::try_from(self.rng.below(20)).unwrap_or(0);
-            // Sometimes a revision that is already compacted, or is still in the future.
+            // The revision may already be compacted, or may not exist yet.
             return Request::Compact { revision: (known + 2 - back).max(1) };
         }
         let request = match self.rng.below(20) {
@@ -39,7 +39,7 @@ impl World {
         format!("k{:02}", self.rng.below(self.plan.keys)).into()
     }
 
-    /// Draws one key, several, or all.
+    /// Draws a range with one key, several keys, or all keys.
     pub(in crate::world) fn draw_keys(&mut self) -> KeyRange {
         let key = self.draw_key();
         match self.rng.below(6) {
@@ -56,7 +56,7 @@ impl World {
         let is_large = self.plan.has(Kind::LargeValues) && self.one_in(8);
         let length = match self.rng.below(20) {
             0 => return Bytes::new(),
-            // Up to the maximum size of a request, and a little more.
+            // Large values are up to slightly larger than the maximum request size.
             _ if is_large => {
                 let length_max = self.plan.settings.request_bytes_max as u64 + 10;
                 self.rng.below(length_max)
@@ -103,7 +103,7 @@ impl World {
     fn draw_txn(&mut self, client: usize, depth: u32) -> Txn {
         let compares = (0..self.rng.below(3)).map(|_| self.draw_compare(client)).collect();
         if depth == 0 && self.one_in(5) {
-            // A transaction that only reads does not go through the log, and may name a compacted revision.
+            // A read-only transaction does not go through the log, and may read at a compacted revision.
             let mut reads = || KvRequest::Range(self.draw_range(client));
             let (success, failure) = (vec![reads(), reads()], vec![reads()]);
             return Txn { compares, success, failure };
@@ -113,7 +113,8 @@ impl World {
         Txn { compares, success, failure }
     }
 
-    /// Draws operations. Two of them seldom write the same key.
+    /// Draws the operations of a transaction. Two operations rarely write the same key, because such a transaction is
+    /// refused.
     fn draw_operations(&mut self, client: usize, depth: u32) -> Vec<KvRequest> {
         let mut written = std::collections::BTreeSet::new();
         let mut operations = Vec::new();

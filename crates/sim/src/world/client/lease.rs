@@ -1,4 +1,4 @@
-//! The lease requests of clients. All clients share the known leases.
+//! Draws the clients' lease requests. All clients share the known leases.
 
 use quorate_history_checker::{Moment, Request};
 
@@ -8,16 +8,16 @@ use crate::clock::{MILLI, Micros, SECOND};
 /// The number of recent leases from which clients choose.
 const RECENT: usize = 6;
 
-/// The time after its expiry during which a lease may still exist: the leader checks leases periodically, and revokes
-/// an expired one through the log.
+/// The time during which a lease may still exist after its expiry, because the leader checks leases periodically and
+/// revokes expired leases through the log.
 const LATE: Micros = 800 * MILLI;
 
-/// A lease that a client was granted.
+/// A lease that was granted to a client.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) struct KnownLease {
     id: i64,
     ttl: Micros,
-    /// The time at which it expires without a renewal.
+    /// The time at which the lease expires unless it is renewed.
     due: Micros,
 }
 
@@ -71,15 +71,15 @@ impl World {
     fn draw_grant(&mut self) -> Request {
         let id = match self.rng.below(4) {
             0 => 0,
-            // Sometimes an id that is or was in use. This is rare, because the checks of an id that is granted several
-            // times are weaker.
+            // Sometimes choose an id that is or was in use. This is rare, because the checks of an id that is granted
+            // several times are weaker.
             1 if self.one_in(4) => self.draw_lease().unwrap_or(0),
             _ => 1_000 + i64::try_from(self.new_number()).unwrap_or(0),
         };
         // Each id always has the same TTL.
         let ttl_secs = match self.rng.below(20) {
             0 => 9_000_000_001,
-            // Ids that the member chooses.
+            // These ids are chosen by the member.
             _ if !(1..1 << 32).contains(&id) => 4,
             _ => 1 + id % 13,
         };

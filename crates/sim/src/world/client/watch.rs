@@ -1,5 +1,5 @@
-//! Watch clients: each has its own stream, reads quickly or slowly, is cancelled or disconnected, and resumes where it
-//! ended.
+//! Watch clients. Each client has its own stream, reads quickly or slowly, is cancelled or disconnected, and resumes
+//! where its last stream ended.
 
 use std::task::{Context, Poll, Waker};
 
@@ -13,16 +13,16 @@ use crate::clock::{MILLI, SECOND};
 use crate::member::{ClientRequest, OpId, ROOT};
 use crate::translate;
 
-/// A client that opens one watch stream after the other.
+/// A client that opens one watch stream after another.
 #[derive(Debug, Default)]
 pub(in crate::world) struct WatchClient {
-    /// The operation id of the open stream, its host, and the number of the process.
+    /// The operation id of the open stream, its host, and the sequence number of the process.
     stream: Option<(OpId, usize, u64)>,
     /// The record of the stream in the history.
     watcher: Watcher,
     /// The start revision of the next stream.
     next: i64,
-    /// Whether it reads slowly.
+    /// Whether the client reads slowly.
     is_slow: bool,
 }
 
@@ -42,7 +42,8 @@ impl World {
         }
         let read = self.read_stream(at);
         if let Some((_, host, life)) = self.watch_clients[at].stream {
-            // A watcher with room in its queue again, or with an old start revision, is served from history.
+            // A watcher that has room in its queue again, or that has an old start revision, receives its events from
+            // history.
             let soon = self.now + 1 + self.rng.below(5 * MILLI);
             self.queue.push(soon, Event::CatchUp { host, life });
         }
@@ -63,7 +64,7 @@ impl World {
         }
         let host = running[self.rng.position(running.len())];
         let last = &self.watch_clients[at];
-        // The client resumes its watch, or begins another one.
+        // The client either resumes its last watch or starts another one.
         let resumes = last.next > 0 && !self.one_in(4);
         let last = &self.watch_clients[at];
         let request = match resumes {
@@ -74,7 +75,7 @@ impl World {
                     0 => 0,
                     1 => 1,
                     2 => current + 1 + i64::try_from(self.rng.below(5)).unwrap_or(0),
-                    // The oldest revision of the remaining history.
+                    // Start at the oldest revision of the remaining history.
                     3 => self.last_compaction().unwrap_or(1),
                     _ => (current - i64::try_from(self.rng.below(30)).unwrap_or(0)).max(1),
                 };
@@ -108,7 +109,7 @@ impl World {
         self.after_step(host, Ok(()));
     }
 
-    /// Returns the newest revision whose compaction was acknowledged to a client.
+    /// Returns the highest compaction revision that was acknowledged to a client.
     fn last_compaction(&self) -> Option<i64> {
         self.judge.history.operations.iter().rev().find_map(|operation| match operation {
             Operation {
@@ -177,7 +178,8 @@ impl World {
             is_over |= self.note_message(at, &message);
             self.watch_clients[at].watcher.messages.push((now, message));
             if is_over && is_cancelling {
-                // The reply to the cancellation may follow the message of a compaction that has ended the watcher.
+                // The reply to the cancellation may arrive after the message about a compaction that has ended the
+                // watcher.
                 break;
             }
         }
@@ -188,7 +190,7 @@ impl World {
         StreamRead::Messages
     }
 
-    /// Evaluates a message to a watcher. Returns whether it is the last one.
+    /// Processes a message to a watcher. Returns whether it is the last message.
     fn note_message(&mut self, at: usize, message: &WatchMessage) -> bool {
         self.trace.add(at as u64);
         let watch_clients = &mut self.watch_clients[at];
@@ -222,7 +224,7 @@ impl World {
         }
     }
 
-    /// Records a stream that has ended.
+    /// Records an ended stream in the history.
     fn end_stream(&mut self, at: usize) {
         let Some((id, host, life)) = self.watch_clients[at].stream.take() else { return };
         if self.hosts[host].life == life
@@ -244,7 +246,8 @@ impl World {
         }
     }
 
-    /// Reads all streams that are open at the end of the run to their end. Their events must then be complete.
+    /// Reads all streams that are still open at the end of the run until no events remain. Their events must then be
+    /// complete.
     pub(in crate::world) fn finish_watchers(&mut self) {
         let revision = self.judge.revision();
         for at in 0..self.watch_clients.len() {
@@ -252,7 +255,7 @@ impl World {
                 let process = self.hosts[host].process.as_ref();
                 let hub = process.map(|process| process.published_state().hub.clone());
                 let has_more = hub.is_some_and(|hub| hub.catch_up().unwrap_or(false));
-                // The stream is read after each catch-up, so that the last events are not missed.
+                // The stream is read after every catch-up step, so that the last events are not missed.
                 let read = self.read_stream(at);
                 if matches!(read, StreamRead::Empty) && !has_more {
                     self.watch_clients[at].watcher.complete_to = Some(revision);
@@ -262,7 +265,7 @@ impl World {
         }
     }
 
-    /// Serves watchers of a member that are behind.
+    /// Serves those watchers of a member that are behind.
     pub(in crate::world) fn catch_up(&mut self, host: usize, life: u64) {
         let is_paused = self.hosts[host].paused_until > self.now;
         let is_same_process = self.hosts[host].life == life && !is_paused;

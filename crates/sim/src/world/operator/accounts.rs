@@ -1,5 +1,5 @@
-//! Users, roles, permissions and authentication. They change while requests are in progress whose permission depends on
-//! them.
+//! Changes users, roles, permissions and authentication while requests whose permission depends on them are in
+//! progress.
 
 use quorate_api::authpb::{Permission, UserAddOptions, permission};
 use quorate_api::etcdserverpb::{
@@ -17,7 +17,7 @@ use crate::member::{ClientRequest, ROOT};
 const ROLES: [&str; 2] = ["reader", "writer"];
 
 impl World {
-    /// Takes the next step to enable authentication, or makes another change of users and roles.
+    /// Takes the next step towards enabling authentication, or makes another change to users and roles.
     pub(super) fn change_accounts(&mut self) {
         let accounts = self.judge.accounts();
         let has_root = accounts.user(ROOT).is_some_and(|user| user.roles().contains(&ROOT.into()));

@@ -1,18 +1,18 @@
-//! Exchanges the directories of two members, so that each runs on the host of the other. This happens when volumes are
+//! Exchanges the directories of two members, so that each runs on the other's host. This happens when volumes are
 //! attached to the wrong hosts after maintenance.
 //!
-//! A member takes its identity from its log, independent of its flags. No data is lost, and the operator reverses the
+//! A member takes its identity from its log, regardless of its flags. No data is lost, and the operator reverses the
 //! exchange after a while.
 //!
-//! The simulator does not run a copy of a directory beside the original: no consensus can reconcile two processes with
-//! the same identity and different states.
+//! The simulator never runs a copy of a directory alongside the original, because no consensus algorithm can reconcile
+//! two processes with the same identity and different states.
 
 use super::super::hosts::Host;
 use super::super::{Event, World};
 use crate::clock::{MILLI, SECOND};
 
 impl World {
-    /// Exchanges the directory of a running member with that of another one.
+    /// Exchanges the directory of a running member with another member's.
     pub(super) fn exchange_directories(&mut self, at: usize) {
         let others: Vec<usize> = (0..self.hosts.len())
             .filter(|other| *other != at && self.is_in_place(*other))
@@ -38,7 +38,7 @@ impl World {
         self.exchange(at, other);
     }
 
-    /// Returns whether a host runs its own member, on files that were not tampered with.
+    /// Returns whether a host runs its own member from files that were not tampered with.
     fn is_in_place(&self, at: usize) -> bool {
         let host = &self.hosts[at];
         let row = self.row_of(at).map(|row| row.id.0);

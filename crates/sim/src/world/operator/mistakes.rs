@@ -1,8 +1,8 @@
-//! Mistakes of an operator: a directory is wiped or restored from an old copy, completely or only the log; the log
+//! Mistakes of the operator: a directory is wiped; a directory, or only its log, is restored from an old copy; the log
 //! folder is lost; files are damaged; a process is started twice. The exchange of directories is in `exchange`.
 //!
-//! Mistakes that no cluster survives are not made: a member loses its memory only while all other voters have all
-//! committed entries and follow one leader.
+//! The operator does not make mistakes that no cluster can survive. A member loses its state only while all other
+//! voters have all committed entries and follow the same leader.
 
 use std::io;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use super::super::{Event, World};
 use crate::clock::{MILLI, SECOND};
 use crate::member::boot::{OtherMembers, boot};
 
-/// No other member answers.
+/// Simulates the case that no other member answers.
 struct NoOtherMembers;
 
 impl OtherMembers for NoOtherMembers {
@@ -25,16 +25,16 @@ impl OtherMembers for NoOtherMembers {
     }
 }
 
-/// A change to the files of a member that does not run.
+/// A change to the files of a member that is not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tampering {
     Wipe,
-    /// The old copy of the directory is restored.
+    /// The directory is restored from an old copy.
     RestoreCopy,
-    /// The old copy of the log is restored, beside the present backend file.
+    /// Only the log is restored from an old copy. The current backend file stays.
     RestoreLog,
     LoseLog,
-    /// A bit flips in a file whose end cannot be torn.
+    /// A bit flips in a file that cannot have a torn end.
     FlipBit,
     /// A bit flips in a record of the last segment.
     FlipBitInLog,
@@ -83,8 +83,8 @@ impl World {
         self.after_step(at, Ok(()));
     }
 
-    /// Returns whether a stopped member may lose its memory: all other voters have all committed entries and follow one
-    /// leader in one term, so that its promises are not needed.
+    /// Returns whether a stopped member may lose its state, because all other voters have all committed entries and
+    /// follow the same leader in the same term, so that the member's promises are not needed.
     fn may_lose_memory(&self, at: usize) -> bool {
         let Some(row) = self.row_of(at).filter(|row| row.id.0 == self.hosts[at].id) else {
             return false;
@@ -134,7 +134,7 @@ impl World {
         self.hosts[at].forget_promises();
         self.judge.forget_votes(id);
         if self.one_in(2) {
-            // No other member can inform it of its former state.
+            // The member is isolated, so that no other member can inform it of its former state.
             self.network.isolate(at);
             let until = self.now + 100 * MILLI + self.rng.below(SECOND);
             self.queue.push(until, Event::RestoreLinks);
@@ -180,7 +180,7 @@ impl World {
         self.flip_bit_in_range(at, path, 0..len)
     }
 
-    /// Flips a bit in a record of the last segment that another record follows.
+    /// Flips a bit in a record of the last segment that is followed by another record.
     fn flip_bit_in_log(&mut self, at: usize) -> bool {
         let Some(path) = self.files(at, Self::dirs().wal(), ".wal").pop() else { return false };
         let Ok(bytes) = read(&self.hosts[at].disk, &path) else { return false };
@@ -211,7 +211,7 @@ fn read(disk: &FaultyDisk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Replaces a folder of a disk with that of another disk.
+/// Replaces a folder of a disk with the same folder from another disk.
 fn copy_dir(from: &FaultyDisk, to: &FaultyDisk, dir: &Path) -> io::Result<()> {
     to.remove_dir_all(dir)?;
     to.create_dir_all(dir, 0o700)?;
@@ -225,10 +225,10 @@ fn copy_dir(from: &FaultyDisk, to: &FaultyDisk, dir: &Path) -> io::Result<()> {
     to.sync_dir(dir.parent().expect("the log folder has a parent"))
 }
 
-/// The bytes before each record: its length, and in the highest byte its padding.
+/// The number of bytes before each record. They contain the record's length and, in the highest byte, its padding.
 const LENGTH_BYTES: usize = 8;
 
-/// The bytes at the beginning of a record that its checksum does not cover, with some to spare.
+/// An upper bound for the number of bytes at the beginning of a record that its checksum does not cover.
 const UNCOVERED_BYTES: usize = 16;
 
 /// Returns the ranges of a segment that are covered by the checksums of its records, up to the first incomplete record.

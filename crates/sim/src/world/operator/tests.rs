@@ -1,4 +1,4 @@
-//! Tests of the checks of refused starts.
+//! Tests of the check of refused starts.
 
 use std::time::Instant;
 
@@ -13,7 +13,8 @@ use super::super::World;
 use crate::member::Refused;
 use crate::plan::{Plan, Reduction};
 
-/// Creates a world in which the first of three founders was removed, and returns the ids of the three.
+/// Creates a world in which the first of three founding members was removed. Returns the world and the three member
+/// ids.
 #[expect(clippy::disallowed_methods, reason = "any instant serves as the origin")]
 fn world_after_removal_of_its_first_member() -> (World, Vec<u64>) {
     let urls = [0, 1, 2].map(|at| (format!("h{at}"), super::url_of(at)));
