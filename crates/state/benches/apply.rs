@@ -1,7 +1,7 @@
 //! Benchmark of applying entries and serving watchers: `cargo bench -p quorate-state --bench
 //! apply`.
 //!
-//! It prints microseconds of processor time of one thread.
+//! It prints the processor time of one thread in microseconds.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may fail")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
@@ -18,7 +18,8 @@ use quorate_state::apply::{EntryMeta, Request, State, StateOptions};
 use quorate_state::units::{LeaseId, Millis};
 use quorate_state::watch::{HeaderFields, WatchStream};
 
-/// Processor time, which does not depend on other load; Linux counts it in nanoseconds.
+/// Returns the processor time of this thread, which is independent of other load on the machine.
+/// Linux reports it with nanosecond precision.
 fn processor_seconds() -> f64 {
     let spent = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let nanoseconds = spent.split_whitespace().next().and_then(|spent| spent.parse().ok());

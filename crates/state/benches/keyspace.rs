@@ -1,8 +1,9 @@
 //! Benchmark of the keyspace: `cargo bench -p quorate-state [-- KEYS]`, by default with 100,000
 //! keys.
 //!
-//! It prints microseconds of one thread per operation. Commits to the file run in between, without
-//! waiting for the disk. They are not part of the figures except where a figure names them.
+//! It prints the processor time of one thread per operation, in microseconds. Commits to the file
+//! run between the operations, without waiting for the disk. They are not included in a figure
+//! unless its name says so.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may fail")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
@@ -29,7 +30,8 @@ fn keys(count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Processor time, which does not depend on other load; Linux counts it in nanoseconds.
+/// Measures processor time, which is independent of other load on the machine. Linux reports it
+/// with nanosecond precision.
 struct Clock(f64);
 
 impl Clock {
@@ -196,8 +198,8 @@ fn reads(view: &View, sorted: &[Vec<u8>]) {
     report("count of half the keys", rounds, &started);
 }
 
-/// Overwrites nothing and deletes half: the garbage is the versions of the earlier puts, and
-/// tombstones.
+/// Deletes half of the keys and then compacts. The garbage consists of the versions that the
+/// earlier puts wrote and of tombstones.
 fn compaction(load: &mut Load, doomed: &[Vec<u8>]) {
     for key in doomed {
         load.store.write(&mut load.batch).delete_range(KeyRange::One(key));

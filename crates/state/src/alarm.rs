@@ -1,23 +1,21 @@
-//! Alarms: problems of members that the log has recorded, because of which the cluster refuses
-//! requests.
+//! Alarms: problems of members, recorded in the log, that make the cluster refuse requests.
 //!
-//! An alarm concerns one member and one kind of problem. Raised alarms are stored, so they survive
-//! restarts, and they apply to the whole cluster until each is deactivated.
+//! An alarm concerns one member and one kind of problem. Raised alarms are stored, so they survive restarts. Each of
+//! them applies to the whole cluster until it is deactivated.
 //!
-//! Each alarm has a cause: a member deactivates its NOSPACE alarm automatically only if it raised the
-//! alarm because its own disk was full. The cause is part of the log entry that raises the alarm, and
-//! is stored as the value of the alarm's row. Members of etcd ignore the cause in the entry and the
-//! value of the row.
+//! Each alarm has a cause. A member deactivates its NOSPACE alarm automatically only if it raised the alarm because its
+//! own disk was full. The cause is part of the log entry that raises the alarm, and is stored as the value of the
+//! alarm's row. Members of etcd ignore the cause in the entry and the value of the row.
 //!
 //! # Invariants
 //!
-//! * The cause is a full disk only if every entry that raised the alarm says so. An alarm that the
-//!   quota or an operator has raised as well stays until an operator deactivates it.
+//! * The cause is a full disk only if every entry that raised the alarm says so. An alarm that was also raised by the
+//!   quota or an operator stays until an operator deactivates it.
 //!
 //! # Not here
 //!
-//! The requests that an alarm refuses (`apply`). The server raises alarms: its quota checks and
-//! corruption checks.
+//! Refusing requests while an alarm is raised (`apply`), and the quota and corruption checks that raise alarms (the
+//! server).
 
 use std::collections::BTreeMap;
 
@@ -29,18 +27,17 @@ use crate::backend::Batch;
 use crate::schema::{Bucket, alarm};
 use crate::units::MemberId;
 
-/// One raised alarm. The kind is a number: a kind that this version does not know is stored like
-/// any other.
+/// One raised alarm. The kind is a number, so that a kind unknown to this version is stored like any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
-    /// The member with the problem; 0 if the member is not known.
+    /// The member with the problem; 0 if the member is unknown.
     pub member: MemberId,
-    /// The kind of problem, as `AlarmType` numbers it.
+    /// The kind of problem, as a number of `AlarmType`.
     pub kind: i32,
 }
 
 impl Alarm {
-    /// The alarm as a message.
+    /// Returns the alarm as a message.
     #[must_use]
     pub const fn to_message(self) -> AlarmMember {
         AlarmMember { member_id: self.member.0, alarm: self.kind }
@@ -54,15 +51,15 @@ impl Alarm {
 /// Why an alarm is raised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cause {
-    /// The quota, an operator, a corruption check, or unknown.
+    /// The quota, an operator, a corruption check, or an unknown cause.
     #[default]
     Other,
-    /// The disk of the member has no room for its backend file.
+    /// The member's disk has no space for its backend file.
     FullDisk,
 }
 
 impl Cause {
-    /// The value of the alarm's row.
+    /// Returns the value of the alarm's row.
     const fn stored(self) -> Bytes {
         match self {
             Self::Other => Bytes::new(),
@@ -70,13 +67,14 @@ impl Cause {
         }
     }
 
-    /// A value of an unknown form was written by another program and counts as [`Cause::Other`].
+    /// Decodes the value of an alarm's row. An unknown value was written by another program and counts as
+    /// [`Cause::Other`].
     fn load(value: &[u8]) -> Self {
         if value == alarm::FULL_DISK { Self::FullDisk } else { Self::Other }
     }
 }
 
-/// All raised alarms.
+/// The raised alarms of all members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alarms {
     raised: BTreeMap<Alarm, Cause>,
@@ -97,8 +95,8 @@ impl Alarms {
         Some(alarms)
     }
 
-    /// Raises an alarm. An alarm that is raised already changes only if the new cause is not a full
-    /// disk.
+    /// Raises an alarm. If the alarm is already raised, only its cause can change: a cause other than a full disk
+    /// replaces it.
     pub fn activate(&mut self, alarm: Alarm, cause: Cause, batch: &mut Batch) {
         let is_new = match self.raised.get(&alarm) {
             None => true,
@@ -122,15 +120,15 @@ impl Alarms {
         raised
     }
 
-    /// The alarms of one kind, or all of them for `AlarmType::None`, by member.
+    /// Returns the alarms of one kind, or all alarms for `AlarmType::None`, sorted by member.
     pub fn of_kind(&self, kind: i32) -> impl Iterator<Item = Alarm> {
         let all = kind == AlarmType::None as i32;
         self.raised.keys().copied().filter(move |alarm| all || alarm.kind == kind)
     }
 
-    /// The action that a member proposes for its own NOSPACE alarm: it raises the alarm while it
-    /// `refuses_writes` for its full disk, and deactivates it afterwards if the disk is its only
-    /// cause. `None` if there is nothing to do.
+    /// Returns the action that a member proposes for its own NOSPACE alarm, or `None` if there is nothing to do. The
+    /// member raises the alarm while it `refuses_writes` because its disk is full, and deactivates it afterwards if the
+    /// full disk is the only cause.
     #[must_use]
     pub fn due_for_disk(&self, member: MemberId, refuses_writes: bool) -> Option<AlarmAction> {
         let own = Alarm { member, kind: AlarmType::Nospace as i32 };
@@ -141,13 +139,13 @@ impl Alarms {
         }
     }
 
-    /// Whether any member is out of space.
+    /// Returns whether any member is out of space.
     #[must_use]
     pub const fn is_out_of_space(&self) -> bool {
         self.is_out_of_space
     }
 
-    /// Whether any member is corrupt.
+    /// Returns whether any member is corrupt.
     #[must_use]
     pub const fn is_corrupt(&self) -> bool {
         self.is_corrupt

@@ -2,8 +2,7 @@
 //!
 //! The applier collects the changes of whole entries in a [`Batch`]. The commit thread writes each
 //! batch in one transaction of the file, together with the index of the last entry in it. After a
-//! restart, the file therefore contains the effects of all entries up to that index and of no other
-//! entry.
+//! restart, the file therefore contains exactly the effects of the entries up to that index.
 //!
 //! # Invariants
 //!
@@ -37,7 +36,7 @@ pub use self::image::{ImageFault, check_image, open_image};
 pub use self::view::BackendView;
 use crate::schema::{Bucket, RecordKey};
 
-/// The open backend file. Clones are handles to the same file, also after it was replaced.
+/// The open backend file. Clones are handles to the same file, even after it is replaced.
 #[derive(Clone, Debug)]
 pub struct Backend {
     db: Arc<ArcSwap<Db>>,
@@ -50,16 +49,16 @@ pub struct Backend {
 pub struct Committed {
     /// The file's content after the commit.
     pub view: BackendView,
-    /// Main revision of the newest written record, if a record was written.
+    /// Main revision of the newest record that the commit wrote; `None` if it wrote no record.
     pub last_revision: Option<i64>,
-    /// The written raft index and term, if they were written.
+    /// The raft index and term that the commit wrote, if any.
     pub consistent_index: Option<(u64, u64)>,
 }
 
 impl Backend {
-    /// Opens the file. Creates the file and its buckets if they are missing.
+    /// Opens the file, and creates the file and its buckets if they are missing.
     pub fn open(disk: &Arc<dyn Disk>, path: &Path, mut options: Options) -> Result<Self, Fault> {
-        // No bucket of ours contains another bucket.
+        // No bucket of the backend file contains another bucket.
         options.flat = true;
         let db = open_db(disk, path, &options)?;
         Ok(Self { db: Arc::new(ArcSwap::from_pointee(db)), path: Arc::from(path), options })
@@ -72,7 +71,7 @@ impl Backend {
         Ok(())
     }
 
-    /// The file's content as of the last commit.
+    /// Returns the file's content as of the last commit.
     #[must_use]
     pub fn read(&self) -> BackendView {
         BackendView::new(self.db.load().read(), Arc::clone(&self.path))
@@ -91,26 +90,27 @@ impl Backend {
         Ok(Committed { view: self.read(), last_revision, consistent_index })
     }
 
-    /// Sizes and open read transactions, as of the last commit.
+    /// Returns the sizes of the file and the number of open read transactions, as of the last
+    /// commit.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.db.load().stats()
     }
 
-    /// Bytes of all pages up to the last one in use, including the free pages among them. This size
-    /// counts against the quota.
+    /// Returns the bytes of all pages up to the last page in use, including the free pages among
+    /// them. This size counts against the quota.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.stats().size_bytes
     }
 
-    /// The part of [`Backend::size_bytes`] that is not free.
+    /// Returns the bytes of [`Backend::size_bytes`] that are not in free pages.
     #[must_use]
     pub fn size_in_use_bytes(&self) -> u64 {
         self.stats().in_use_bytes
     }
 
-    /// The storage engine of the current file, for reclaiming space, checks and images.
+    /// Returns the storage engine of the current file, for reclaiming space, checks and images.
     #[must_use]
     pub fn db(&self) -> Arc<Db> {
         self.db.load_full()
@@ -165,10 +165,10 @@ fn write_batch(tx: &mut WriteTx<'_>, batch: &Batch) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Deletes a run of records with no put in between.
+/// Deletes a run of records that no put interrupts.
 fn flush_deletions(tx: &mut WriteTx<'_>, keys: &mut Vec<RecordKey>) -> Result<(), Fault> {
     if !keys.is_empty() {
-        // The steps of two compactions may be in one batch.
+        // A batch may contain deletions from two compactions, so the keys may be out of order.
         keys.sort_unstable();
         keys.dedup();
         let encoded: Vec<_> = keys.drain(..).map(RecordKey::encode).collect();

@@ -2,18 +2,18 @@
 //! cluster.
 //!
 //! Every member applies the same entries in the same order and must reach the same state, byte for
-//! byte: members compare hashes of it. Nothing here reads a clock, draws a random number, starts a
-//! thread or waits. Time is an argument, and `member` owns the threads.
+//! byte: members compare hashes of it. This crate never reads a clock, draws a random number,
+//! starts a thread or waits. Time is an argument, and `member` owns the threads.
 //!
 //! `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ← `alarm`, `auth`, `members`, `versions`;
 //! `lease` and `quota` depend on no other module; `apply` uses all of them, and no module uses
-//! `apply`. A module never depends on a module above it. `apply` carries facts between modules that
-//! do not depend on each other: the lease of a key, the change that watchers receive.
+//! `apply`. A module never depends on a module above it. `apply` passes facts between modules that
+//! do not depend on each other, such as the lease of a key and the changes that watchers receive.
 //!
 //! # Not here
 //!
-//! Bytes on disk (`storage`), consensus (`raft`), threads and clocks (`member`), sockets (`edge`,
-//! `peer`).
+//! The storage engine (`storage`), consensus (`raft`), threads and clocks (`member`), sockets
+//! (`edge`, `peer`).
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 

@@ -2,18 +2,18 @@
 //!
 //! The quota is checked twice: by the member that receives a request, before it proposes an entry,
 //! and again when the entry is applied. The second check never changes the effect of an entry. It
-//! decides only whether the proposer receives the error that space is exceeded. Later requests are
-//! refused by the alarm, which is in the log.
+//! decides only whether the proposer receives the error "database space exceeded". Later requests
+//! are refused because of the alarm, which is in the log.
 
 use quorate_api::etcdserverpb::{PutRequest, RequestOp, TxnRequest, request_op::Request};
 
-/// The quota if none is configured.
+/// The default quota.
 pub const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
 
-/// The cost of a lease.
+/// The cost of a lease, in bytes.
 pub const LEASE_COST: u64 = 64;
 
-/// The cost of a put besides key and value.
+/// The cost of a put in addition to its key and value, in bytes.
 const PUT_COST: u64 = 256;
 
 /// The effective quota.
@@ -23,8 +23,8 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Builds the quota from the configured number: 0 means the default, a negative number means no
-    /// quota.
+    /// Creates the quota from the configured number: 0 means the default, and a negative number
+    /// means no quota.
     #[must_use]
     pub fn new(configured: i64) -> Self {
         let bytes_max = match configured {
@@ -34,13 +34,13 @@ impl Quota {
         Self { bytes_max }
     }
 
-    /// The limit, if there is one.
+    /// Returns the maximum size of the file, or `None` if there is no quota.
     #[must_use]
     pub const fn bytes_max(self) -> Option<u64> {
         self.bytes_max
     }
 
-    /// Whether a file of `file_bytes` has room for `cost` more bytes. A cost of 0 is always
+    /// Returns whether a file of `file_bytes` has room for `cost` more bytes. A cost of 0 is always
     /// allowed.
     #[must_use]
     pub const fn allows(self, file_bytes: u64, cost: u64) -> bool {
@@ -51,13 +51,14 @@ impl Quota {
     }
 }
 
-/// The cost of a put.
+/// Returns the cost of a put, in bytes.
 #[must_use]
 pub const fn put_cost(request: &PutRequest) -> u64 {
     PUT_COST + request.key.len() as u64 + request.value.len() as u64
 }
 
-/// The cost of a transaction: that of its more expensive branch, whichever is executed.
+/// Returns the cost of a transaction, in bytes. It is the cost of the more expensive branch,
+/// regardless of which branch is executed.
 #[must_use]
 pub fn txn_cost(request: &TxnRequest) -> u64 {
     branch_cost(&request.success).max(branch_cost(&request.failure))

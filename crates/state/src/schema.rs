@@ -1,19 +1,19 @@
 //! The names of buckets and of fixed keys in the backend file, and the encoding of revisions. No
-//! other module knows them.
+//! other module depends on their bytes.
 //!
-//! The file is etcd's, so every name and byte here is fixed by what etcd reads and writes. A
-//! revision is stored as `main` in eight big-endian bytes, `_`, and `sub` in eight big-endian
-//! bytes; the key of a deletion has a `t` after that. Byte order is therefore revision order.
+//! The file has etcd's format, so etcd determines every name and byte here. A revision is stored as
+//! `main` in eight big-endian bytes, `_`, and `sub` in eight big-endian bytes; the key of a
+//! deletion ends with an additional `t`. Byte order is therefore revision order.
 //!
 //! # Invariants
 //!
-//! * [`RecordKey::decode`] accepts exactly the bytes that [`RecordKey::encode`] writes. Bytes from
-//!   outside never cause a panic.
+//! * [`RecordKey::decode`] accepts exactly the bytes that [`RecordKey::encode`] writes. Untrusted
+//!   bytes never cause a panic.
 //!
 //! # Not here
 //!
-//! Writing the file (`backend`), interpreting the records (`mvcc`), the rows of leases, users,
-//! roles and members (`lease`, `auth`, `members`).
+//! Writing the file (`backend`), interpreting the records (`mvcc`), and encoding the rows of
+//! leases, users, roles and members (`lease`, `auth`, `members`).
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub enum Bucket {
     AuthRoles,
     /// Users by name.
     AuthUsers,
-    /// Cluster version and downgrade.
+    /// The cluster version and the downgrade in progress.
     Cluster,
     /// Records by revision.
     Key,
@@ -43,7 +43,7 @@ pub enum Bucket {
 }
 
 impl Bucket {
-    /// All buckets, in the order of the file.
+    /// All buckets, in the order in which the file stores them.
     pub const ALL: [Self; 10] = [
         Self::Alarm,
         Self::Auth,
@@ -57,7 +57,7 @@ impl Bucket {
         Self::Meta,
     ];
 
-    /// The bucket's name in the file.
+    /// Returns the bucket's name in the file.
     #[must_use]
     pub const fn name(self) -> &'static [u8] {
         match self {
@@ -75,15 +75,16 @@ impl Bucket {
     }
 }
 
-/// Values of bucket `alarm`, besides the empty one that etcd writes.
+/// Values of bucket `alarm`, in addition to the empty value that etcd writes.
 pub mod alarm {
-    /// The alarm was raised for a full disk. Only Quorate writes this; members of etcd ignore it.
+    /// The alarm was raised because of a full disk. Only Quorate writes this value; members of etcd
+    /// ignore it.
     pub const FULL_DISK: &[u8] = b"disk";
 }
 
 /// Keys of bucket `auth`.
 pub mod auth {
-    /// One byte, 1 if authentication is enabled.
+    /// Whether authentication is enabled: one byte, 1 if it is.
     pub const ENABLED: &[u8] = b"authEnabled";
     /// The number of changes to users and roles, eight bytes.
     pub const REVISION: &[u8] = b"authRevision";
@@ -91,9 +92,9 @@ pub mod auth {
 
 /// Keys of bucket `cluster`.
 pub mod cluster {
-    /// The cluster version, as `3.6.0`.
+    /// The cluster version, written like `3.6.0`.
     pub const VERSION: &[u8] = b"clusterVersion";
-    /// The downgrade in progress, JSON.
+    /// The downgrade in progress, as JSON.
     pub const DOWNGRADE: &[u8] = b"downgrade";
 }
 
@@ -103,16 +104,16 @@ pub mod meta {
     pub const CONSISTENT_INDEX: &[u8] = b"consistent_index";
     /// Raft term of that entry, eight bytes.
     pub const TERM: &[u8] = b"term";
-    /// Voters and learners, JSON.
+    /// Voters and learners, as JSON.
     pub const CONF_STATE: &[u8] = b"confState";
     /// Revision of the last accepted compaction.
     pub const SCHEDULED_COMPACTION: &[u8] = b"scheduledCompactRev";
-    /// Revision of the last compaction whose garbage is deleted.
+    /// Revision of the last compaction whose garbage has been deleted.
     pub const FINISHED_COMPACTION: &[u8] = b"finishedCompactRev";
-    /// Mark of the restore from which the content comes, absent without a restore. Only Quorate
-    /// writes it; members of etcd keep it.
+    /// Mark of the restore that created the file, absent if no restore did. Only Quorate writes it;
+    /// members of etcd preserve it.
     pub const RESTORED: &[u8] = b"quorateRestored";
-    /// Version of the file's content, as `3.6.0`.
+    /// Version of the file's content, written like `3.6.0`.
     pub const STORAGE_VERSION: &[u8] = b"storageVersion";
 }
 
@@ -120,9 +121,9 @@ pub mod meta {
 /// the changes within one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision {
-    /// The entry, from 2 on; 1 is the empty keyspace.
+    /// The number of the entry, starting with 2; 1 is the empty keyspace.
     pub main: i64,
-    /// The change within the entry, from 0 on.
+    /// The number of the change within the entry, starting with 0.
     pub sub: i64,
 }
 
@@ -130,13 +131,13 @@ impl Revision {
     /// Length of the encoding.
     pub const ENCODED_LEN: usize = 17;
 
-    /// The revision of change `sub` of entry `main`.
+    /// Returns the revision of change number `sub` in entry number `main`.
     #[must_use]
     pub const fn new(main: i64, sub: i64) -> Self {
         Self { main, sub }
     }
 
-    /// The stored form.
+    /// Returns the encoded form.
     #[must_use]
     pub fn encode(self) -> [u8; Self::ENCODED_LEN] {
         let mut bytes = [b'_'; Self::ENCODED_LEN];
@@ -145,7 +146,7 @@ impl Revision {
         bytes
     }
 
-    /// Decodes the stored form; `None` if it is invalid.
+    /// Decodes the encoded form. Returns `None` if it is invalid.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (main, rest) = bytes.split_first_chunk()?;
@@ -171,7 +172,7 @@ pub struct RecordKey {
     pub tombstone: bool,
 }
 
-/// The stored form of a [`RecordKey`].
+/// The encoded form of a [`RecordKey`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EncodedRecordKey {
     bytes: [u8; RecordKey::ENCODED_LEN_MAX],
@@ -184,7 +185,7 @@ impl RecordKey {
 
     const TOMBSTONE_MARK: u8 = b't';
 
-    /// The stored form.
+    /// Returns the encoded form.
     #[must_use]
     pub fn encode(self) -> EncodedRecordKey {
         let mut bytes = [Self::TOMBSTONE_MARK; Self::ENCODED_LEN_MAX];
@@ -192,7 +193,7 @@ impl RecordKey {
         EncodedRecordKey { bytes, len: Revision::ENCODED_LEN + usize::from(self.tombstone) }
     }
 
-    /// Decodes the stored form; `None` if it is invalid.
+    /// Decodes the encoded form. Returns `None` if it is invalid.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (revision, mark) = bytes.split_at_checked(Revision::ENCODED_LEN)?;
@@ -249,7 +250,7 @@ mod tests {
         }
     }
 
-    /// FORMAT.md is in the storage crate, whose files hold the keys that are defined here.
+    /// FORMAT.md is in the storage crate, whose files contain the keys defined here.
     const FORMAT: &str = include_str!("../../storage/FORMAT.md");
 
     #[test]
@@ -280,7 +281,7 @@ mod tests {
             meta::TERM,
         ];
         assert_eq!(keys_of(Bucket::Meta), facts);
-        // And the file declares no other keys.
+        // The table above lists every key that this file declares.
         let (keys, _) = include_str!("schema.rs").split_once("#[cfg(test)]").unwrap();
         assert_eq!(keys.matches(": &[u8] = b\"").count(), 1 + 2 + 2 + facts.len());
         let value = format!("`{}` for a full disk", str::from_utf8(alarm::FULL_DISK).unwrap());

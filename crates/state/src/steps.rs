@@ -1,8 +1,8 @@
-//! Counts the steps that checks of client input take, for the tests of their cost
+//! Counts the steps that the checks of client input take, for the tests of their cost
 //! (`apply::tests::cost`).
 //!
-//! A step is a comparison of keys, or a lookup of the permissions for a key. The functions that
-//! these checks use count their steps here. Outside of tests, nothing is counted.
+//! A step is a comparison of keys, or a lookup of the permissions for a key. The functions used by
+//! these checks count their steps here. Steps are counted only in tests.
 
 /// Counts a step.
 #[inline]
@@ -26,7 +26,7 @@ mod counter {
         COUNT.set(COUNT.get() + 1);
     }
 
-    /// The number of steps that `work` takes on this thread.
+    /// Returns the number of steps that `work` takes on this thread.
     pub(crate) fn of(work: impl FnOnce()) -> u64 {
         let before = COUNT.get();
         work();

@@ -1,15 +1,15 @@
-//! Versions: that of the cluster, that of the file, and a downgrade in progress.
+//! The version of the cluster, the version of the backend file, and the downgrade in progress.
 //!
 //! The cluster version is the lowest minor version that all members support, and only the log
 //! changes it. The storage version in each member's file follows the cluster version. The supported
-//! storage versions form a chain, with a migration step between neighbours; a file with another
-//! version is refused.
+//! storage versions form a chain, with a migration step between adjacent versions. A file with any
+//! other version is refused.
 //!
 //! # Not here
 //!
-//! `member::versions` decides when to propose a version. A downgrade does not check whether
-//! the older version can read the write-ahead log: no entry that a client can cause needs a newer
-//! version than the oldest file does.
+//! Deciding when to propose a version (`member::versions`). A downgrade does not check whether the
+//! older version can read the write-ahead log, because no entry that a client can cause needs a
+//! newer version than the oldest supported file.
 
 use bytes::Bytes;
 pub use quorate_version::Version;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::Batch;
 use crate::schema::{Bucket, cluster, meta};
 
-/// The first version whose file stores its own version.
+/// The first version that stores its version in the file.
 const NAMED_IN_FILE: Version = Version::new(3, 6);
 
 /// A downgrade, as stored.
@@ -35,7 +35,7 @@ pub struct Downgrade {
 /// A value in bucket `cluster` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionsError {
-    /// The cluster version is not a version.
+    /// The stored cluster version is not a valid version.
     #[error("bucket cluster: clusterVersion {0:?} is not a valid version")]
     ClusterVersion(String),
     /// The downgrade cannot be decoded.
@@ -43,7 +43,7 @@ pub enum VersionsError {
     Downgrade(String),
 }
 
-/// The cluster version and downgrade that the log has set.
+/// The cluster version and the downgrade, as set by the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
     cluster: Option<Version>,
@@ -51,7 +51,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Reads the two values of bucket `cluster`; either may be absent.
+    /// Decodes the two values of bucket `cluster`. Either may be absent.
     pub fn load(cluster: Option<&[u8]>, downgrade: Option<&[u8]>) -> Result<Self, VersionsError> {
         let cluster = cluster
             .map(|stored| {
@@ -67,19 +67,19 @@ impl Versions {
         Ok(Self { cluster, downgrade })
     }
 
-    /// The cluster version, once it is set.
+    /// Returns the cluster version, or `None` until the log sets it.
     #[must_use]
     pub const fn cluster(&self) -> Option<Version> {
         self.cluster
     }
 
-    /// The downgrade in progress, or an empty one.
+    /// Returns the downgrade in progress, or an empty one.
     #[must_use]
     pub const fn downgrade(&self) -> &Downgrade {
         &self.downgrade
     }
 
-    /// Sets the cluster version; without a batch, only in memory.
+    /// Sets the cluster version. Without a batch, it is set only in memory.
     pub fn set_cluster(&mut self, version: Version, batch: Option<&mut Batch>) {
         self.cluster = Some(version);
         if let Some(batch) = batch {
@@ -87,7 +87,7 @@ impl Versions {
         }
     }
 
-    /// Sets the downgrade; without a batch, only in memory.
+    /// Sets the downgrade. Without a batch, it is set only in memory.
     pub fn set_downgrade(&mut self, downgrade: Downgrade, batch: Option<&mut Batch>) {
         if let Some(batch) = batch {
             let json = serde_json::to_vec(&downgrade).expect("two plain fields always encode");
@@ -100,19 +100,19 @@ impl Versions {
 /// The storage version of a file is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageVersionError {
-    /// There is no migration from or to this version.
+    /// No migration from or to this version exists.
     #[error("version \"{0}\" is not supported")]
     Unsupported(Version),
-    /// The major version differs.
+    /// The major version differs from that of this server.
     #[error("changing major storage version is not supported")]
     Major,
-    /// The stored text is not a version.
+    /// The stored text is not a valid version.
     #[error("bucket meta: storageVersion {0:?} is not a valid version")]
     Unreadable(String),
 }
 
-/// Determines the storage version from bucket `meta`: the stored version, or 3.5 if the bucket has
-/// a term but no version, or `None` if the file is older.
+/// Determines the storage version from bucket `meta`. It is the stored version, or 3.5 if the
+/// bucket has a term but no version. Returns `None` if the file is older.
 pub fn detect_storage_version(
     named: Option<&[u8]>,
     term: u64,
@@ -127,8 +127,8 @@ pub fn detect_storage_version(
     }
 }
 
-/// Whether a file of this version stores every change of the members. Most releases of 3.5 never
-/// overwrote a member's row.
+/// Returns whether a file of this version contains every change of the members. Most releases of
+/// 3.5 never overwrote a member's row.
 #[must_use]
 pub fn are_members_complete(version: Option<Version>) -> bool {
     version.is_some_and(|version| version >= Version::new(3, 6))
@@ -145,8 +145,8 @@ pub const fn check_storage_version(version: Version) -> Result<(), StorageVersio
     Ok(())
 }
 
-/// Updates the storage version to match the cluster version: writes the key, or removes it below
-/// 3.6. Returns whether anything changed.
+/// Updates the storage version to match the cluster version: writes the key, or removes it if the
+/// version is below 3.6. Returns whether anything changed.
 pub fn follow_cluster_version(
     storage: Version,
     cluster: Option<Version>,

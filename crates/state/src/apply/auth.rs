@@ -6,8 +6,8 @@ use super::{AuthCommand, EntryMeta, Fault, Refusal, Response, State};
 use crate::auth::{AuthRefusal, Caller, PlainPassword, Tokens};
 
 impl State {
-    /// Applies a command that has passed the guards. Most commands require an administrator, which
-    /// the guards have checked.
+    /// Applies a command that has passed the guards. For most commands, the guards have checked
+    /// that the caller is an administrator.
     pub(super) fn apply_auth(
         &mut self,
         entry: &EntryMeta,
@@ -60,8 +60,9 @@ impl State {
         })
     }
 
-    /// The member that received the request has checked the password. An entry without a text for a
-    /// token creates none: the receiving member signs a token (JWT).
+    /// Authenticates a user whose password was checked by the member that received the request. An
+    /// entry without a token text creates no token, because the receiving member signs one itself
+    /// (JWT).
     fn authenticate(
         &self,
         entry: &EntryMeta,
@@ -83,7 +84,7 @@ impl State {
         Ok(Response::Authenticated { response, auth_revision: view.revision() })
     }
 
-    /// A user may read the user's own record.
+    /// Returns a user's roles. The caller must be an administrator or that user.
     fn user_get(&self, caller: Caller<'_>, name: &str) -> Result<Response, Refusal> {
         let view = self.auth.view();
         if let Err(refusal) = view.check_admin(caller)
@@ -96,7 +97,7 @@ impl State {
         Ok(Response::AuthUserGet(pb::AuthUserGetResponse { header: self.header(), roles }))
     }
 
-    /// A user may read the roles that the user has.
+    /// Returns a role's permissions. The caller must be an administrator or have that role.
     fn role_get(&self, caller: Caller<'_>, role: &str) -> Result<Response, Refusal> {
         let view = self.auth.view();
         if let Err(refusal) = view.check_admin(caller)

@@ -1,5 +1,4 @@
-//! Validation of requests: pure functions of the request, for the code that accepts requests from
-//! clients.
+//! Validation of client requests before they are proposed. Each check is a pure function of the request.
 
 use std::collections::BTreeSet;
 
@@ -41,23 +40,23 @@ pub const fn check_delete_range(request: &DeleteRangeRequest) -> Result<(), Requ
     if request.key.is_empty() { Err(RequestRefusal::EmptyKey) } else { Ok(()) }
 }
 
-/// The maximum number of operations and conditions in a whole transaction, including nested
-/// transactions. A transaction with one list may hold more, if the limit for one list is higher.
+/// The maximum number of operations and conditions in a whole transaction, including nested transactions. If the limit
+/// for a single list is higher, that limit applies instead.
 ///
-/// As in etcd, the number of operations in a list is limited, and so is the depth; but without this
-/// limit a tree of lists could hold any number. A request of the usual length reaches this limit
-/// only if its operations take less than a hundred bytes each.
+/// As in etcd, both the number of operations in a list and the depth of nesting are limited. Without this third limit,
+/// however, a tree of lists could contain any number of operations. A request of ordinary size reaches this limit only
+/// if each of its operations takes less than a hundred bytes.
 pub const OPERATIONS_MAX: usize = 16_384;
 
-/// Checks a transaction with lists of at most `operation_count_max` operations: first its structure, then that no
-/// branch writes a key twice.
+/// Checks a transaction whose lists may contain at most `operation_count_max` operations: first its structure, and then
+/// that no branch writes a key twice.
 pub fn check_txn(request: &TxnRequest, operation_count_max: usize) -> Result<(), RequestRefusal> {
     check_structure(request, operation_count_max)?;
     check_overlap(request)
 }
 
-/// Checks the structure of a transaction. Returns the number of operations and conditions in it,
-/// nested transactions included.
+/// Checks the structure of a transaction. Returns the number of operations and conditions in it, including those of
+/// nested transactions.
 pub fn check_structure(
     request: &TxnRequest,
     operation_count_max: usize,
@@ -75,7 +74,7 @@ fn check_lists(
 ) -> Result<(), RequestRefusal> {
     let TxnRequest { compare, success, failure } = request;
     let count = compare.len().max(success.len()).max(failure.len());
-    // The operations of an outer transaction count against the limit of nested ones.
+    // The operations of an outer transaction count against the limit for nested transactions.
     let Some(count_left) = count_max.checked_sub(count) else {
         return Err(RequestRefusal::TooManyOperations);
     };
@@ -111,9 +110,8 @@ struct Footprint<'a> {
 }
 
 impl<'a> Footprint<'a> {
-    /// Collects the keys that a branch writes. Refuses a branch that puts a key twice, or puts and
-    /// deletes it. The two branches of a nested transaction may put the same key, because only one
-    /// of them is executed.
+    /// Collects the keys that a branch writes. Refuses a branch that puts a key twice, or that both puts and deletes a
+    /// key. The two branches of a nested transaction may put the same key, because only one of them is executed.
     fn of(operations: &'a [RequestOp]) -> Result<Self, RequestRefusal> {
         let requests = || operations.iter().filter_map(|operation| operation.request.as_ref());
         let mut all = Self::default();
@@ -123,8 +121,8 @@ impl<'a> Footprint<'a> {
                 all.deletes.insert(if range_end.is_empty() {
                     KeyRange::One(key)
                 } else {
-                    // As in etcd, a deletion of all keys from a key on is an empty range here and
-                    // conflicts with nothing.
+                    // As in etcd, a deletion of all keys from a key on counts as an empty range here, so it never
+                    // conflicts.
                     KeyRange::Between(key, range_end)
                 });
             }
@@ -150,15 +148,15 @@ impl<'a> Footprint<'a> {
         Ok(all)
     }
 
-    /// Whether a nested branch puts a key that is put or deleted here. Deletions of the nested
-    /// branch may include any key.
+    /// Returns whether a nested branch puts a key that this branch puts or deletes. Deletions in the nested branch may
+    /// include any key.
     fn conflicts_with(&self, nested: &Self) -> bool {
         let (few, many) = by_size(&self.puts, &nested.puts);
         few.iter().any(|key| many.contains(key)) || self.deletes.contains_any(&nested.puts)
     }
 
-    /// Adds the keys of a nested branch. The smaller set is copied into the larger one, so that a
-    /// key is copied O(log n) times, at any depth.
+    /// Adds the keys of a nested branch. The smaller set is copied into the larger one, so that each key is copied
+    /// O(log n) times at any depth of nesting.
     fn merge(&mut self, mut nested: Self) {
         if self.puts.len() < nested.puts.len() {
             std::mem::swap(&mut self.puts, &mut nested.puts);

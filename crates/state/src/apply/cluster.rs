@@ -1,4 +1,4 @@
-//! Commands about the cluster: alarms, versions, names and client URLs of members.
+//! Commands about the cluster: alarms, versions, and the names and client URLs of members.
 
 use quorate_api::etcdserverpb::{AlarmResponse, AlarmType, alarm_request::AlarmAction};
 
@@ -33,7 +33,7 @@ impl State {
         Response::Alarm(AlarmResponse { header: self.header(), alarms })
     }
 
-    /// Updates a fact about the cluster. It is written to the batch only if `store` is set.
+    /// Updates a fact about the cluster. The change is added to the batch only if `store` is set.
     pub(super) fn set_cluster_fact(
         &mut self,
         command: ClusterCommand,

@@ -1,6 +1,6 @@
 //! Evaluates the conditions of a transaction and selects its branches.
 //!
-//! All conditions, those of nested transactions included, are evaluated against one state before
+//! All conditions, including those of nested transactions, are evaluated against one state before
 //! anything is written.
 
 use std::cmp::Ordering;
@@ -14,14 +14,14 @@ use quorate_api::etcdserverpb::{
 
 use crate::mvcc::{Fault, KeyRange, Snapshot, Version};
 
-/// The selected branches.
+/// The selected branches of a transaction and of its nested transactions.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) succeeded: bool,
     pub(super) operations: &'a [RequestOp],
     /// One plan for each nested transaction among the operations, in order.
     pub(super) nested: Vec<Self>,
-    /// The number of evaluated conditions, those of nested transactions included.
+    /// The number of evaluated conditions, including those of nested transactions.
     pub(super) compared: u64,
 }
 
@@ -48,8 +48,9 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether every key of the range fulfils the condition. A range without keys is compared as one
-/// key that was never written; but a comparison of values with a missing key is always false.
+/// Returns whether every key of the range meets the condition. A range without keys is compared as
+/// one key that was never written, except that a comparison of values with a missing key is always
+/// false.
 fn holds(compare: &Compare, snapshot: &Snapshot<'_>) -> Result<bool, Fault> {
     let by_value = compare.target == CompareTarget::Value as i32;
     let mut is_empty = true;
@@ -72,7 +73,8 @@ fn holds(compare: &Compare, snapshot: &Snapshot<'_>) -> Result<bool, Fault> {
     Ok(accepts(compare.result, ordering(compare, None, snapshot)?))
 }
 
-/// Compares the key with the operand. An operand of another kind than the target counts as missing.
+/// Compares the key with the operand. An operand whose kind differs from the target counts as
+/// missing.
 fn ordering(
     compare: &Compare,
     version: Option<Version>,
@@ -133,13 +135,13 @@ fn ordering(
             let record = record()?.unwrap_or_default();
             Ok(record.value().cmp(wanted.unwrap_or_default()))
         }
-        // An unknown target, which a later version may define, compares equal.
+        // An unknown target, which a later version may define, counts as equal.
         Err(_) => Ok(Ordering::Equal),
     }
 }
 
-/// Whether the condition accepts this ordering. An unknown result, which a later version may
-/// define, accepts every ordering.
+/// Returns whether the condition accepts this ordering. An unknown result, which a later version
+/// may define, accepts every ordering.
 fn accepts(result: i32, ordering: Ordering) -> bool {
     match CompareResult::try_from(result) {
         Ok(CompareResult::Equal) => ordering.is_eq(),

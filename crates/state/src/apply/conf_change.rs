@@ -1,4 +1,4 @@
-//! Applies conf changes to the membership, and returns which of them consensus must apply.
+//! Applies conf changes to the membership, and returns the changes that consensus must apply.
 
 use quorate_api::raftpb::ConfChange;
 
@@ -6,9 +6,9 @@ use super::{EntryMeta, Fault, State};
 use crate::members::{MemberChange, MembershipRefusal, conf_state_json};
 
 impl State {
-    /// Applies an entry that holds a conf change. Returns the change, or why it was refused; `None`
-    /// if the entry was applied before, in which case consensus has its effect from the stored
-    /// members.
+    /// Applies an entry that contains a conf change. Returns the change, or why it was refused.
+    /// Returns `None` if the stored state already contains the entry, in which case consensus has
+    /// its effect from the stored members.
     pub fn apply_conf_change(
         &mut self,
         entry: EntryMeta,

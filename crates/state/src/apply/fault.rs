@@ -27,8 +27,8 @@ pub enum Fault {
         /// The cluster version.
         cluster: Version,
     },
-    /// The log holds a password in plain text. Hashing it while applying would use another salt on
-    /// every member.
+    /// The log contains a password in plain text. Hashing it during apply would use a different
+    /// salt on every member.
     #[error(
         "entry {index} sets a password in plain text; only members before 3.5 write such entries"
     )]
@@ -36,7 +36,7 @@ pub enum Fault {
         /// The log index of the entry.
         index: u64,
     },
-    /// The cluster version in the log is not a version.
+    /// The cluster version in the log is not a valid version.
     #[error("cluster version {0:?} in the log is not a valid version")]
     ClusterVersion(String),
 }

@@ -1,7 +1,7 @@
 //! Fuzz target: log entries as protobuf bytes.
 //!
-//! Two states apply the same entries and must stay equal. The first one builds responses; the
-//! second one is sometimes rebuilt from its file and deletes compacted records at other times. A
+//! Two states apply the same entries and must stay equal. The first state builds responses. The
+//! second is sometimes rebuilt from its file, and deletes compacted records at different times. A
 //! simple model computes the expected responses of puts, deletions, ranges and transactions.
 
 mod model;
@@ -24,8 +24,8 @@ use super::{
 use crate::backend::Backend;
 use crate::units::Millis;
 
-/// A step that applies an entry: this byte, the entry's length in two bytes, the entry. Every byte
-/// but the two below begins such a step.
+/// A step that applies an entry: this byte, the entry's length in two bytes, and the entry. Every
+/// other byte except the two below begins the same kind of step.
 #[cfg(test)]
 const ENTRY: u8 = 0;
 /// A step that rebuilds the second state from its file.
@@ -36,11 +36,11 @@ const CLEAR: u8 = 2;
 /// The maximum number of operations in a transaction.
 const TXN_OPS_MAX: usize = 128;
 
-/// Shorter inputs cannot be nested too deeply for an ordinary stack. They run without a thread of
-/// their own, which would slow down the fuzzer.
+/// Inputs up to this length cannot be nested too deeply for an ordinary stack, so they run on the
+/// current thread. A separate thread would slow down the fuzzer.
 const SHALLOW_BYTES_MAX: usize = 400;
 
-/// Runs the steps in `data`, on a stack that is large enough for the deepest transactions.
+/// Runs the steps in `data` on a stack that is large enough for the deepest transactions.
 pub fn entries(folder: &Path, data: &[u8]) {
     if data.len() <= SHALLOW_BYTES_MAX {
         return run(folder, data);
@@ -90,9 +90,9 @@ fn run(folder: &Path, data: &[u8]) {
 enum Applied {
     /// The entry was executed or refused.
     Whole,
-    /// The entry is not a request.
+    /// The entry could not be decoded as a request.
     Not,
-    /// Neither state may be used any more.
+    /// A member would stop at this entry, so neither state can be used further.
     Stopped,
 }
 
@@ -160,7 +160,7 @@ impl Pair {
         let backend = self.backend.get_or_insert_with(|| {
             let disk: Arc<dyn Disk> = Arc::new(RealDisk);
             let path = folder.join("db");
-            // The file of the previous case.
+            // Removes the file that the previous case left.
             drop(RealDisk.remove_file(&path));
             let mut options = Options::default();
             (options.no_sync, options.growth_bytes, options.map_bytes_min) =
@@ -175,7 +175,7 @@ impl Pair {
         self.compare();
     }
 
-    /// Asserts that both states agree about everything that is replicated.
+    /// Asserts that all replicated data of both states is equal.
     fn compare(&mut self) {
         self.first.publish();
         self.second.publish();
@@ -196,7 +196,7 @@ impl Pair {
     }
 }
 
-/// Every live record.
+/// Returns every live record of a state.
 fn all(state: &State) -> Vec<KeyValue> {
     let key = Bytes::from_static(&[0]);
     let request = pb::RangeRequest { range_end: key.clone(), key, ..Default::default() };
@@ -206,7 +206,7 @@ fn all(state: &State) -> Vec<KeyValue> {
     }
 }
 
-/// Whether a member of Quorate would have proposed the command.
+/// Returns whether a member of Quorate would have proposed the command.
 fn is_proposed(command: &Command) -> bool {
     match command {
         Command::Range(request) => check_range(request).is_ok(),

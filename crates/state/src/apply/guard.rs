@@ -1,4 +1,5 @@
-//! Guards: the checks that an entry must pass before it is executed, in this order.
+//! Guards: the checks that an entry must pass before it is executed, in the order in which they
+//! run.
 
 use super::{Command, Permission, Refusal, Request, State};
 use crate::auth::{Access, Caller};
@@ -13,8 +14,8 @@ impl State {
         if self.auth.view().is_enabled() { self.refuse_if_forbidden(request) } else { Ok(()) }
     }
 
-    /// Refuses a request that the caller has no permission for. Permissions are checked against the
-    /// users and roles at this entry, so that every member decides alike.
+    /// Refuses a request for which the caller lacks the permission. Permissions are checked against
+    /// the users and roles as of this entry, so that every member decides alike.
     fn refuse_if_forbidden(&self, request: &Request) -> Result<(), Refusal> {
         let caller = Caller { name: &request.username, revision: request.auth_revision };
         let auth = self.auth.view();
@@ -28,8 +29,8 @@ impl State {
                 permission.check_lease(Access::Write, LeaseId(revoke.id))
             }
             Command::Auth(command) if command.is_for_admins() => auth.check_admin(caller),
-            // Either the member that received the request has checked it, or members propose it
-            // themselves.
+            // Either the member that received the request has checked the permission, or a member
+            // proposes the command itself.
             Command::Auth(_)
             | Command::Compaction(_)
             | Command::LeaseGrant(_)
@@ -41,7 +42,7 @@ impl State {
         Ok(checked?)
     }
 
-    /// Refuses commands that read or write data while an alarm says that the members' data differ.
+    /// Refuses commands that read or write data while a corruption alarm is raised.
     fn refuse_if_corrupt(&self, command: &Command) -> Result<(), Refusal> {
         let touches_data = match command {
             Command::Range(_)
@@ -60,13 +61,13 @@ impl State {
         if touches_data && self.alarms.is_corrupt() { Err(Refusal::Corrupt) } else { Ok(()) }
     }
 
-    /// Refuses commands that add data while an alarm says that a member is out of space.
+    /// Refuses commands that add data while a NOSPACE alarm is raised.
     fn refuse_if_out_of_space(&self, command: &Command) -> Result<(), Refusal> {
         let full = self.alarms.is_out_of_space();
         if full && Self::cost(command) > 0 { Err(Refusal::NoSpace) } else { Ok(()) }
     }
 
-    /// The bytes that a command adds to the file, as the quota counts them.
+    /// Returns the bytes that a command adds to the file, as the quota counts them.
     fn cost(command: &Command) -> u64 {
         match command {
             Command::Put(request) => quota::put_cost(request),

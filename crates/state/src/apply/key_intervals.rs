@@ -1,8 +1,8 @@
 //! A set of keys, stored as disjoint intervals in order.
 //!
-//! The validation of transactions collects here the keys that a transaction deletes. Every
-//! operation takes O(log n) steps for n intervals. Adding an interval also removes those that it
-//! merges with, each of which was added before.
+//! The validation of a transaction collects the keys that the transaction deletes in such a set.
+//! Every operation takes O(log n) steps for n intervals. Adding an interval also removes the
+//! intervals that it merges with, but each interval is removed only once.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,16 +11,16 @@ use std::ops::Bound;
 use crate::mvcc::KeyRange;
 use crate::steps;
 
-/// A position before or after a key. Positions are in the order of the keyspace.
+/// A position immediately before or after a key. Positions sort in key order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position<'a> {
     key: &'a [u8],
-    /// Whether the position is after the key; otherwise it is before the key.
+    /// Whether the position is after the key rather than before it.
     after: bool,
 }
 
 impl<'a> Position<'a> {
-    /// The position before a key. In a set of keys it represents the key.
+    /// Returns the position before a key. In a set of keys, it represents the key.
     pub(super) const fn before(key: &'a [u8]) -> Self {
         Self { key, after: false }
     }
@@ -43,7 +43,7 @@ impl PartialOrd for Position<'_> {
     }
 }
 
-/// The position at which an interval ends. Ends are in the order of the keyspace.
+/// The position at which an interval ends. Ends sort in key order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End<'a> {
     At(Position<'a>),
@@ -58,7 +58,7 @@ pub(super) struct KeyIntervals<'a> {
 }
 
 impl<'a> KeyIntervals<'a> {
-    /// The number of intervals.
+    /// Returns the number of intervals.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -110,12 +110,13 @@ impl<'a> KeyIntervals<'a> {
         self.insert_interval(Position::after(key), end);
     }
 
-    /// Whether the set holds a key.
+    /// Returns whether the set contains a key.
     pub(super) fn contains(&self, key: &'a [u8]) -> bool {
         self.interval_of(Position::before(key)).is_some()
     }
 
-    /// Whether the set holds any of these keys. The cost depends on the smaller of the two sets.
+    /// Returns whether the set contains any of these keys. The cost depends on the size of the
+    /// smaller set.
     pub(super) fn contains_any(&self, keys: &BTreeSet<Position<'a>>) -> bool {
         if keys.len() <= self.len() {
             return keys.iter().any(|key| self.interval_of(*key).is_some());
@@ -151,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Asserts that the set holds exactly the expected keys of [`KEYS`].
+    /// Asserts that, of [`KEYS`], the set contains exactly the expected keys.
     fn assert_holds(set: &KeyIntervals<'_>, expected: &BTreeSet<&[u8]>) {
         for key in KEYS {
             assert_eq!(set.contains(key), expected.contains(key), "{key:?} in {set:?}");

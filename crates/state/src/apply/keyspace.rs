@@ -13,8 +13,8 @@ use crate::mvcc::{KeyRange, MvccError, RangeQuery, RangeResult, Snapshot, WriteT
 use crate::quota::put_cost;
 use crate::units::LeaseId;
 
-/// The result of a read: the inner error is a refusal by the state, the outer one a fault of this
-/// machine.
+/// The result of a read. The inner error is a refusal by the state, and the outer error is a fault
+/// of this machine.
 pub(super) type Answer<T> = Result<Result<T, Refusal>, Fault>;
 
 impl State {
@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-/// Writes the keys of one entry and updates their leases. Everything has been validated before.
+/// Writes the keys of one entry and updates their leases. The entry has already been validated.
 pub(super) struct Writer<'a> {
     pub(super) txn: WriteTxn<'a>,
     lessor: &'a mut Lessor,
@@ -113,7 +113,8 @@ impl Writer<'_> {
         Ok(DeleteRangeResponse { header: self.header(), deleted, prev_kvs })
     }
 
-    /// Reads what this entry has written so far, unless the request names a revision.
+    /// Executes a range, which includes the writes of this entry so far unless the request names a
+    /// revision.
     pub(super) fn range(&mut self, query: &RangeQuery) -> Answer<RangeResponse> {
         if !self.reply_wanted {
             return Ok(Ok(RangeResponse { header: self.header(), ..RangeResponse::default() }));
@@ -132,7 +133,7 @@ impl Writer<'_> {
     }
 }
 
-/// Refuses a put that names a lease which does not exist.
+/// Refuses a put that names a lease that does not exist.
 pub(super) fn check_lease(lessor: &Lessor, request: &PutRequest) -> Result<(), Refusal> {
     let lease = LeaseId(request.lease);
     if lease.is_none() || lessor.contains(lease) {
@@ -151,8 +152,8 @@ pub(super) const fn check_kept(request: &PutRequest, is_live: bool) -> Result<()
     }
 }
 
-/// Refuses a range inside a transaction at a revision that does not exist. This is stricter than
-/// for a range outside of a transaction, where every negative revision means the newest.
+/// Refuses a range inside a transaction if its revision does not exist. This check is stricter than
+/// for a range outside a transaction, where every negative revision means the newest.
 pub(super) fn check_revision(snapshot: &Snapshot<'_>, revision: i64) -> Result<(), Refusal> {
     if revision == 0 {
         Ok(())

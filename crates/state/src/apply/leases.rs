@@ -33,7 +33,7 @@ impl State {
         }))
     }
 
-    /// Deletes the lease's keys, ascending and in one revision, and then the lease.
+    /// Deletes the lease's keys in ascending order and in one revision, and then the lease.
     pub(super) fn lease_revoke(
         &mut self,
         request: &LeaseRevokeRequest,
@@ -55,7 +55,7 @@ impl State {
         entry: &EntryMeta,
         request: &LeaseCheckpointRequest,
     ) -> Response {
-        // Members before 3.6 do not know this field in the file.
+        // Members before 3.6 do not support this field in the file.
         let since = Version::new(3, 6);
         let persist = self.options.checkpoint_persist
             || self.versions.cluster().is_some_and(|version| version >= since);

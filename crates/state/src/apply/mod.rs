@@ -1,8 +1,8 @@
 //! Applying the log: one entry in, one outcome out, the same on every member.
 //!
-//! [`State`] owns everything that the log decides. The applier thread passes entries to it in
-//! order, publishes after each batch of entries, and passes the collected [`Batch`] to the commit
-//! thread. All other threads use [`PublishedState`].
+//! [`State`] owns the replicated state. The applier thread passes entries to it in order, publishes
+//! the state after each batch of entries, and passes the collected [`Batch`] to the commit thread.
+//! All other threads use [`PublishedState`].
 //!
 //! ```text
 //! entry ─► Request::decode ─► State::apply: guards, then one match ─► Applied { outcome, notice }
@@ -13,16 +13,15 @@
 //! # Invariants
 //!
 //! * An outcome depends only on the entry and on the state before it. Time, the size of the file
-//!   and this member's configuration affect only the clocks of leases and the answer of the quota.
-//!   Nothing replicated depends on those.
-//! * An entry makes all its changes or none. Everything that could fail half way is checked first.
+//!   and this member's configuration affect only lease clocks and quota decisions, and no
+//!   replicated data depends on those.
+//! * An entry makes all its changes or none. Everything that could fail part-way is checked first.
 //! * An entry at or below the consistent index does not change stored data.
 //! * A failure of this machine is a [`Fault`], never an outcome.
 //!
 //! # Not here
 //!
-//! The server decides who receives outcomes, when batches are committed, and how notices are
-//! handled.
+//! Delivering outcomes to clients, scheduling commits, and handling notices, which the server does.
 
 mod auth;
 mod check;
@@ -87,9 +86,9 @@ pub struct StateOptions {
     pub lessor: LessorOptions,
     /// Whether checkpoints are stored even if the cluster version is below 3.6.
     pub checkpoint_persist: bool,
-    /// The configured quota, see [`Quota::new`].
+    /// The configured quota, as [`Quota::new`] accepts it.
     pub quota_bytes: i64,
-    /// The maximum number of learners in the cluster. It must be the same on every member.
+    /// The maximum number of learners in the cluster, which must be the same on every member.
     pub learner_count_max: usize,
     /// Limits of the watch service.
     pub watch: WatchLimits,
@@ -97,7 +96,7 @@ pub struct StateOptions {
     pub token_ttl_millis: u64,
 }
 
-/// The context of an entry besides its data.
+/// The context in which an entry is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryMeta {
     /// The entry's log index.
@@ -108,8 +107,8 @@ pub struct EntryMeta {
     pub now: Millis,
     /// The size of the backend file, for the quota.
     pub file_bytes: u64,
-    /// Whether a client of this member waits for the outcome. If not, work that only the response
-    /// needs is skipped.
+    /// Whether a client of this member waits for the outcome. If not, work needed only for the
+    /// response is skipped.
     pub reply_wanted: bool,
 }
 
@@ -120,11 +119,11 @@ pub struct Applied {
     pub request_id: u64,
     /// The response or refusal; `None` if the entry was applied before.
     pub outcome: Option<Result<Response, Refusal>>,
-    /// An event that the server must handle.
+    /// A change that the server must handle.
     pub notice: Option<Notice>,
 }
 
-/// A change beyond keys and leases.
+/// A change that the server must handle, as opposed to changes of keys and leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The cluster version was set. If it was lowered, the server writes a snapshot to the disk.
@@ -141,12 +140,11 @@ pub enum Notice {
     /// A compaction was accepted: the server commits the batch, then calls
     /// [`State::compaction_step`].
     Compaction(Compaction),
-    /// This entry found the quota exceeded, and no alarm has been raised yet: the server proposes
-    /// one.
+    /// This entry exceeds the quota and no alarm is raised yet, so the server proposes one.
     OutOfSpace,
 }
 
-/// A response. A header carries a revision where the response has one; the server fills in cluster,
+/// A response. Its header contains a revision if the response has one. The server fills in cluster,
 /// member and term.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the response of that name")]
@@ -161,8 +159,8 @@ pub enum Response {
     LeaseCheckpoint(pb::LeaseCheckpointResponse),
     Alarm(pb::AlarmResponse),
     AuthStatus(pb::AuthStatusResponse),
-    /// The token is empty if the entry created none. The revision is that of the auth store at
-    /// which the user was authenticated.
+    /// A user was authenticated. The token is empty if the entry created none. The revision is that
+    /// of the auth store at the time of authentication.
     Authenticated {
         response: pb::AuthenticateResponse,
         auth_revision: u64,
@@ -171,13 +169,13 @@ pub enum Response {
     AuthUserList(pb::AuthUserListResponse),
     AuthRoleGet(pb::AuthRoleGetResponse),
     AuthRoleList(pb::AuthRoleListResponse),
-    /// A change of users or roles was made, or authentication was enabled or disabled.
+    /// A user or role was changed, or authentication was enabled or disabled.
     AuthDone(Option<pb::ResponseHeader>),
     /// An empty response.
     Empty,
 }
 
-/// Everything that the log decides.
+/// The replicated state of one member.
 #[derive(Debug)]
 pub struct State {
     store: Store,
@@ -189,18 +187,18 @@ pub struct State {
     quota: Quota,
     auth: Auth,
     options: StateOptions,
-    /// Index and term of the last entry applied.
+    /// Index and term of the last applied entry.
     applied: (u64, u64),
     batch: Batch,
-    /// Changes that are not delivered to watchers yet.
+    /// Changes not yet delivered to watchers.
     unpublished: Vec<Arc<Changes>>,
     facts_changed: bool,
     published: PublishedState,
 }
 
 impl State {
-    /// Applies an entry that holds a request. After a fault, neither the state nor its batch may be
-    /// used: the entry may be applied in part.
+    /// Applies an entry that contains a request. After a fault, neither the state nor its batch may
+    /// be used, because the entry may be only partly applied.
     pub fn apply(&mut self, entry: EntryMeta, request: Request) -> Result<Applied, Fault> {
         let request_id = request.id;
         if entry.index <= self.applied.0 {
@@ -229,66 +227,68 @@ impl State {
         }
     }
 
-    /// Index and term of the last entry applied.
+    /// Returns the index and term of the last applied entry.
     #[must_use]
     pub const fn applied(&self) -> (u64, u64) {
         self.applied
     }
 
-    /// The members as applied.
+    /// Returns the members as of the last applied entry.
     #[must_use]
     pub const fn members(&self) -> &Members {
         &self.members
     }
 
-    /// Users and roles as applied, and whether authentication is enabled.
+    /// Returns the users and roles, and whether authentication is enabled, as of the last applied
+    /// entry.
     #[must_use]
     pub const fn auth(&self) -> &Auth {
         &self.auth
     }
 
-    /// The versions as applied.
+    /// Returns the versions as of the last applied entry.
     #[must_use]
     pub const fn versions(&self) -> &Versions {
         &self.versions
     }
 
-    /// The alarms as applied.
+    /// Returns the alarms as of the last applied entry.
     #[must_use]
     pub const fn alarms(&self) -> &Alarms {
         &self.alarms
     }
 
-    /// The keyspace as applied.
+    /// Returns the keyspace as of the last applied entry.
     #[must_use]
     pub const fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The keyspace, which the caller notifies of commits.
+    /// Returns the keyspace, so that the caller can notify it of commits.
     pub const fn store_mut(&mut self) -> &mut Store {
         &mut self.store
     }
 
-    /// Takes the changes that were collected since the last call. They are those of whole entries,
-    /// together with the consistent index that covers them.
+    /// Takes the changes collected since the last call. They are the changes of whole entries,
+    /// together with the consistent index of the last one.
     #[must_use]
     pub fn take_batch(&mut self) -> Batch {
         std::mem::take(&mut self.batch)
     }
 
-    /// The changes collected so far, so that the caller can decide when to commit.
+    /// Returns the changes collected so far, so that the caller can decide when to commit.
     #[must_use]
     pub const fn pending_batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Adds changes that come from no entry to the batch: the storage version, repaired rows.
+    /// Returns the batch, for changes that do not come from an entry, such as the storage version
+    /// and repaired rows.
     pub const fn batch_mut(&mut self) -> &mut Batch {
         &mut self.batch
     }
 
-    /// Runs one step of the accepted compactions, of at most `count_max` records.
+    /// Runs one step of the accepted compactions, which deletes at most `count_max` records.
     pub fn compaction_step(&mut self, count_max: usize) -> GarbageStep {
         self.store.next_garbage(count_max, &mut self.batch)
     }
@@ -339,8 +339,8 @@ impl State {
         Ok(outcome)
     }
 
-    /// The effect of an entry that the file already contains: facts about the cluster are updated
-    /// in memory only.
+    /// Handles an entry whose effects the file already contains: only the facts about the cluster
+    /// are updated, and only in memory.
     fn refresh(&mut self, command: Command) -> Result<Option<Notice>, Fault> {
         match command {
             Command::Cluster(command) => self.set_cluster_fact(command, false),
@@ -358,7 +358,7 @@ impl State {
         }
     }
 
-    /// A header that carries the revision.
+    /// Returns a response header with the current revision.
     fn header(&self) -> Option<pb::ResponseHeader> {
         let revision = self.store.current_revision();
         Some(pb::ResponseHeader { revision, ..pb::ResponseHeader::default() })

@@ -1,15 +1,15 @@
 //! The permissions that a request about keys needs. They are checked when an entry is applied, and
-//! by a member for requests that it answers from its own state.
+//! when a member answers a request from its own state.
 //!
-//! A request that attaches a key to a lease, or that revokes or renews the lease, needs the
-//! permission to write all keys of the lease, because they are deleted with it. A user with the
-//! role root has every permission.
+//! A request that attaches a key to a lease, or that revokes or renews a lease, needs permission to
+//! write all keys of the lease, because those keys are deleted with the lease. A user with the role
+//! root has every permission.
 //!
 //! # Cost
 //!
 //! A key or range costs one binary search in the user's ranges. A lease costs one search for each
-//! of the user's ranges that holds keys of the lease, for any number of keys. A transaction checks
-//! each lease once.
+//! of the user's ranges that contains keys of the lease, however many keys there are. A transaction
+//! checks each lease once.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub struct Permission<'a> {
     pub auth: &'a View,
     /// The caller.
     pub caller: Caller<'a>,
-    /// The leases, for their keys.
+    /// The leases, whose keys are checked.
     pub leases: &'a Leases,
 }
 
@@ -38,7 +38,7 @@ impl Permission<'_> {
         self.auth.check_authenticated(self.caller)
     }
 
-    /// Checks a range, on its own or in a transaction.
+    /// Checks a range, either on its own or in a transaction.
     pub fn check_range(&self, request: &RangeRequest) -> Result<(), AuthRefusal> {
         self.check(Access::Read, &request.key, &request.range_end)
     }
@@ -48,7 +48,8 @@ impl Permission<'_> {
         self.check_put_once(request, &mut BTreeSet::new())
     }
 
-    /// Checks a put, but not the leases whose keys have been checked already.
+    /// Checks a put. Leases in the given set are skipped, because their keys have already been
+    /// checked.
     fn check_put_once(
         &self,
         request: &PutRequest,
@@ -62,7 +63,7 @@ impl Permission<'_> {
         if request.prev_kv { self.check(Access::Read, &request.key, &[]) } else { Ok(()) }
     }
 
-    /// Checks a deletion outside of a transaction.
+    /// Checks a deletion outside a transaction.
     pub fn check_delete_range(&self, request: &DeleteRangeRequest) -> Result<(), AuthRefusal> {
         let DeleteRangeRequest { key, range_end, prev_kv } = request;
         self.check(Access::Write, key, range_end)?;
@@ -103,7 +104,7 @@ impl Permission<'_> {
             Some(Request::RequestRange(range)) => self.check_range(range),
             Some(Request::RequestPut(put)) => self.check_put_once(put, checked),
             Some(Request::RequestDeleteRange(delete)) => {
-                // In a transaction, etcd checks the previous pairs first.
+                // In a transaction, etcd checks the permission to read the previous records first.
                 if delete.prev_kv {
                     self.check(Access::Read, &delete.key, &delete.range_end)?;
                 }

@@ -1,4 +1,4 @@
-//! The published state: what other threads than the applier read, and the step that publishes it.
+//! The published state, which all threads except the applier read, and the step that publishes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::quota::Quota;
 use crate::versions::Versions;
 use crate::watch::Hub;
 
-/// Rarely changing state, replaced as a whole.
+/// Facts about the cluster that change rarely and are published as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Raised alarms.
@@ -29,9 +29,9 @@ pub struct Facts {
 /// Handles to the published state, for any thread.
 #[derive(Clone, Debug)]
 pub struct PublishedState {
-    /// Leases. They are not published in steps: reads always see the current leases.
+    /// Leases. They are not part of the publication step: readers always see the current leases.
     pub leases: Leases,
-    /// Users, their permissions, and their tokens.
+    /// Users, with their permissions and tokens.
     pub auth: AuthReader,
     /// Watchers.
     pub hub: Hub,
@@ -43,7 +43,7 @@ pub struct PublishedState {
     pub(super) applied: Arc<Applied>,
 }
 
-/// Index and term of the last entry published.
+/// Index and term of the last published entry.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     index: AtomicU64,
@@ -51,30 +51,31 @@ pub(super) struct Applied {
 }
 
 impl PublishedState {
-    /// The keyspace as last published.
+    /// Returns the last published keyspace.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
         self.store.load().view()
     }
 
-    /// Members, alarms and versions as last published.
+    /// Returns the last published members, alarms and versions.
     #[must_use]
     pub fn facts(&self) -> Arc<Facts> {
         self.facts.load_full()
     }
 
-    /// Calls a function with the facts, without cloning them: for checks that every request makes.
+    /// Calls a function with the last published facts without cloning them, for checks that run on
+    /// every request.
     pub fn look<T>(&self, look: impl FnOnce(&Facts) -> T) -> T {
         look(&self.facts.load())
     }
 
-    /// Index of the last entry whose effects are published.
+    /// Returns the index of the last entry whose effects are published.
     #[cfg(test)]
     pub(crate) fn applied_index(&self) -> u64 {
         self.applied.index.load(Ordering::Acquire)
     }
 
-    /// Term of that entry, or of a later entry.
+    /// Returns the term of the last published entry, or of a later entry.
     #[must_use]
     pub fn applied_term(&self) -> u64 {
         self.applied.term.load(Ordering::Acquire)
@@ -82,7 +83,7 @@ impl PublishedState {
 }
 
 impl State {
-    /// The counts of operations on the keyspace since the last call.
+    /// Returns the counts of operations on the keyspace since the last call.
     pub fn take_tally(&mut self) -> Tally {
         self.store.take_tally()
     }
@@ -106,7 +107,7 @@ impl State {
         self.published.applied.index.store(index, Ordering::Release);
     }
 
-    /// The handles for other threads.
+    /// Returns the handles through which other threads read the state.
     #[must_use]
     pub fn published(&self) -> PublishedState {
         self.published.clone()

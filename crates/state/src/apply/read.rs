@@ -11,15 +11,17 @@ use super::txn::check_at_start;
 use super::{Fault, Refusal, RequestRefusal};
 use crate::mvcc::{RangeQuery, Tally, View};
 
-/// Whether a transaction only reads, so that it need not go through the log. This depends on its
-/// form alone. A transaction with a nested one always goes through the log.
+/// Returns whether a transaction only reads, so that it need not go through the log. The result
+/// depends only on the form of the transaction. A transaction that contains a nested one always
+/// goes through the log.
 #[must_use]
 pub fn is_read_only(request: &TxnRequest) -> bool {
     operations(request).all(|operation| as_range(operation).is_some())
 }
 
-/// Whether a read-only transaction may be answered from this member's state without a read barrier:
-/// all its ranges are serializable. A transaction without ranges always may.
+/// Returns whether a read-only transaction may be answered from this member's state without a read
+/// barrier, because all its ranges are serializable. This is always true of a transaction without
+/// ranges.
 #[must_use]
 pub fn is_serializable(request: &TxnRequest) -> bool {
     operations(request).all(|operation| as_range(operation).is_some_and(|range| range.serializable))

@@ -1,16 +1,16 @@
 //! Determines which snapshot a received image belongs to.
 //!
 //! A Quorate leader sends an image that contains exactly the entries of its snapshot. An etcd
-//! leader does too, except after a restart. After a restart, etcd counts entries as applied again
-//! although its backend file already contains them, and may send that file with a snapshot that is
-//! a few entries older. Refusing the image until the leader has caught up is not possible, because
-//! the leader may need the receiver's vote to make progress.
+//! leader does too, except after a restart. After a restart, etcd applies entries again that its
+//! backend file already contains, and it may send that file with a snapshot that is a few entries
+//! older. The receiver cannot simply refuse the image until the leader has caught up, because the
+//! leader may need the receiver's vote to make progress.
 //!
 //! # Invariants
 //!
-//! * A newer image replaces index, term and members of its snapshot. Consensus does not apply a
-//!   membership change that the image already contains: the state machine would not validate it
-//!   again.
+//! * If the image is newer than its snapshot, its index, term and members replace those of the
+//!   snapshot. Consensus then does not apply the membership changes that the image already
+//!   contains, which the state machine would not validate again.
 //! * An image that is older than its snapshot, or that has no index, is refused.
 
 use std::path::PathBuf;
@@ -28,14 +28,14 @@ pub struct SnapshotPosition {
     pub index: u64,
     /// The term of that entry.
     pub term: u64,
-    /// The members that the state lists after the image is installed.
+    /// The members in the state after the image is installed.
     pub members: Members,
 }
 
 /// Why an image is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceivedFault {
-    /// The file is not a valid image, or it contains other entries than the snapshot.
+    /// The file is not a valid image, or its entries are not those of the snapshot.
     #[error(transparent)]
     Image(#[from] ImageFault),
     /// The image cannot be read.
@@ -50,8 +50,7 @@ pub enum ReceivedFault {
     /// The version in the image cannot be read.
     #[error(transparent)]
     Version(#[from] StorageVersionError),
-    /// The image is newer than the snapshot, and of a version that does not store all membership
-    /// changes.
+    /// The image is newer than the snapshot, and its version does not store all membership changes.
     #[error(
         "database file ({} index {index}) is newer than its snapshot (index {snapshot}), and its members are not \
          complete before version 3.6; it is accepted once the leader has applied the entries in between",
@@ -60,7 +59,7 @@ pub enum ReceivedFault {
     MembersUnknown {
         /// The path of the image.
         path: PathBuf,
-        /// The last entry that it contains.
+        /// The last entry that the image contains.
         index: u64,
         /// The last entry that the snapshot contains.
         snapshot: u64,
@@ -68,8 +67,8 @@ pub enum ReceivedFault {
 }
 
 /// Returns the position of the snapshot that this image belongs to. It is `named`, the index and
-/// term that the sender names, unless the image is newer. `tree` is the snapshot's own data: it
-/// corrects the members of an image of 3.5.
+/// term that the sender names, unless the image is newer. `tree` is the snapshot's own data, which
+/// corrects the members of an image written by 3.5.
 pub fn snapshot_position(
     image: &BackendView,
     named: (u64, u64),

@@ -50,11 +50,11 @@ pub enum RecoverError {
     },
 }
 
-/// The content of a file besides the keyspace.
+/// The content of a file after it is loaded.
 struct Loaded {
     store: Store,
     leases: Vec<LeaseRecord>,
-    /// Keys of live records with the leases they name.
+    /// Keys of live records that name a lease, each with that lease.
     attachments: Vec<(Bytes, LeaseId)>,
     alarms: Alarms,
     members: Members,
@@ -65,7 +65,7 @@ struct Loaded {
 }
 
 impl State {
-    /// The state before the first entry, without a file.
+    /// Returns the state before the first entry, which needs no file.
     #[must_use]
     pub fn new(options: StateOptions) -> Self {
         let loaded = Loaded {
@@ -82,15 +82,15 @@ impl State {
         Self::assemble(loaded, options)
     }
 
-    /// Recovers the state from the file. [`State::compaction_step`] continues a compaction that was
-    /// interrupted.
+    /// Recovers the state from the file. [`State::compaction_step`] continues an interrupted
+    /// compaction.
     pub fn recover(backend: &Backend, options: StateOptions) -> Result<Self, RecoverError> {
         Ok(Self::assemble(load(backend, options)?, options))
     }
 
-    /// Switches to a file that a leader's snapshot has put in place of this member's. Changes that
-    /// were collected for the old file are dropped. Handles stay valid, watchers continue from
-    /// their positions, clocks of leases stop.
+    /// Switches to the file of a leader's snapshot, which has replaced this member's file. Changes
+    /// collected for the old file are dropped. Handles stay valid, watchers continue from their
+    /// positions, and lease clocks stop.
     pub fn install(&mut self, backend: &Backend) -> Result<(), RecoverError> {
         let loaded = load(backend, self.options)?;
         self.batch = Batch::new();
@@ -101,7 +101,7 @@ impl State {
         self.members = loaded.members;
         self.versions = loaded.versions;
         self.auth.replace(loaded.auth);
-        // From here on, no reader may use the new store with the old permissions.
+        // From here on, readers must not use the new store with the old permissions.
         self.auth.begin_publication();
         self.applied = loaded.applied;
         self.facts_changed = true;
@@ -111,7 +111,8 @@ impl State {
         Ok(())
     }
 
-    /// Replaces the stored members: an older version did not store all of them.
+    /// Replaces the stored members with the complete ones, because an older version did not store
+    /// every change.
     pub fn repair_members(&mut self, members: Members) {
         if members != self.members {
             members.rewrite(&self.members, &mut self.batch);
@@ -164,7 +165,7 @@ impl State {
     }
 }
 
-/// Reads the members from a file, without the rest of the state.
+/// Reads only the members from a file.
 pub fn stored_members(file: &BackendView) -> Result<Members, RecoverError> {
     let members = file.entries(Bucket::Members)?;
     let removed = file.entries(Bucket::MembersRemoved)?;

@@ -1,4 +1,4 @@
-//! Why an entry, or a request before it is proposed, is refused. Every member decides alike.
+//! Reasons for refusing an entry, or a request before it is proposed. Every member decides alike.
 
 use crate::auth::AuthRefusal;
 use crate::lease::LeaseRefusal;
@@ -16,19 +16,19 @@ pub enum Refusal {
     /// The revision is above the current one.
     #[error("etcdserver: mvcc: required revision is a future revision")]
     FutureRevision,
-    /// A put that keeps value or lease needs an existing key.
+    /// A put keeps the value or lease of a key that does not exist.
     #[error("etcdserver: key not found")]
     KeyNotFound,
     /// A member is out of space, or this entry would exceed the quota.
     #[error("etcdserver: mvcc: database space exceeded")]
     NoSpace,
-    /// An alarm says that the members' data differ.
+    /// A corruption alarm is raised.
     #[error("etcdserver: corrupt cluster")]
     Corrupt,
-    /// A refusal of a lease request.
+    /// A lease request is refused.
     #[error(transparent)]
     Lease(#[from] LeaseRefusal),
-    /// A refusal of an auth request, or a missing permission.
+    /// An auth request is refused, or a permission is missing.
     #[error(transparent)]
     Auth(#[from] AuthRefusal),
 }

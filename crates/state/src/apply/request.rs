@@ -1,12 +1,12 @@
 //! Decodes the log entry of a normal proposal into one command and its caller.
 //!
-//! Besides the current encoding this reads bare v2 requests, which members of 3.5 still propose for
-//! their attributes and the cluster version. Other v2 requests are about data that no longer
-//! exists; they become [`Command::Nothing`].
+//! In addition to the current encoding, bare v2 requests are decoded, because members of 3.5 still
+//! propose them for their attributes and the cluster version. Other v2 requests concern data that
+//! no longer exists, so they become [`Command::Nothing`].
 //!
 //! # Not here
 //!
-//! Conf changes (`conf_change`), and empty entries, which the leader appends itself.
+//! Conf changes (`conf_change`), and the empty entries that leaders append.
 
 use bytes::Bytes;
 use prost::Message;
@@ -25,7 +25,7 @@ const V2_METHODS: [&[u8]; 7] = [b"PUT", b"POST", b"DELETE", b"QGET", b"GET", b"H
 /// A proposal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Identifies the proposer that waits for the outcome.
+    /// The id of the request, by which the proposer that waits for the outcome is found.
     pub id: u64,
     /// The user, as authenticated by the member that received the request; empty without
     /// authentication.
@@ -36,7 +36,7 @@ pub struct Request {
     pub command: Command,
 }
 
-/// Every command that a log entry can hold.
+/// Every command that a log entry can contain.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the request of that name")]
 pub enum Command {
@@ -51,12 +51,11 @@ pub enum Command {
     Alarm(AlarmCommand),
     Auth(AuthCommand),
     Cluster(ClusterCommand),
-    /// A test's mark, or a request for the v2 store: it has no effect.
+    /// A command without effect: a marker of a test, or a request for the v2 store.
     Nothing,
 }
 
-/// A request about alarms, with a cause that members add to the requests that they propose
-/// themselves.
+/// A request about alarms. Members add a cause to the requests that they propose themselves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlarmCommand {
     /// The request.
@@ -89,8 +88,8 @@ pub enum AuthCommand {
 }
 
 impl AuthCommand {
-    /// Whether the guards require an administrator for it. The other commands check the caller
-    /// themselves.
+    /// Returns whether the guards require an administrator for the command. The other commands
+    /// check the caller themselves.
     #[must_use]
     pub const fn is_for_admins(&self) -> bool {
         match self {
@@ -111,8 +110,8 @@ impl AuthCommand {
         }
     }
 
-    /// Whether it sets a password that is not hashed. Members since 3.5 hash passwords before they
-    /// propose; Quorate cannot apply such an entry.
+    /// Returns whether the command sets a password in plain text. Quorate cannot apply such an
+    /// entry. Since 3.5, members hash passwords before they propose a command.
     #[must_use]
     pub fn has_plain_password(&self) -> bool {
         match self {
@@ -142,7 +141,8 @@ impl AuthCommand {
     }
 }
 
-/// Facts about the cluster. Every replayed entry updates them, whether it is stored already or not.
+/// Commands that set facts about the cluster. Every replayed entry updates these facts, even if the
+/// file already contains its effects.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the request of that name")]
 pub enum ClusterCommand {
@@ -160,7 +160,7 @@ pub enum RequestFault {
     /// The request has no id.
     #[error("the request has neither a header nor an id")]
     NoHeader,
-    /// A kind of request that this version does not know.
+    /// The kind of the request is unknown to this version.
     #[error("request {id} is of a kind that this version does not know")]
     UnknownCommand {
         /// The id of the request.
@@ -169,7 +169,7 @@ pub enum RequestFault {
 }
 
 impl Request {
-    /// Decodes an entry. Keys and values are slices of `data`. It needs a stack of
+    /// Decodes an entry. Keys and values are slices of `data`. Decoding needs a stack of
     /// [`deep_txn::STACK_BYTES`].
     pub fn decode(data: Bytes) -> Result<Self, RequestFault> {
         match Self::decode_shallow(data.clone()) {
@@ -181,8 +181,8 @@ impl Request {
         }
     }
 
-    /// Decodes an entry on an ordinary stack, for callers that do not need transactions: very deep
-    /// transactions cannot be decoded.
+    /// Decodes an entry on an ordinary stack, which fails for very deeply nested transactions. It
+    /// is for callers that do not need transactions.
     pub fn decode_shallow(data: Bytes) -> Result<Self, RequestFault> {
         match pb::InternalRaftRequest::decode(data.clone()) {
             Ok(request) if request.v2.is_empty() => Self::from_message(request),
@@ -214,7 +214,7 @@ impl Request {
     }
 }
 
-/// The one request that is set. If several are set, etcd's order decides.
+/// Returns the request that is set. If several are set, it returns the first one in etcd's order.
 fn command(mut request: pb::InternalRaftRequest) -> Option<Command> {
     if let Some(command) = cluster_command(&mut request) {
         return Some(Command::Cluster(command));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     fn v2(method: &str, path: &str, val: &str) -> pb::Request {
-        // As Go encodes it, with every field present.
+        // The request as Go encodes it, with every field present.
         pb::Request {
             id: Some(77),
             method: Some(method.into()),

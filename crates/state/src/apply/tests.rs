@@ -1,4 +1,4 @@
-//! The apply path: guards, transactions, outcomes, watchers and leases.
+//! Tests of the apply path: guards, transactions, outcomes, watchers and leases.
 
 mod alarms;
 mod checks;
@@ -21,7 +21,7 @@ use crate::lease::LeaseRefusal;
 use crate::members::{Member, MemberChange, MembershipRefusal};
 use crate::units::LeaseId;
 
-/// A state with a log of its own.
+/// A state, and the log index of its last entry.
 struct Log {
     state: State,
     index: u64,
@@ -120,7 +120,7 @@ fn a_put_keeps_the_value_or_the_lease_on_request() {
     let Ok(Response::Put(response)) = log.outcome(ignoring(true, false, "")) else { panic!() };
     let previous = response.prev_kv.unwrap();
     assert_eq!((previous.value(), previous.fields().lease), (&b"v2"[..], 5));
-    // The value was kept, the lease was not.
+    // The put kept the value but not the lease.
     assert_eq!(log.state.lessor.keys(LeaseId(5)).unwrap().len(), 0);
     let Ok(Response::Range(response)) = log.outcome(Command::Range(range("k", ""))) else {
         panic!()

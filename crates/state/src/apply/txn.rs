@@ -1,9 +1,9 @@
-//! Transactions: select branches, check everything, then write.
+//! Transactions: selects branches, checks every operation, and then writes.
 //!
-//! Nothing is written before every operation has been checked. The first check is against the state
-//! in which the transaction starts; it finds the same errors as etcd, in the same order. The second
-//! check includes the effects of earlier operations, so that a transaction that writes never fails
-//! half way.
+//! Nothing is written before every operation has been checked. The first check uses the state in
+//! which the transaction starts, and finds the same errors as etcd, in the same order. The second
+//! check includes the effects of earlier operations, so that a transaction never fails part-way
+//! through its writes.
 
 use quorate_api::etcdserverpb::{
     ResponseHeader, ResponseOp, TxnRequest, TxnResponse, request_op::Request,
@@ -38,8 +38,8 @@ impl State {
     }
 }
 
-/// Checks the operations of a plan in order, each as if it were the first. Without a lessor, the
-/// plan has no puts.
+/// Checks the operations of a plan in order, each as if it were the first. `lessor` is `None` only
+/// for a plan without puts.
 pub(super) fn check_at_start(
     plan: &Plan<'_>,
     snapshot: &Snapshot<'_>,
@@ -72,14 +72,14 @@ pub(super) fn check_at_start(
     Ok(())
 }
 
-/// The keys that the operations so far have deleted and not put again.
+/// The keys that the operations so far have deleted and not put again afterwards.
 #[derive(Default)]
 struct Effects<'a> {
     deleted: KeyIntervals<'a>,
 }
 
 impl<'a> Effects<'a> {
-    /// Adds the operations of a plan. Refuses a put that keeps the value or lease of a key which an
+    /// Adds the operations of a plan. Refuses a put that keeps the value or lease of a key that an
     /// earlier operation deletes.
     fn add(&mut self, plan: &Plan<'a>) -> Result<(), Refusal> {
         let mut nested = plan.nested.iter();
@@ -102,7 +102,8 @@ impl<'a> Effects<'a> {
     }
 }
 
-/// Executes a checked plan. The caller sets the header; headers of nested responses stay empty.
+/// Executes a checked plan. The caller sets the header of the response. Headers of nested responses
+/// stay empty.
 fn execute(plan: &Plan<'_>, writer: &mut Writer<'_>) -> Result<TxnResponse, Fault> {
     let mut nested = plan.nested.iter();
     let mut responses = Vec::with_capacity(plan.operations.len());

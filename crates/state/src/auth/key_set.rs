@@ -1,17 +1,18 @@
-//! The set of keys that permissions cover: ranges that neither overlap nor touch, in order.
+//! The set of keys that permissions cover, stored as sorted ranges that neither overlap nor touch.
 //!
-//! A range lies in the union of many permissions if it lies in one of these ranges, which a binary
-//! search finds. The set is built when a permission changes, and used by every request.
+//! A requested range is covered by a union of permissions if it lies within one of these ranges,
+//! which a binary search finds. The set is built when a permission changes, and every request uses
+//! it.
 //!
-//! A range is given by its first key and its end, as in requests: without an end it is the key
-//! alone, and an end of one zero byte means everything from the key on. The empty key denotes no
-//! key.
+//! As in requests, a range is given by its first key and its end. Without an end, it is that key
+//! alone, and an end of one zero byte means all keys from the first key on. A range with an empty
+//! first key contains no keys.
 
 use std::ops::Bound;
 
 use bytes::Bytes;
 
-/// The end of a range. Ends are in the order of the keyspace.
+/// The end of a range. Ends sort in key order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Before(Bytes),
@@ -19,7 +20,8 @@ enum End {
 }
 
 impl End {
-    /// Builds the end from the two fields of a request; `None` if the range has no keys.
+    /// Builds the end from the two fields of a request. Returns `None` if the range contains no
+    /// keys.
     fn of(key: &[u8], range_end: &[u8]) -> Option<Self> {
         match range_end {
             _ if key.is_empty() => None,
@@ -37,7 +39,7 @@ impl End {
         }
     }
 
-    /// Whether there is no key between this end and a range that begins at `key`.
+    /// Returns whether no key lies between this end and the start of a range that begins at `key`.
     fn meets(&self, key: &[u8]) -> bool {
         match self {
             Self::Before(end) => key <= &end[..],
@@ -46,15 +48,16 @@ impl End {
     }
 }
 
-/// A set of keys, as disjoint ranges in order.
+/// A set of keys, stored as disjoint ranges in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeySet {
-    /// First keys and ends.
+    /// The first key and the end of each range.
     ranges: Vec<(Bytes, End)>,
 }
 
 impl KeySet {
-    /// The union of ranges, each given by a key and an end. A range without keys adds nothing.
+    /// Returns the union of ranges, each given by its first key and its end. Ranges without keys
+    /// are ignored.
     pub(super) fn union<'a>(ranges: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut sorted: Vec<(Bytes, End)> = ranges
             .into_iter()
@@ -75,7 +78,7 @@ impl KeySet {
         Self { ranges }
     }
 
-    /// Whether all keys of a range are in the set. A range without keys is in no set.
+    /// Returns whether all keys of a range are in the set. A range without keys is never covered.
     pub(super) fn covers(&self, key: &[u8], range_end: &[u8]) -> bool {
         let Some((_, last)) = self.last_from(key) else { return false };
         if range_end.is_empty() {
@@ -84,7 +87,7 @@ impl KeySet {
         End::of(key, range_end).is_some_and(|end| end <= *last)
     }
 
-    /// The end of the range that contains a key, if the set contains the key.
+    /// Returns the end of the range that contains a key, if the set contains the key.
     pub(super) fn end_after(&self, key: &[u8]) -> Option<Bound<&[u8]>> {
         let (_, end) = self.last_from(key)?;
         match end {
@@ -93,7 +96,7 @@ impl KeySet {
         }
     }
 
-    /// The last range that begins at or before this key.
+    /// Returns the last range that begins at or before this key.
     fn last_from(&self, key: &[u8]) -> Option<&(Bytes, End)> {
         let after = self.ranges.partition_point(|(first, _)| first[..] <= *key);
         self.ranges.get(after.checked_sub(1)?)
@@ -125,7 +128,7 @@ mod tests {
             ("x", "\0", true),
             ("w", "\0", false),
             ("y", "yy", true),
-            // An empty range is in no set.
+            // An empty range is never covered.
             ("b", "b", false),
             ("b", "a", false),
             ("", "", false),
@@ -151,7 +154,8 @@ mod tests {
         assert!(!set.covers(b"b", b""));
     }
 
-    /// Keys of one byte, `a` to `h`, so that a model can list them.
+    /// Returns a key of one byte, from `a` on. There are so few keys that a model can list them
+    /// all.
     fn key_of(letter: u8) -> Vec<u8> {
         vec![b'a' + letter]
     }

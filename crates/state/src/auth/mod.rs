@@ -1,21 +1,21 @@
 //! Authentication and permissions: users, their roles, and what the roles permit.
 //!
-//! [`Auth`] belongs to the applier: it stores each change as etcd does, and every member makes the
-//! same change. Other threads hold an [`AuthReader`], which gives them the published [`View`] and
-//! the [`Tokens`] of clients.
+//! [`Auth`] belongs to the applier. It stores each change as etcd does, and every member makes the
+//! same changes. Other threads use an [`AuthReader`], which provides the published [`View`] and the
+//! [`Tokens`] of clients.
 //!
 //! # Invariants
 //!
 //! * The revision increases with every change to users and roles, and when authentication is
 //!   disabled.
-//! * Passwords arrive as hashes, from the member that received the request. Nothing here hashes a
-//!   password or draws a random number.
+//! * Passwords arrive as hashes from the member that received the request. This module never hashes
+//!   a password or draws a random number.
 //! * While authentication is enabled, the user root exists and has the role root.
 //!
 //! # Not here
 //!
-//! The permissions that a request needs (`apply::permission`), passwords (`member::passwords`)
-//! and signed tokens (`jwt`).
+//! The permissions that a request needs (`apply::permission`), password hashing
+//! (`member::passwords`) and signed tokens (`jwt`).
 
 mod key_set;
 mod record;
@@ -44,7 +44,7 @@ pub use self::view::{Access, Caller, ROOT, User, View};
 use crate::backend::Batch;
 use crate::schema::{Bucket, auth};
 
-/// The encoding of password hashes in entries. As in Go, unused bits of the last letter are
+/// The encoding of password hashes in entries. As in Go, unused bits of the last character are
 /// ignored.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
@@ -53,18 +53,19 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// The revision before the first change.
+/// The revision of users and roles before their first change.
 const FIRST_REVISION: u64 = 1;
 
-/// A password in plain text in the log, which only members before 3.5 write.
+/// The log contains a password in plain text, which only members before 3.5 write.
 #[derive(Debug, thiserror::Error)]
 #[error("the password is in plain text; only members before 3.5 write it that way")]
 pub struct PlainPassword;
 
-/// The result of a change: it may be refused, or it may be one that Quorate cannot apply.
+/// The result of a change. A change may be refused, or it may contain a plain-text password, which
+/// Quorate cannot apply.
 pub(crate) type Changed = Result<Result<(), AuthRefusal>, PlainPassword>;
 
-/// Users, roles and tokens as the applier changes them.
+/// The applier's users, roles and tokens, which may be newer than the published ones.
 #[derive(Debug)]
 pub struct Auth {
     view: Arc<View>,
@@ -73,8 +74,8 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Builds the state from stored users and roles. A token expires this many milliseconds after
-    /// its last use.
+    /// Creates the state from stored users and roles. A token expires `token_ttl_millis` after its
+    /// last use.
     #[must_use]
     pub(crate) fn new(stored: View, token_ttl_millis: u64) -> Self {
         let view = Arc::new(stored);
@@ -82,9 +83,10 @@ impl Auth {
         Self { view, is_changed: false, reader }
     }
 
-    /// Replaces everything with the content of another file. The entries in between are not applied
-    /// here, and any of them may have revoked tokens. So this revokes the tokens of users that are
-    /// gone or whose records differ, and all tokens if authentication is disabled.
+    /// Replaces everything with the content of another file. This member did not apply the entries
+    /// that led to it, and any of them may have revoked tokens. Therefore the tokens of users that
+    /// no longer exist or whose records differ are revoked, and all tokens are revoked if
+    /// authentication is disabled.
     pub(crate) fn replace(&mut self, stored: View) {
         let before = std::mem::replace(&mut self.view, Arc::new(stored));
         self.is_changed = true;
@@ -100,28 +102,28 @@ impl Auth {
         });
     }
 
-    /// Users and roles as applied.
+    /// Returns the users and roles as of the last applied entry.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// The handle for other threads.
+    /// Returns the handle through which other threads read users, roles and tokens.
     #[must_use]
     pub fn reader(&self) -> AuthReader {
         self.reader.clone()
     }
 
-    /// If something has changed, makes readers wait from here on: their permissions may no longer
-    /// match the data that is about to be published. [`Auth::publish`] follows after the data is
-    /// published.
+    /// If anything has changed, makes readers wait, because the published permissions may not match
+    /// the data that is about to be published. The caller publishes the data and then calls
+    /// [`Auth::publish`].
     pub(crate) fn begin_publication(&self) {
         if self.is_changed {
             self.reader.close();
         }
     }
 
-    /// Publishes the changes.
+    /// Publishes the changes, which allows waiting readers to continue.
     pub(crate) fn publish(&mut self) {
         if std::mem::take(&mut self.is_changed) {
             self.reader.open(Arc::clone(&self.view));
@@ -266,7 +268,7 @@ impl Auth {
         Ok(())
     }
 
-    /// Deletes the role and removes it from every user that has it.
+    /// Deletes a role and removes it from every user that has it.
     pub(crate) fn delete_role(&mut self, name: &str, batch: &mut Batch) -> Result<(), AuthRefusal> {
         if self.view.is_enabled && name == ROOT {
             return Err(AuthRefusal::InvalidManagement);
@@ -287,8 +289,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Replaces the first permission that begins at the same key, if it is for the same range.
-    /// Otherwise adds a permission, so that the same range may occur twice, as in etcd.
+    /// Replaces the first permission that begins at the same key if it is for the same range.
+    /// Otherwise, a permission is added, so the same range may occur twice, as in etcd.
     pub(crate) fn grant_permission(
         &mut self,
         name: &str,
@@ -311,7 +313,7 @@ impl Auth {
             Some(_) | None => {
                 held.push(authpb::Permission {
                     perm_type: permission.perm_type,
-                    // A copy, so that the stored key does not keep the request's whole buffer in
+                    // The key is copied, because a slice would keep the request's whole buffer in
                     // memory.
                     key: Bytes::copy_from_slice(&permission.key),
                     range_end: Bytes::copy_from_slice(&permission.range_end),
@@ -368,7 +370,7 @@ impl Auth {
 }
 
 impl View {
-    /// No users, no roles, and authentication disabled.
+    /// Returns a view without users and roles, with authentication disabled.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -380,7 +382,7 @@ impl View {
     }
 }
 
-/// The user without the role, or `None` if the user does not have it.
+/// Returns the user without the role, or `None` if the user does not have it.
 fn without_role(user: &authpb::User, role: &str) -> Option<authpb::User> {
     let holds = user.roles.iter().any(|held| held == role);
     holds.then(|| {
@@ -390,7 +392,8 @@ fn without_role(user: &authpb::User, role: &str) -> Option<authpb::User> {
     })
 }
 
-/// Whether this is a single key, everything from a key on, or a range with keys.
+/// Returns whether the fields denote a single key, all keys from a key on, or a range that contains
+/// keys.
 fn is_valid_range(key: &[u8], range_end: &[u8]) -> bool {
     !key.is_empty() && (range_end.is_empty() || range_end == [0] || key < range_end)
 }

@@ -10,7 +10,7 @@ use super::View;
 use crate::backend::{BackendView, Batch, Fault};
 use crate::schema::{Bucket, auth};
 
-/// The problem of a stored user or role.
+/// Why a stored user or role is invalid.
 type RecordFault = &'static str;
 
 pub(super) fn put_user(user: &authpb::User, batch: &mut Batch) {
@@ -22,8 +22,8 @@ pub(super) fn put_role(role: &authpb::Role, batch: &mut Batch) {
 }
 
 impl View {
-    /// Loads users and roles from the file. Also returns whether the file has an auth revision; it
-    /// has none before a server has opened it for the first time.
+    /// Loads users and roles from the file. Also returns whether the file has an auth revision,
+    /// which is missing until a server opens the file for the first time.
     pub(crate) fn load(file: &BackendView) -> Result<(Self, bool), Fault> {
         let mut view = Self::empty();
         let enabled = file.get(Bucket::Auth, auth::ENABLED)?;

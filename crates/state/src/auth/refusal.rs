@@ -1,4 +1,5 @@
-//! Why an auth request, or a request without permission, is refused. Every member decides alike.
+//! Reasons for refusing an auth request, or a request without permission. Every member decides
+//! alike.
 
 /// The refusals, with etcd's texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

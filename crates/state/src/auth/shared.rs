@@ -1,9 +1,9 @@
 //! The published users and permissions, for threads other than the applier.
 //!
 //! Data and permissions are published together, but a request reads them one after the other. A
-//! [`Stamp`] shows whether they belong together: a reader takes one before it checks permissions,
-//! and compares it with another after it has read the data. If authentication is disabled, the
-//! stamp is the only thing that a request reads.
+//! [`Stamp`] shows whether they match: a reader takes a stamp before it checks permissions, and
+//! compares it with a second stamp after it has read the data. If authentication is disabled, a
+//! request reads only the stamp.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,19 +12,19 @@ use arc_swap::{ArcSwap, Guard};
 
 use super::{Tokens, View};
 
-/// Set in a stamp while a change is being published.
+/// Bit of a stamp that is set while a change is being published.
 const IS_CLOSED: u64 = 1;
-/// Set in a stamp while authentication is enabled.
+/// Bit of a stamp that is set while authentication is enabled.
 const IS_ENABLED: u64 = 2;
-/// The increment of a stamp for each change.
+/// The amount by which each change increases the stamp.
 const CHANGE: u64 = 4;
 
-/// The version of the published permissions. Equal stamps mean that nothing changed in between.
+/// A version of the published permissions. If two stamps are equal, nothing changed between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(u64);
 
 impl Stamp {
-    /// Whether authentication is enabled.
+    /// Returns whether authentication is enabled.
     #[must_use]
     pub const fn is_enabled(self) -> bool {
         self.0 & IS_ENABLED != 0
@@ -51,26 +51,27 @@ impl AuthReader {
         Self { shared, tokens: Tokens::new(token_ttl_millis) }
     }
 
-    /// The current stamp; `None` while permissions and data are being published.
+    /// Returns the current stamp; `None` while permissions and data are being published.
     #[must_use]
     pub fn stamp(&self) -> Option<Stamp> {
         let stamp = self.shared.stamp.load(Ordering::Acquire);
         (stamp & IS_CLOSED == 0).then_some(Stamp(stamp))
     }
 
-    /// Whether authentication is enabled, or is being enabled or disabled.
+    /// Returns whether authentication is enabled, or a change that may enable or disable it is
+    /// being published.
     #[must_use]
     pub fn may_be_enabled(&self) -> bool {
         self.shared.stamp.load(Ordering::Acquire) & (IS_CLOSED | IS_ENABLED) != 0
     }
 
-    /// Users and roles as published.
+    /// Returns the published users and roles.
     #[must_use]
     pub fn view(&self) -> Guard<Arc<View>> {
         self.shared.view.load()
     }
 
-    /// The tokens of clients.
+    /// Returns the tokens of clients.
     #[must_use]
     pub const fn tokens(&self) -> &Tokens {
         &self.tokens

@@ -1,4 +1,4 @@
-//! The stored rows, the published state, and their recovery after a restart.
+//! Tests of the stored rows, the published state, and their recovery after a restart.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn hashed(name: &str, hash: &str) -> pb::AuthUserAddRequest {
     pb::AuthUserAddRequest { name, hashed_password, ..pb::AuthUserAddRequest::default() }
 }
 
-/// Root, a user with a role, and authentication enabled.
+/// Creates root and a user with a role, and enables authentication.
 fn auth_with_users(batch: &mut Batch) -> Auth {
     let mut auth = Auth::new(View::empty(), 0);
     auth.add_user(&hashed("root", "aGFzaA=="), batch).unwrap().unwrap();
@@ -46,7 +46,7 @@ fn user_and_role_rows_are_encoded_as_in_etcd() {
     let (_folder, backend) = stored(&batch);
     let file = backend.read();
     let rows = |bucket| file.entries(bucket).unwrap();
-    // Empty options are stored nevertheless, as etcd 3.5 writes them.
+    // Empty options are stored, too, as in etcd 3.5.
     let ann: &[u8] = b"\x0a\x03ann\x1a\x03app\x22\x00";
     let root: &[u8] = b"\x0a\x04root\x12\x04hash\x1a\x04root\x22\x00";
     assert_eq!(rows(Bucket::AuthUsers), [("ann".into(), ann.into()), ("root".into(), root.into())]);
@@ -105,7 +105,7 @@ fn an_auth_change_is_visible_only_after_publication() {
     let after = reader.stamp().unwrap();
     assert!(after.is_enabled() && after != before);
     assert_eq!(*reader.view().as_ref(), *auth.view());
-    // Without a change, readers need not check again.
+    // If nothing changed, the stamp stays the same.
     auth.begin_publication();
     auth.publish();
     assert_eq!(reader.stamp(), Some(after));

@@ -1,20 +1,20 @@
-//! Simple tokens: tokens that clients received through the log, until they expire.
+//! Simple tokens, which log entries create for clients and which are valid until they expire.
 //!
-//! A token is a random text and a number derived from the entry that created it, so every member
-//! has it, whichever member the client asked. Tokens are only in memory. Each member lets a token
-//! expire after the client has not used it there for the lifetime. A connection that has looked up
-//! a token keeps it and from then on checks it without a lock.
+//! A token consists of a random text and a number derived from the entry that created it, so every
+//! member has the same token, regardless of which member the client contacted. Tokens are kept only
+//! in memory. Each member expires a token that was not used on that member for the token lifetime.
+//! A connection that has looked up a token keeps it, and checks it without a lock from then on.
 //!
 //! # Invariants
 //!
-//! * A revoked token never becomes valid again, even if other threads use it at that moment.
-//! * Neither the texts of tokens nor anything they can be computed from is kept. Tokens are found
-//!   by digest, so the time of a lookup reveals nothing about them.
+//! * A revoked token never becomes valid again, even if other threads use it while it is revoked.
+//! * Token texts are not kept, nor is anything from which they could be computed. Tokens are found
+//!   by digest, so the duration of a lookup reveals nothing about them.
 //!
 //! # Bound
 //!
-//! At most [`TOKENS_MAX`] tokens. Beyond it the oldest are dropped, and their clients authenticate
-//! again.
+//! There are at most [`TOKENS_MAX`] tokens. Beyond that, the oldest are dropped, and their clients
+//! must authenticate again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -29,17 +29,17 @@ use crate::units::Millis;
 /// The maximum number of tokens.
 const TOKENS_MAX: usize = 1 << 20;
 
-/// The number of the oldest tokens that are checked when one is added.
+/// The number of old tokens that are checked for expiry when a token is added.
 const SWEEP_STEP: usize = 4;
 
-/// A use that comes less than this after the last recorded one is not recorded, so a token may
-/// expire earlier by this much.
+/// A use less than this time after the last recorded use is not recorded, so a token may expire
+/// earlier by this much.
 const NOTED_EVERY_MILLIS: u64 = 500;
 
-/// The lifetime if none is configured.
+/// The default token lifetime.
 const TTL_MILLIS_DEFAULT: u64 = 300_000;
 
-/// The deadline of a revoked token.
+/// The deadline that marks a token as revoked.
 const REVOKED: u64 = 0;
 
 /// The digest of a token's text.
@@ -52,10 +52,10 @@ impl Fingerprint {
     }
 }
 
-/// A token that a client has used.
+/// A token that a lookup has found.
 pub struct Token {
     user: Arc<str>,
-    /// When it expires, in milliseconds of the caller's clock.
+    /// When the token expires, in milliseconds of the caller's clock, or [`REVOKED`].
     deadline: AtomicU64,
     ttl_millis: u64,
 }
@@ -69,7 +69,7 @@ impl Token {
         }
         let renewed = now.plus(self.ttl_millis).0;
         if deadline.saturating_add(NOTED_EVERY_MILLIS) < renewed {
-            // Fails if another thread renewed or revoked it in the meantime.
+            // Fails if another thread has renewed or revoked the token in the meantime.
             let noted = self.deadline.compare_exchange(
                 deadline,
                 renewed,
@@ -88,7 +88,7 @@ impl Token {
     }
 }
 
-/// Shows the user, not the token.
+/// Prints the user, but not the token.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").field("user", &self.user).finish_non_exhaustive()
@@ -98,7 +98,8 @@ impl fmt::Debug for Token {
 #[derive(Default)]
 struct Table {
     tokens: BTreeMap<Fingerprint, Arc<Token>>,
-    /// Each token once, roughly by age, with the time at which it is checked.
+    /// Each token once, roughly in order of age, with the time at which it is next checked for
+    /// expiry.
     queue: VecDeque<(u64, Fingerprint)>,
 }
 
@@ -122,15 +123,16 @@ impl Tokens {
         Self { table: Arc::default(), ttl_millis }
     }
 
-    /// The text of the token that the entry at this index creates. Its number is the index before:
-    /// members of etcd use the last finished entry, and an entry is finished only after it was
-    /// applied.
+    /// Returns the text of the token that the entry at this index creates. The number in it is the
+    /// previous index, as in etcd, which uses the index of the last finished entry, and an entry is
+    /// finished only after it is applied.
     #[must_use]
     pub fn text(prefix: &str, index: u64) -> String {
         format!("{prefix}.{}", index.saturating_sub(1))
     }
 
-    /// The index of the entry that created a token; `None` if the text is not that of a token.
+    /// Returns the index of the entry that created a token, or `None` if the text does not have the
+    /// form of a token.
     #[must_use]
     pub fn index(text: &str) -> Option<u64> {
         let (_, index) = text.split_once('.')?;
@@ -146,13 +148,13 @@ impl Tokens {
             Token { user: user.into(), deadline: deadline.into(), ttl_millis: self.ttl_millis };
         let mut table = self.table.lock();
         table.sweep(now, TOKENS_MAX);
-        // An entry that is applied again creates the same token.
+        // An entry that is applied a second time creates the same token.
         if table.tokens.insert(fingerprint, Arc::new(token)).is_none() {
             table.queue.push_back((deadline, fingerprint));
         }
     }
 
-    /// The number of tokens in memory. Expired ones are included until they are checked.
+    /// Returns the number of tokens in memory. Expired ones are included until they are checked.
     #[must_use]
     pub fn count(&self) -> usize {
         self.table.lock().tokens.len()
@@ -193,7 +195,8 @@ impl Tokens {
 }
 
 impl Table {
-    /// Drops expired tokens, a few at a time, and the oldest if there are `count_max` or more.
+    /// Drops a few expired tokens, and also the oldest ones if there are `count_max` tokens or
+    /// more.
     fn sweep(&mut self, now: Millis, count_max: usize) {
         for _ in 0..SWEEP_STEP {
             let is_full = self.tokens.len() >= count_max;
@@ -257,7 +260,7 @@ mod tests {
         for index in 0..100 {
             tokens.add(&Tokens::text("old", index + 1), "ann", Millis(0));
         }
-        // This one is used, and stays.
+        // This token is used, so it is kept.
         assert!(user_of(&tokens, "old.0", 999).is_some());
         for index in 100..200 {
             tokens.add(&Tokens::text("new", index + 1), "ann", Millis(1500));

@@ -1,10 +1,10 @@
-//! Users and roles at one moment, whether authentication is enabled, and the permissions of each
-//! user.
+//! A snapshot of users and roles, of the permissions of each user, and of whether authentication is
+//! enabled.
 //!
 //! # Invariants
 //!
 //! * The permissions of a user are computed when a role or a user changes, never during a request.
-//! * Only what a check here permits is permitted.
+//! * Access is permitted only if a check in this module permits it.
 //!
 //! # Not here
 //!
@@ -22,17 +22,17 @@ use super::AuthRefusal;
 use super::key_set::KeySet;
 use crate::steps;
 
-/// The role that permits everything, and the user that cannot lose it while authentication is
-/// enabled.
+/// The name of the role that permits everything, and of the user that cannot lose this role while
+/// authentication is enabled.
 pub const ROOT: &str = "root";
 
 /// The authenticated user of a request, and the revision of users and roles at which the user was
-/// authenticated. Revision 0 means that the request carries no token.
+/// authenticated. Revision 0 means that the request has no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller<'a> {
     /// The user's name.
     pub name: &'a str,
-    /// The revision.
+    /// The revision of users and roles at authentication; 0 without a token.
     pub revision: u64,
 }
 
@@ -50,7 +50,7 @@ pub enum Access {
     Write,
 }
 
-/// A user.
+/// A user, with the permissions of all the user's roles.
 #[derive(Clone, PartialEq)]
 pub struct User {
     /// The stored record.
@@ -61,25 +61,25 @@ pub struct User {
 }
 
 impl User {
-    /// The bcrypt hash of the password; empty if no password matches.
+    /// Returns the bcrypt hash of the password. It is empty if no password can match.
     #[must_use]
     pub fn password_hash(&self) -> &[u8] {
         &self.record.password
     }
 
-    /// Whether the user was created without a password.
+    /// Returns whether the user was created without a password.
     #[must_use]
     pub fn has_no_password(&self) -> bool {
         self.record.options.is_some_and(|options| options.no_password)
     }
 
-    /// The roles granted to the user, ascending.
+    /// Returns the roles granted to the user, in ascending order.
     #[must_use]
     pub fn roles(&self) -> &[String] {
         &self.record.roles
     }
 
-    /// The row in the file.
+    /// Returns the user's row in the file.
     #[cfg(test)]
     pub(crate) fn to_row(&self) -> Vec<u8> {
         prost::Message::encode_to_vec(&self.record)
@@ -111,7 +111,7 @@ impl fmt::Debug for User {
     }
 }
 
-/// Users, roles and permissions at one moment.
+/// A snapshot of users, roles and permissions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     pub(super) is_enabled: bool,
@@ -121,36 +121,36 @@ pub struct View {
 }
 
 impl View {
-    /// Whether authentication is enabled.
+    /// Returns whether authentication is enabled.
     #[must_use]
     pub const fn is_enabled(&self) -> bool {
         self.is_enabled
     }
 
-    /// The number of changes to users and roles.
+    /// Returns the number of changes to users and roles.
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// A user by name.
+    /// Returns a user by name.
     #[must_use]
     pub fn user(&self, name: &str) -> Option<&User> {
         self.users.get(name).map(|user| &**user)
     }
 
-    /// The names of all users, ascending.
+    /// Returns the names of all users, in ascending order.
     pub fn user_names(&self) -> impl Iterator<Item = &str> {
         self.users.keys().map(String::as_str)
     }
 
-    /// The names of all roles, ascending.
+    /// Returns the names of all roles, in ascending order.
     pub fn role_names(&self) -> impl Iterator<Item = &str> {
         self.roles.keys().map(String::as_str)
     }
 
-    /// The permissions of a role, as responses show them. The role root always has exactly one
-    /// permission.
+    /// Returns the permissions of a role, as listed in responses. The role root always has exactly
+    /// one permission.
     #[must_use]
     pub fn role_permissions(&self, name: &str) -> Option<Vec<authpb::Permission>> {
         let role = self.roles.get(name)?;
@@ -164,13 +164,13 @@ impl View {
         }])
     }
 
-    /// Whether the caller has a role.
+    /// Returns whether the caller has a role.
     #[must_use]
     pub fn has_role(&self, caller: Caller<'_>, role: &str) -> bool {
         self.user(caller.name).is_some_and(|user| user.roles().iter().any(|held| held == role))
     }
 
-    /// Whether the caller has this access to all keys of a range.
+    /// Checks that the caller has this access to all keys of a range.
     pub fn check_keys(
         &self,
         caller: Caller<'_>,
@@ -186,7 +186,8 @@ impl View {
         }
     }
 
-    /// The end of the range that contains the key and to which the caller has this access.
+    /// Returns the end of the range that contains the key and to which the caller has this access.
+    /// Without authentication, that range is unbounded.
     pub fn permitted_end(
         &self,
         caller: Caller<'_>,
@@ -201,7 +202,7 @@ impl View {
         end.ok_or(AuthRefusal::PermissionDenied)
     }
 
-    /// The user of a caller who was authenticated at the current revision.
+    /// Returns the caller's user. The caller must have been authenticated at the current revision.
     fn current_user(&self, caller: Caller<'_>) -> Result<&User, AuthRefusal> {
         if caller.revision == 0 {
             return Err(AuthRefusal::UserEmpty);
@@ -212,8 +213,8 @@ impl View {
         self.user(caller.name).ok_or(AuthRefusal::PermissionDenied)
     }
 
-    /// Whether the caller is an administrator: a user with the role root. The revision does not
-    /// matter.
+    /// Checks that the caller is an administrator, which is a user with the role root. The caller's
+    /// revision is ignored.
     pub fn check_admin(&self, caller: Caller<'_>) -> Result<(), AuthRefusal> {
         if !self.is_enabled {
             return Ok(());
@@ -228,7 +229,7 @@ impl View {
         }
     }
 
-    /// Whether the caller is authenticated.
+    /// Checks that the caller is authenticated.
     pub const fn check_authenticated(&self, caller: Caller<'_>) -> Result<(), AuthRefusal> {
         if self.is_enabled && caller.revision == 0 { Err(AuthRefusal::UserEmpty) } else { Ok(()) }
     }
@@ -239,7 +240,7 @@ impl View {
         self.users.insert(name, Arc::new(user));
     }
 
-    /// Computes the permissions of all users that have a role.
+    /// Recomputes the permissions of all users that have this role.
     pub(super) fn refresh_holders(&mut self, role: &str) {
         let holders: Vec<(String, authpb::User)> = self
             .users
@@ -252,8 +253,8 @@ impl View {
         }
     }
 
-    /// Computes the permissions of a user. A role that does not exist and an unknown kind of
-    /// permission permit nothing.
+    /// Computes the permissions of a user. Roles that do not exist and unknown kinds of permissions
+    /// permit nothing.
     fn with_permissions(&self, record: authpb::User) -> User {
         let roles = record.roles.iter().filter_map(|role| self.roles.get(role));
         let permissions: Vec<_> = roles.flat_map(|role| &role.key_permission).collect();

@@ -1,10 +1,10 @@
-//! The changes of entries that the commit thread has not written yet.
+//! The changes of applied entries that the commit thread has not written yet.
 
 use bytes::Bytes;
 
 use crate::schema::{Bucket, RecordKey, Revision, meta};
 
-/// A batch with this many bytes is full, however few changes it has.
+/// A batch with this many bytes is full, even if it has few changes.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
 /// Changes to the backend file, in order.
@@ -19,7 +19,7 @@ pub struct Batch {
 
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// The commit thread encodes the keys of records.
+    /// A record. The commit thread encodes its key.
     PutRecord(RecordKey, Bytes),
     DeleteRecord(RecordKey),
     Put(Bucket, Bytes, Bytes),
@@ -27,13 +27,13 @@ pub(super) enum Operation {
 }
 
 impl Batch {
-    /// A batch without changes.
+    /// Creates a batch without changes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets a key. Records are put with [`Batch::put_record`].
+    /// Sets a key. Records must be put with [`Batch::put_record`] instead.
     pub fn put(&mut self, bucket: Bucket, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         let (key, value) = (key.into(), value.into());
         assert!(
@@ -72,7 +72,8 @@ impl Batch {
         self.operations.push(Operation::DeleteRecord(key));
     }
 
-    /// Sets the index of the entry that the changes so far complete. Index 0 is never stored.
+    /// Sets the index and term of the last entry whose changes are in the batch. Index 0 is never
+    /// stored.
     pub fn set_consistent_index(&mut self, index: u64, term: u64) {
         assert!(
             self.consistent_index.is_none_or(|(before, _)| before <= index),
@@ -86,37 +87,38 @@ impl Batch {
         self.conf_state = Some(json.into());
     }
 
-    /// The raft index and term that the batch writes, if it writes any.
+    /// Returns the raft index and term that the batch writes, if any.
     #[must_use]
     pub const fn consistent_index(&self) -> Option<(u64, u64)> {
         self.consistent_index
     }
 
-    /// The number of changes, not counting index and conf state.
+    /// Returns the number of changes, excluding the raft index and the conf state.
     #[must_use]
     pub fn op_count(&self) -> usize {
         self.operations.len()
     }
 
-    /// Bytes of keys and values.
+    /// Returns the bytes of all keys and values.
     #[must_use]
     pub const fn byte_count(&self) -> usize {
         self.byte_count
     }
 
-    /// The number of times that the batch exceeds its limits, by changes or by bytes.
+    /// Returns how many times over the batch has reached its limit, in changes or in bytes,
+    /// whichever is more.
     #[must_use]
     pub fn fill(&self, ops_max: usize) -> usize {
         (self.op_count() / ops_max.max(1)).max(self.byte_count / BATCH_BYTES_MAX)
     }
 
-    /// Whether a commit would write nothing.
+    /// Returns whether a commit would write nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty() && self.consistent_index.is_none() && self.conf_state.is_none()
     }
 
-    /// Main revision of the newest record in the batch.
+    /// Returns the main revision of the newest record in the batch.
     #[must_use]
     pub const fn last_revision(&self) -> Option<i64> {
         self.last_revision
@@ -131,7 +133,7 @@ impl Batch {
         self.put(Bucket::Meta, name, value);
     }
 
-    /// The raft index, term and conf state as changes to bucket `meta`.
+    /// Returns the raft index, term and conf state as changes to bucket `meta`.
     pub(super) fn meta_operations(&self) -> impl Iterator<Item = (&'static [u8], Bytes)> {
         let number = |value: u64| Bytes::copy_from_slice(&value.to_be_bytes());
         let (index, term) = self.consistent_index.unwrap_or((0, 0));

@@ -7,8 +7,8 @@ use quorate_storage::bolt::BoltError;
 
 use crate::schema::{Bucket, Revision};
 
-/// This member's file cannot be used, or a part of its content is missing or invalid. The member
-/// stops.
+/// This member's backend file cannot be used, or part of its content is missing or invalid. The
+/// member stops.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The storage engine failed.
@@ -32,7 +32,7 @@ pub enum Fault {
         path: Arc<Path>,
         /// The bucket of the key.
         bucket: Bucket,
-        /// The number of entries of the bucket that were read before, if known.
+        /// The number of entries of the bucket that were read before this one, if known.
         position: u64,
         /// The key as stored.
         key: Box<[u8]>,
@@ -42,7 +42,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether the file's content is invalid, so that another attempt would fail in the same way.
+    /// Returns whether the file's content is invalid, so that another attempt would fail in the
+    /// same way.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         match self {

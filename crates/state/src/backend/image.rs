@@ -1,12 +1,13 @@
 //! Checks a leader's image before it replaces the backend file.
 //!
-//! The image is opened like the backend file, which reads its meta pages and all branch pages, and
+//! The image is opened like the backend file, which reads its meta pages and all branch pages. Then
 //! its consistent index is read. The check runs before anything is replaced, so a bad image does no
 //! harm.
 //!
 //! # Not here
 //!
-//! Pages that hold records: they are read when the state is recovered from them.
+//! Checking the pages that contain records, which are read when the state is recovered from the
+//! image.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,10 +27,10 @@ pub enum ImageFault {
     Io {
         /// The image.
         path: PathBuf,
-        /// The system's error.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The file is empty: opening it would turn it into a new backend file.
+    /// The file is empty. Opening it would turn it into a new backend file.
     #[error("{}: the file is empty", path.display())]
     Empty {
         /// The image.
@@ -43,7 +44,7 @@ pub enum ImageFault {
     Foreign {
         /// The image.
         path: PathBuf,
-        /// A bucket that every backend file has.
+        /// The missing bucket, which every backend file has.
         bucket: Bucket,
     },
     /// The image does not contain the state of the snapshot.
@@ -54,7 +55,7 @@ pub enum ImageFault {
     Mismatch {
         /// The image.
         path: PathBuf,
-        /// The last entry that it contains, or 0 if it has no index.
+        /// The last entry that the image contains, or 0 if it has no index.
         index: u64,
         /// The last entry that the snapshot contains.
         snapshot: u64,

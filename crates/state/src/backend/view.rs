@@ -1,8 +1,8 @@
-//! The file's content at one moment, by bucket.
+//! A snapshot of the file's content, by bucket.
 //!
 //! # Not here
 //!
-//! The meaning of the values, besides numbers and revisions: the modules that write them know it.
+//! Decoding values other than numbers and revisions, which the modules that write them do.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,8 +14,8 @@ use quorate_storage::bolt::ReadTx;
 use super::Fault;
 use crate::schema::{Bucket, Revision, meta};
 
-/// The file's content as of one commit. Cloning costs one reference. Until a view is dropped, its
-/// pages are not reused.
+/// The file's content as of one commit. Cloning a view only increments a reference count. The file
+/// does not reuse the pages of a view until the view is dropped.
 #[derive(Clone, Debug)]
 pub struct BackendView {
     read: ReadTx,
@@ -27,25 +27,26 @@ impl BackendView {
         Self { read, path }
     }
 
-    /// The engine's read transaction, for images and checks.
+    /// Returns the storage engine's read transaction, for images and checks.
     #[must_use]
     pub const fn transaction(&self) -> &ReadTx {
         &self.read
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     #[must_use]
     pub const fn path(&self) -> &Arc<Path> {
         &self.path
     }
 
-    /// The value of a key, as a slice of the file.
+    /// Returns the value of a key, as a slice of the mapped file.
     pub fn get(&self, bucket: Bucket, key: &[u8]) -> Result<Option<Bytes>, Fault> {
         let Some(bucket) = self.read.bucket(bucket.name())? else { return Ok(None) };
         Ok(bucket.get(key)?.map(|value| self.read.bytes(value)))
     }
 
-    /// The values of several keys, as slices of the file. Keys in order are fastest.
+    /// Returns the values of several keys, as slices of the mapped file. This is fastest if the
+    /// keys are in order.
     pub fn get_each<K: AsRef<[u8]>>(
         &self,
         bucket: Bucket,
@@ -60,7 +61,7 @@ impl BackendView {
         }
     }
 
-    /// All entries of a small bucket, in key order, copied.
+    /// Returns copies of all entries of a small bucket, in key order.
     pub fn entries(&self, bucket: Bucket) -> Result<Vec<(Bytes, Bytes)>, Fault> {
         let mut found = Vec::new();
         self.scan(bucket, |key, value| {
@@ -70,7 +71,7 @@ impl BackendView {
         Ok(found)
     }
 
-    /// Visits the entries of a bucket in key order until `visit` breaks. An error of `visit`
+    /// Visits the entries of a bucket in key order until `visit` breaks. An error from `visit`
     /// becomes a fault that names the entry.
     pub fn scan(
         &self,
@@ -89,23 +90,25 @@ impl BackendView {
         Ok(())
     }
 
-    /// Raft index and term of the last entry that the file contains; zero if none was stored.
+    /// Returns the raft index and term of the last entry that the file contains; zeros if none was
+    /// stored.
     pub fn consistent_index(&self) -> Result<(u64, u64), Fault> {
         Ok((self.number(meta::CONSISTENT_INDEX)?, self.number(meta::TERM)?))
     }
 
-    /// The mark of the restore from which the content comes, if there was one.
+    /// Returns the mark of the restore that created the file, if one did.
     pub fn restore_mark(&self) -> Result<Option<String>, Fault> {
         let mark = self.get(Bucket::Meta, meta::RESTORED)?;
         Ok(mark.map(|mark| String::from_utf8_lossy(&mark).into_owned()))
     }
 
-    /// Voters and learners as last stored, JSON.
+    /// Returns the stored voters and learners, as JSON.
     pub fn conf_state(&self) -> Result<Option<Bytes>, Fault> {
         self.get(Bucket::Meta, meta::CONF_STATE)
     }
 
-    /// Main revision of the last scheduled or finished compaction, as `name` selects.
+    /// Returns the main revision of the last scheduled or the last finished compaction, depending
+    /// on `name`.
     pub fn compaction(&self, name: &[u8]) -> Result<Option<i64>, Fault> {
         let Some(value) = self.get(Bucket::Meta, name)? else { return Ok(None) };
         match Revision::decode(&value) {
@@ -114,9 +117,9 @@ impl BackendView {
         }
     }
 
-    /// CRC-32C over all buckets. It is equal on members that have applied the same entries and
-    /// deleted the same garbage. The causes of alarms are left out, because members of etcd do not
-    /// store them.
+    /// Returns the CRC-32C over all buckets. Members that have applied the same entries and deleted
+    /// the same garbage have the same hash. The causes of alarms are left out, because members of
+    /// etcd do not store them.
     pub fn hash(&self) -> Result<u32, Fault> {
         let ignored = [meta::CONSISTENT_INDEX, meta::TERM, meta::STORAGE_VERSION];
         let mut hash = 0;
@@ -135,7 +138,8 @@ impl BackendView {
         Ok(hash)
     }
 
-    /// Builds a fault for an invalid key or value, read after `position` others of its bucket.
+    /// Creates a fault for an invalid key or value that was read after `position` other entries of
+    /// its bucket.
     #[must_use]
     pub fn corrupt(
         &self,

@@ -1,17 +1,17 @@
-//! A priority queue of deadlines in which postponing a deadline costs nothing.
+//! A priority queue of deadlines in which postponing a deadline is free.
 //!
-//! A renewal postpones the deadline of a lease. Renewals come ten thousand times a second and more,
-//! so a renewal must not change the queue. The queue keeps the earlier time; when that time
+//! A renewal postpones the deadline of a lease. There may be more than ten thousand renewals a
+//! second, so a renewal must not change the queue. The queue keeps the earlier time. When that time
 //! arrives, the owner compares it with the current deadline and schedules the lease again. The
-//! [`Slot`] of a lease records which queue entry is valid for it. Entries that are left over after
-//! a move to an earlier time do not match the slot and are dropped.
+//! [`Slot`] of a lease records the time of its valid queue entry. If a deadline moves to an earlier
+//! time, the old entry no longer matches the slot and is dropped later.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::units::{LeaseId, Millis};
 
-/// The time of the valid queue entry of one lease, if there is one.
+/// The time of a lease's valid queue entry, if it has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slot(Option<Millis>);
 
@@ -30,8 +30,8 @@ impl Deadlines {
         }
     }
 
-    /// Removes and returns the earliest entry that is due. The entry may be stale: see
-    /// [`Slot::take`].
+    /// Removes and returns the earliest entry that is due. The entry may be stale, which
+    /// [`Slot::take`] checks.
     pub(super) fn pop_due(&mut self, now: Millis) -> Option<(Millis, LeaseId)> {
         let Reverse((at, _)) = self.heap.peek()?;
         if *at > now {
@@ -44,8 +44,8 @@ impl Deadlines {
         self.heap.clear();
     }
 
-    /// Drops stale entries once they are most of the queue. Without this, leases that are revoked
-    /// long before their deadline would leave entries that accumulate.
+    /// Drops stale entries once they make up most of the queue. Otherwise, the entries of leases
+    /// that are revoked long before their deadlines would accumulate.
     pub(super) fn trim(&mut self, lease_count: usize, counts: impl Fn(Millis, LeaseId) -> bool) {
         if self.heap.len() > 2 * lease_count + 1024 {
             self.heap.retain(|Reverse((at, id))| counts(*at, *id));
@@ -68,7 +68,7 @@ impl Slot {
         counts
     }
 
-    /// Whether the entry queued at `at` is the valid one.
+    /// Returns whether the entry queued at `at` is the valid one.
     pub(super) fn holds(self, at: Millis) -> bool {
         self.0 == Some(at)
     }

@@ -1,28 +1,29 @@
 //! Leases: lifetimes that keys attach to, and the clock that expires them.
 //!
-//! The lessor has two halves that share one lock, which is held for short times only. [`Lessor`]
-//! belongs to the applier: it grants, revokes and checkpoints leases and attaches keys, as log
-//! entries require. [`Leases`] is a handle for all other threads: renewals, lookups and the
-//! leader's scan for expired leases. These are not log entries, and none of them waits for the
+//! The lessor has two halves that share one lock, which is only held briefly. [`Lessor`] belongs to
+//! the applier: it grants, revokes and checkpoints leases and attaches keys, as log entries
+//! require. [`Leases`] is a handle for all other threads, for renewals, lookups and the leader's
+//! scan for expired leases. These operations are not log entries, and none of them waits for the
 //! applier.
 //!
 //! # Invariants
 //!
 //! * Replicated facts (ids, granted and checkpointed lifetimes, attached keys) depend on the log
-//!   alone. Expiry times exist only on the primary, which is the leader. They decide only when the
-//!   primary proposes a revocation.
+//!   alone. Expiry times exist only on the primary, which is the leader. They determine only when
+//!   the primary proposes a revocation.
 //! * A key is attached to at most one lease, and only to a lease that exists.
-//! * A lease that has expired on the primary is never renewed there: it is revoked, or another
-//!   member becomes primary.
+//! * A lease that has expired on the primary is never renewed there. Either it is revoked, or
+//!   another member becomes primary.
 //!
 //! # Not here
 //!
-//! `apply` deletes the keys of a revoked lease and stores lease records, both in one batch. `auth`
-//! checks who may use a lease.
+//! Deleting the keys of a revoked lease and storing lease records, both in one batch (`apply`), and
+//! checking the permission to use a lease (`apply::permission`).
 //!
 //! # Tests
 //!
-//! `tests.rs` tests each rule, and compares the expiry queue with a model that scans every lease.
+//! `tests.rs` tests each rule separately, and compares the expiry queue with a model that scans
+//! every lease.
 #![expect(clippy::disallowed_types, reason = "keys are only looked up, never iterated")]
 
 mod deadlines;
@@ -48,7 +49,7 @@ pub enum LeaseRefusal {
     /// No lease has this id.
     #[error("etcdserver: requested lease not found")]
     NotFound,
-    /// A lease with this id exists.
+    /// A lease with this id already exists.
     #[error("etcdserver: lease already exists")]
     Exists,
     /// The requested lifetime is above [`TTL_SECS_MAX`].
@@ -59,14 +60,14 @@ pub enum LeaseRefusal {
 /// Options of a lessor, set once at start.
 #[derive(Clone, Copy, Debug)]
 pub struct LessorOptions {
-    /// The minimum lifetime in seconds. Shorter requested lifetimes are raised to it.
+    /// The minimum lifetime, in seconds. Shorter requested lifetimes are raised to it.
     pub ttl_secs_min: i64,
     /// Whether the primary proposes checkpoints of long leases.
     pub checkpoints: bool,
     /// The interval between two checkpoints of one lease, in seconds.
     pub checkpoint_interval_secs: u64,
-    /// If an expired lease still exists this long after [`Leases::expired`] returned it, it is
-    /// returned again.
+    /// How long after [`Leases::expired`] returned a lease it returns the same lease again, if the
+    /// lease still exists.
     pub resubmit_millis: u64,
 }
 
@@ -93,8 +94,8 @@ pub struct Lessor {
 impl Lessor {
     /// Rebuilds the leases from stored records. Nothing expires until [`Leases::promote`].
     ///
-    /// `attachments` are the keys of live records with the leases they name. An attachment to a
-    /// lease that is not stored is ignored, as it was when it was written.
+    /// `attachments` are the keys of live records that name a lease, each with that lease. An
+    /// attachment to a lease that is not stored is ignored, as it was when the record was written.
     pub fn recover(
         records: impl IntoIterator<Item = LeaseRecord>,
         attachments: impl IntoIterator<Item = (impl AsRef<[u8]>, LeaseId)>,
@@ -108,7 +109,7 @@ impl Lessor {
         lessor
     }
 
-    /// Replaces all leases with those of a received store. Handles stay valid; the clocks are
+    /// Replaces all leases with those of a received store. Handles stay valid, and the clocks are
     /// stopped.
     pub fn replace(
         &mut self,
@@ -123,7 +124,7 @@ impl Lessor {
         }
     }
 
-    /// The handle for all other threads.
+    /// Returns the handle through which all other threads use the leases.
     #[must_use]
     pub fn reader(&self) -> Leases {
         self.leases.clone()
@@ -146,20 +147,20 @@ impl Lessor {
         if self.leases.insert(record, now) { Ok(record) } else { Err(LeaseRefusal::Exists) }
     }
 
-    /// Whether the lease exists.
+    /// Returns whether the lease exists.
     #[must_use]
     pub fn contains(&self, id: LeaseId) -> bool {
         self.leases.contains(id)
     }
 
-    /// The keys attached to a lease, ascending, or `None` if the lease does not exist. Every member
-    /// deletes them in this order.
+    /// Returns the keys attached to a lease, in ascending order, or `None` if the lease does not
+    /// exist. Every member deletes them in this order.
     #[must_use]
     pub fn keys(&self, id: LeaseId) -> Option<Vec<Arc<[u8]>>> {
         self.leases.keys(id)
     }
 
-    /// Removes a lease, after its keys have been deleted. Returns whether the lease existed.
+    /// Removes a lease whose keys have been deleted. Returns whether the lease existed.
     pub fn revoke(&mut self, id: LeaseId) -> bool {
         let Some(keys) = self.leases.remove(id) else { return false };
         for key in keys {
@@ -173,7 +174,7 @@ impl Lessor {
     }
 
     /// Sets the checkpointed lifetime of a lease. Returns the record, which the caller stores if
-    /// checkpoints are persisted, or `None` for an unknown lease, which is ignored.
+    /// checkpoints are persisted. Unknown leases are ignored, and `None` is returned.
     pub fn checkpoint(
         &mut self,
         id: LeaseId,
@@ -183,7 +184,7 @@ impl Lessor {
         self.leases.checkpoint(id, remaining_secs, now)
     }
 
-    /// The lease a key is attached to, or [`LeaseId::NONE`].
+    /// Returns the lease that a key is attached to, or [`LeaseId::NONE`].
     #[cfg(test)]
     #[must_use]
     pub(crate) fn lease_of(&self, key: &[u8]) -> LeaseId {

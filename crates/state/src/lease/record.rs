@@ -1,5 +1,5 @@
-//! The record of a lease in bucket `lease`: the key is the id in eight big-endian bytes, the value
-//! is `leasepb.Lease`.
+//! The record of a lease in bucket `lease`. The key is the id in eight big-endian bytes, and the
+//! value is a `leasepb.Lease`.
 
 use bytes::Bytes;
 use prost::Message;
@@ -19,21 +19,21 @@ pub struct LeaseRecord {
 }
 
 impl LeaseRecord {
-    /// The stored key of a lease.
+    /// Returns the stored key of a lease.
     #[must_use]
     pub fn key(id: LeaseId) -> Bytes {
         Bytes::copy_from_slice(&id.0.to_be_bytes())
     }
 
-    /// The stored value.
+    /// Returns the encoded value of the record.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let lease = Lease { id: self.id.0, ttl: self.ttl_secs, remaining_ttl: self.remaining_secs };
         lease.encode_to_vec().into()
     }
 
-    /// Decodes a stored value; `None` if the value is not a valid lease. Like etcd, it uses the id
-    /// in the value, not the one in the key.
+    /// Decodes a stored value. Returns `None` if the value is not a valid lease. As in etcd, the id
+    /// in the value is used, not the id in the key.
     #[must_use]
     pub fn decode(value: &[u8]) -> Option<Self> {
         let lease = Lease::decode(value).ok()?;

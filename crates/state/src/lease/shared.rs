@@ -1,9 +1,10 @@
-//! The half of the lessor that every thread can use: lifetimes, renewals, lookups, the expiry scan.
+//! The half of the lessor that every thread can use: lifetimes, renewals, lookups and the expiry
+//! scan.
 //!
-//! There is one lock, held for the time of a hash lookup and a store. A scan releases it after
-//! every [`SCAN_STEP`] entries, so that a renewal waits for microseconds even when a hundred
-//! thousand leases expire at once. Two calls visit every lease under the lock, [`Leases::promote`]
-//! and [`Leases::demote`]; both run only when leadership changes.
+//! There is one lock, which most calls hold only for a hash lookup and a store. A scan releases it
+//! after every [`SCAN_STEP`] entries, so that a renewal waits for microseconds even when a hundred
+//! thousand leases expire at once. Only [`Leases::promote`] and [`Leases::demote`] visit every
+//! lease under the lock, and both run only when leadership changes.
 #![expect(clippy::disallowed_types, reason = "no result depends on the order of iteration")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,15 +18,14 @@ use super::deadlines::{Deadlines, Slot};
 use super::{LeaseRecord, LessorOptions};
 use crate::units::{LeaseId, Millis};
 
-/// Queue entries that a scan visits before it releases the lock for others.
+/// The number of queue entries that a scan visits before it releases the lock for other threads.
 const SCAN_STEP: usize = 512;
 
-/// A new primary spreads coinciding expiries only if there are at least this many leases.
+/// A new primary spreads coinciding expiries only if there are at least this many.
 const PILE_UP_COUNT: usize = 1000;
 
 /// The maximum number of expiries in one second after they are spread. It is less than the number
-/// of leases that can be revoked in a second, so that leases which expire later still find
-/// capacity.
+/// of leases that can be revoked in a second, which leaves capacity for leases that expire later.
 const EXPIRIES_PER_SECOND: usize = 750;
 
 /// A handle to the leases, for any thread.
@@ -45,12 +45,12 @@ pub enum Renewal {
     },
     /// No lease has this id.
     NotFound,
-    /// This member is not the primary: the caller asks the leader.
+    /// This member is not the primary, so the caller forwards the renewal to the leader.
     NotPrimary,
     /// The lease has expired and its revocation is in progress. The caller waits with
     /// [`Leases::poll_gone`] and then renews again, which reports the final outcome.
     Expired,
-    /// A checkpoint is set: the caller proposes a checkpoint of 0 for this lease, then renews
+    /// The lease has a checkpoint. The caller proposes a checkpoint of 0 for it, and then renews
     /// again.
     CheckpointFirst,
 }
@@ -60,12 +60,13 @@ pub enum Renewal {
 pub struct TimeToLive {
     /// Granted lifetime, in seconds.
     pub granted_secs: i64,
-    /// Remaining lifetime, in seconds, truncated toward zero; 0 or less shortly before the lease is
-    /// removed. `None` if this member is not the primary, because its clocks do not run.
+    /// Remaining lifetime, in seconds, truncated toward zero. It is 0 or less shortly before the
+    /// lease is removed. `None` if this member is not the primary, because then its clocks are
+    /// stopped.
     pub remaining_secs: Option<i64>,
 }
 
-/// A remaining lifetime that the primary proposes.
+/// A remaining lifetime that the primary proposes to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The lease.
@@ -81,7 +82,7 @@ struct Shared {
     leases: HashMap<LeaseId, Lease>,
     expiries: Deadlines,
     checkpoints: Deadlines,
-    /// Wakers of the tasks that wait for the removal of an expired lease.
+    /// The wakers of tasks that wait for the removal of an expired lease.
     waiters: BTreeMap<LeaseId, Vec<Waker>>,
 }
 
@@ -101,14 +102,14 @@ impl Leases {
         Self { shared: Arc::default(), options }
     }
 
-    /// Starts the clocks: this member has become leader in `term` and has applied every entry of
-    /// earlier terms. Every lease gets its checkpointed or full lifetime from `now`, plus
+    /// Starts the clocks, after this member has become leader in `term` and has applied every entry
+    /// of earlier terms. From `now`, every lease has its checkpointed or full lifetime, plus
     /// `extend_millis` for clients that could not reach a leader in the meantime. Coinciding
     /// expiries are spread.
     pub fn promote(&self, term: u64, extend_millis: u64, now: Millis) {
         let mut shared = self.shared.lock();
         // A membership change that consensus refuses also leaves an empty entry, so this may be a
-        // repeated call in the same term. The clocks must not start again.
+        // repeated call in the same term. In that case, the clocks must not be restarted.
         if shared.term == Some(term) {
             return;
         }
@@ -136,8 +137,8 @@ impl Leases {
         }
     }
 
-    /// Stops the clocks: this member is no longer the leader. Pending renewals are woken and then
-    /// return [`Renewal::NotPrimary`].
+    /// Stops the clocks, because this member is no longer the leader. Waiting renewals are woken,
+    /// and then return [`Renewal::NotPrimary`].
     pub fn demote(&self) {
         let waiters = {
             let mut shared = self.shared.lock();
@@ -147,7 +148,7 @@ impl Leases {
         wake(waiters.into_values().flatten());
     }
 
-    /// The term in which this member's clocks run; `None` while they are stopped.
+    /// Returns the term in which this member's clocks run, or `None` while they are stopped.
     #[must_use]
     pub fn term(&self) -> Option<u64> {
         self.shared.lock().term
@@ -200,22 +201,23 @@ impl Leases {
         })
     }
 
-    /// Whether the lease exists.
+    /// Returns whether the lease exists.
     #[must_use]
     pub fn contains(&self, id: LeaseId) -> bool {
         self.shared.lock().leases.contains_key(&id)
     }
 
-    /// The keys attached to a lease, ascending, or `None` if the lease does not exist.
+    /// Returns the keys attached to a lease, in ascending order, or `None` if the lease does not
+    /// exist.
     #[must_use]
     pub fn keys(&self, id: LeaseId) -> Option<Vec<Arc<[u8]>>> {
         let shared = self.shared.lock();
         shared.leases.get(&id).map(|lease| lease.keys.iter().cloned().collect())
     }
 
-    /// Checks the keys of a lease with `check`, which returns, for a key that passes, the end of a
-    /// range of keys that pass with it. `check` is called once for each such range, so the cost
-    /// does not grow with the number of keys. A lease that does not exist has no keys.
+    /// Checks the keys of a lease with `check`. For a key that passes, `check` returns the end of a
+    /// range in which all keys pass. It is called once for each such range, so the cost does not
+    /// grow with the number of keys. A lease that does not exist has no keys.
     pub fn check_keys<'a, E>(
         &self,
         id: LeaseId,
@@ -246,7 +248,7 @@ impl Leases {
         Ok(())
     }
 
-    /// All leases: by remaining lifetime while the clocks run, else by id.
+    /// Returns all leases, sorted by remaining lifetime while the clocks run, and by id otherwise.
     #[must_use]
     pub fn list(&self) -> Vec<LeaseId> {
         let mut all: Vec<_> = {
@@ -257,7 +259,7 @@ impl Leases {
         all.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The number of leases.
+    /// Returns the number of leases.
     #[must_use]
     pub fn count(&self) -> usize {
         self.shared.lock().leases.len()
@@ -303,8 +305,8 @@ impl Leases {
         expired
     }
 
-    /// Returns at most `count_max` checkpoints that are due by the clock of the leader of `term`.
-    /// The caller proposes them.
+    /// Returns at most `count_max` checkpoints that are due by the clock of the leader of `term`,
+    /// which the caller proposes.
     #[must_use]
     pub fn due_checkpoints(&self, term: u64, now: Millis, count_max: usize) -> Vec<Checkpoint> {
         let mut due = Vec::new();
@@ -463,15 +465,16 @@ impl Lease {
         }
     }
 
-    /// The checkpointed remaining lifetime if there is a checkpoint, else the granted lifetime.
+    /// Returns the checkpointed remaining lifetime if there is a checkpoint, and the granted
+    /// lifetime otherwise.
     fn lifetime_secs(&self) -> u64 {
         let secs = if self.remaining_secs > 0 { self.remaining_secs } else { self.ttl_secs };
         u64::try_from(secs).unwrap_or(0)
     }
 }
 
-/// Postpones expiries so that no second has more than [`EXPIRIES_PER_SECOND`] of them. `order` is
-/// ascending and stays ascending.
+/// Postpones expiries so that at most [`EXPIRIES_PER_SECOND`] of them fall in any second. `order`
+/// is ascending and stays ascending.
 fn spread(order: &mut [(Millis, LeaseId)]) {
     if order.len() < PILE_UP_COUNT {
         return;

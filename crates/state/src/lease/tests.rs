@@ -1,4 +1,5 @@
-//! Leases: each rule on its own, then the expiry queue against a model that scans every lease.
+//! Tests of each rule for leases separately, and of the expiry queue against a model that scans
+//! every lease.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -204,8 +205,8 @@ fn long_leases_are_checkpointed() {
     lessor.checkpoint(LeaseId(1), 0, Millis(300_800));
     assert_eq!(leases.renew(LeaseId(1), 1, Millis(300_900)), Renewal::Renewed { ttl_secs: 1000 });
 
-    // Renewed within the last second: there is nothing to store, but the checkpoint becomes due
-    // again.
+    // The lease was renewed within the last second, so there is nothing to store, but the
+    // checkpoint becomes due again later.
     assert_eq!(leases.renew(LeaseId(1), 1, Millis(600_500)), Renewal::Renewed { ttl_secs: 1000 });
     assert_eq!(leases.due_checkpoints(1, Millis(600_500), 10), []);
     assert_eq!(leases.due_checkpoints(1, Millis(900_600), 10).len(), 1);
@@ -219,7 +220,7 @@ fn a_checkpoint_of_another_leader_shortens_the_next_expiry() {
     granted(&mut lessor, 1, 1000, 0);
     lessor.checkpoint(LeaseId(1), 50, Millis(0));
     assert_eq!(leases.renew(LeaseId(1), 1, Millis(0)), Renewal::Renewed { ttl_secs: 1000 });
-    // The queue held a later time than the new expiry.
+    // The time in the queue was later than the new expiry.
     assert_eq!(leases.expired(1, Millis(50_000), 10), [LeaseId(1)]);
 }
 

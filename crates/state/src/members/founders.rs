@@ -2,12 +2,12 @@
 //!
 //! # Invariants
 //!
-//! * Every founder computes the same ids and entries. They depend on names, URLs and token alone,
-//!   and are in the order of the ids.
+//! * Every founder computes the same ids and entries. They depend only on names, URLs and token,
+//!   and the entries are sorted by id.
 //!
 //! # Not here
 //!
-//! Whether a cluster may be founded, and whether the URLs are valid: the caller checks both.
+//! Checking whether a cluster may be founded and whether the URLs are valid, which the caller does.
 
 use bytes::Bytes;
 use prost::Message;
@@ -25,7 +25,7 @@ pub struct Founders {
 }
 
 impl Founders {
-    /// The founders with these names and peer URLs.
+    /// Creates the founders with these names and peer URLs.
     #[must_use]
     pub fn new<'a>(initial: impl IntoIterator<Item = (&'a str, Vec<String>)>, token: &str) -> Self {
         let member = |(name, peer_urls): (&str, Vec<String>)| {
@@ -37,34 +37,35 @@ impl Founders {
         Self { members }
     }
 
-    /// The cluster's id.
+    /// Returns the cluster's id.
     #[must_use]
     pub fn cluster_id(&self) -> u64 {
         cluster_id(self.members.iter().map(|member| member.id))
     }
 
-    /// The founder with this name.
+    /// Returns the founder with this name.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name == name)
     }
 
-    /// All founders, in the order of their ids.
+    /// Returns all founders, in the order of their ids.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Member> {
         self.members.iter()
     }
 
-    /// The members after the first entries are applied.
+    /// Returns the members as they are after the first entries are applied.
     #[must_use]
     pub fn to_members(&self) -> Members {
         Members::new(self.members.iter().cloned(), [])
     }
 
-    /// The data of the first entries: one conf change for each founder, from index 1 on.
+    /// Returns the data of the first entries: one conf change for each founder, from index 1 on.
     pub fn conf_changes(&self) -> impl ExactSizeIterator<Item = Bytes> {
         self.members.iter().map(|member| {
             let change = ConfChange {
-                // As in 3.7. Older versions write id 0, because no request caused the change.
+                // As in 3.7, there is no id. Older versions write id 0, because no request caused
+                // the change.
                 id: None,
                 r#type: Some(ConfChangeType::ConfChangeAddNode.into()),
                 node_id: Some(member.id.0),
@@ -85,7 +86,7 @@ mod tests {
             [("default", vec!["http://localhost:2380".to_owned()])],
             super::super::CLUSTER_TOKEN_DEFAULT,
         );
-        // As `etcdutl snapshot restore` prints it with its defaults.
+        // `etcdutl snapshot restore` prints this id with its default options.
         assert_eq!(founders.cluster_id(), 0xcdf8_1819_4e3a_8c32);
         assert_eq!(founders.named("default").unwrap().id.0, 0x8e9e_05c5_2164_694d);
         let json =

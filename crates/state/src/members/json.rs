@@ -1,9 +1,9 @@
-//! Members as JSON, byte for byte as Go writes them: in their bucket, in conf changes, in `.snap`
+//! Members as JSON, byte for byte as Go writes them in their bucket, in conf changes and in `.snap`
 //! files.
 //!
 //! The encoder is hand-written because the bytes are part of the file format: the order of fields,
-//! the fields that are left out when empty, and Go's escapes. The decoder is as lenient as Go's:
-//! keys match in any case, unknown keys are skipped, `null` is empty.
+//! the omission of empty fields, and Go's escapes. The decoder is as lenient as Go's: keys match
+//! regardless of case, unknown keys are skipped, and `null` means empty.
 
 use std::fmt::Write;
 
@@ -12,12 +12,12 @@ use serde_json::{Map, Value};
 use super::Member;
 use crate::units::MemberId;
 
-/// The text is not JSON, or not that of a member.
+/// The text is not JSON, or the JSON does not describe a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a member's JSON: {0}")]
 pub struct JsonError(String);
 
-/// A member's JSON with the mark of a promotion, as in conf changes.
+/// The context of a conf change: a member, and whether the change is a promotion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeContext {
     /// The member.
@@ -27,7 +27,7 @@ pub struct ChangeContext {
 }
 
 impl Member {
-    /// The member as stored in its bucket.
+    /// Returns the member's JSON, as stored in its bucket.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut json = format!("{{\"id\":{},", self.id.0);
@@ -40,7 +40,7 @@ impl Member {
         json
     }
 
-    /// The attributes that consensus needs.
+    /// Returns the attributes that consensus needs, as JSON.
     #[must_use]
     pub fn raft_attributes_json(&self) -> String {
         let mut json = String::from("{");
@@ -49,7 +49,7 @@ impl Member {
         json
     }
 
-    /// The attributes that the member publishes itself.
+    /// Returns the attributes that the member publishes itself, as JSON.
     #[must_use]
     pub fn attributes_json(&self) -> String {
         let mut json = String::from("{");
@@ -65,7 +65,7 @@ impl Member {
 
     fn write_raft_attributes(&self, json: &mut String) {
         json.push_str("\"peerURLs\":");
-        // Go distinguishes unset lists from empty ones; no code of etcd sets an empty list.
+        // Go distinguishes unset lists from empty ones, but etcd never sets an empty list.
         if self.peer_urls.is_empty() {
             json.push_str("null");
         } else {
@@ -92,13 +92,13 @@ impl Member {
 }
 
 impl ChangeContext {
-    /// The context of a promotion.
+    /// Returns the context of a conf change that promotes a learner, as JSON.
     #[must_use]
     pub fn promotion_json(id: MemberId) -> String {
         format!("{{\"id\":{},\"peerURLs\":null,\"isPromote\":true}}", id.0)
     }
 
-    /// Decodes a context.
+    /// Decodes the context of a conf change.
     pub fn from_json(json: &[u8]) -> Result<Self, JsonError> {
         let object: Map<String, Value> =
             serde_json::from_slice(json).map_err(|error| JsonError(error.to_string()))?;
@@ -155,7 +155,7 @@ fn write_list(json: &mut String, values: &[String]) {
     json.push(']');
 }
 
-/// Writes a string with Go's escapes, which include the characters of HTML markup.
+/// Writes a string with Go's escapes, which include the special characters of HTML.
 pub(super) fn write_string(json: &mut String, value: &str) {
     json.push('"');
     for character in value.chars() {

@@ -1,18 +1,17 @@
 //! Membership: the members of the cluster, removed ids, and the validation of conf changes.
 //!
-//! Every member must decide alike about a conf change in the log. The decision therefore depends
-//! only on the members as applied and on the learner limit, which must be configured alike on every
-//! member.
+//! Every member must decide alike about a conf change in the log. The decision therefore depends only on the applied
+//! members and on the learner limit, which must be the same on every member.
 //!
 //! # Invariants
 //!
 //! * A removed id is never used again.
-//! * No two members share a peer URL, as long as changes are validated by these rules.
+//! * No two members share a peer URL if every change was validated by these rules.
 //!
 //! # Not here
 //!
-//! Quorum and connectivity checks before a change is proposed (`member::membership`), the
-//! effect of a change on consensus (`quorate-raft`).
+//! Quorum and connectivity checks before a change is proposed (`member::membership`), and the effect of a change on
+//! consensus (`quorate-raft`).
 
 mod founders;
 mod json;
@@ -34,33 +33,33 @@ use crate::backend::Batch;
 use crate::schema::Bucket;
 use crate::units::MemberId;
 
-/// The cluster token if none is configured.
+/// The default cluster token.
 #[cfg(test)]
 pub(crate) const CLUSTER_TOKEN_DEFAULT: &str = "etcd-cluster";
 
-/// One member.
+/// A member of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its id.
+    /// The member's id.
     pub id: MemberId,
-    /// The URLs for its peers, in the order in which they were given.
+    /// The URLs for peers, in their original order.
     pub peer_urls: Vec<String>,
-    /// Whether it is a learner, which does not vote.
+    /// Whether the member is a learner, which does not vote.
     pub is_learner: bool,
-    /// Its name; empty until the member has started and published it.
+    /// The member's name; empty until the member has started and published it.
     pub name: String,
     /// The URLs for clients; empty until the member has published them.
     pub client_urls: Vec<String>,
 }
 
 impl Member {
-    /// A voter that has not started.
+    /// Returns a voter that has not started yet.
     #[must_use]
     pub const fn new(id: MemberId, peer_urls: Vec<String>) -> Self {
         Self { id, peer_urls, is_learner: false, name: String::new(), client_urls: Vec::new() }
     }
 
-    /// Whether it has published its name.
+    /// Returns whether the member has started, which is when it publishes its name.
     #[must_use]
     pub const fn is_started(&self) -> bool {
         !self.name.is_empty()
@@ -102,16 +101,16 @@ fn first_eight(sha1: Sha1) -> u64 {
     u64::from_be_bytes(*first)
 }
 
-/// Why a conf change is refused, in the text that the proposer receives.
+/// Why a conf change is refused, with the text that the proposer receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipRefusal {
-    /// The id was removed before and cannot be used again.
+    /// The id belonged to a removed member and cannot be used again.
     #[error("etcdserver: member not found")]
     Removed,
     /// No member has this id.
     #[error("etcdserver: member not found")]
     NotFound,
-    /// A member with this id exists.
+    /// A member with this id already exists.
     #[error("etcdserver: member ID already exist")]
     Exists,
     /// Another member has one of the URLs.
@@ -123,14 +122,14 @@ pub enum MembershipRefusal {
     /// The learner limit is reached.
     #[error("etcdserver: too many learner members in cluster")]
     TooManyLearners,
-    /// The change would leave no voter. The removal of a voter was checked when it was proposed, but the removal of
-    /// another one was applied since. Consensus keeps its last voter, so the members table must keep it, too.
+    /// The change would leave no voter. It was checked when it was proposed, but another voter has been removed since.
+    /// Consensus keeps its last voter, so the members table must keep it, too.
     #[error("etcdserver: re-configuration failed due to not enough started members")]
     LastVoter,
 }
 
 impl MembershipRefusal {
-    /// The text that members use among themselves.
+    /// Returns the text in responses between members.
     #[must_use]
     pub const fn peer_text(self) -> &'static str {
         match self {
@@ -151,18 +150,18 @@ pub enum MembershipFault {
     /// The JSON cannot be decoded.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// The change names one member and its context another.
+    /// The conf change and its context name different members.
     #[error("conf change of member {change} carries member {context}")]
     OtherMember {
-        /// The member in the change.
+        /// The member named in the conf change.
         change: MemberId,
-        /// The member in the context.
+        /// The member named in the context.
         context: MemberId,
     },
-    /// A type of change that this version does not know.
+    /// The type of the conf change is unknown to this version.
     #[error("unknown conf change type {0}")]
     UnknownType(i32),
-    /// The key of a row is not an id.
+    /// The key of a row is not a member id.
     #[error("bucket {bucket}: {key:?} is not a member id")]
     Key {
         /// The bucket.
@@ -172,14 +171,14 @@ pub enum MembershipFault {
     },
 }
 
-/// A valid change of the members.
+/// A valid change to the members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberChange {
     /// A new member, voter or learner.
     Add(Member),
     /// A learner becomes a voter.
     Promote(MemberId),
-    /// A member is removed.
+    /// A member leaves the cluster.
     Remove(MemberId),
     /// A member's peer URLs change.
     UpdatePeerUrls(MemberId, Vec<String>),
@@ -193,7 +192,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// A cluster with these members.
+    /// Creates a cluster with these members and removed ids.
     #[must_use]
     pub fn new(
         members: impl IntoIterator<Item = Member>,
@@ -203,7 +202,7 @@ impl Members {
         Self { members, removed: removed.into_iter().collect() }
     }
 
-    /// Reads the rows of buckets `members` and `members_removed`.
+    /// Decodes the rows of buckets `members` and `members_removed`.
     pub fn load<'a>(
         members: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
         removed: impl IntoIterator<Item = &'a [u8]>,
@@ -220,29 +219,29 @@ impl Members {
         Ok(loaded)
     }
 
-    /// All members, by id.
+    /// Returns all members, by id.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Member> {
         self.members.values()
     }
 
-    /// One member.
+    /// Returns the member with this id.
     #[must_use]
     pub fn get(&self, id: MemberId) -> Option<&Member> {
         self.members.get(&id)
     }
 
-    /// Whether the id belonged to a member that was removed.
+    /// Returns whether the id belonged to a removed member.
     #[must_use]
     pub fn is_removed(&self, id: MemberId) -> bool {
         self.removed.contains(&id)
     }
 
-    /// The removed ids, ascending.
+    /// Returns the removed ids, in ascending order.
     pub fn removed(&self) -> impl ExactSizeIterator<Item = MemberId> {
         self.removed.iter().copied()
     }
 
-    /// The raft configuration of these members.
+    /// Returns the raft configuration of these members.
     #[must_use]
     pub fn conf_state(&self) -> ConfState {
         let ids = |learners: bool| {
@@ -257,7 +256,7 @@ impl Members {
         }
     }
 
-    /// Validates a conf change from the log. This changes nothing.
+    /// Validates a conf change from the log without applying it.
     pub fn validate(
         &self,
         change: &ConfChange,
@@ -270,7 +269,7 @@ impl Members {
         if self.removed.contains(&id) {
             return Ok(Err(MembershipRefusal::Removed));
         }
-        // Consensus counts no member with this id.
+        // Consensus never counts a member with id 0.
         if id == MemberId(0) {
             return Ok(Err(MembershipRefusal::NotFound));
         }
@@ -333,7 +332,7 @@ impl Members {
         self.iter().filter(|member| !member.is_learner).count()
     }
 
-    /// Makes a validated change.
+    /// Applies a validated change.
     pub fn apply(&mut self, change: MemberChange, batch: &mut Batch) {
         match change {
             MemberChange::Add(member) => {
@@ -367,8 +366,8 @@ impl Members {
         }
     }
 
-    /// Sets the attributes that a member publishes itself; without a batch, only in memory. A
-    /// member that was removed in the meantime is skipped. Returns whether the member exists.
+    /// Sets the attributes that a member publishes itself. Without a batch, they are set only in memory. If the member
+    /// was removed in the meantime, nothing changes. Returns whether the member exists.
     pub fn set_attributes(
         &mut self,
         id: MemberId,
@@ -385,9 +384,8 @@ impl Members {
         true
     }
 
-    /// Makes the same change to the members of a v2 tree that a conf change in the log made to the
-    /// cluster. It replays the log onto the tree of a `.snap` file. A change that was refused then
-    /// is refused again.
+    /// Applies a conf change from the log to the members of a v2 tree. The caller uses it to replay the log onto the
+    /// tree of a `.snap` file. A change that was refused originally is refused again.
     pub fn replay(
         &mut self,
         change: &ConfChange,
@@ -399,10 +397,10 @@ impl Members {
         Ok(())
     }
 
-    /// Corrects the members of a file that was last written by a version which did not store every
-    /// change (3.5.1 to 3.5.19, and files that were upgraded from it). `v2` is the tree of the
-    /// chosen `.snap` file with all later entries of the log replayed onto it. Its members replace
-    /// those of the file, except for members that it never contained.
+    /// Returns the correct members of a file that a version which did not store every change has written (3.5.1 to
+    /// 3.5.19, including files upgraded from these versions). `v2` contains the members in the chosen `.snap` file,
+    /// with all later entries of the log replayed onto them. They replace the members of the file, but members that are
+    /// only in the file are kept.
     #[must_use]
     pub fn reconciled(&self, v2: &Self) -> Self {
         let mut truth = self.clone();
@@ -412,10 +410,10 @@ impl Members {
         truth
     }
 
-    /// Corrects the members so that they are those that consensus counts: drops other rows, and sets
-    /// which members are learners. A table of etcd can differ from its consensus: an update of a
-    /// learner's URLs makes its row that of a voter, some versions did not store promotions, and old
-    /// restores left rows of former members. Returns `None` if a counted member has no row.
+    /// Returns the members that consensus counts: drops all other rows, and marks the learners. In etcd, the table can
+    /// differ from the state of consensus. An update of a learner's URLs turns its row into that of a voter, some
+    /// versions did not store promotions, and old restores left rows of former members. Returns `None` if a counted
+    /// member has no row.
     #[must_use]
     pub fn counted_as(&self, voters: &[u64], learners: &[u64]) -> Option<Self> {
         let counted = |ids: &[u64], is_learner| {
@@ -427,8 +425,8 @@ impl Members {
         Some(Self { members, ..self.clone() })
     }
 
-    /// Writes the rows that differ from `stored`, and removes the rows that only `stored` has. This
-    /// repairs rows that older versions left.
+    /// Writes the rows that differ from `stored`, and removes the rows that exist only in `stored`. This repairs rows
+    /// left by older versions.
     pub fn rewrite(&self, stored: &Self, batch: &mut Batch) {
         for id in stored.members.keys().filter(|id| !self.members.contains_key(id)) {
             batch.delete(Bucket::Members, id.to_string());
@@ -472,7 +470,7 @@ impl Members {
     }
 }
 
-/// Voters and learners as stored in bucket `meta`.
+/// Encodes voters and learners as stored in bucket `meta`.
 #[must_use]
 pub fn conf_state_json(state: &ConfState) -> Bytes {
     let mut json = String::from("{");
@@ -500,7 +498,7 @@ fn same_member(change: MemberId, context: MemberId) -> Result<(), MembershipFaul
     if change == context { Ok(()) } else { Err(MembershipFault::OtherMember { change, context }) }
 }
 
-/// Parses an id in hexadecimal without padding.
+/// Parses a member id in hexadecimal without padding.
 pub(crate) fn parse_id(text: &str) -> Option<MemberId> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     digits.then(|| u64::from_str_radix(text, 16).ok()).flatten().map(MemberId)

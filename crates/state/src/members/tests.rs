@@ -1,4 +1,4 @@
-//! Members: bytes as etcd writes them, and every rule for a change of them.
+//! Tests of the encoding of members, byte for byte as in etcd, and of every rule for membership changes.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ fn member(id: u64, url: &str, name: &str) -> Member {
 
 #[test]
 fn member_and_cluster_ids_do_not_depend_on_order() {
-    // The golden data of 3.7.1: one founder at this URL with the default token.
+    // The golden data of 3.7.1 comes from a single founder with this URL and the default token.
     let urls = ["http://127.0.0.1:38855".to_owned()];
     let id = member_id(&urls, CLUSTER_TOKEN_DEFAULT, None);
     assert_eq!(id.to_string(), format!("{:x}", id.0));
@@ -127,7 +127,7 @@ fn membership_changes_are_validated_against_the_current_members() {
     let (added, refused) = (members.validate(&add_learner, 2), Ok(Err(LastVoter)));
     assert_eq!(added, Ok(Ok(MemberChange::Add(new_learner.clone()))));
     assert_eq!(Members::default().validate(&add_learner, 2), refused, "without a voter");
-    // The type of the change decides, and not its context.
+    // The type of the change decides whether the member is a learner. Its context does not.
     for (kind, is_learner) in [(Add, false), (AddLearner, true)] {
         for context in [&new_learner, &Member { is_learner: false, ..new_learner.clone() }] {
             let added = members.validate(&change(kind, 4, &context.to_json()), 2);
@@ -202,7 +202,7 @@ fn the_v2_store_corrects_outdated_member_rows() {
         v2.replay(&change, 1).unwrap();
     }
     let truth = stored.reconciled(&v2);
-    // Member 2 was removed and was never in the tree: the change is refused, the row stays.
+    // Member 2 was never in the tree, so its removal is refused, and its row stays.
     let expected =
         [member(1, "a", "m1"), member(2, "b", "m2"), member(3, "c", ""), member(4, "d", "")];
     assert_eq!(truth.iter().cloned().collect::<Vec<_>>(), expected);
@@ -219,7 +219,8 @@ fn rows_follow_the_members_that_consensus_counts() {
         let members = stored.counted_as(voters, learners)?;
         Some(members.iter().cloned().collect::<Vec<_>>())
     };
-    // A promotion that was not stored, a learner whose row was overwritten, and a row of a former member.
+    // The rows have three errors: a promotion that was not stored, a learner whose row was overwritten, and a row of a
+    // former member.
     let promoted = [member(1, "a", ""), member(2, "b", ""), learner(3, "c")];
     assert_eq!(counted(&[1, 2], &[3]).unwrap(), promoted);
     assert_eq!(counted(&[1], &[2]).unwrap(), [member(1, "a", ""), learner(2, "b")]);

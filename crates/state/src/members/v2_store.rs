@@ -1,9 +1,9 @@
-//! The membership in `.snap` files, which is a tree of the retired v2 store as JSON.
+//! The membership in `.snap` files, which is encoded as a JSON tree of the retired v2 store.
 //!
-//! Versions up to 3.5 read their membership from it, 3.6 checks it, 3.7 only writes it. So Quorate
-//! always writes it, and reads it to repair what 3.5 did not store in the buckets. The watcher hub
-//! and the statistics that Go writes beside the tree are optional: a reader then starts with empty
-//! ones.
+//! Versions up to 3.5 read their membership from this tree, 3.6 checks it, and 3.7 only writes it.
+//! Quorate therefore always writes it, and reads it to repair members that 3.5 did not store in the
+//! buckets. In addition to the tree, Go writes its watcher hub and statistics. They are optional:
+//! if they are missing, a reader starts with empty ones.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -17,16 +17,16 @@ use crate::versions::Version;
 /// The membership in a v2 tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct V2Membership {
-    /// Members and removed ids.
+    /// The members and the removed ids.
     pub members: Members,
-    /// The cluster version, once it is set.
+    /// The cluster version, if it is set.
     pub cluster_version: Option<Version>,
 }
 
 /// The JSON is not a v2 tree with members.
 #[derive(Debug, thiserror::Error)]
 pub enum V2Error {
-    /// Not JSON, or not a tree.
+    /// The data is not JSON, or not a v2 tree.
     #[error("v2 store: {0}")]
     Json(#[from] serde_json::Error),
     /// A node is missing or invalid.
@@ -34,7 +34,7 @@ pub enum V2Error {
     Node {
         /// The path of the node.
         path: String,
-        /// What is wrong.
+        /// Why the node is invalid.
         problem: String,
     },
 }
@@ -122,7 +122,7 @@ fn member(name: &str, node: &Node) -> Result<Member, V2Error> {
     })
 }
 
-/// Writes the tree. Nodes are numbered as if they had been created one after the other.
+/// Writes the tree. Nodes are numbered as if they had been created one after another.
 #[derive(Default)]
 struct Writer {
     json: String,

@@ -1,11 +1,10 @@
-//! Buffers in which encoded records are packed side by side, so that many records need few
-//! allocations.
+//! Buffers that hold many encoded records side by side, so that records need few allocations.
 
 use bytes::{Bytes, BytesMut};
 use quorate_api::record::Fields;
 
-/// The size of an allocation. A long-lived slice keeps at most this much memory allocated, or just
-/// its own record if the record is larger.
+/// The size of an allocation. A long-lived slice keeps at most this much memory allocated. A larger
+/// record has its own allocation.
 const ALLOCATION_BYTES: usize = 64 << 10;
 
 /// Encodes records as slices of shared allocations.
@@ -19,7 +18,7 @@ impl RecordBuffer {
     pub(super) fn encode(&mut self, fields: &Fields<'_>) -> Bytes {
         let len = fields.encoded_len();
         self.reserve(len);
-        // Taking a slice of a buffer with its full length is faster than growing the buffer.
+        // Slicing a buffer that already has its full length is faster than growing the buffer.
         self.free.resize(len, 0);
         fields.encode(&mut &mut self.free[..]);
         self.free.split().freeze()

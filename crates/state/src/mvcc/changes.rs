@@ -1,4 +1,4 @@
-//! The changes that one entry made, in the form that watchers need.
+//! The changes made by one entry, in the form that watchers need.
 
 use quorate_api::record::KeyValue;
 
@@ -13,15 +13,15 @@ pub enum ChangeKind {
     Delete,
 }
 
-/// Where to find the value before a change. It is the value before the whole entry, not one that
-/// the same entry wrote.
+/// Where to find the value of a key before a change. It is the value before the whole entry, never
+/// one written by the same entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Previous {
     /// The key did not exist.
     Absent,
-    /// In the record of this revision.
+    /// The value is in the record of this revision.
     At(Revision),
-    /// Not looked up yet: the index finds it by the key.
+    /// The value was not looked up yet. It is found in the index by its key.
     Unknown,
 }
 
@@ -30,9 +30,9 @@ pub enum Previous {
 pub struct Change {
     /// The kind of the change.
     pub kind: ChangeKind,
-    /// The record. For a deletion, it has only the key and the revision of the deletion.
+    /// The record. For a deletion, it contains only the key and the revision of the deletion.
     pub record: KeyValue,
-    /// The value before the change; `View::previous_record` reads it.
+    /// Where to find the value before the change, which `View::previous_record` reads.
     pub previous: Previous,
 }
 
@@ -45,8 +45,7 @@ pub struct Changes {
     pub events: Vec<Change>,
 }
 
-/// A change as read back from history. It borrows its bytes: a caller that keeps any of them copies
-/// them.
+/// A change read back from history. It borrows its bytes, so a caller must copy them to keep them.
 #[derive(Clone, Copy, Debug)]
 pub struct PastChange<'a> {
     /// The main revision.
@@ -55,6 +54,6 @@ pub struct PastChange<'a> {
     pub kind: ChangeKind,
     /// The key.
     pub key: &'a [u8],
-    /// The encoded record, as in [`Change`].
+    /// The encoded record, with the same fields as in [`Change`].
     pub record: &'a [u8],
 }

@@ -1,21 +1,21 @@
-//! Compaction: finds and deletes superseded records, without visiting the records that remain.
+//! Compaction: finds and deletes superseded records without visiting the remaining records.
 //!
-//! The garbage of a compaction at R has two parts. Every change that a later change superseded at
-//! or below R is at the front of the history. Every tombstone below R is at the front of a queue in
-//! this module. A tombstone at R itself stays until the next compaction, as in etcd.
+//! The garbage of a compaction at revision R has two parts. The changes that were superseded at or
+//! below R are at the front of the history. The tombstones below R are at the front of a queue in
+//! this module. As in etcd, a tombstone at R itself stays until the next compaction.
 //!
-//! The work is divided into steps. First the garbage is collected in sorted runs. Then the runs are
-//! merged and deleted from the file in revision order, which is the order of its pages.
+//! The work is divided into steps. First, the garbage is collected in sorted runs. Then the runs
+//! are merged and deleted from the file in revision order, which is the order of its pages.
 //!
 //! # Invariants
 //!
-//! * No record is deleted before every older garbage record is. A file after an interrupted
-//!   compaction therefore never shows a deleted key as live or an old value as the newest.
-//! * Compactions run one after the other.
+//! * No record is deleted before all older garbage records are. After an interrupted compaction,
+//!   the file therefore never shows a deleted key as live or an old value as the newest.
+//! * Compactions run one after another.
 //!
 //! # Not here
 //!
-//! The server decides how often a step runs.
+//! Scheduling the steps, which the server does.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,19 +25,19 @@ use super::tree::Tree;
 use crate::backend::Batch;
 use crate::schema::{RecordKey, Revision, meta};
 
-/// The number of garbage records that are sorted together.
+/// The number of garbage records in a sorted run.
 const RUN_LEN: usize = 8192;
-/// Collecting a superseded change costs this much less than deleting its record.
+/// How many superseded changes can be collected at the cost of deleting one record.
 const GATHER_FACTOR: usize = 16;
 
 /// The result of one step of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct GarbageStep {
-    /// Records whose deletion was added to the batch.
+    /// The number of records whose deletion was added to the batch.
     pub deleted_count: usize,
     /// The revision of the compaction that the batch completes.
     pub finished: Option<i64>,
-    /// Whether a step remains.
+    /// Whether more steps remain.
     pub more: bool,
 }
 
@@ -60,11 +60,11 @@ enum Stage {
     Delete { runs: BinaryHeap<Reverse<Run>> },
 }
 
-/// Sorted garbage. `next` is deleted next.
+/// A sorted run of garbage. The record `next` is deleted first.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     next: RecordKey,
-    /// The other records in descending order; the last one is deleted next.
+    /// The other records, in descending order. They are taken from the end.
     rest: Vec<RecordKey>,
 }
 
@@ -142,7 +142,7 @@ struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    /// Collects some garbage. Returns whether all garbage of the compaction is collected.
+    /// Collects some of the garbage. Returns whether all garbage of the compaction is collected.
     fn step(&mut self, tombstones: &mut TombstoneQueue, count_max: usize) -> bool {
         let mut cost = 0;
         while cost < count_max {
@@ -161,7 +161,8 @@ impl Gather<'_> {
                 self.tree.remove(key, |entry| entry.tombstone && entry.revision() == revision);
                 self.push(RecordKey { revision, tombstone: true });
                 tombstones.pop_front();
-                // The key is removed from the index, which costs as much as any change of the tree.
+                // The key is removed from the index, which costs as much as any other change of the
+                // tree.
                 cost += GATHER_FACTOR;
             } else {
                 return true;
@@ -203,9 +204,9 @@ pub(super) struct TombstoneQueue {
 #[derive(Debug, Default)]
 struct TombstoneSegment {
     keys: Vec<u8>,
-    /// Each tombstone with the end of its key.
+    /// Each tombstone, with the position at which its key ends.
     tombstones: Vec<(Revision, usize)>,
-    /// The number of tombstones that were removed.
+    /// The number of tombstones already taken from the front.
     taken: usize,
 }
 

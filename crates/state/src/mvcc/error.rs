@@ -1,4 +1,5 @@
-//! Errors of reads: a refusal is the same on every member, a fault is a failure of this machine.
+//! Errors of reads. A refusal is the same on every member, and a fault is a failure of this
+//! machine.
 
 use crate::backend::Fault;
 

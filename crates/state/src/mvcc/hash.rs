@@ -1,23 +1,23 @@
-//! Hashes of the records, with which members compare their data.
+//! Hashes of the records, by which members compare their data.
 //!
-//! The hash is CRC-32C over the bucket's name and then over key and value of every record, in
-//! revision order. It leaves out every record that a compaction may already have deleted. So the
-//! result depends on history and compaction alone, not on the progress of the deletion.
+//! The hash is the CRC-32C of the bucket's name, followed by the key and value of every record in
+//! revision order. Records that a compaction may already have deleted are left out, so the result
+//! depends only on the history and the compacted revision, not on the progress of the deletion.
 //!
-//! One exception follows etcd, because members must agree: if no key is alive at the hashed
-//! revision, nothing is left out, and then the hash does depend on the progress of the deletion. A
-//! key that was deleted at the hashed revision is not alive there, even if the same entry wrote it
-//! again.
+//! There is one exception, which follows etcd because members must agree. If no key is live at the
+//! hashed revision, no record is left out, so the hash does depend on the progress of the deletion.
+//! A key deleted at the hashed revision is not live there, even if the same entry wrote it again.
 //!
 //! # Invariants
 //!
-//! * Records are read once, in order, and none is kept. The memory that hashing needs depends on
-//!   the number of revisions that are visible below the compaction, not on the size of records.
+//! * Records are read once, in order, and are not kept in memory. The memory needed for hashing
+//!   depends on the number of changes visible at the compacted revision, not on the size of
+//!   records.
 //!
 //! # Not here
 //!
-//! The server decides when members compare hashes and what follows from a difference. `backend`
-//! computes the hash of the whole file.
+//! Comparing hashes between members and reacting to a difference (the server), and hashing the
+//! whole file (`backend`).
 
 use std::ops::ControlFlow;
 
@@ -34,30 +34,31 @@ use crate::schema::{Bucket, RecordKey, Revision};
 pub struct Compaction {
     /// Revisions below this one can no longer be read.
     pub revision: i64,
-    /// The revision of the compaction before; -1 if there was none.
+    /// The revision of the previous compaction; -1 if there was none.
     pub previous_revision: i64,
-    /// Whether the deletions of the compaction before were complete. If not, no hash is remembered.
+    /// Whether the deletions of the previous compaction were complete. If not, no hash is
+    /// remembered.
     pub previous_finished: bool,
 }
 
 impl View {
-    /// The hash of everything up to a revision. Revision 0 means the newest; a negative revision
-    /// hashes nothing. If a compaction at that revision remembered its hash, that hash is returned,
-    /// together with the revision of the compaction before.
+    /// Returns the hash of everything up to a revision. Revision 0 means the newest; a negative
+    /// revision hashes nothing. If a compaction at that revision remembered its hash, that hash is
+    /// returned, together with the revision of the previous compaction.
     pub fn hash_kv(&self, revision: i64) -> Result<HashKv, MvccError> {
         self.hash_kv_to_compare(revision, None)
     }
 
-    /// As [`View::hash_kv`], but for a comparison with the hash of a member that takes the
-    /// compaction at `compact_revision` into account. If this is the newest compaction, the hash is
-    /// computed: a remembered hash of that revision would be that of the compaction before.
+    /// Like [`View::hash_kv`], but for comparison with the hash of a member that takes the
+    /// compaction at `compact_revision` into account. If that is the newest compaction, the hash is
+    /// computed, because a remembered hash would take only the previous compaction into account.
     pub fn hash_kv_to_compare(
         &self,
         revision: i64,
         compact_revision: Option<i64>,
     ) -> Result<HashKv, MvccError> {
-        // A compaction at 0, which is possible only as the first one, remembers the hash of
-        // nothing.
+        // A compaction at revision 0 is possible only as the first one, and remembers the hash of
+        // no records.
         if revision != 0
             && let Some(remembered) = self.shared.hashes.get(revision)
             && (compact_revision != Some(self.compacted)
@@ -80,7 +81,7 @@ impl View {
     /// Computes the hash of a compaction and remembers it. The view must have been published before
     /// the compaction's first deletion was committed.
     ///
-    /// Nothing is hashed if the compaction before was not finished.
+    /// Returns `None` without hashing if the previous compaction was not finished.
     pub fn hash_compaction(&self, compaction: &Compaction) -> Result<Option<HashKv>, Fault> {
         if !compaction.previous_finished {
             return Ok(None);
@@ -93,7 +94,7 @@ impl View {
         Ok(Some(hash))
     }
 
-    /// The hashes of the newest compactions, oldest first.
+    /// Returns the hashes of the newest compactions, oldest first.
     #[must_use]
     pub fn remembered_hashes(&self) -> Vec<HashKv> {
         self.shared.hashes.all()
@@ -115,7 +116,7 @@ impl View {
     }
 }
 
-/// The records below a compaction that every member still has.
+/// The records at or below a compaction that no member deletes.
 struct Keep {
     /// Visible changes at or below the compaction, in order.
     visible: Vec<Revision>,
@@ -124,8 +125,8 @@ struct Keep {
 }
 
 impl Keep {
-    /// `with_tombstones`: keys that were deleted at exactly the hashed revision count as visible,
-    /// too.
+    /// Collects the visible changes. If `with_tombstones` is set, keys deleted at exactly the
+    /// hashed revision count as visible, too.
     fn new(snapshot: &Snapshot<'_>, compacted: i64, revision: i64, with_tombstones: bool) -> Self {
         let mut keep = Self { visible: Vec::new(), any: false };
         snapshot.walk(KeyRange::From(b""), 0, |key, entry| {

@@ -1,9 +1,9 @@
 //! Superseded changes, in the order in which they were superseded.
 //!
-//! An entry of the key index links to the change before it, that change to the one before, and so
-//! on. A read of a key at an older revision follows this chain. A compaction removes records from
-//! the front, and these are exactly the garbage: changes that were superseded at or below the
-//! compacted revision. A chain ends where it reaches below the front.
+//! An entry of the key index links to the previous change of its key, that change links to the one
+//! before it, and so on. A read of a key at an older revision follows this chain. A compaction
+//! removes records from the front. These are exactly the garbage, because they were superseded at
+//! or below the compacted revision. A chain ends at the first link to a removed record.
 //!
 //! # Invariants
 //!
@@ -13,14 +13,14 @@
 //!
 //! # Not here
 //!
-//! Keys (`tree`), tombstones that are not superseded (`compaction`).
+//! Keys (`tree`), and tombstones that no later change superseded (`compaction`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::schema::Revision;
 
-/// Records in one allocation.
+/// The number of records in one allocation.
 const SEGMENT_LEN: u64 = 8192;
 
 /// A superseded change.
@@ -32,9 +32,9 @@ pub(super) struct Superseded {
     pub(super) sub: u32,
     /// Whether the change deleted the key.
     pub(super) tombstone: bool,
-    /// Main revision of the change that superseded it.
+    /// Main revision of the change that superseded this one.
     pub(super) superseded_by: i64,
-    /// The change before it, as its position plus one; 0 for none.
+    /// The previous change of the key, as its position plus one; 0 if there is none.
     pub(super) previous: u64,
 }
 
@@ -44,7 +44,7 @@ impl Superseded {
     }
 }
 
-/// The history as a reader sees it. Cloning copies no record.
+/// A reader's view of the history. Cloning it copies no records.
 #[derive(Clone, Debug)]
 pub(super) struct HistoryView {
     segments: Arc<Vec<Arc<Segment>>>,
@@ -54,7 +54,7 @@ pub(super) struct HistoryView {
     base: u64,
 }
 
-/// The history as the applier extends it.
+/// The applier's history, to which changes are added.
 #[derive(Debug)]
 pub(super) struct History {
     view: HistoryView,
@@ -62,14 +62,15 @@ pub(super) struct History {
     end: u64,
 }
 
-/// A fixed number of records. The applier writes each record once; the publication of a view orders
-/// these writes before the reads.
+/// A fixed number of records. The applier writes each record once. Publishing a view orders these
+/// writes before the reads through that view.
 struct Segment {
     records: Box<[[AtomicU64; 4]]>,
 }
 
 impl HistoryView {
-    /// The record at `link`, which is a position plus one; `None` if it was compacted.
+    /// Returns the record at `link`, which is a position plus one, or `None` if the record was
+    /// compacted.
     pub(super) fn get(&self, link: u64) -> Option<Superseded> {
         let position = link.checked_sub(1)?;
         if position < self.base {
@@ -80,7 +81,7 @@ impl HistoryView {
         Some(segment.load(slot(offset)))
     }
 
-    /// The newest change at or below `main` in the chain that begins at `link`.
+    /// Returns the newest change at or below `main` in the chain that begins at `link`.
     pub(super) fn at_or_below(&self, mut link: u64, main: i64) -> Option<Superseded> {
         loop {
             let record = self.get(link)?;
@@ -102,7 +103,7 @@ impl History {
         &self.view
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     pub(super) const fn len(&self) -> u64 {
         self.end - self.view.base
     }
@@ -123,7 +124,7 @@ impl History {
         self.end
     }
 
-    /// The oldest record.
+    /// Returns the oldest record.
     pub(super) fn front(&self) -> Option<Superseded> {
         if self.len() == 0 { None } else { self.view.get(self.view.base + 1) }
     }

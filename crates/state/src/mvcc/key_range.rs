@@ -8,10 +8,10 @@ use crate::steps;
 pub enum KeyRange<'a> {
     /// One key: `range_end` is empty.
     One(&'a [u8]),
-    /// From the first key up to the second, exclusively; empty if the second is not above the
-    /// first.
+    /// All keys from the first up to, but not including, the second. The range is empty if the
+    /// second key is not above the first.
     Between(&'a [u8], &'a [u8]),
-    /// All keys from this one on: `range_end` is a single zero byte.
+    /// All keys from this key on: `range_end` is a single zero byte.
     From(&'a [u8]),
 }
 
@@ -26,7 +26,7 @@ impl<'a> KeyRange<'a> {
         }
     }
 
-    /// Whether the range contains a key.
+    /// Returns whether the range contains a key.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         steps::count();
@@ -37,7 +37,7 @@ impl<'a> KeyRange<'a> {
         }
     }
 
-    /// The two bounds of a range; the key itself for a single key.
+    /// Returns the two bounds of a range, or the key itself for a single key.
     pub(super) const fn bounds(self) -> Result<(Bound<'a>, Bound<'a>), &'a [u8]> {
         match self {
             Self::One(key) => Err(key),

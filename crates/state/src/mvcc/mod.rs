@@ -1,4 +1,4 @@
-//! The keyspace: every version of every key, readable at any revision that is not compacted.
+//! The keyspace: every version of every key, readable at any revision that has not been compacted.
 //!
 //! The applier owns a [`Store`] and changes it through one [`WriteTxn`] per log entry, which also
 //! adds the changes to the entry's `Batch` for the file. After each batch of entries it publishes a
@@ -18,8 +18,7 @@
 //!
 //! # Not here
 //!
-//! Leases, watchers, permissions and quotas: `apply` carries the facts between them and the
-//! keyspace.
+//! Leases, watchers, permissions and quotas. `apply` passes facts between them and the keyspace.
 
 mod buffer;
 mod changes;
@@ -70,13 +69,13 @@ pub use crate::backend::Fault;
 use crate::backend::{Backend, BackendView, Batch, Committed};
 use crate::schema::{Bucket, meta};
 
-/// Memory limits of the keyspace besides its index.
+/// Memory limits of the keyspace, excluding its index.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Bytes of records that stay in memory after the file contains them. Other records are read
-    /// from the mapped file, which costs a microsecond more for each record.
+    /// Bytes of records that stay in memory after they are in the file. Other records are read from
+    /// the mapped file, which takes about a microsecond longer for each record.
     pub window_bytes_max: usize,
-    /// Bytes of records that a restart reads into memory.
+    /// Bytes of records that are read into memory at a restart.
     pub recovered_bytes_max: usize,
 }
 
@@ -86,7 +85,7 @@ impl Default for StoreOptions {
     }
 }
 
-/// The keyspace as the applier changes it.
+/// The applier's keyspace, including changes not yet published.
 #[derive(Debug)]
 pub struct Store {
     tree: Tree,
@@ -104,12 +103,12 @@ pub struct Store {
     tally: Tally,
 }
 
-/// What recovery found besides the keyspace itself.
+/// Facts that recovery finds in addition to the keyspace itself.
 #[derive(Debug)]
 pub struct Recovered {
-    /// Keys that are attached to a lease, in key order.
+    /// Keys attached to a lease, in key order, each with its lease.
     pub leases: Vec<(Bytes, i64)>,
-    /// A compaction whose garbage is not all deleted: [`Store::next_garbage`] continues it.
+    /// An interrupted compaction, which [`Store::next_garbage`] continues.
     pub resume_compaction: Option<i64>,
 }
 
@@ -177,19 +176,20 @@ impl Store {
         }
     }
 
-    /// The newest revision, published or not.
+    /// Returns the newest revision, whether published or not.
     #[must_use]
     pub const fn current_revision(&self) -> i64 {
         self.current
     }
 
-    /// Revisions below this one cannot be read; -1 before the first compaction.
+    /// Returns the compacted revision, or -1 before the first compaction. Revisions below it cannot
+    /// be read.
     #[must_use]
     pub const fn compacted_revision(&self) -> i64 {
         self.compacted
     }
 
-    /// Bytes of records in memory.
+    /// Returns bytes of records in memory.
     #[must_use]
     pub const fn window_bytes(&self) -> usize {
         self.window.byte_count()
@@ -200,7 +200,7 @@ impl Store {
         WriteTxn::new(self, batch)
     }
 
-    /// Counts this number of reads in one view of the keyspace.
+    /// Counts `ranges` reads in one view of the keyspace.
     pub fn count_reads(&mut self, ranges: u64) {
         self.tally.end_view(&Tally { ranges, ..Tally::default() });
     }
@@ -210,7 +210,7 @@ impl Store {
         std::mem::take(&mut self.tally)
     }
 
-    /// The keyspace as it is now, published or not.
+    /// Returns the current keyspace, whether published or not.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {
         Snapshot {
@@ -254,7 +254,8 @@ impl Store {
         self.compactor.step(&mut self.tree, &mut self.history, count_max, batch)
     }
 
-    /// Whether every accepted compaction is complete, counting the batches filled so far.
+    /// Returns whether every accepted compaction is complete, including deletions in batches not
+    /// yet committed.
     #[must_use]
     pub fn is_compaction_idle(&self) -> bool {
         self.compactor.is_idle()
@@ -283,9 +284,10 @@ impl Store {
         }));
     }
 
-    /// Records that batches were committed, in the order in which they were filled. Records that
-    /// the file now contains may be dropped from memory. Readers switch to the new state of the
-    /// file with the next publication; until then, the file keeps its former state for them.
+    /// Handles a commit of batches, which must be committed in the order in which they were filled.
+    /// Records that the file now contains may be dropped from memory. Readers switch to the new
+    /// state of the file with the next publication, and until then the file keeps its former state
+    /// for them.
     pub fn committed(&mut self, committed: Committed) {
         let newest = committed.last_revision.unwrap_or(0);
         assert!(newest <= self.current, "the file contains only applied entries");
@@ -295,13 +297,13 @@ impl Store {
     }
 
     /// Replaces this store with another one, which the readers of this store see from now on. A
-    /// member does this after it received a snapshot.
+    /// member does this after it receives a snapshot.
     pub fn replace(&mut self, other: Self) {
         self.published = other.published;
         self.publish();
     }
 
-    /// The handle from which other threads read.
+    /// Returns the handle from which other threads read.
     #[must_use]
     pub fn reader(&self) -> StoreReader {
         StoreReader { published: Arc::clone(&self.published) }

@@ -1,18 +1,18 @@
 //! Range requests: filters, sorts, limits and counts over a snapshot.
 //!
 //! The options behave exactly as in etcd. `count` ignores limit and filters. A limit without an
-//! explicit order is applied in key order before the sort. Keys without values are read from the
-//! index alone, so their lease is not set.
+//! explicit order is applied in key order, before sorting. Requests for keys only are answered from
+//! the index, so the lease is not set in the response.
 //!
 //! # Invariants
 //!
-//! * A range in key order at the snapshot's own revision visits no more of the index than its
-//!   response, however large the range.
+//! * A range in key order at the snapshot's own revision visits only as much of the index as its
+//!   response contains, however large the range is.
 //! * Keys with equal sort values stay in key order, so that every member responds alike.
 //!
 //! # Not here
 //!
-//! The server validates requests, and divides a range into a stream of responses.
+//! Validating requests, and dividing a range into a stream of responses, which the server does.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -30,7 +30,7 @@ use crate::backend::Fault;
 /// The order of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SortOrder {
-    /// No order was requested: ascending, and cheaper with a limit.
+    /// No order was requested. The order is ascending, and a limit makes the request cheaper.
     #[default]
     None,
     /// Smallest first.
@@ -60,11 +60,11 @@ pub enum SortTarget {
 pub struct RangeQuery {
     /// The first key, or the only one.
     pub key: Bytes,
-    /// The end of the range, see [`KeyRange::new`].
+    /// The end of the range, as in [`KeyRange::new`].
     pub range_end: Bytes,
     /// The maximum number of keys to return; 0 or less for all.
     pub limit: i64,
-    /// The revision to read; 0 or less for the newest.
+    /// The revision to read at; 0 or less for the newest.
     pub revision: i64,
     /// The sort order.
     pub sort_order: SortOrder,
@@ -74,13 +74,13 @@ pub struct RangeQuery {
     pub keys_only: bool,
     /// Whether only the count is returned.
     pub count_only: bool,
-    /// Drops keys whose mod revision is lower, unless 0.
+    /// The minimum mod revision of returned keys; 0 for no minimum.
     pub min_mod_revision: i64,
-    /// Drops keys whose mod revision is higher, unless 0.
+    /// The maximum mod revision of returned keys; 0 for no maximum.
     pub max_mod_revision: i64,
-    /// Drops keys whose create revision is lower, unless 0.
+    /// The minimum create revision of returned keys; 0 for no minimum.
     pub min_create_revision: i64,
-    /// Drops keys whose create revision is higher, unless 0.
+    /// The maximum create revision of returned keys; 0 for no maximum.
     pub max_create_revision: i64,
 }
 
@@ -98,7 +98,7 @@ pub struct RangeResult {
 }
 
 impl RangeQuery {
-    /// Builds the query of a request; `None` if the sort order or target is unknown.
+    /// Builds the query from a request. Returns `None` if the sort order or target is unknown.
     #[must_use]
     pub fn from_request(request: &RangeRequest) -> Option<Self> {
         let sort_order = match range_request::SortOrder::try_from(request.sort_order).ok()? {
@@ -129,7 +129,7 @@ impl RangeQuery {
         })
     }
 
-    /// The requested keys.
+    /// Returns the requested keys.
     #[must_use]
     pub fn range(&self) -> KeyRange<'_> {
         KeyRange::new(&self.key, &self.range_end)
@@ -151,15 +151,15 @@ impl RangeQuery {
         self.sort_target == SortTarget::Key && self.sort_order != SortOrder::Descend
     }
 
-    /// Whether every candidate needs its create revision and version.
+    /// Returns whether the create revision and version of every candidate are needed.
     fn needs_generation(&self) -> bool {
         self.filters_create()
             || matches!(self.sort_target, SortTarget::Create | SortTarget::Version)
     }
 
-    /// How many candidates the index must return.
+    /// Returns the number of candidates that the index must return.
     fn candidates(&self) -> Candidates {
-        // One candidate above the limit shows whether there are more.
+        // One candidate beyond the limit shows whether there are more.
         let wanted = self.limit().map_or(usize::MAX, |limit| limit.saturating_add(1));
         if self.filters_mod() || self.filters_create() {
             Candidates::First(usize::MAX)
@@ -220,7 +220,7 @@ impl<'a> Snapshot<'a> {
         Ok(self.result(kvs, more, count))
     }
 
-    /// Executes a range of a single key, which needs no sort and no limit.
+    /// Executes a range of a single key, which needs neither sorting nor a limit.
     fn range_one(
         &self,
         key: &[u8],
@@ -250,7 +250,7 @@ impl<'a> Snapshot<'a> {
         Ok(self.result(kvs, false, 1))
     }
 
-    /// The number of keys of a range that were live at a readable revision.
+    /// Returns the number of keys of a range that were live at a readable revision.
     pub(super) fn count_at(&self, range: KeyRange<'_>, revision: i64) -> usize {
         if revision == self.tree_revision {
             return self.count(range);
@@ -263,7 +263,7 @@ impl<'a> Snapshot<'a> {
         RangeResult { revision: self.current, kvs, more, count }
     }
 
-    /// The candidates in key order, and the number of live keys in the whole range.
+    /// Returns the candidates in key order, and the number of live keys in the whole range.
     fn collect(
         &self,
         range: KeyRange<'_>,
@@ -310,7 +310,7 @@ impl<'a> Snapshot<'a> {
         Ok(records.into_iter().map(KeyValue::from_encoded).collect())
     }
 
-    /// Records built from the index, without value and without lease.
+    /// Builds records from the index, without values and leases.
     fn keys_without_values(&self, found: &mut [Found<'_>]) -> Result<Vec<KeyValue>, Fault> {
         let mut buffer = RecordBuffer::default();
         found
@@ -348,7 +348,7 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// A bound of 0 does not apply.
+/// Returns whether a value is within two bounds, where a bound of 0 does not apply.
 const fn within(value: i64, min: i64, max: i64) -> bool {
     (min == 0 || value >= min) && (max == 0 || value <= max)
 }
@@ -368,7 +368,8 @@ const fn in_order(order: SortOrder, ordering: Ordering) -> Ordering {
     }
 }
 
-/// Sorts so that the first `limit` are in order. Candidates are passed in key order.
+/// Sorts the candidates so that the first `limit` are in order. The caller passes them in key
+/// order.
 fn sort(found: &mut [Found<'_>], query: &RangeQuery, limit: usize) {
     let order = query.sort_order;
     let compare = |a: &Found<'_>, b: &Found<'_>| match query.sort_target {

@@ -1,9 +1,9 @@
-//! Reads records: from the window, or else from the file.
+//! Reads records from the window, or otherwise from the file.
 //!
 //! # Invariants
 //!
-//! * Every record up to `persisted` that is not garbage is in the file, every newer one in the
-//!   window.
+//! * Every record up to `persisted` that is not garbage is in the file, and every newer record is
+//!   in the window.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Reads the record of a put that is in the index.
+    /// Reads the record of a put to which the index refers.
     pub(super) fn get(&self, revision: Revision) -> Result<Bytes, Fault> {
         match self.window.record(revision) {
             Some(record) => Ok(record.clone()),
@@ -34,8 +34,8 @@ impl Records<'_> {
         }
     }
 
-    /// Reads a record that the caller may keep for long, and copies it. A slice would keep its page
-    /// of the file in use, together with all pages of the same state of the file.
+    /// Reads a record that the caller may keep for a long time. A record from the file is copied,
+    /// because a slice would prevent the file from reusing any page of its current state.
     pub(super) fn get_detached(&self, revision: Revision) -> Result<Bytes, Fault> {
         match self.window.record(revision) {
             Some(record) => Ok(record.clone()),
@@ -48,8 +48,8 @@ impl Records<'_> {
         &self,
         revisions: impl Iterator<Item = Revision>,
     ) -> Result<Vec<Bytes>, Fault> {
-        // First all positions, then all references: incrementing a reference count is a barrier,
-        // and each search would have to wait for it.
+        // All searches run before any reference count is incremented, because an increment is a
+        // barrier for which the next search would have to wait.
         let places: Vec<_> =
             revisions.map(|revision| (revision, self.window.record(revision))).collect();
         let mut absent = Vec::new();
@@ -60,8 +60,8 @@ impl Records<'_> {
             }
             records.push(place.cloned().unwrap_or_default());
         }
-        // In the order of the file, so that neighbouring records share the pages of the search
-        // path.
+        // Records are read in the order of the file, so that neighbouring records share the pages
+        // of the search path.
         absent.sort_unstable();
         let mut unanswered = absent.iter();
         if let Some(file) = self.file {
@@ -93,7 +93,7 @@ impl Records<'_> {
     }
 
     /// Visits every record up to a main revision in order, with its stored key and value. Garbage
-    /// that is not deleted yet is included.
+    /// not yet deleted is included.
     pub(super) fn for_each(
         &self,
         last_main: i64,
@@ -150,9 +150,9 @@ fn put_key(revision: Revision) -> EncodedRecordKey {
     RecordKey { revision, tombstone: false }.encode()
 }
 
-/// Whether a record of the window is a deletion, and the part of it that the file stores. A
-/// deletion is kept as watchers receive it, with its revision after the key. It is the only record
-/// without a version.
+/// Returns whether a record of the window is a deletion, and the part of the record that the file
+/// stores. In the window, a deletion has its revision after the key, as watchers receive it. Only
+/// deletions have no version.
 fn as_stored(record: &[u8]) -> (bool, &[u8]) {
     let fields = Fields::decode(record).unwrap_or_default();
     if fields.version != 0 || record.is_empty() {
@@ -194,7 +194,8 @@ fn visit_changes_in_file(
             (ChangeKind::Put, found.value)
         };
         let change = PastChange { revision: main, kind, key: fields.key, record };
-        // A restore that compacted everything leaves a mark, which is not a change of a key.
+        // A restore that compacts everything leaves a marker record with an empty value, which is
+        // not a change of a key.
         if !found.value.is_empty() && visit(&change).is_break() {
             return Ok(ControlFlow::Break(()));
         }

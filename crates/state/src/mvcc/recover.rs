@@ -1,9 +1,9 @@
 //! Rebuilds the keyspace from the records of the file.
 //!
-//! Records are read in revision order, the index needs key order, and the history needs the order
-//! in which changes were superseded. So the records are listed as read, sorted once by key, eight
-//! bytes at a time, and then linked in revision order. The tree is built from the sorted list
-//! without a search.
+//! Records are read in revision order, but the index needs them in key order, and the history needs
+//! the order in which changes were superseded. Therefore the records are listed as they are read,
+//! sorted once by key, eight bytes at a time, and then linked in revision order. The tree is built
+//! from the sorted list without any searches.
 //!
 //! # Not here
 //!
@@ -19,7 +19,7 @@ use super::window::Window;
 use crate::backend::{BackendView, Fault};
 use crate::schema::{Bucket, RecordKey, Revision};
 
-/// The fields of each record that are kept until the index is built.
+/// The fields of a record that are needed to build the index.
 #[derive(Clone, Copy, Debug)]
 struct Scanned {
     key_at: usize,
@@ -45,14 +45,14 @@ pub(super) struct Rebuilt {
     pub(super) tree: Tree,
     pub(super) history: History,
     pub(super) tombstones: TombstoneQueue,
-    /// Keys attached to a lease.
+    /// Keys attached to a lease, each with its lease.
     pub(super) leases: Vec<(Bytes, i64)>,
     /// Main revision of the last record.
     pub(super) last_main: Option<i64>,
 }
 
 impl Rebuild {
-    /// Adds the next stored record. The error says what is wrong with it.
+    /// Adds the next stored record. The error states why the record is invalid.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         let RecordKey { revision, tombstone } =
             RecordKey::decode(key).ok_or("the key is not a revision")?;
@@ -123,7 +123,7 @@ impl Rebuild {
         &self.keys[record.key_at..][..record.key_len]
     }
 
-    /// The records by key, and by revision for each key.
+    /// Returns the records sorted by key, and those of each key by revision.
     fn sorted(&self) -> Vec<Sorted> {
         let count = self.records.len();
         let mut items: Vec<_> =
@@ -164,7 +164,7 @@ impl Rebuild {
         sorted
     }
 
-    /// Sorts records whose keys are equal up to `depth` by comparing the rest.
+    /// Sorts records whose keys are equal up to `depth` by comparing the rest of the keys.
     fn sort_small(&self, places: &mut [Sorted], depth: usize) {
         let rest = |place: &Sorted| &self.key(place.record)[depth..];
         places.sort_unstable_by(|a, b| rest(a).cmp(rest(b)).then(a.record.cmp(&b.record)));
@@ -218,13 +218,13 @@ pub(super) fn newest_records(
 #[derive(Clone, Copy, Debug)]
 struct Sorted {
     record: usize,
-    /// Whether the preceding item has the same key.
+    /// Whether the previous record in the sorted list has the same key.
     same_key: bool,
 }
 
-/// Eight bytes of a key, the number of bytes that the key had from there on (at most nine), and the
-/// index of its record. Among equal heads the shorter key is the smaller one, because the end of
-/// its head is padding.
+/// Eight bytes of a key, the number of bytes that the key has from there on (at most nine), and the
+/// index of its record. Of two keys with equal heads, the shorter one sorts first, because the end
+/// of its head is padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     head: u64,
@@ -233,8 +233,8 @@ struct Item {
 }
 
 const HEAD_LEN: u8 = 8;
-/// Groups up to this length are sorted by comparing whole keys. Most are the versions of a single
-/// key.
+/// Groups up to this length are sorted by comparing the rest of the keys. Most of them contain the
+/// versions of a single key.
 const SMALL_GROUP: usize = 12;
 
 impl Item {

@@ -7,16 +7,16 @@ use parking_lot::Mutex;
 /// A hash, and the range of revisions that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashKv {
-    /// CRC-32C.
+    /// The CRC-32C of the records.
     pub hash: u32,
-    /// The compaction that was taken into account; -1 for none.
+    /// The compacted revision that was taken into account; -1 for none.
     pub compact_revision: i64,
     /// The newest covered revision.
     pub hash_revision: i64,
 }
 
-/// Hashes that were computed at compactions. Members that have applied different numbers of entries
-/// compare these.
+/// Hashes computed at compactions. Members that have applied different numbers of entries compare
+/// these hashes.
 #[derive(Debug, Default)]
 pub(super) struct RememberedHashes {
     newest_last: Mutex<VecDeque<HashKv>>,

@@ -1,4 +1,4 @@
-//! The keyspace at one moment, from which every read, compare and range is answered.
+//! A snapshot of the keyspace, which answers every read, compare and range.
 //!
 //! A [`Snapshot`] borrows an index, the history and the records. A published `View` provides one,
 //! and so does a write transaction, including its own writes so far.
@@ -19,22 +19,22 @@ use super::tree::{Entry, Tree};
 use crate::backend::Fault;
 use crate::schema::Revision;
 
-/// The facts about a live key's newest change that are known without its record.
+/// The facts about a live key's newest change that are known without reading its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// The revision of the change.
     pub modified: Revision,
     /// Main revision at which the key was created.
     pub create_revision: i64,
-    /// The number of changes since then; 1 for the creation.
+    /// The number of changes since the key was created, including the creation.
     pub version: i64,
 }
 
-/// The keyspace at one moment.
+/// A snapshot of the keyspace.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
     pub(super) tree: &'a Tree,
-    /// The revision of the state in the index.
+    /// The revision of the state that the index describes.
     pub(super) tree_revision: i64,
     pub(super) history: &'a HistoryView,
     pub(super) records: Records<'a>,
@@ -47,7 +47,7 @@ pub struct Snapshot<'a> {
 pub(super) struct Found<'a> {
     pub(super) key: &'a [u8],
     pub(super) modified: Revision,
-    /// Create revision and version. They are not in the history, but in the record.
+    /// Create revision and version, if known. The history does not contain them; the record does.
     pub(super) generation: Option<(i64, i64)>,
 }
 
@@ -56,7 +56,7 @@ impl Entry {
         Revision::new(self.main, self.sub.into())
     }
 
-    /// The change as a version, unless it deleted the key.
+    /// Returns the change as a version, or `None` if it deleted the key.
     pub(super) fn live(&self) -> Option<Version> {
         (!self.tombstone).then(|| Version {
             modified: self.revision(),
@@ -67,19 +67,20 @@ impl Entry {
 }
 
 impl<'a> Snapshot<'a> {
-    /// The newest revision.
+    /// Returns the newest revision.
     #[must_use]
     pub const fn current_revision(&self) -> i64 {
         self.current
     }
 
-    /// Revisions below this one cannot be read; -1 before the first compaction.
+    /// Returns the compacted revision, or -1 before the first compaction. Revisions below it cannot
+    /// be read.
     #[must_use]
     pub const fn compacted_revision(&self) -> i64 {
         self.compacted
     }
 
-    /// The newest version of a key, if it is live.
+    /// Returns the newest version of a key, if the key is live.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<Version> {
         self.tree.get(key)?.live()
@@ -97,7 +98,7 @@ impl<'a> Snapshot<'a> {
         });
     }
 
-    /// The number of live keys in a range at the newest revision.
+    /// Returns the number of live keys in a range at the newest revision.
     #[must_use]
     pub fn count(&self, range: KeyRange<'_>) -> usize {
         match range.bounds() {
@@ -111,8 +112,8 @@ impl<'a> Snapshot<'a> {
         self.records.get(modified).map(KeyValue::from_encoded)
     }
 
-    /// The revision of the key's newest change at or below a readable revision, if the key was live
-    /// then.
+    /// Returns the revision of a key's newest change at or below `revision`, if the key was live
+    /// then. The revision must be readable.
     #[must_use]
     pub fn version_at(&self, key: &[u8], revision: i64) -> Option<Revision> {
         let entry = self.tree.get(key)?;
@@ -124,8 +125,8 @@ impl<'a> Snapshot<'a> {
         self.version_at(key, revision).map(|modified| self.record(modified)).transpose()
     }
 
-    /// Resolves the revision of a request; 0 or less means the newest. Refuses a revision that
-    /// cannot be read.
+    /// Resolves the revision of a request, where 0 or less means the newest. Refuses a revision
+    /// that cannot be read.
     pub fn readable(&self, revision: i64) -> Result<i64, MvccRefusal> {
         if revision <= 0 {
             Ok(self.current)
@@ -156,7 +157,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// The newest change of a key at or below `revision`, unless it is a deletion.
+    /// Returns the newest change of a key at or below `revision`, unless it is a deletion.
     pub(super) fn visible(&self, key: &'a [u8], entry: &Entry, revision: i64) -> Option<Found<'a>> {
         if entry.main <= revision {
             let version = entry.live()?;
@@ -167,7 +168,7 @@ impl<'a> Snapshot<'a> {
         (!older.tombstone).then(|| Found { key, modified: older.revision(), generation: None })
     }
 
-    /// The newest change of a key at or below `revision`, if it is a deletion.
+    /// Returns the newest change of a key at or below `revision`, if it is a deletion.
     pub(super) fn deletion(&self, entry: &Entry, revision: i64) -> Option<Revision> {
         if entry.main <= revision {
             return entry.tombstone.then(|| entry.revision());
@@ -176,7 +177,8 @@ impl<'a> Snapshot<'a> {
         older.tombstone.then(|| older.revision())
     }
 
-    /// Whether a key was deleted at exactly this revision, even if the same entry wrote it again.
+    /// Returns whether a key was deleted at exactly this revision, even if the same entry wrote it
+    /// again.
     pub(super) fn is_deleted_at(&self, entry: &Entry, revision: i64) -> bool {
         let mut link = entry.previous;
         if entry.main <= revision {

@@ -1,25 +1,25 @@
 //! Counts of operations on the keyspace, for the metrics `etcd_mvcc_*_total`.
 //!
-//! Every read counts as a range: a range request, a condition of a transaction, and the previous
-//! record that a put or a deletion returns.
+//! Every read counts as a range: range requests, conditions of transactions, and reads of the
+//! previous record that a put or a deletion returns.
 
-/// Counts of operations.
+/// Counts of operations on the keyspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Ranges.
+    /// The number of reads.
     pub ranges: u64,
-    /// Puts.
+    /// The number of puts.
     pub puts: u64,
-    /// Deletions, including those that matched no key.
+    /// The number of deletions, including those that matched no key.
     pub deletes: u64,
     /// Bytes of the keys and values of puts.
     pub put_bytes: u64,
-    /// Views of the keyspace with more than one operation.
+    /// The number of views of the keyspace with more than one operation.
     pub txns: u64,
 }
 
 impl Tally {
-    /// The counts of one view of the keyspace with this number of reads.
+    /// Returns the counts of one view of the keyspace with `ranges` reads.
     #[must_use]
     pub fn of_reads(ranges: u64) -> Self {
         let mut tally = Self::default();

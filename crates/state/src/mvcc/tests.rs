@@ -1,4 +1,4 @@
-//! The keyspace compared with a naive model, on a real file: writes, reads of every kind,
+//! Compares the keyspace, on a real file, with a naive model: writes, reads of every kind,
 //! compactions, commits and restarts in any order.
 
 mod cases;
@@ -26,9 +26,10 @@ enum Write {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// One entry.
+    /// One entry with several writes.
     Entry(Vec<Write>),
-    /// The distance below the current revision, and whether the deletion runs to its end.
+    /// A compaction at this distance below the current revision. The flag says whether its
+    /// deletions run to completion.
     Compact(i64, bool),
     Garbage,
     Commit,
@@ -135,7 +136,7 @@ fn open(path: &Path) -> Backend {
     Backend::open(&disk(), path, options).unwrap()
 }
 
-/// Records leave memory as soon as the file contains them.
+/// With these options, records are dropped from memory as soon as they are in the file.
 const OPTIONS: StoreOptions = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 300 };
 
 struct Bed {
@@ -145,7 +146,7 @@ struct Bed {
     batch: Batch,
     model: Model,
     held: Vec<(Arc<View>, Model)>,
-    /// Compactions whose garbage is not all deleted.
+    /// The revisions of unfinished compactions.
     unfinished: Vec<i64>,
 }
 
@@ -174,7 +175,7 @@ impl Bed {
             let at = Revision::new(main, sub);
             let state = self.model.at(main);
             match write {
-                // A put after a deletion of the same key has a test of its own.
+                // A put after a deletion of the same key is tested separately.
                 Write::Put(key, _, _) if touched.contains(key) => continue,
                 Write::Put(key, value, lease) => {
                     let put = txn.put(key, value, *lease);
@@ -281,7 +282,7 @@ impl Bed {
             .collect();
         assert_eq!(recovered.leases, leases);
         assert_eq!(recovered.resume_compaction, self.unfinished.last().copied());
-        // Only the last compaction is resumed; it also finishes the earlier ones.
+        // Only the last compaction is resumed, and it also finishes the earlier ones.
         let mut kept = Vec::new();
         let records = self.backend.read();
         records
@@ -306,7 +307,7 @@ impl Bed {
         }
         let view = self.view();
         assert_range(view.range(&query), &self.model, &query);
-        // Again, because a limited range may have pinned its index.
+        // The range runs a second time, because a limited range may have pinned its index.
         assert_range(view.range(&query), &self.model, &query);
     }
 
@@ -318,7 +319,7 @@ impl Bed {
     }
 }
 
-/// The last handle releases the lock on the file, and views that are still held are handles.
+/// Opens a copy of the file, because views that the test still holds keep the original file locked.
 fn open_again(bed: &Bed) -> Backend {
     let copy = bed.directory.path().join("copy");
     std::fs::copy(bed.backend.db().path(), &copy).unwrap();
@@ -344,7 +345,7 @@ fn assert_range(answer: Result<RangeResult, MvccError>, model: &Model, query: &R
     }
 }
 
-/// Checks every read that has no options.
+/// Checks every kind of read that has no options.
 fn check_view(view: &View, model: &Model, garbage_gone: bool) {
     assert_eq!(view.current_revision(), model.current);
     let first = model.compacted.max(1);
@@ -358,7 +359,7 @@ fn check_view(view: &View, model: &Model, garbage_gone: bool) {
         assert_range(view.range(&query), model, &query);
         let hash = view.hash_kv(revision).unwrap();
         let remembered = view.remembered_hashes().iter().any(|hash| hash.hash_revision == revision);
-        // Without a live key the hash includes garbage, so it depends on the progress of the
+        // If no key is live, the hash includes garbage, so it depends on the progress of the
         // deletion.
         if !remembered && (garbage_gone || !model.at(revision).is_empty()) {
             assert_eq!(hash.hash, model.hash(model.compacted, revision, false), "at {revision}");
@@ -375,7 +376,7 @@ fn check_view(view: &View, model: &Model, garbage_gone: bool) {
     }
 }
 
-/// The changes of at most `revisions_max` revisions, read back.
+/// Returns the changes of at most `revisions_max` revisions, read back from the view.
 fn changes_since(view: &View, from: i64, revisions_max: usize) -> Vec<Changes> {
     let mut found: Vec<Changes> = Vec::new();
     view.visit_changes(from, &mut |past| {

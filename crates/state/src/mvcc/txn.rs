@@ -1,12 +1,12 @@
 //! The changes of one log entry, applied to the keyspace immediately.
 //!
 //! All changes of an entry share one main revision and have ascending sub revisions. An entry
-//! without changes uses no revision. A transaction's writes are visible to its own reads at once,
-//! and to readers with the next publication.
+//! without changes uses no revision. A transaction's writes are visible to its own reads
+//! immediately, and to readers after the next publication.
 //!
 //! # Not here
 //!
-//! `apply` decides whether an entry may write: it checks alarms, permissions, leases and compares
+//! Deciding whether an entry may write. `apply` checks alarms, permissions, leases and compares
 //! first, because a write transaction cannot be rolled back.
 
 use std::ops::ControlFlow;
@@ -39,9 +39,9 @@ pub struct WriteTxn<'a> {
 /// The result of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// The change.
+    /// The revision of the change.
     pub revision: Revision,
-    /// The version that it replaced, if the key was live; [`WriteTxn::record`] reads its record.
+    /// The replaced version, if the key was live. [`WriteTxn::record`] reads its record.
     pub previous: Option<Version>,
 }
 
@@ -50,7 +50,7 @@ pub struct Put {
 pub struct Deleted {
     /// The key.
     pub key: Bytes,
-    /// Its last version; [`WriteTxn::record`] reads its record.
+    /// The key's last version. [`WriteTxn::record`] reads its record.
     pub previous: Version,
 }
 
@@ -59,20 +59,20 @@ impl<'a> WriteTxn<'a> {
         Self { store, batch, events: Vec::new(), done: Tally::default() }
     }
 
-    /// The newest revision inside the transaction: once something is written, one above the
-    /// revision before.
+    /// Returns the newest revision inside the transaction. After its first write, this is the
+    /// revision that the transaction writes.
     #[must_use]
     pub const fn revision(&self) -> i64 {
         self.store.current
     }
 
-    /// The keyspace, including the writes so far.
+    /// Returns the keyspace, including the transaction's writes so far.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {
         self.store.snapshot()
     }
 
-    /// The newest version of a key, if it is live.
+    /// Returns the newest version of a key, if the key is live.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<Version> {
         self.store.snapshot().get(key)
@@ -83,12 +83,13 @@ impl<'a> WriteTxn<'a> {
         self.store.snapshot().record(modified)
     }
 
-    /// Counts a read of the state before a change.
+    /// Counts a read of the previous state, before a change.
     pub const fn count_read(&mut self) {
         self.done.ranges += 1;
     }
 
-    /// Executes a range request. Without a revision, it includes the writes so far.
+    /// Executes a range request. If it names no revision, it includes the transaction's writes so
+    /// far.
     pub fn range(&mut self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
         self.done.ranges += 1;
         self.store.snapshot().range(query)
@@ -138,7 +139,7 @@ impl<'a> WriteTxn<'a> {
         if let KeyRange::One(key) = range {
             return self.get(key).map(|version| self.delete(key, version)).into_iter().collect();
         }
-        // The keys are copied first, because deleting changes the index that lists them.
+        // The keys are copied first, because deleting them changes the index that is being walked.
         let mut keys = Vec::new();
         let mut versions = Vec::new();
         self.snapshot().for_each_live(range, |key, version| {
@@ -156,7 +157,7 @@ impl<'a> WriteTxn<'a> {
             .collect()
     }
 
-    /// Ends the transaction. Returns `None` if it changed nothing.
+    /// Ends the transaction. Returns its changes, or `None` if it changed nothing.
     #[must_use]
     pub fn finish(self) -> Option<Arc<Changes>> {
         self.store.tally.end_view(&self.done);
@@ -177,8 +178,8 @@ impl<'a> WriteTxn<'a> {
             entry
         });
         compactor.tombstones.push(revision, key);
-        // Watchers receive key and revision. The file stores the key only, which is the first
-        // field.
+        // Watchers receive the key and the revision. The file stores only the key, which is the
+        // first field.
         let fields = Fields { key, mod_revision: revision.main, ..Fields::default() };
         let record = window.append(revision, &fields);
         let stored = record.slice(..Fields { key, ..Fields::default() }.encoded_len());
@@ -203,7 +204,7 @@ impl<'a> WriteTxn<'a> {
     }
 }
 
-/// The index entry of a change. The superseded change is pushed to the history.
+/// Returns the index entry of a change, after pushing the superseded change to the history.
 fn new_entry(
     revision: Revision,
     create: i64,
@@ -228,7 +229,7 @@ fn new_entry(
     Entry { main: revision.main, create, version, previous, sub, tombstone: false }
 }
 
-/// Where to find the value of the key before the entry that made this change.
+/// Returns where to find the value that the key had before the entry that made this change.
 fn before_entry(entry: &Entry, history: &History) -> Previous {
     match history.view().at_or_below(entry.previous, entry.main - 1) {
         Some(before) if !before.tombstone => Previous::At(before.revision()),

@@ -1,4 +1,4 @@
-//! Published views: the keyspace as of one publication, readable on any thread without a lock.
+//! Published views: the keyspace as of one publication, which any thread can read without a lock.
 //!
 //! # Invariants
 //!
@@ -30,14 +30,14 @@ use super::tree::Tree;
 use super::window::WindowView;
 use crate::backend::{BackendView, Fault};
 
-/// Returns the newest published view. Clones share it.
+/// A handle that provides the newest published view. Clones see the same publications.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     pub(super) published: Arc<ArcSwap<View>>,
 }
 
 impl StoreReader {
-    /// The newest published view.
+    /// Returns the newest published view.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
         self.published.load_full()
@@ -56,7 +56,7 @@ pub struct View {
     pub(super) shared: Arc<Shared>,
 }
 
-/// Shows the revisions of the view, not its content.
+/// Prints the revisions of the view, but not its content.
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = f.debug_struct("View");
@@ -65,7 +65,7 @@ impl fmt::Debug for View {
     }
 }
 
-/// State that views share with later views.
+/// State that is shared by all views of one store.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) pins: Pins,
@@ -73,32 +73,33 @@ pub(super) struct Shared {
 }
 
 impl View {
-    /// The newest revision.
+    /// Returns the newest revision.
     #[must_use]
     pub const fn current_revision(&self) -> i64 {
         self.current
     }
 
-    /// Revisions below this one cannot be read; -1 before the first compaction.
+    /// Returns the compacted revision, or -1 before the first compaction. Revisions below it cannot
+    /// be read.
     #[must_use]
     pub const fn compacted_revision(&self) -> i64 {
         self.compacted
     }
 
-    /// Number of live keys.
+    /// Returns the number of live keys.
     #[must_use]
     pub const fn live_key_count(&self) -> usize {
         self.tree.live()
     }
 
-    /// The keyspace, for compares and single reads.
+    /// Returns the keyspace, for compares and single reads.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {
         self.snapshot_of(&self.tree, self.current)
     }
 
-    /// Executes a range request. A range that its limit cut off at the newest revision pins its
-    /// index for the following pages.
+    /// Executes a range request. If the limit cuts off a range at the newest revision, the index is
+    /// pinned for the following pages.
     pub fn range(&self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
         if query.revision > 0
             && query.revision < self.current
@@ -114,7 +115,7 @@ impl View {
     }
 
     /// Visits the changes from main revision `from` on, in order, until there are no more or
-    /// `visit` breaks. No change is read before its turn.
+    /// `visit` breaks. Changes are read one at a time, as they are visited.
     pub fn visit_changes(
         &self,
         from: i64,
@@ -126,8 +127,8 @@ impl View {
         Ok(self.snapshot().records.visit_changes(from, visit)?)
     }
 
-    /// The record before a change that happened at `revision`, unless the key did not exist or the
-    /// record is compacted. The caller may keep it for long.
+    /// Returns the record of the key before a change at `revision`, or `None` if the key did not
+    /// exist or the record is compacted. The caller may keep the record for a long time.
     pub fn previous_record(
         &self,
         revision: i64,
@@ -169,10 +170,10 @@ impl View {
     }
 }
 
-/// Indexes that are pinned for lists whose pages are all read at one revision.
+/// Indexes pinned for paged lists, whose pages are all read at one revision.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
-    /// Oldest first.
+    /// The pinned indexes with their revisions, oldest first.
     roots: Mutex<VecDeque<(i64, Tree)>>,
     count: AtomicUsize,
 }
@@ -201,7 +202,7 @@ impl Pins {
         drop(oldest);
     }
 
-    /// Drops the indexes that are compacted or too old.
+    /// Drops indexes whose revision is compacted or too old.
     pub(super) fn trim(&self, current: i64, compacted: i64) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;

@@ -1,10 +1,10 @@
 //! The window: the newest records in memory, in revision order.
 //!
-//! Records are packed in buffers of about 64 KiB and returned as slices of them. A chunk is a fixed
-//! table of such slices. The applier fills the newest chunk while readers use the part that was
-//! filled before their view was published, so publishing costs two references, however much was
-//! written. The oldest chunks are dropped when the window exceeds its budget, but never a chunk
-//! with a record that is not in the file yet.
+//! Records are packed in buffers of about 64 KiB and returned as slices of these buffers. A chunk
+//! is a table of such slices with a fixed size. The applier fills the newest chunk while readers
+//! use the part that was filled before their view was published. Publishing therefore costs two
+//! references, however much was written. The oldest chunks are dropped when the window exceeds its
+//! budget, except chunks with records that are not in the file yet.
 //!
 //! # Invariants
 //!
@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Records that were dropped (`records` reads them from the file).
+//! Records that were dropped from memory, which `records` reads from the file.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ use quorate_api::record::Fields;
 use super::buffer::RecordBuffer;
 use crate::schema::Revision;
 
-/// Records in one chunk.
+/// The maximum number of records in one chunk.
 const CHUNK_LEN: usize = 1024;
 /// A chunk with this many bytes is sealed early.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -32,8 +32,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 struct Chunk {
     records: Box<[OnceLock<Bytes>]>,
-    /// The position of the first record of each main revision, counted from the chunk's first
-    /// revision.
+    /// For each main revision from the chunk's first revision on, the position of its first record.
     starts: Box<[AtomicU32]>,
 }
 
@@ -46,14 +45,14 @@ struct Part {
     chunk: Arc<Chunk>,
 }
 
-/// The window as a reader sees it.
+/// A reader's view of the window.
 #[derive(Clone, Debug)]
 pub(super) struct WindowView {
     sealed: Arc<Vec<Part>>,
     active: Option<Part>,
 }
 
-/// The window as the applier extends it.
+/// The applier's window, to which records are added.
 #[derive(Debug)]
 pub(super) struct Window {
     view: WindowView,
@@ -75,19 +74,19 @@ impl Chunk {
 }
 
 impl Part {
-    /// The position of the first record of `main`.
+    /// Returns the position of the first record of main revision `main`.
     fn start(&self, main: i64) -> Option<usize> {
         let relative = usize::try_from(main.checked_sub(self.first.main)?).ok()?;
         let start = self.chunk.starts.get(relative)?.load(Ordering::Relaxed);
         (main <= self.last_main).then_some(start as usize)
     }
 
-    /// The sub revision of the first record of `main`.
+    /// Returns the sub revision of the first record of `main`.
     fn first_sub(&self, main: i64) -> i64 {
         if main == self.first.main { self.first.sub } else { 0 }
     }
 
-    /// Whether every main revision of the part has exactly one record.
+    /// Returns whether every main revision of the part has exactly one record.
     fn is_plain(&self) -> bool {
         self.first.sub == 0
             && self.first.main.wrapping_add_unsigned(self.filled as u64) == self.last_main + 1
@@ -95,7 +94,7 @@ impl Part {
 
     fn record(&self, revision: Revision) -> Option<&Bytes> {
         if self.is_plain() {
-            // This avoids a read of `starts`, which is seldom in a CPU cache.
+            // This avoids reading `starts`, which is seldom in a CPU cache.
             let position = usize::try_from(revision.main - self.first.main).ok()?;
             let found = revision.sub == 0 && position < self.filled;
             return if found { self.chunk.records[position].get() } else { None };
@@ -123,7 +122,7 @@ impl Part {
 }
 
 impl WindowView {
-    /// A record by its revision, if it is in the window.
+    /// Returns a record by its revision, if it is in the window.
     pub(super) fn record(&self, revision: Revision) -> Option<&Bytes> {
         let part = match &self.active {
             Some(active) if active.first <= revision => active,
@@ -132,9 +131,9 @@ impl WindowView {
         part.record(revision)
     }
 
-    /// The last sealed part that begins at or below a revision.
+    /// Returns the last sealed part that begins at or below a revision.
     fn sealed_part(&self, revision: Revision) -> Option<&Part> {
-        // Parts span similar numbers of revisions, so the first guess is usually right.
+        // Parts span similar numbers of revisions, so an interpolated guess is usually right.
         let (first, last) = (self.sealed.first()?, self.sealed.last()?);
         let span = last.last_main - first.first.main + 1;
         let offset = revision.main.checked_sub(first.first.main)?.clamp(0, span - 1);
@@ -152,13 +151,13 @@ impl WindowView {
         self.sealed.get(behind.checked_sub(1)?)
     }
 
-    /// The oldest main revision whose records are all in the window.
+    /// Returns the oldest main revision whose records are all in the window.
     pub(super) fn first_main(&self) -> Option<i64> {
         let oldest = self.sealed.first().or(self.active.as_ref())?;
         Some(oldest.first.main + i64::from(oldest.first.sub > 0))
     }
 
-    /// The records from main revision `from` on, in order, as far as they are in the window.
+    /// Returns the records from main revision `from` on that are in the window, in order.
     pub(super) fn since(&self, from: i64) -> impl Iterator<Item = (Revision, &Bytes)> {
         let behind = self.sealed.partition_point(|part| part.last_main < from);
         self.sealed[behind..]
@@ -187,7 +186,7 @@ impl Window {
         &self.view
     }
 
-    /// Bytes of the records in the window.
+    /// Returns the bytes of the records in the window.
     pub(super) const fn byte_count(&self) -> usize {
         self.byte_count
     }
@@ -205,7 +204,7 @@ impl Window {
         self.keep(revision, record);
     }
 
-    /// Adds a record. Revisions must ascend.
+    /// Adds a record. Revisions must be in ascending order.
     fn keep(&mut self, revision: Revision, record: Bytes) {
         let full = self.view.active.as_ref().is_some_and(|active| {
             active.filled == CHUNK_LEN
@@ -239,7 +238,8 @@ impl Window {
         active.filled += 1;
     }
 
-    /// Drops the oldest chunks until the budget is met, as long as the file contains their records.
+    /// Drops the oldest chunks until the budget is met, but only chunks whose records are all in
+    /// the file.
     pub(super) fn trim(&mut self, persisted: i64) {
         let mut spare = 0;
         while self.byte_count > self.bytes_max
@@ -294,7 +294,8 @@ mod tests {
 
     #[test]
     fn records_are_found_by_revision_across_chunks() {
-        // Entries with one and with several changes, one longer than two chunks, and a gap.
+        // The entries have one or several changes, one of them is longer than two chunks, and there
+        // is a gap between revisions.
         let mains = [(2, 3), (3, 1), (4, 3000), (5, 1), (9, 2)];
         let window = window_of(mains, usize::MAX);
         for (main, subs) in mains {

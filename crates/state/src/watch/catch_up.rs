@@ -1,12 +1,14 @@
-//! Catch-up: sends history to watchers that are behind until they are live.
+//! Catch-up: sends history to watchers that are behind until they become live.
 //!
-//! One pass takes a number of groups that are behind, reads history once for all of them without
-//! the hub's lock, and queues the matching events for each. A group that comes close to the current
-//! revision reads the rest under the lock, where nothing can be published, and is live from there.
-//! So no event is missed and none is sent twice, however fast revisions are published.
+//! One pass takes some of the groups that are behind, reads history once for all of them without
+//! the hub's lock, and queues the matching events for each group. For a group that comes close to
+//! the current revision, the rest is read under the lock, while nothing can be published, and then
+//! the group becomes live. No event is therefore missed or sent twice, however fast revisions are
+//! published.
 //!
-//! The bytes read under the lock are bounded, however large a revision is, and so are the bytes of
-//! a response. A group with more to read stays behind, and the next pass continues with it.
+//! The bytes read under the lock and the bytes of a response are bounded, except that a response
+//! always contains at least one whole revision. A group with more history to read stays behind, and
+//! the next pass continues with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,35 +21,34 @@ use super::limits::CatchUpLimits;
 use super::queue::Item;
 use super::slab::Handle;
 
-/// Groups served by one pass.
+/// The maximum number of groups served by one pass.
 const GROUPS_MAX: usize = 512;
 
-/// While the held bytes are at their maximum, a response takes no further revision after this many
-/// bytes of events. Clients that do not read cost one such response each, so it is small. Clients
-/// that read soon receive the next one.
+/// While the held bytes are at their maximum, no further revision is added to a response after this
+/// many bytes of events. The number is small because each client that does not read costs one such
+/// response. Clients that read soon receive the next one.
 const FULL_RESPONSE_BYTES: usize = 16 << 10;
 
-/// The cost of reading one change, besides the bytes of its record.
+/// The cost of reading one change, in addition to the bytes of its record.
 const CHANGE_BYTES: usize = 64;
 
-/// Where a read of history stops before the current revision.
+/// Where a read of history stops before it reaches the current revision.
 #[derive(Clone, Copy)]
 enum Stop {
     /// At the end of a revision, after this many changes.
     AfterChanges(usize),
-    /// After this many bytes were read and copied. The events of an incomplete revision are
-    /// dropped.
+    /// After this many bytes are read and copied. The events of an incomplete revision are dropped.
     AtBytes(usize),
 }
 
-/// A group that a pass serves, from revision `next` on.
+/// A group that a pass serves with history from revision `next` on.
 struct Task {
     group: Handle,
     entry: Handle,
     next: i64,
 }
 
-/// Groups that receive the same events: they watch the same keys from the same revision on.
+/// Groups that receive the same events, because they watch the same keys from the same revision on.
 struct Unit {
     watched: Watched,
     next: i64,
@@ -55,25 +56,26 @@ struct Unit {
     events: EventSetBuilder,
     revision_count: usize,
     last_revision: i64,
-    /// The number of events before those of the last revision.
+    /// The number of collected events, not counting those of the last revision.
     whole_count: usize,
-    /// The revision up to which all events are collected. Set once the unit takes no more events.
+    /// The revision up to which all events are collected. It is set once the unit is full or the
+    /// read has ended.
     covered: Option<i64>,
 }
 
 /// One read of history for many units.
 struct Sweep {
     units: Vec<Unit>,
-    /// Revisions below this one can no longer be read.
+    /// The compacted revision. Revisions below it can no longer be read.
     compacted_revision: i64,
     /// The newest revision when the pass began.
     built_at: i64,
 }
 
 impl Hub {
-    /// Serves some of the groups that are behind. Returns whether more groups can be served at
-    /// once. This reads the store and may wait for the disk, so the caller runs it on a thread that
-    /// may block, and only one thread at a time.
+    /// Serves some of the groups that are behind. Returns whether more groups can be served
+    /// immediately. This reads the store and may wait for the disk, so it must run on a thread that
+    /// may block, and on only one thread at a time.
     pub fn catch_up(&self) -> Result<bool, HistoryFault> {
         let mut state = self.lock();
         let mut limits = *self.catch_up_limits();
@@ -94,9 +96,9 @@ impl Hub {
         Ok(!self.lock().behind.is_empty())
     }
 
-    /// Brings groups that are close to the current revision up to it, while nothing is published.
-    /// Groups that need more than one response or more than the bytes allowed under the lock are
-    /// behind again.
+    /// Serves groups that are close to the current revision until they reach it, while nothing is
+    /// published. Groups that need more than one response, or more bytes than may be read under the
+    /// lock, are behind again.
     fn catch_up_locked(
         &self,
         state: &mut Locked<'_>,
@@ -108,7 +110,7 @@ impl Hub {
         }
         let history = self.latest();
         if history.current_revision() != state.current {
-            // A store is being replaced, so the newest history and the hub's current revision
+            // The store is being replaced, so the newest history and the hub's current revision
             // belong to different stores.
             for task in near {
                 state.reposition(task.group, Position::Behind { next: task.next });
@@ -126,8 +128,9 @@ impl Hub {
 }
 
 impl State {
-    /// Takes groups that are behind and whose stream has room: as many as the held bytes have room
-    /// for, at one response each, and at least one. The second list says what the groups watch.
+    /// Takes groups that are behind and whose streams have room. With one response for each group,
+    /// they fit into the room of the held bytes, but at least one group is taken. The second list
+    /// contains the keys or range that each group watches.
     fn take_behind(&mut self, response_bytes: usize) -> (Vec<Task>, Vec<Watched>) {
         let mut tasks = Vec::new();
         let count_max = self.held.room().div_ceil(response_bytes.max(1)).clamp(1, GROUPS_MAX);
@@ -152,7 +155,7 @@ impl State {
         tasks.iter().map(|task| self.index.watched(task.entry).clone()).collect()
     }
 
-    /// Cancels the watchers of a group whose history has been compacted. Their ids stay in use.
+    /// Cancels the watchers of a group whose history has been compacted. Their ids remain in use.
     fn cancel_compacted(&mut self, handle: Handle, compact_revision: i64) {
         let group = self.groups.get(handle).expect("a group is cancelled while it exists");
         let (stream, watch_ids) = (group.stream, Arc::clone(&group.watch_ids));
@@ -198,8 +201,8 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// Passes the changes from `first` on to the units in the index. Returns the last revision that
-    /// was read completely.
+    /// Passes the changes from revision `first` on to the units in the index. Returns the last
+    /// revision that was read completely.
     fn scan(
         &mut self,
         index: &Index<Vec<usize>>,
@@ -249,7 +252,7 @@ impl Sweep {
             let covered = unit.covered.expect("set when the reading ended");
             let set = (!unit.events.is_empty()).then(|| Arc::new(unit.events.finish(&state.held)));
             for handle in unit.groups {
-                // The watcher was cancelled, or its stream closed, after the pass began.
+                // The watchers were cancelled, or their stream was closed, after the pass began.
                 if state.groups.get(handle).is_none() {
                     continue;
                 }
@@ -285,7 +288,7 @@ impl State {
     }
 
     /// Updates the position of a group after a pass. Returns a task if the group can be brought up
-    /// to date under the lock; otherwise the group is live or behind.
+    /// to date under the lock. Otherwise, the group is now live or behind.
     fn advance(&mut self, handle: Handle, next: i64, limits: &CatchUpLimits) -> Option<Task> {
         let group = self.groups.get_mut(handle).expect("the lookup above found it");
         group.position = Position::Reading { next };
@@ -303,15 +306,15 @@ impl State {
 }
 
 impl Unit {
-    /// Collects an event if it belongs to this unit. Returns `true` if the unit is full and `event`
-    /// begins another revision, which ends the collection.
+    /// Collects an event if the unit needs its revision. Returns `true` if the unit is full and
+    /// `event` begins a new revision, which ends the collection.
     fn take(&mut self, revision: i64, event: &Event<'_>, limits: &CatchUpLimits) -> bool {
         if revision < self.next || self.covered.is_some() {
             return false;
         }
         if revision != self.last_revision {
-            // A response always takes at least one revision: otherwise the group would never
-            // advance.
+            // A response always contains at least one revision, because otherwise the group would
+            // never advance.
             let full = self.revision_count >= limits.response_revisions_max
                 || self.events.byte_count() >= limits.response_bytes;
             if full && self.revision_count > 0 {
@@ -326,7 +329,7 @@ impl Unit {
         false
     }
 
-    /// Ends the collection: history was read to the end of revision `scanned_to`.
+    /// Ends the collection after history was read to the end of revision `scanned_to`.
     fn close(&mut self, scanned_to: i64) {
         if self.covered.is_none() {
             if self.last_revision > scanned_to {

@@ -1,9 +1,9 @@
 //! The events of one watch response, encoded once for all watchers that receive them.
 //!
-//! An [`EventSet`] holds `repeated Event events = 11` of a `WatchResponse` in wire form. All
-//! watchers of a key or range share it, on all streams; the part that differs between watchers is a
-//! header of a few dozen bytes (`frame`). Watchers that filter event types or want previous records
-//! share another form, which is built when the first of them is sent it. It is built that late
+//! An [`EventSet`] contains the field `repeated Event events = 11` of a `WatchResponse` in wire
+//! form. All watchers of a key or range share it, on all streams. Only a header of a few dozen
+//! bytes differs between watchers (`frame`). Watchers that filter event types or want previous
+//! records share a different form, which is built when it is first sent. It is not built earlier
 //! because looking up previous records may read the file, and the applier must not wait for that.
 //!
 //! ```text
@@ -25,7 +25,7 @@ const DELETED: [u8; 2] = [0x08, 0x01];
 const KV_TAG: u8 = 0x12;
 const PREVIOUS_TAG: u8 = 0x1a;
 
-/// The event types that a watcher does not want.
+/// The event types that a watcher has excluded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Filter {
     pub(super) puts: bool,
@@ -55,22 +55,22 @@ impl Form {
     }
 }
 
-/// Events in wire form, and the end of each event.
+/// Events in wire form, and the position at which each event ends.
 #[derive(Clone, Debug)]
 pub(super) struct Encoded {
     pub(super) bytes: Bytes,
     pub(super) ends: Arc<[usize]>,
-    /// The event at which the next response begins, when one response cannot take all. It belongs
-    /// to another revision.
+    /// The event with which the next response begins, if one response cannot contain all events. It
+    /// is the first event of its revision.
     pub(super) next: Option<usize>,
 }
 
 /// Positions of one event in the plain form.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    /// Start of the event's record.
+    /// The start of the event's record.
     record: usize,
-    /// End of the event, and of its record.
+    /// The end of the event, which is also the end of its record.
     end: usize,
     deleted: bool,
 }
@@ -100,24 +100,24 @@ impl EventSet {
         builder.finish(held)
     }
 
-    /// Bytes of the plain form, which are the bytes that the set keeps in memory.
+    /// Returns the bytes of the plain form, which the set keeps in memory.
     pub(super) fn byte_count(&self) -> usize {
         self.plain.len()
     }
 
-    /// The number of events, before any filter.
+    /// Returns the number of events, before any filter.
     pub(super) fn len(&self) -> usize {
         self.marks.len()
     }
 
-    /// Whether the filter removes every event of the set.
+    /// Returns whether the filter excludes every event of the set.
     pub(super) fn is_empty_after(&self, filter: Filter) -> bool {
         self.marks.iter().all(|mark| filter.drops(mark.deleted))
     }
 
-    /// The events from index `first` on, in one form. Previous records are read from `history`.
-    /// They may be many times as large as the events, so no further revision is added after
-    /// `bytes_max` bytes.
+    /// Returns the events from index `first` on, in the requested form. Previous records are read
+    /// from `history`. Because they may be many times as large as the events, no further revision
+    /// is added after `bytes_max` bytes.
     pub(super) fn encoded(
         &self,
         form: Form,
@@ -244,8 +244,8 @@ impl EventSetBuilder {
     }
 }
 
-/// The record of the key just before the event's revision. `None` for the put that created the key,
-/// and `None` if that revision has been compacted.
+/// Returns the record of the key just before the event's revision. Returns `None` if the event
+/// created the key, or if the previous revision has been compacted.
 fn previous_record(
     record: &KeyValue,
     deleted: bool,

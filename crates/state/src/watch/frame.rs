@@ -1,19 +1,19 @@
-//! One `WatchResponse` in wire form: a small header of its own around shared bytes.
+//! One `WatchResponse` in wire form: shared bytes with a small header for each watcher.
 //!
-//! A frame owns nothing but handles, and [`Frame::encode`] writes it without allocating, so ten
-//! thousand watchers of one key cost ten thousand small copies.
+//! A frame owns only handles, and [`Frame::encode`] writes it without allocating, so ten thousand
+//! watchers of one key cost ten thousand small copies.
 
 use bytes::{BufMut, Bytes};
 use prost::encoding::{encode_varint, encoded_len_varint};
 
-/// The fields of every response header besides the revision.
+/// The fields of a response header, except the revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeaderFields {
-    /// The cluster.
+    /// The id of the cluster.
     pub cluster_id: u64,
-    /// This member.
+    /// The id of this member.
     pub member_id: u64,
-    /// Term of the last entry this member has applied.
+    /// Term of the last entry that this member has applied.
     pub raft_term: u64,
 }
 
@@ -25,7 +25,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Four varints of at most ten bytes with their tags, and the tag and length around them.
+    /// The maximum length: four varints of at most ten bytes with a tag each, and the tag and
+    /// length of the whole header.
     const LEN_MAX: usize = 4 * 11 + 2;
 
     pub(super) fn new(fields: &HeaderFields, revision: i64) -> Self {
@@ -54,14 +55,15 @@ impl Header {
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     Created,
-    /// The watcher was not created; the text is the reason.
+    /// The watcher was not created, for this reason.
     Rejected(Box<str>),
-    /// The compacted revision is 0 when the client cancelled the watcher.
+    /// The watcher was cancelled. The compacted revision is 0 if the client cancelled it.
     Canceled {
         compact_revision: i64,
     },
     Progress,
-    /// `partial`: the next response has more events of the same revision.
+    /// Events. If `partial` is set, more events of the same revision may follow in the next
+    /// response.
     Events {
         events: Bytes,
         /// The number of events.
@@ -79,13 +81,13 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Whether the response carries events.
+    /// Returns whether the response carries events.
     #[cfg(test)]
     pub(crate) fn has_events(&self) -> bool {
         matches!(self.body, Body::Events { .. })
     }
 
-    /// The number of events in the response.
+    /// Returns the number of events in the response.
     #[must_use]
     pub const fn event_count(&self) -> usize {
         match self.body {
@@ -94,7 +96,7 @@ impl Frame {
         }
     }
 
-    /// Length of the message, in bytes.
+    /// Returns the length of the message, in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let body = match &self.body {
@@ -135,7 +137,7 @@ impl Frame {
     }
 }
 
-/// Length of an optional varint field with a one-byte tag.
+/// Returns the length of an optional varint field with a one-byte tag.
 pub(super) fn number_len(number: i64) -> usize {
     if number == 0 { 0 } else { 1 + encoded_len_varint(number.cast_unsigned()) }
 }

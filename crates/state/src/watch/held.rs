@@ -1,20 +1,20 @@
-//! The bytes of events that are queued for streams and not yet taken by their clients, over all
-//! streams.
+//! The bytes of all events that are queued for streams and not yet taken by their clients.
 //!
 //! Events that several streams receive are kept in memory once and counted once. They are counted
-//! until the memory is freed: with the last queue that refers to the events, or with the frame that
-//! carries them.
+//! until the memory is freed, which is when the last queue or frame that refers to the events drops
+//! them.
 //!
 //! # Bound
 //!
-//! [`WatchLimits::held_bytes_max`](super::WatchLimits). At this bound a stream receives events, new
-//! ones or history, only if its own queue is empty. So clients that read make progress however many
-//! other clients do not, and a client that does not read costs one response.
+//! [`WatchLimits::held_bytes_max`](super::WatchLimits). At this bound, a stream receives events,
+//! whether new or from history, only if its own queue is empty. Clients that read therefore make
+//! progress regardless of how many other clients do not read, and a client that does not read costs
+//! one response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The counter of one hub.
+/// The counter of held bytes of one hub.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
     used: AtomicUsize,
@@ -34,7 +34,7 @@ impl HeldBytes {
         self.used() >= self.max
     }
 
-    /// The bytes that remain until the bound.
+    /// Returns the bytes that remain until the bound is reached.
     pub(super) fn room(&self) -> usize {
         self.max.saturating_sub(self.used())
     }
@@ -46,7 +46,7 @@ impl HeldBytes {
     }
 }
 
-/// A number of bytes that are counted until this is dropped.
+/// A number of bytes that are counted until this value is dropped.
 #[derive(Debug)]
 pub struct Held {
     of: Arc<HeldBytes>,

@@ -8,44 +8,46 @@ use quorate_api::record::KeyValue;
 
 use crate::mvcc::{Change, ChangeKind, StoreReader, View};
 
-/// One change of a key, as the keyspace returns it.
+/// One change of a key, as read from the keyspace.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// Whether the key was deleted.
     pub deleted: bool,
     /// The key.
     pub key: &'a [u8],
-    /// The encoded record. For a deletion, only the key and the mod revision are set in it.
+    /// The encoded record. For a deletion, it contains only the key and the mod revision.
     pub record: &'a [u8],
 }
 
-/// This member's store could not be read. The member stops.
+/// The error returned if this member's store cannot be read. The member stops.
 pub type HistoryFault = Box<dyn Error + Send + Sync>;
 
-/// Where the hub reads history from. One source lasts as long as the member uses one store.
+/// The keyspace from which the hub reads history. A source is replaced when the member replaces its
+/// store.
 pub trait Source: Send + Sync {
-    /// The newest published state.
+    /// Returns the newest published state.
     fn latest(&self) -> Box<dyn History>;
 }
 
-/// One published state of the keyspace. It is immutable.
+/// One published, immutable state of the keyspace.
 pub trait History {
-    /// The newest revision in this state.
+    /// Returns the newest revision in this state.
     fn current_revision(&self) -> i64;
 
-    /// Revisions below this one cannot be read; -1 if nothing is compacted.
+    /// Returns the compacted revision, or -1 before the first compaction. Revisions below it cannot
+    /// be read.
     fn compacted_revision(&self) -> i64;
 
     /// Calls `visit` with the changes of the revisions from `first` on, in order, until there are
-    /// no more or `visit` returns false; no change is read before its turn. `first` is not below
-    /// the compacted revision.
+    /// no more or `visit` returns false. Changes are read one at a time, as they are visited.
+    /// `first` must not be below the compacted revision.
     fn visit_changes(
         &self,
         first: i64,
         visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
     ) -> Result<(), HistoryFault>;
 
-    /// The record of `key` at `revision`, if the key existed and the revision can be read.
+    /// Returns the record of `key` at `revision`, if the key existed and the revision can be read.
     fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, HistoryFault>;
 }
 
@@ -88,7 +90,7 @@ impl History for Arc<View> {
     }
 }
 
-/// Turns a change into the event that watchers receive.
+/// Converts a change to the event that watchers receive.
 pub(super) fn event_of(change: &Change) -> Event<'_> {
     Event {
         deleted: change.kind == ChangeKind::Delete,

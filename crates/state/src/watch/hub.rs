@@ -1,18 +1,18 @@
 //! The hub: registers watchers and delivers every published change to them.
 //!
 //! Watchers of one stream that watch the same key or range with the same options form a group. The
-//! hub serves a group as one: one queue item, one position in history. A group is *live* (it
-//! receives the next change at once), *behind* (it must read history first, see `catch_up`), or
-//! *parked* (behind, and its stream has no room). The hub's lock makes publication and registration
-//! mutually exclusive, so a watcher that is registered at revision R receives exactly the changes
-//! after R.
+//! hub serves a group as a unit, with one queue item and one position in history. A group is *live*
+//! (it receives the next change immediately), *behind* (it must first read history, see
+//! `catch_up`), or *parked* (behind, and its stream has no room). The hub's lock makes publication
+//! and registration mutually exclusive, so a watcher registered at revision R receives exactly the
+//! changes after R.
 //!
 //! # Invariants
 //!
-//! * Every matching change up to the current revision, from the group's start on, has been queued
-//!   for a live group.
-//! * Everything below `next` has been queued for a group that is not live, and nothing from `next`
-//!   on.
+//! * For a live group, every matching change from the group's start up to the current revision has
+//!   been queued.
+//! * For a group that is not live, every matching change before revision `next` has been queued,
+//!   and no later change.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -29,18 +29,19 @@ use super::queue::{Events, Full, Item, Queue};
 use super::slab::{Handle, Slab};
 use crate::mvcc::Changes;
 
-/// The maximum number of watchers in one group; further watchers open another group. A group's list
-/// is copied when it changes while items with it are queued, so the list stays short.
+/// The maximum number of watchers in one group. Further watchers open another group. The list of a
+/// group's watchers is kept short because it is copied if it changes while queued items refer to
+/// it.
 const GROUP_MEMBERS_MAX: usize = 1024;
 
-/// The number of groups that a closing stream drops before it releases the lock for others.
+/// The number of groups that a closing stream drops before it releases the lock for other threads.
 const CLOSE_STEP: usize = 256;
 
-/// The memory of a watcher besides its key and range end: its entries in the stream and the index,
-/// and a group of its own.
+/// The memory of a watcher in addition to its key and range end: its entries in the stream and the
+/// index, and its own group.
 const WATCHER_BYTES: usize = 512;
 
-/// A handle to the hub, where changes are published and watchers are registered.
+/// A handle to the hub, through which changes are published and watchers are registered.
 #[derive(Clone)]
 pub struct Hub {
     shared: Arc<Shared>,
@@ -56,19 +57,20 @@ pub(super) struct Shared {
 /// Counts of the hub, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HubStats {
-    /// Open streams.
+    /// The number of open streams.
     pub stream_count: usize,
-    /// All watchers.
+    /// The number of all watchers.
     pub watcher_count: usize,
-    /// Watchers that are behind.
+    /// The number of watchers that are not live.
     pub slow_watcher_count: usize,
-    /// Memory that is counted for watchers.
+    /// Memory used by all watchers, in bytes.
     pub watcher_bytes: usize,
-    /// Watchers that were refused because the memory for watchers was used up.
+    /// The number of watchers refused because the memory for watchers was used up.
     pub refused_watcher_count: u64,
-    /// Bytes of events that clients have not read yet.
+    /// Bytes of events that clients have not taken yet.
     pub held_bytes: usize,
-    /// Events that clients have not taken yet, counted for each watcher.
+    /// The number of events that clients have not taken yet. An event counts once for each watcher
+    /// that receives it.
     pub pending_event_count: usize,
 }
 
@@ -80,18 +82,18 @@ pub(super) struct State {
     pub(super) streams: Slab<Stream>,
     /// Groups that can catch up. Entries may be stale.
     pub(super) behind: VecDeque<Handle>,
-    /// Counts publications, registrations and ticks, so that their order can be compared.
+    /// A counter of publications, registrations and ticks, by which their order can be compared.
     pub(super) serial: u64,
     pub(super) catch_up_waker: Option<Waker>,
-    /// Wakers that are woken when the lock is released.
+    /// Wakers to wake when the lock is released.
     pub(super) wakers: Vec<Waker>,
-    /// A scratch buffer, kept to reuse its memory.
+    /// A scratch buffer whose memory is reused.
     matched: Vec<(Handle, usize)>,
-    /// Bytes of events that clients have not read yet.
+    /// Bytes of events that clients have not taken yet.
     pub(super) held: Arc<HeldBytes>,
     watcher_bytes: usize,
     watcher_bytes_max: usize,
-    /// Watchers that were refused because the memory for watchers was used up.
+    /// The number of watchers refused because the memory for watchers was used up.
     refused_count: u64,
 }
 
@@ -107,17 +109,17 @@ pub(super) struct Group {
     pub(super) queue: Arc<Queue>,
     pub(super) entry: Handle,
     pub(super) options: Options,
-    /// The group receives no changes before this revision.
+    /// The first revision that the group receives.
     pub(super) from: i64,
     pub(super) watch_ids: Arc<Vec<i64>>,
     pub(super) position: Position,
-    /// The [`State::serial`] at which events were last queued for the group.
+    /// The value of [`State::serial`] when events were last queued for the group.
     pub(super) last_events: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
-    /// `slot` is the group's position in the index entry's list.
+    /// The group receives every new change. `slot` is its position in the list of its index entry.
     Live {
         slot: usize,
     },
@@ -133,7 +135,8 @@ pub(super) enum Position {
     },
 }
 
-/// What watchers of one stream must have in common to form a group; `next` is 0 for live groups.
+/// The properties that watchers of one stream must share to form a group. `next` is 0 for live
+/// groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct GroupKey {
     entry: Handle,
@@ -147,29 +150,29 @@ pub(super) struct Stream {
     pub(super) watchers: BTreeMap<i64, Watcher>,
     /// Ids of the watchers that want periodic progress notifications.
     pub(super) progress_ids: BTreeSet<i64>,
-    /// Groups that accept more watchers.
+    /// The groups that accept more watchers.
     open: BTreeMap<GroupKey, Handle>,
     parked: Vec<Handle>,
     next_id: i64,
-    /// The [`State::serial`] at which progress was last sent.
+    /// The value of [`State::serial`] when progress notifications were last sent.
     pub(super) last_tick: u64,
 }
 
 pub(super) struct Watcher {
-    /// `None` once history that the watcher needed was compacted. The id stays in use until the
-    /// client cancels the watcher.
+    /// The watcher's group; `None` once history that the watcher needed is compacted. The id then
+    /// stays in use until the client cancels the watcher.
     pub(super) group: Option<Handle>,
     pub(super) created: u64,
-    /// Memory that is counted for the watcher.
+    /// Memory counted for this watcher.
     bytes: usize,
 }
 
-/// A watcher to register.
+/// The parameters of a watcher to register.
 pub(super) struct Registration {
     pub(super) watched: Watched,
     pub(super) options: Options,
     pub(super) start_revision: i64,
-    /// The requested id; 0 if the hub chooses one.
+    /// The requested id; 0 to let the hub choose one.
     pub(super) watch_id: i64,
     pub(super) progress: bool,
 }
@@ -184,8 +187,8 @@ pub(super) enum RegisterRefusal {
 }
 
 impl Hub {
-    /// Creates the hub of a keyspace whose newest revision is `current_revision`; `source` reads
-    /// the keyspace.
+    /// Creates the hub of a keyspace whose newest revision is `current_revision`. The hub reads
+    /// history from `source`.
     #[must_use]
     pub fn new(source: Arc<dyn Source>, current_revision: i64, limits: WatchLimits) -> Self {
         let state = State::new(current_revision, &limits);
@@ -194,10 +197,10 @@ impl Hub {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Begins a publication. Registrations wait until it is dropped. The caller makes the revisions
-    /// visible to readers after this call and before [`Publication::deliver`]. Then no watcher
-    /// receives a change that cannot be read yet, and no client misses a change between its read
-    /// and its registration.
+    /// Begins a publication. Registrations wait until it is dropped. The caller must make the
+    /// revisions visible to readers after this call and before [`Publication::deliver`]. As a
+    /// result, no watcher receives a change that cannot be read yet, and no client misses a change
+    /// between its read and its registration.
     #[must_use]
     pub fn publication(&self) -> Publication<'_> {
         Publication { state: self.lock() }
@@ -221,7 +224,7 @@ impl Hub {
         (handle, queue)
     }
 
-    /// Switches to another store, installed from a snapshot. Live watchers read from it the
+    /// Switches to a store that was installed from a snapshot. From it, live watchers read the
     /// revisions that they have not received yet.
     pub fn replace_store(&self, source: Arc<dyn Source>, current_revision: i64) {
         let mut state = self.lock();
@@ -250,7 +253,8 @@ impl Hub {
         Poll::Pending
     }
 
-    /// Counts bytes that a stream received, until its client has taken them.
+    /// Counts bytes as held until the returned value is dropped, which is when the client has taken
+    /// them.
     #[must_use]
     pub fn hold(&self, bytes: usize) -> Held {
         self.shared.held.hold(bytes)
@@ -297,7 +301,8 @@ impl Hub {
         self.shared.state.is_locked()
     }
 
-    /// Lets the parked groups of a stream catch up, because the stream has room again.
+    /// Makes the parked groups of a stream eligible for catch-up, because the stream has room
+    /// again.
     pub(super) fn unpark(&self, stream: Handle) {
         let mut state = self.lock();
         let Some(parked) = state.streams.get_mut(stream).map(|s| std::mem::take(&mut s.parked))
@@ -354,11 +359,11 @@ pub struct Publication<'a> {
 }
 
 impl Publication<'_> {
-    /// Delivers the changes of one revision to the watchers of their keys. Revisions are delivered
-    /// in order, each once.
+    /// Delivers the changes of one revision to the watchers of their keys. Each revision must be
+    /// delivered once, in order.
     pub fn deliver(&mut self, changes: &Changes) {
         if self.state.index.is_empty() {
-            // There are no watchers, so the keys need not be matched.
+            // No key is watched, so the changes need not be matched.
             self.state.deliver(changes.revision, &[]);
         } else if let [change] = &changes.events[..] {
             self.state.deliver(changes.revision, &[event_of(change)]);
@@ -445,7 +450,8 @@ impl State {
         if events.len() > 1 {
             matched.sort_unstable();
         }
-        // Index entries that match every event share one set. With a single event, all of them do.
+        // Index entries that match every event share one set. If there is only one event, all
+        // matching entries share the set.
         let mut whole = None;
         for run in matched.chunk_by(|a, b| a.0 == b.0) {
             let entry = run[0].0;
@@ -541,7 +547,7 @@ impl State {
         true
     }
 
-    /// Whether the group has begun and every event up to the current revision has been queued for
+    /// Returns whether the group has reached its start revision and all events so far have been queued for
     /// it.
     pub(super) fn is_synced(&self, handle: Handle) -> bool {
         let group = self.groups.get(handle).expect("a watcher's group exists");
@@ -587,8 +593,8 @@ impl State {
         handle
     }
 
-    /// Moves a group to another position and updates all lists. For a live group, this sets the
-    /// slot.
+    /// Moves a group to another position and updates all lists. If the group becomes live, its slot
+    /// is determined here.
     pub(super) fn reposition(&mut self, handle: Handle, position: Position) {
         self.unlist(handle);
         let group = self.groups.get_mut(handle).expect("a group is moved while it exists");
@@ -623,7 +629,7 @@ impl State {
         owner.open.insert(group.key(), handle);
     }
 
-    /// Removes a group from the index and from the groups that accept watchers.
+    /// Removes a group from its index entry and from the groups that accept more watchers.
     fn unlist(&mut self, handle: Handle) {
         let group = self.groups.get(handle).expect("a group is moved while it exists");
         let (entry, position) = (group.entry, group.position);
@@ -652,7 +658,7 @@ impl State {
         self.index.release(group.entry);
     }
 
-    /// Makes a group live after every event up to the current revision was queued for it. The group
+    /// Makes a group live once every event up to the current revision is queued for it. The group
     /// may be merged into another one.
     pub(super) fn go_live(&mut self, handle: Handle) {
         let group = self.groups.get(handle).expect("a group goes live while it exists");
@@ -672,7 +678,7 @@ impl State {
         }
         let host = self.groups.get_mut(host).expect("the lookup above found it");
         Arc::make_mut(&mut host.watch_ids).extend_from_slice(&watch_ids);
-        // The later of the two. At worst one periodic progress notification is left out.
+        // The later value is kept, which at worst leaves out one periodic progress notification.
         host.last_events = host.last_events.max(last_events);
     }
 }

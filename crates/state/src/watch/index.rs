@@ -1,8 +1,8 @@
 //! Finds the watched keys and ranges that contain a changed key.
 //!
 //! There is one entry for each distinct key or range, however many watchers share it. Single keys
-//! are in a hash map, ranges in [`Intervals`]. An entry carries a value of the owner of the index:
-//! the live groups in the hub, the units in a catch-up pass.
+//! are stored in a hash map, and ranges in [`Intervals`]. An entry has a value that depends on the
+//! owner of the index: in the hub, its live groups, and in a catch-up pass, its units.
 #![expect(clippy::disallowed_types, reason = "keys are only looked up, never iterated")]
 
 use std::collections::HashMap;
@@ -12,16 +12,16 @@ use bytes::Bytes;
 use super::intervals::{Intervals, RangeEnd};
 use super::slab::{Handle, Slab};
 
-/// The key or range that a watcher watches.
+/// The watched key or range.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Watched {
     pub(super) key: Bytes,
-    /// `None` for a single key.
+    /// The end of the range; `None` for a single key.
     pub(super) end: Option<RangeEnd>,
 }
 
 impl Watched {
-    /// Bytes of the key and of the end of the range.
+    /// Returns the bytes of the key and of the end of the range.
     pub(super) fn byte_count(&self) -> usize {
         let end_bytes = match &self.end {
             None | Some(RangeEnd::Unbounded) => 0,
@@ -58,7 +58,8 @@ impl<T: Default> Index<T> {
         self.keys.is_empty() && self.ranges.is_empty()
     }
 
-    /// Finds or creates the entry and adds a user. Every call is paired with an [`Index::release`].
+    /// Finds or creates the entry and adds a user. Every call must be paired with an
+    /// [`Index::release`].
     pub(super) fn acquire(&mut self, watched: &Watched) -> Handle {
         let known = match &watched.end {
             None => self.keys.get(&watched.key).copied(),
@@ -80,7 +81,7 @@ impl<T: Default> Index<T> {
         entry
     }
 
-    /// Removes a user from an entry. The last user removes the entry.
+    /// Removes a user from an entry. The entry is removed with its last user.
     pub(super) fn release(&mut self, entry: Handle) {
         let held = self.entries.get_mut(entry).expect("an acquired entry exists");
         assert!(

@@ -1,9 +1,10 @@
-//! A set of key ranges that finds the ranges which contain a key.
+//! A set of key ranges that finds all ranges containing a given key.
 //!
-//! It is a treap ordered by (start, end) in which every node also stores the furthest end below it.
-//! A lookup skips subtrees that end too early and stops where ranges begin too late, so it costs
-//! O(log n + answer). Nodes are in a table and refer to each other by position. The priorities come
-//! from a fixed sequence: they determine the shape of the tree, never an answer.
+//! The set is a treap ordered by (start, end), in which every node also stores the furthest end in
+//! its subtree. A lookup skips subtrees that end too early and stops where ranges begin too late,
+//! so it costs O(log n + matches). Nodes are stored in a table and refer to each other by position.
+//! The priorities come from a fixed sequence. They affect only the shape of the tree, never the
+//! result of a lookup.
 
 use std::cmp::Ordering;
 
@@ -20,7 +21,7 @@ pub(super) enum RangeEnd {
 }
 
 impl RangeEnd {
-    /// Whether a range with this end contains `key`, if it begins at or before `key`.
+    /// Returns whether a range with this end, which begins at or before `key`, contains `key`.
     pub(super) fn covers(&self, key: &[u8]) -> bool {
         match self {
             Self::Before(end) => key < &end[..],
@@ -29,7 +30,7 @@ impl RangeEnd {
     }
 }
 
-/// No node.
+/// The position that means "no node".
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -44,7 +45,7 @@ struct Node<T> {
     furthest: u32,
 }
 
-/// Distinct ranges with one value each.
+/// Distinct ranges, each with a value.
 #[derive(Debug)]
 pub(super) struct Intervals<T> {
     nodes: Vec<Node<T>>,
@@ -64,7 +65,7 @@ impl<T: Copy> Intervals<T> {
         self.root == NONE
     }
 
-    /// The value of exactly this range.
+    /// Returns the value of exactly this range, if the set contains it.
     pub(super) fn get(&self, start: &[u8], end: &RangeEnd) -> Option<T> {
         let mut at = self.root;
         while let Some(node) = self.node(at) {
@@ -97,7 +98,7 @@ impl<T: Copy> Intervals<T> {
         self.root = self.merge(left, right);
     }
 
-    /// Removes a range, if it is there.
+    /// Removes a range, if the set contains it.
     pub(super) fn remove(&mut self, start: &[u8], end: &RangeEnd) {
         self.root = self.remove_below(self.root, start, end);
     }
@@ -141,7 +142,7 @@ impl<T: Copy> Intervals<T> {
         }
     }
 
-    /// Merges two subtrees; every node of the first is before every node of the second.
+    /// Merges two subtrees. Every node of the first must be before every node of the second.
     fn merge(&mut self, first: u32, second: u32) -> u32 {
         let (Some(a), Some(b)) = (self.node(first), self.node(second)) else {
             return if first == NONE { second } else { first };
@@ -182,7 +183,7 @@ impl<T: Copy> Intervals<T> {
         at
     }
 
-    /// Recomputes the furthest end below a node from its children.
+    /// Recomputes the furthest end in the subtree of a node from its children.
     fn refresh(&mut self, at: u32) {
         let node = &self.nodes[at as usize];
         let below = [node.left, node.right].map(|child| self.node(child).map(|n| n.furthest));

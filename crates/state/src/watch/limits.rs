@@ -1,17 +1,17 @@
-//! Limits of the watch service: bytes read, sent at a time and queued for watchers, and the memory
-//! of the watchers themselves.
+//! Limits of the watch service: the bytes that are read or sent at a time, the bytes queued for
+//! watchers, and the memory of the watchers themselves.
 
 /// All limits of the watch service.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchLimits {
     /// Limits of the queue of one stream.
     pub queue: QueueLimits,
-    /// Limits of catching up.
+    /// Limits of catch-up.
     pub catch_up: CatchUpLimits,
-    /// Memory of all watchers, their keys included. Further watchers are refused.
+    /// Maximum memory of all watchers in bytes, including their keys. Further watchers are refused.
     pub watcher_bytes_max: usize,
-    /// Bytes of events that are queued and not yet taken, over all streams. At this bound a stream
-    /// receives events, new ones or history, only if its queue is empty.
+    /// Maximum bytes of events that are queued and not yet taken, over all streams. At this bound,
+    /// a stream receives events, whether new or from history, only if its queue is empty.
     pub held_bytes_max: usize,
 }
 
@@ -29,9 +29,10 @@ impl Default for WatchLimits {
 /// Limits of the queue of one stream. An empty queue always accepts one response.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
-    /// Bytes of events.
+    /// Maximum bytes of queued events.
     pub bytes_max: usize,
-    /// Responses. Watchers that receive the same events together count once.
+    /// Maximum number of queued responses. Watchers that receive the same events together count
+    /// once.
     pub count_max: usize,
 }
 
@@ -41,19 +42,19 @@ impl Default for QueueLimits {
     }
 }
 
-/// Limits of catching up. None of these bounds the size of a revision: at least one revision is
-/// always read and sent whole.
+/// Limits of catch-up. They do not bound the size of a revision, because at least one whole
+/// revision is always read and sent.
 #[derive(Clone, Copy, Debug)]
 pub struct CatchUpLimits {
-    /// Distinct revisions in one response; at least one.
+    /// Maximum number of distinct revisions in one response, which contains at least one.
     pub response_revisions_max: usize,
-    /// Bytes of events after which a response takes no further revision.
+    /// Bytes of events after which no further revision is added to a response.
     pub response_bytes: usize,
-    /// Changes after which a pass reads no further revision.
+    /// Number of changes after which a pass reads no further revision.
     pub pass_changes: usize,
-    /// The number of revisions that may be read while the hub is locked.
+    /// Maximum number of revisions that may be read while the hub is locked.
     pub locked_revisions_max: i64,
-    /// The bytes that may be read and copied while the hub is locked. A larger revision is read
+    /// Maximum bytes that may be read and copied while the hub is locked. A larger revision is read
     /// without the lock.
     pub locked_bytes_max: usize,
 }

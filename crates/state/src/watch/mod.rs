@@ -1,9 +1,9 @@
-//! Watches: every change to a watched key is sent to its watchers, in order, exactly once.
+//! Watches: every change to a watched key is sent to its watchers in order and exactly once.
 //!
-//! The applier publishes changes to the [`Hub`]. Each client stream is a [`WatchStream`]; the task
-//! of the connection passes requests to it and takes [`Frame`]s from it. Events are encoded once
-//! and shared by all watchers that receive them. A stream whose client does not keep up costs a
-//! bounded amount of memory, and its watchers read history when the client continues to read.
+//! The applier publishes changes to the [`Hub`]. Each client stream is a [`WatchStream`]. The task of the connection
+//! passes requests to it and takes [`Frame`]s from it. Events are encoded once and shared by all watchers that receive
+//! them. A stream whose client does not keep up costs a bounded amount of memory, and its watchers read history when
+//! the client resumes reading.
 //!
 //! ```text
 //! applier ── Publication::deliver ──► index ─► live groups ─► queue of the stream ─► Frame, Frame, ..
@@ -14,20 +14,20 @@
 //!
 //! # Invariants
 //!
-//! * A watcher receives every matching event from its start revision on, in revision order, each
-//!   once, until it is cancelled. Only compaction and the client cancel it.
-//! * All matching events of a revision are in one response (unless the client asked for fragments).
+//! * A watcher receives every matching event from its start revision on exactly once and in revision order, until it is
+//!   cancelled. Only the client or a compaction cancels a watcher.
+//! * All matching events of a revision are in one response, unless the client requested fragments.
 //! * Neither the applier nor another stream waits for a client.
 //!
 //! # Not here
 //!
 //! Permissions (the caller passes a check), timers (`edge` calls [`WatchStream::tick_progress`], and
-//! `member::housekeeping` calls [`Hub::catch_up`]), reading the keyspace (through the trait [`Source`]).
+//! `member::housekeeping` calls [`Hub::catch_up`]), and reading the keyspace (through the trait [`Source`]).
 //!
 //! # Tests
 //!
-//! `tests.rs` tests each rule of the service. Then it runs random writers, slow readers, cancels
-//! and compactions against a model that computes what every watcher must receive.
+//! `tests.rs` tests each rule of the service separately. `tests/random.rs` compares random writes, slow readers,
+//! cancels and compactions with a model that computes the events that every watcher must receive.
 
 mod catch_up;
 mod events;

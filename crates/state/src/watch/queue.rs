@@ -1,9 +1,9 @@
 //! The queue of responses of one stream.
 //!
-//! The applier and the catch-up pass add items, the stream's task removes them. Events are bounded
-//! in number and bytes: when there is no room, their watchers are behind and read history later.
-//! Replies to the client's own requests are always accepted; the stream's task stops reading
-//! requests while many replies wait ([`CONTROL_BACKLOG_MAX`]).
+//! The applier and the catch-up pass add items, and the stream's task removes them. Events are
+//! bounded in number and bytes. If there is no room, their watchers fall behind and read history
+//! later. Replies to the client's own requests are always accepted, but the stream's task stops
+//! reading requests while many replies are waiting ([`CONTROL_BACKLOG_MAX`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::limits::QueueLimits;
 /// The number of waiting replies at which the stream's task stops reading requests.
 pub(super) const CONTROL_BACKLOG_MAX: usize = 128;
 
-/// The cost of an item besides its events.
+/// The bytes counted for an item in addition to its events.
 const ITEM_BYTES: usize = 128;
 
 /// One item of the queue.
@@ -31,7 +31,7 @@ pub(super) enum Item {
     Progress { watch_id: i64, revision: i64 },
 }
 
-/// The same events for several watchers of the stream.
+/// Events for one or more watchers of the stream.
 #[derive(Debug)]
 pub(super) struct Events {
     pub(super) set: Arc<EventSet>,
@@ -52,7 +52,7 @@ impl Events {
 #[derive(Debug)]
 pub(super) struct Full;
 
-/// An item removed from the queue, and whether this made room for watchers that are parked.
+/// An item removed from the queue, and whether its removal made room for parked watchers.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) item: Item,
@@ -71,12 +71,12 @@ pub(super) struct Queue {
 struct State {
     items: VecDeque<Item>,
     bytes: usize,
-    /// Events, counted for each watcher that receives them.
+    /// The number of events. An event counts once for each watcher that receives it.
     event_count: usize,
     control_count: usize,
     waker: Option<Waker>,
-    /// Events were refused for lack of room, and the stream's watchers have not been unparked
-    /// since.
+    /// Whether events were refused for lack of room, and the stream's watchers have not been
+    /// unparked since.
     refused: bool,
 }
 
@@ -104,8 +104,8 @@ impl Queue {
         Ok(state.waker.take())
     }
 
-    /// Whether events would be accepted. If not, the queue notes it, and [`Taken::room_again`]
-    /// reports when there is room.
+    /// Returns whether parked watchers may read history again. If not, [`Taken::room_again`]
+    /// reports later when there is room.
     pub(super) fn has_room(&self) -> bool {
         let mut state = self.state.lock();
         let room = self.takes_history(&state);
@@ -121,17 +121,18 @@ impl Queue {
         state.waker.take()
     }
 
-    /// Waiting events, counted for each watcher that receives them, before filters.
+    /// Returns the number of waiting events before filters. An event counts once for each watcher
+    /// that receives it.
     pub(super) fn event_count(&self) -> usize {
         self.state.lock().event_count
     }
 
-    /// The number of waiting replies.
+    /// Returns the number of waiting replies.
     pub(super) fn control_count(&self) -> usize {
         self.state.lock().control_count
     }
 
-    /// Whether the queue is so full that unsolicited responses should not be added.
+    /// Returns whether the queue is too full for unsolicited responses.
     pub(super) fn is_busy(&self) -> bool {
         let state = self.state.lock();
         state.items.len() >= self.limits.count_max
@@ -171,8 +172,8 @@ impl Queue {
         Poll::Ready(Taken { item, room_again })
     }
 
-    /// Whether parked watchers may read history again: once the queue is half empty, or, while the
-    /// held bytes are at their maximum, once it is empty.
+    /// Returns whether parked watchers may read history again. They may do so once the queue is
+    /// half empty, or once it is empty while the held bytes are at their maximum.
     fn takes_history(&self, state: &State) -> bool {
         let event_items = state.items.len() - state.control_count;
         event_items == 0

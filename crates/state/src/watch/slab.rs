@@ -1,5 +1,5 @@
-//! Values behind small handles whose slots are reused. A handle may outlive its value: a lookup
-//! then returns nothing, even if the slot holds another value.
+//! A table of values that are accessed by small handles, with reused slots. A handle may outlive
+//! its value. A lookup then returns `None`, even if the slot contains another value.
 
 /// Identifies a value in a [`Slab`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,7 +14,7 @@ struct Place<T> {
     value: Option<T>,
 }
 
-/// A growing table of slots; freed slots are reused.
+/// A growing table of slots, in which freed slots are reused.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     places: Vec<Place<T>>,

@@ -1,8 +1,8 @@
-//! One client's watch stream: requests go in, responses come out in order.
+//! One client's watch stream, which handles requests and returns responses in order.
 //!
 //! A stream belongs to the task that serves the connection. Replies and events pass through one
-//! queue, so a watcher's `created` comes before its events, its events come before its `canceled`,
-//! and a progress notification comes after every event that it covers.
+//! queue. A watcher's `created` therefore comes before its events, its events come before its
+//! `canceled`, and a progress notification comes after every event that it covers.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,7 +22,7 @@ use super::slab::Handle;
 /// The watch id in replies that concern no watcher.
 const NO_WATCHER: i64 = -1;
 
-/// Why a watcher is not created, in the text that the client receives.
+/// Why a watcher is not created, with the text that the client receives.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum CreateRefusal {
     #[error("etcdserver: mvcc: required revision has been compacted")]
@@ -33,7 +33,7 @@ enum CreateRefusal {
     DuplicateId,
     #[error("etcdserver: too many requests")]
     TooMany,
-    /// The text of the permission check.
+    /// The permission check failed with this text.
     #[error("{0}")]
     Denied(String),
 }
@@ -47,7 +47,7 @@ impl From<RegisterRefusal> for CreateRefusal {
     }
 }
 
-/// One stream of watchers.
+/// One client's watch stream.
 #[derive(Debug)]
 pub struct WatchStream {
     hub: Hub,
@@ -57,7 +57,7 @@ pub struct WatchStream {
     sending: Option<Sending>,
 }
 
-/// Events that are being sent, watcher by watcher.
+/// Events that are being sent to one watcher after another.
 #[derive(Debug)]
 struct Sending {
     header: Header,
@@ -66,17 +66,17 @@ struct Sending {
     watch_ids: Arc<Vec<i64>>,
     /// The index of the current watcher.
     at: usize,
-    /// The end of each event; absent unless responses are split.
+    /// The end of each event; `None` unless responses are split.
     ends: Option<Arc<[usize]>>,
-    /// The number of events that the current watcher has been sent.
+    /// The number of events already sent to the current watcher.
     sent_count: usize,
-    /// The remainder, sent after every watcher has received this part: the same events, from a
-    /// later one on.
+    /// The remaining events, given by their set and the index of the first of them. They are sent
+    /// after every watcher has received this part.
     rest: Option<(Events, usize)>,
 }
 
 impl Hub {
-    /// Opens a stream. Responses of watchers that ask for fragments are split to stay below
+    /// Opens a stream. For watchers that request fragments, responses are split to stay below
     /// `fragment_bytes_max`.
     #[must_use]
     pub fn open_stream(&self, fragment_bytes_max: usize) -> WatchStream {
@@ -86,9 +86,9 @@ impl Hub {
 }
 
 impl WatchStream {
-    /// Handles a create request. `authorize` is asked for READ on the range, with the normalized
-    /// key and range end; its error becomes the cancel reason. Returns the watcher's id if a
-    /// watcher was created.
+    /// Handles a create request. `authorize` checks the permission to read the range, given by its
+    /// normalised key and range end, and its error becomes the cancel reason. Returns the watcher's
+    /// id if a watcher was created.
     pub fn create(
         &mut self,
         mut request: WatchCreateRequest,
@@ -124,7 +124,8 @@ impl WatchStream {
         }
     }
 
-    /// Handles a progress request. It is answered if every watcher is synced, else dropped.
+    /// Handles a progress request. The request is answered if every watcher is synced, and dropped
+    /// otherwise.
     pub fn request_progress(&mut self) {
         let mut state = self.hub.lock();
         let stream = state.streams.get(self.handle).expect("a stream is open until dropped");
@@ -138,8 +139,8 @@ impl WatchStream {
         state.wakers.extend(waker);
     }
 
-    /// Queues a progress notification for each watcher that asked for them and had no events since
-    /// the last tick. The caller runs this once in each interval.
+    /// Queues a progress notification for each watcher that requested them and received no events
+    /// since the last tick. The caller runs this once in each interval.
     pub fn tick_progress(&mut self) {
         let mut state = self.hub.lock();
         let current = state.current;
@@ -168,14 +169,14 @@ impl WatchStream {
         }
     }
 
-    /// Whether the caller should read more requests from the client. While this is false, the
-    /// caller must take responses.
+    /// Returns whether the caller should read more requests from the client. While this is false,
+    /// the caller must take responses.
     #[must_use]
     pub fn accepts_requests(&self) -> bool {
         self.queue.control_count() < CONTROL_BACKLOG_MAX
     }
 
-    /// Waits for the next response. A stream has no last response; it ends when it is dropped.
+    /// Waits for the next response. The stream never ends until it is dropped.
     pub fn poll_next(
         &mut self,
         cx: &Context<'_>,
@@ -209,7 +210,7 @@ impl WatchStream {
         }
     }
 
-    /// Begins to send the events from index `first` on.
+    /// Begins sending the events from index `first` on.
     fn begin(&self, events: Events, first: usize, header: Header) -> Result<Sending, HistoryFault> {
         let bytes_max = self.hub.catch_up_limits().response_bytes;
         let encoded = events.set.encoded(events.form, first, bytes_max, || self.hub.latest())?;
@@ -249,7 +250,8 @@ impl WatchStream {
 }
 
 impl Sending {
-    /// The next events for the current watcher, their number, and whether more of them follow.
+    /// Returns the next events for the current watcher, their number, and whether more of them
+    /// follow.
     fn next_piece(&mut self, watch_id: i64, bytes_max: usize) -> (Bytes, usize, bool) {
         let around = self.header.len() + number_len(watch_id);
         let fits_whole = self.sent_count == 0 && around + self.events.len() < bytes_max;
@@ -257,7 +259,8 @@ impl Sending {
             return (self.events.clone(), self.event_count, false);
         };
         let start = self.sent_count.checked_sub(1).map_or(0, |last| ends[last]);
-        // As many events as fit together with the mark that more follow, and at least one.
+        // A piece contains as many events as fit together with the flag that more follow, and at
+        // least one.
         let fits = |end: &usize| around + 2 + (end - start) < bytes_max;
         let rest = &ends[self.sent_count..];
         let count = rest.partition_point(fits).max(1);
@@ -286,7 +289,7 @@ fn check(
         [] => None,
         [0] => Some(RangeEnd::Unbounded),
         end if request.key[..] >= *end => return Err(CreateRefusal::EmptyRange),
-        // A copy, so that the watcher does not keep the request's whole buffer in memory.
+        // The end is copied, because a slice would keep the request's whole buffer in memory.
         end => Some(RangeEnd::Before(Bytes::copy_from_slice(end))),
     };
     let filters = |kind: FilterType| request.filters.contains(&(kind as i32));

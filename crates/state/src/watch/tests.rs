@@ -1,5 +1,5 @@
-//! The watch service rule by rule; `random` compares it with a model of what every watcher must
-//! receive.
+//! Tests of the watch service, rule by rule. `random` compares it with a model of the events that
+//! every watcher must receive.
 
 mod bounds;
 mod catching_up;
@@ -29,7 +29,7 @@ struct Change {
     record: KeyValue,
 }
 
-/// All history, and how much of it can still be read.
+/// The whole history, of which revisions below the compacted one cannot be read.
 #[derive(Clone, Default)]
 struct Keyspace(Arc<Mutex<Facts>>);
 
@@ -96,7 +96,7 @@ fn event(change: &Change) -> Event<'_> {
 }
 
 impl Keyspace {
-    /// Writes one revision and publishes it; `None` deletes.
+    /// Writes one revision and publishes it. A value of `None` deletes the key.
     fn write(&self, hub: &Hub, changes: &[(&[u8], Option<&[u8]>)]) {
         let mut publication = hub.publication();
         let mut facts = self.0.lock();
@@ -188,7 +188,7 @@ fn catch_up(hub: &Hub) {
     while hub.catch_up().unwrap() {}
 }
 
-/// `id: created`, `id: 5 put a=1, delete b` and so on: id, header revision, content.
+/// Returns the response as text: the watch id, the header revision and the content.
 fn show(response: &WatchResponse) -> String {
     let mut text = format!("{}@{}:", response.watch_id, response.header.as_ref().unwrap().revision);
     if response.created {
@@ -299,7 +299,7 @@ fn watchers_receive_filtered_events_with_uncompacted_previous_values() {
             "1@3: put a=1",
             "1@5: put a=2",
             "1@6: put a=3",
-            // The history before these revisions is compacted by the time they are sent.
+            // The revisions before these events are compacted by the time the events are sent.
             "3@3: put a=1",
             "3@4: delete a=",
             "3@5: put a=2",
@@ -453,7 +453,7 @@ fn progress_is_sent_only_to_synced_watchers_without_events() {
     watch(&mut stream, quiet(b"b", 9));
     watch(&mut stream, create(b"c", b"", 0));
     keyspace.put(&hub, b"a", b"2");
-    // In the same group as watcher 0, but without an event of its own.
+    // This watcher joins the group of watcher 0, but has not received any event.
     watch(&mut stream, quiet(b"a", 0));
     drain(&mut stream);
     stream.tick_progress();
@@ -564,7 +564,7 @@ fn watchers_continue_after_a_snapshot_is_installed() {
     assert_eq!(received(&mut stream), ["1@9: put a=9", "0@0: canceled 8 "]);
 }
 
-/// A separate hub of the installed store, at the store's current revision.
+/// Returns a separate hub of the installed store, at the store's current revision.
 fn separate_hub(keyspace: &Keyspace) -> Hub {
     let current = keyspace.0.lock().current;
     Hub::new(Arc::new(keyspace.clone()), current, WatchLimits::default())

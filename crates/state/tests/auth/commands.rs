@@ -1,4 +1,4 @@
-//! The commands of the scripts.
+//! Commands of the authentication scripts.
 
 use bytes::Bytes;
 use quorate_api::authpb;
@@ -13,7 +13,7 @@ use quorate_state::units::Millis;
 /// The encoded hash of every password in the scripts. The password itself does not matter.
 const HASH: &str = "aGFzaA==";
 
-/// A state with a log of its own.
+/// A state, and the log index of its last entry.
 pub(crate) struct Cluster {
     state: State,
     index: u64,
@@ -68,7 +68,7 @@ impl Cluster {
         output
     }
 
-    /// Returns the user of a token that a client shows.
+    /// Returns the user of a token.
     fn show(&self, text: &str) -> String {
         let published = self.state.published();
         let token = published.auth.tokens().find(text.as_bytes());
@@ -93,7 +93,7 @@ impl Cluster {
     }
 }
 
-/// `a`, `a..c`, `a..` or `all`.
+/// Parses a range, written as `a`, `a..c`, `a..` or `all`.
 fn range(text: &str) -> (Bytes, Bytes) {
     let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
     match text.split_once("..") {
@@ -241,9 +241,9 @@ fn delete_request(text: &str, prev_kv: bool) -> pb::DeleteRangeRequest {
     pb::DeleteRangeRequest { key, range_end, prev_kv }
 }
 
-/// `if:a` compares; `then:OPERATION` and `else:OPERATION` add operations to the branches. An
-/// operation is `get:a`, `put:a`, `del:a`, `put-prev:a`, `del-prev:a`, or `txn:OPERATION` for a
-/// nested transaction.
+/// Parses a transaction. `if:a` adds a condition on a key, and `then:OPERATION` and
+/// `else:OPERATION` add operations to the branches. An operation is `get:a`, `put:a`, `del:a`,
+/// `put-prev:a`, `del-prev:a`, or `txn:OPERATION` for a nested transaction.
 fn txn(words: &[&str]) -> pb::TxnRequest {
     let mut request = pb::TxnRequest::default();
     for word in words {

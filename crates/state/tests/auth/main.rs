@@ -1,16 +1,17 @@
-//! Scripts of users, roles, permissions and requests, with the outcome of each line beside it.
+//! Scripts that test users, roles, permissions and requests. Each line contains a request and its
+//! outcome.
 //!
 //! ```text
 //! # A comment.
 //! caller  command argument argument  => outcome
 //! ```
 //!
-//! The caller is a user's name, authenticated at the newest revision of users and roles or, as
-//! `ann@3`, at an older one; `-` is a caller without a token. A range is `a`, `a..c`, `a..` for
-//! everything from a on, or `all`. A change of the revision is shown after the outcome. Every line
-//! is an entry of the log, except `watch` and `admin`, which members check on their own, `show`,
-//! which uses a token, and `wait`, which advances the clock by seconds. `UPDATE=1` rewrites the
-//! outcomes.
+//! The caller is a user's name. The user is authenticated at the newest revision of users and
+//! roles, or with `ann@3` at an older one. `-` is a caller without a token. A range is `a`, `a..c`,
+//! `a..` for all keys from a on, or `all`. If the revision changes, it is shown after the outcome.
+//! Every line is a log entry, with four exceptions: members check `watch` and `admin` without the
+//! log, `show` uses a token, and `wait` advances the clock by a number of seconds. `UPDATE=1`
+//! rewrites the outcomes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
@@ -50,7 +51,7 @@ fn auth_scripts() {
     assert!(failures.is_empty(), "{failures}");
 }
 
-/// The script with the actual outcomes.
+/// Returns the script with the actual outcomes.
 fn play(script: &str) -> String {
     let mut cluster = Cluster::new();
     let mut played = String::new();

@@ -33,7 +33,7 @@ impl Member {
                 let request = ClusterVersionSetRequest { ver };
                 self.fact(ClusterCommand::VersionSet(request))
             }
-            // told 1 name=one clients=(http://one:2379): the attributes that a member publishes
+            // told 1 name=one clients=(http://one:2379): a member publishes these attributes
             "told" => {
                 let name = command.value("name").unwrap_or_default();
                 let client_urls = command.values("clients").to_vec();

@@ -1,4 +1,4 @@
-//! Commands about keys: puts, deletions, transactions, ranges, compactions, hashes.
+//! Commands about keys: puts, deletions, transactions, ranges, compactions and hashes.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -33,7 +33,7 @@ impl Member {
                     Err(refusal) => refused(refusal.into()),
                 }
             }
-            // txn, with lines of input: `if version a = 0`, `then put a 1`, `else range a`
+            // txn, followed by lines such as `if version a = 0`, `then put a 1` and `else range a`
             "txn" => {
                 let request = txn(&command.input);
                 match apply::check_txn(&request, TXN_OPS_MAX) {
@@ -55,7 +55,7 @@ impl Member {
                 let request = pb::CompactionRequest { revision, physical: false };
                 self.write(apply::Command::Compaction(request))
             }
-            // clear-garbage 2: deletes up to two records that compactions have freed
+            // clear-garbage 2: deletes up to two records that compactions have made obsolete
             "clear-garbage" => {
                 let step = self.state.compaction_step(number(command, 0));
                 self.state.publish();
@@ -63,7 +63,7 @@ impl Member {
                 let more = if step.more { ", more to do" } else { "" };
                 format!("deleted {}{end}{more}", step.deleted_count)
             }
-            // hash 5: HashKV at a revision, 0 for the newest
+            // hash 5: prints the HashKV of a revision; 0 is the newest
             "hash" => match self.state.published().view().hash_kv(number(command, 0)) {
                 Ok(found) => {
                     let (hash, at) = (found.hash, found.hash_revision);
@@ -95,7 +95,7 @@ fn put(command: &Command) -> pb::PutRequest {
     }
 }
 
-/// The second word, unless it is an option.
+/// Returns the second word of the command as the range end. It is empty if that word is an option.
 fn range_end(command: &Command) -> bytes::Bytes {
     let options = ["prev-kv", "keys-only", "count-only"];
     bytes(word(command, 1).filter(|word| !options.contains(word)))
@@ -152,7 +152,7 @@ fn txn(input: &str) -> pb::TxnRequest {
     request
 }
 
-/// `version a = 0`, with an optional range end before the sign.
+/// Parses a condition such as `version a = 0`. A range end may follow the key.
 fn compare(line: &str) -> pb::Compare {
     let words: Vec<&str> = line.split(' ').collect();
     let (what, key) = (words[0], bytes(Some(words[1])));
@@ -243,7 +243,7 @@ fn txn_text(txn: &pb::TxnResponse) -> String {
     text
 }
 
-/// `a=1 create=2 mod=3 version=2`, and the lease if there is one.
+/// Returns a record as text, such as `a=1 create=2 mod=3 version=2`, with the lease if it has one.
 pub(crate) fn record_text(kv: &KeyValue) -> String {
     let kv = kv.fields();
     let lease = if kv.lease == 0 { String::new() } else { format!(" lease={}", kv.lease) };

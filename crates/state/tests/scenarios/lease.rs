@@ -1,4 +1,4 @@
-//! Commands about leases. The clock is the member's; only `advance` moves it.
+//! Commands about leases. They use the member's clock, which only `advance` moves.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_state::apply::{self, Response};
@@ -8,7 +8,7 @@ use quorate_test_support::script::Command;
 
 use crate::member::{Member, done, number, shown};
 
-/// More leases than a script has.
+/// A limit larger than the number of leases in any script.
 const ALL: usize = 1000;
 
 impl Member {
@@ -35,20 +35,20 @@ impl Member {
                     other => format!("{other:?}"),
                 })
             }
-            // checkpoint 5 remaining=30: an entry of the log
+            // checkpoint 5 remaining=30: applies a log entry with this checkpoint
             "checkpoint" => {
                 let remaining_ttl = command.value("remaining").unwrap();
                 let checkpoint = pb::LeaseCheckpoint { id: number(command, 0), remaining_ttl };
                 let request = pb::LeaseCheckpointRequest { checkpoints: vec![checkpoint] };
                 self.apply(apply::Command::LeaseCheckpoint(request), |_| done())
             }
-            // lead extend=5: this member becomes leader after applying everything; all leases get 5
-            // more seconds
+            // lead extend=5: this member becomes leader after applying everything, and extends all
+            // leases by 5 seconds
             "lead" => {
                 leases.promote(1, command.value("extend").unwrap_or(0) * 1000, self.now);
                 done()
             }
-            // follow: this member is no longer leader
+            // follow: this member is no longer the leader
             "follow" => {
                 leases.demote();
                 done()
@@ -79,9 +79,9 @@ impl Member {
             },
             // leases
             "leases" => ids(leases.list()),
-            // expired: the leases that the leader would revoke now
+            // expired: lists the leases that the leader would revoke now
             "expired" => ids(leases.expired(1, self.now, ALL)),
-            // due-checkpoints: the checkpoints that the leader would propose now
+            // due-checkpoints: lists the checkpoints that the leader would propose now
             "due-checkpoints" => {
                 let due = leases.due_checkpoints(1, self.now, ALL);
                 let due: Vec<String> = due

@@ -1,9 +1,9 @@
-//! The replicated state machine as seen by a client, an operator and a disk, in golden scripts in
-//! `testdata/`.
+//! Golden scripts in `testdata/` that test the replicated state machine from the point of view of
+//! clients, operators and the disk.
 //!
-//! A script begins with the state of a new member, its file and a stopped clock. Each group of
-//! commands has its own module here: `keyspace`, `watch`, `lease`, `cluster`. `member` holds the
-//! state and runs the common commands: entries, commits, crashes. `UPDATE=1` rewrites the expected
+//! A script begins with the state of a new member, an empty file and a stopped clock. Each group of
+//! commands has its own module: `keyspace`, `watch`, `lease` and `cluster`. `member` owns the state
+//! and runs the common commands, such as `commit` and `crash`. `UPDATE=1` rewrites the expected
 //! output.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

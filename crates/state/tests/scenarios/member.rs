@@ -16,16 +16,16 @@ use quorate_test_support::script::Command;
 /// The term of every entry.
 const TERM: u64 = 2;
 
-/// A state, its file and its clock.
+/// A member's state with its file and its clock.
 pub(crate) struct Member {
-    /// The folder of the file, deleted with the member.
+    /// The folder of the file, which is deleted with the member.
     _folder: tempfile::TempDir,
     backend: Backend,
     pub(crate) state: State,
     pub(crate) options: StateOptions,
     index: u64,
     pub(crate) now: Millis,
-    /// The size of the file that the quota uses.
+    /// The file size against which the quota is checked.
     file_bytes: u64,
     pub(crate) streams: BTreeMap<String, WatchStream>,
 }
@@ -50,7 +50,7 @@ impl Member {
         }
     }
 
-    /// Carries out a command of a script.
+    /// Runs a command of a script and returns its output.
     pub(crate) fn run(&mut self, command: &Command) -> String {
         let name = command.name.as_str();
         self.keyspace(name, command)
@@ -64,15 +64,15 @@ impl Member {
     /// Runs a command that concerns the member as a whole.
     fn itself(&mut self, name: &str, command: &Command) -> Option<String> {
         Some(match name {
-            // start quota=1000 learners=2 checkpoints min-ttl=1 watch-queue=2: a new member with
-            // these options
+            // start quota=1000 learners=2 checkpoints min-ttl=1 watch-queue=2: starts a new member
+            // with these options
             "start" => self.start(command),
             // advance 10: moves the clock by 10 seconds
             "advance" => {
                 self.now = self.now.plus_secs(number(command, 0));
                 done()
             }
-            // file-bytes 1000: the size of the file that the quota uses
+            // file-bytes 1000: sets the file size against which the quota is checked
             "file-bytes" => {
                 self.file_bytes = number(command, 0);
                 done()
@@ -84,7 +84,7 @@ impl Member {
                 self.state.store_mut().committed(committed);
                 format!("the file is at entry {}", self.index)
             }
-            // crash: rebuilds the state from the file; uncommitted changes and watchers are lost
+            // crash: rebuilds the state from the file, which loses uncommitted changes and watchers
             "crash" => {
                 self.streams.clear();
                 self.state = State::recover(&self.backend, self.options).unwrap();
@@ -112,7 +112,7 @@ impl Member {
         self.state.store().current_revision()
     }
 
-    /// Position and context of the next entry.
+    /// Returns the position and context of the next entry.
     pub(crate) fn next_entry(&mut self) -> EntryMeta {
         self.index += 1;
         EntryMeta {
@@ -124,7 +124,8 @@ impl Member {
         }
     }
 
-    /// Applies an entry and publishes. Returns what the proposer receives, and the server's notice.
+    /// Applies an entry and publishes the state. Returns the text of the outcome, and of the notice
+    /// for the server if there is one.
     pub(crate) fn apply(
         &mut self,
         command: apply::Command,
@@ -140,7 +141,7 @@ impl Member {
             Some(Ok(response)) => show(response),
         };
         match notice {
-            // Every compaction has this notice.
+            // Every compaction has this notice, so it is not shown.
             None | Some(Notice::Compaction(_)) => {}
             Some(notice) => text += &format!("\nnotice: {notice:?}"),
         }
@@ -156,18 +157,18 @@ pub(crate) fn refused(refusal: Refusal) -> String {
     format!("refused: {refusal}")
 }
 
-/// The positional argument at a position, if there is one.
+/// Returns the positional argument at a position of the command, if there is one.
 pub(crate) fn word(command: &Command, position: usize) -> Option<&str> {
     command.plain().nth(position)
 }
 
-/// The positional argument at a position as a number.
+/// Returns the positional argument at a position as a number.
 pub(crate) fn number<T: std::str::FromStr>(command: &Command, position: usize) -> T {
     let word = word(command, position).unwrap_or_else(|| panic!("{}: a number", command.name));
     word.parse().unwrap_or_else(|_| panic!("{}: {word} is not a number", command.name))
 }
 
-/// A key or value: `\0` is the zero byte, `""` is empty, and `x*5` is five times x.
+/// Parses a key or value: `\0` is the zero byte, `""` is empty, and `x*5` is x repeated five times.
 pub(crate) fn bytes(text: Option<&str>) -> Bytes {
     match text.unwrap_or_default() {
         "\"\"" => Bytes::new(),
@@ -179,7 +180,7 @@ pub(crate) fn bytes(text: Option<&str>) -> Bytes {
     }
 }
 
-/// The bytes as text, shortened to fit on a line.
+/// Returns the bytes as text, shortened to fit on a line.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     if text.len() > 20 { format!("{}..({} bytes)", &text[..1], bytes.len()) } else { text.into() }

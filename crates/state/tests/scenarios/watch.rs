@@ -15,7 +15,7 @@ use crate::member::{Member, bytes, done, number, shown, word};
 impl Member {
     pub(crate) fn watching(&mut self, name: &str, command: &Command) -> Option<String> {
         Some(match name {
-            // stream s fragment=200: opens a stream whose responses are split at that size
+            // stream s fragment=200: opens a stream whose responses are split at this size
             "stream" => {
                 let bytes_max = command.value("fragment").unwrap_or(1 << 20);
                 let stream = self.state.published().hub.open_stream(bytes_max);
@@ -36,12 +36,12 @@ impl Member {
                 self.stream(command).cancel(id);
                 done()
             }
-            // progress s: a progress request of the client
+            // progress s: the client requests progress
             "progress" => {
                 self.stream(command).request_progress();
                 done()
             }
-            // tick-progress s: the interval of periodic progress has passed
+            // tick-progress s: the interval for periodic progress notifications has passed
             "tick-progress" => {
                 self.stream(command).tick_progress();
                 done()
@@ -52,7 +52,7 @@ impl Member {
                 while hub.catch_up().unwrap() {}
                 done()
             }
-            // receive s 2: up to two responses; without a number, all
+            // receive s 2: receives up to two responses, or all of them without a number
             "receive" => {
                 let count = word(command, 1).map_or(usize::MAX, |word| word.parse().unwrap());
                 receive(self.stream(command), count)

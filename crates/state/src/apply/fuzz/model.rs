@@ -39,12 +39,12 @@ impl Model {
         self.revision
     }
 
-    /// Every live record as it is stored.
+    /// Returns every live record in its stored form.
     pub(super) fn records(&self) -> Vec<KeyValue> {
         self.live.iter().map(|(key, record)| stored(key, record)).collect()
     }
 
-    /// Takes over the result of a request that Quorate would not propose.
+    /// Adopts the result of a request that Quorate would not propose.
     pub(super) fn adopt(&mut self, revision: i64, records: Vec<KeyValue>) {
         let read = |kv: &KeyValue| {
             let Fields { key, create_revision, mod_revision, version, value, lease } = kv.fields();
@@ -56,7 +56,7 @@ impl Model {
         self.end(revision);
     }
 
-    /// Executes a command that was answered, and compares the response with the model's.
+    /// Executes a command and compares the response of the state with that of the model.
     pub(super) fn check(&mut self, command: &Command, response: &Response) {
         let start = self.revision;
         let end = match (command, response) {
@@ -90,7 +90,8 @@ impl Model {
         self.past.insert(revision, self.live.clone());
     }
 
-    /// `now` is the revision within the entry, which responses carry.
+    /// Checks the response to a range. `now` is the newest revision inside the entry, which the
+    /// response must contain.
     fn range(&self, request: &pb::RangeRequest, now: i64, answer: &pb::RangeResponse) -> i64 {
         assert_eq!(revision(answer.header.as_ref()), now);
         let keys = if request.revision > 0 { &self.past[&request.revision] } else { &self.live };
@@ -153,7 +154,7 @@ impl Model {
         now
     }
 
-    /// All conditions are evaluated against the state before the entry.
+    /// Executes a transaction. All conditions are evaluated against the state before the entry.
     fn txn(
         &mut self,
         request: &pb::TxnRequest,
@@ -211,8 +212,9 @@ fn in_range<'a>(keys: &'a Keys, key: &[u8], end: &[u8]) -> Vec<(&'a Bytes, &'a R
     keys.iter().filter(|(live, _)| is_in(live)).collect()
 }
 
-/// A condition on a range holds if it holds for every key in it. A condition on a missing key
-/// compares zeros; without a value, a comparison of values is false.
+/// Returns whether a condition holds. A condition on a range holds if it holds for every key in the
+/// range. A missing key is compared as if all its numbers were zero, and a comparison of its value
+/// is false.
 fn holds(compare: &pb::Compare, keys: &Keys) -> bool {
     let found = in_range(keys, &compare.key, &compare.range_end);
     if found.is_empty() {
@@ -247,7 +249,7 @@ fn holds_for(compare: &pb::Compare, record: &Record) -> bool {
             Some(TargetUnion::Value(wanted)) => record.value.cmp(wanted),
             _ => record.value[..].cmp(&[]),
         },
-        // With an unknown target nothing is compared, and the ordering is equal.
+        // An unknown target counts as equal.
         Err(_) => std::cmp::Ordering::Equal,
     };
     match CompareResult::try_from(compare.result) {

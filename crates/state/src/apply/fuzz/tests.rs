@@ -1,4 +1,4 @@
-//! Runs the fuzz target on samples in which every command occurs.
+//! Runs the fuzz target on samples that together contain every command.
 
 use prost::Message as _;
 use quorate_api::membershippb::{ClusterVersionSetRequest, DowngradeInfoSetRequest};

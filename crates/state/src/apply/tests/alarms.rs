@@ -1,5 +1,5 @@
-//! Alarms and the quota: which commands each alarm refuses, how alarms are listed and deactivated,
-//! and the answer to an entry above the quota.
+//! Tests of alarms and the quota: the commands that each alarm refuses, listing and deactivating
+//! alarms, and the response to an entry above the quota.
 
 use super::*;
 use crate::alarm::Cause;
@@ -22,11 +22,12 @@ fn alarms(outcome: Result<Response, Refusal>) -> Vec<(u64, i32)> {
 
 fn txn(operations: Vec<pb::request_op::Request>) -> Command {
     let operations = operations.into_iter().map(|op| pb::RequestOp { request: Some(op) });
-    // In the branch that is not executed.
+    // The operations are in the branch that is not executed.
     Command::Txn(pb::TxnRequest { failure: operations.collect(), ..pb::TxnRequest::default() })
 }
 
-/// Each command, and whether it is executed while an alarm for space or corruption is raised.
+/// Returns each command, and whether it is executed while a NOSPACE alarm or a corruption alarm is
+/// raised.
 fn commands() -> Vec<(&'static str, Command, bool, bool)> {
     use pb::request_op::Request as Op;
     let grant = Command::LeaseGrant(pb::LeaseGrantRequest { id: 100, ttl: 60 });

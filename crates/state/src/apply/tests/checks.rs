@@ -1,4 +1,5 @@
-//! Requests that are refused in every state: tables of structure and overlap.
+//! Tables of requests that are refused in every state, because of their structure or because of
+//! overlapping writes.
 
 use quorate_api::etcdserverpb::request_op::Request as Op;
 
@@ -59,7 +60,7 @@ fn invalid_transaction_structures_are_refused() {
         (txn_of(4, vec![], vec![]), Err(TooManyOperations)),
         (txn_of(0, many(4), vec![]), Err(TooManyOperations)),
         (txn_of(0, vec![], many(4)), Err(TooManyOperations)),
-        // The outer transaction leaves two operations for the inner one.
+        // The outer transaction leaves room for two operations in the inner one.
         (txn_of(0, ops([txn(puts(&["a", "b"]), vec![])]), vec![]), Ok(())),
         (txn_of(0, ops([txn(puts(&["a", "b", "c"]), vec![])]), vec![]), Err(TooManyOperations)),
         (txn_of(0, ops([txn(vec![], puts(&["a", "b", "c"]))]), vec![]), Err(TooManyOperations)),
@@ -72,7 +73,8 @@ fn invalid_transaction_structures_are_refused() {
     }
     let no_key = pb::TxnRequest {
         compare: vec![pb::Compare::default()],
-        // The inner error is found later, although it is deeper.
+        // The empty operation is checked after the condition, so the condition's missing key is
+        // reported.
         success: vec![pb::RequestOp { request: None }],
         failure: vec![],
     };

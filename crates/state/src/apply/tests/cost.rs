@@ -1,7 +1,8 @@
-//! The validation of client input takes a number of steps proportional to the input, up to a
-//! logarithm.
+//! Validating client input takes a number of steps proportional to the size of the input, up to a
+//! logarithmic factor.
 //!
-//! Steps are counted (`steps`), not timed: the count is the same in every run and on every machine.
+//! Steps are counted (`steps`) rather than timed, because the count is the same in every run and on
+//! every machine.
 
 use quorate_api::authpb;
 use quorate_api::deep_txn::STACK_BYTES;
@@ -12,11 +13,11 @@ use crate::auth::{Access, Caller};
 use crate::steps;
 use crate::units::LeaseId;
 
-/// The ratio of the larger input to the smaller one.
+/// The ratio of the size of the larger input to that of the smaller one.
 const TIMES: usize = 4;
 
-/// Asserts that an input of four times the size takes about four times as many steps, not sixteen
-/// times.
+/// Asserts that an input four times as large takes about four times as many steps, not sixteen
+/// times as many.
 fn is_near_linear(size: usize, work: impl Fn(usize) -> Box<dyn FnOnce()> + Send + Sync) {
     let run = || {
         let small = steps::of(work(size));
@@ -86,7 +87,8 @@ fn puts_that_keep_values_beside_deletions_take_near_linear_steps() {
     });
 }
 
-/// A lease with `size` keys, and a user who may write them but is not an administrator.
+/// Returns a log with a lease of `size` keys, and with a user who may write these keys but is not
+/// an administrator.
 fn leased_keys(size: usize) -> Log {
     let mut log = Log::new();
     log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 5, ttl: 600 })).unwrap();

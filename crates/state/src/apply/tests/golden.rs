@@ -1,4 +1,4 @@
-//! Recovers files that etcd wrote and compares the state with what etcd reported.
+//! Recovers the state from files that etcd wrote, and compares it with etcd's own report.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -15,7 +15,7 @@ use crate::backend::Backend;
 use crate::members::{CLUSTER_TOKEN_DEFAULT, V2Membership, cluster_id, member_id};
 use crate::units::LeaseId;
 
-/// An unpacked data directory of etcd, and etcd's own report of its content.
+/// An unpacked etcd data directory, and etcd's own report of its content.
 struct Golden {
     name: String,
     folder: tempfile::TempDir,
@@ -56,7 +56,7 @@ fn recover(db: &Path) -> Result<State, RecoverError> {
     State::recover(&backend, StateOptions::default())
 }
 
-/// The snapshot without its trailing checksum.
+/// Returns the state recovered from the snapshot file without its trailing checksum.
 fn snapshot(golden: &Golden) -> State {
     let path = golden.folder.path().join("snapshot.db");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -76,7 +76,7 @@ fn base64(text: &str) -> Vec<u8> {
     bits.chunks_exact(8).map(|bits| u8::try_from(byte(bits)).unwrap()).collect()
 }
 
-/// The membership of the newest `.snap` file.
+/// Returns the membership of the newest `.snap` file.
 fn v2_membership(golden: &Golden) -> V2Membership {
     let folder = golden.folder.path().join("data/member/snap");
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -143,7 +143,7 @@ fn members_and_ids_match_etcds_report() {
         let said = said_members(&golden);
         let v2 = v2_membership(&golden);
         assert_eq!(v2.members.iter().cloned().collect::<Vec<_>>(), said, "{}", golden.name);
-        // Members that 3.5 did not store are repaired from the v2 store.
+        // Members that 3.5 did not store in the file are repaired from the v2 store.
         state.repair_members(v2.members.clone());
         let members: Vec<Member> = state.members().iter().cloned().collect();
         assert_eq!(members, said);
@@ -182,7 +182,7 @@ fn member_and_lease_rows_are_encoded_as_in_etcd() {
     }
 }
 
-/// The rows of users in a file.
+/// Returns the rows of bucket `authUsers` in a file.
 fn user_rows(db: &Path) -> Vec<(Bytes, Bytes)> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let backend = Backend::open(&disk, db, Options::default()).unwrap();
@@ -210,7 +210,7 @@ fn users_and_roles_match_etcds_report() {
             assert!(said.map(|role| role.as_str().unwrap()).eq(roles), "{name}");
         }
         let roles = golden.said["roles"].as_object().unwrap();
-        // etcdctl also creates the role root, which the script does not ask for.
+        // etcdctl also creates the role root, although the script does not.
         let others = view.role_names().filter(|name| *name != "root");
         assert!(others.eq(roles.keys().map(String::as_str)));
         for (name, said) in roles {
@@ -225,7 +225,7 @@ fn users_and_roles_match_etcds_report() {
                 assert_eq!(i64::from(permission.perm_type), kind);
             }
         }
-        // Rows are written exactly as the file holds them.
+        // Encoding a user again yields exactly the row in the file.
         for (name, row) in rows {
             let user = view.user(std::str::from_utf8(&name).unwrap()).unwrap();
             assert_eq!(user.to_row(), row);

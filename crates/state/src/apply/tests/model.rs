@@ -1,4 +1,4 @@
-//! Random transactions, compared with a model of a few maps that follows the specification word by
+//! Compares random transactions with a model of a few maps that follows the specification word for
 //! word.
 
 use std::collections::BTreeMap;
@@ -213,7 +213,8 @@ fn transaction() -> impl Strategy<Value = pb::TxnRequest> {
     txn_of(prop_oneof![4 => op, 1 => nested].boxed())
 }
 
-/// A range at the newest revision names the revision before the transaction.
+/// Sets the revision of each range that names one to `revision`, the newest revision before the
+/// transaction.
 fn name_revision(request: &mut pb::TxnRequest, revision: i64) {
     for operation in request.success.iter_mut().chain(&mut request.failure) {
         match operation.request.as_mut().unwrap() {
@@ -242,8 +243,8 @@ proptest! {
             let outcome = log.outcome(Command::Txn(request.clone()));
             let Ok(Response::Txn(response)) = outcome else {
                 prop_assert_eq!(outcome, Err(Refusal::KeyNotFound));
-                // This also refuses transactions that the program in the specification would stop
-                // half way.
+                // The state also refuses transactions that the program in the specification would
+                // abandon part-way.
                 if model.check(&start, &request) {
                     let deletes_all = format!("{request:?}").contains("range_end: b\"\\0\"");
                     prop_assert!(deletes_all, "{:?}", request);

@@ -1,4 +1,4 @@
-//! Recovery from the file: restarts, and files that a leader sent.
+//! Tests of recovery from the file, after a restart and from files that a leader sent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn commit(log: &mut Log, backend: &Backend) {
     log.state.store_mut().committed(committed);
 }
 
-/// A state with keys, leases, users, alarms and members.
+/// Returns a log whose state has keys, leases, users, alarms and members.
 fn log_with_data() -> Log {
     let mut log = Log::new();
     let meta = log.meta();
@@ -97,7 +97,7 @@ fn a_restart_recovers_applied_entries() {
     assert_eq!((remaining(5), remaining(-6)), (Some(60), Some(30)));
     assert_eq!(before.hub.stats(), after.hub.stats());
 
-    // Entries that the file contains are replayed without effect; the next entry is applied.
+    // Replaying entries that the file contains has no effect. The next entry is applied.
     let mut log = Log { state, index: 0, file_bytes: 0 };
     assert_eq!(log.applied(Command::Put(put("x", ""))).outcome, None);
     log.index = log.state.applied().0;
@@ -120,14 +120,14 @@ fn the_cause_of_an_alarm_survives_a_restart_a_replay_and_a_snapshot() {
     log.put("a", "1");
     commit(&mut log, &backend);
 
-    // The process ends before the alarm is in the file; the log contains it.
+    // The process ends after the alarm is in the log, but before it is in the file.
     log.outcome(raise.clone()).unwrap();
     let mut log = Log { state: recovered(&backend), index: 1, file_bytes: 0 };
     assert_eq!(due(&log.state), None);
     log.outcome(raise).unwrap();
     assert_eq!(due(&log.state), Some(AlarmAction::Deactivate));
 
-    // The file contains it, and so does a member that receives the file.
+    // The file contains the cause, and so does a member that receives the file.
     let hash_before = backend.read().hash().unwrap();
     commit(&mut log, &backend);
     assert_eq!(due(&recovered(&backend)), Some(AlarmAction::Deactivate));
@@ -135,7 +135,7 @@ fn the_cause_of_an_alarm_survives_a_restart_a_replay_and_a_snapshot() {
     other.state.install(&backend).unwrap();
     assert_eq!(due(&other.state), Some(AlarmAction::Deactivate));
 
-    // The hash of the file equals that of an etcd member, which does not store the cause.
+    // The hash of the file equals that of an etcd member's file, which does not contain the cause.
     let hash = backend.read().hash().unwrap();
     assert_ne!(hash, hash_before);
     let theirs = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn the_cause_of_an_alarm_survives_a_restart_a_replay_and_a_snapshot() {
     commit(&mut plain, &theirs);
     assert_eq!(theirs.read().hash().unwrap(), hash);
 
-    // Deactivating the alarm removes its cause too.
+    // Deactivating the alarm also removes its cause.
     log.outcome(alarm(AlarmAction::Deactivate, Cause::Other)).unwrap();
     commit(&mut log, &backend);
     assert_eq!(due(&recovered(&backend)), None);
@@ -208,7 +208,7 @@ fn a_backend_file_from_the_leader_replaces_the_state() {
     {
         responses += usize::from(frame.unwrap().has_events());
     }
-    // Revisions 3 and 4 in one response.
+    // Revisions 3 and 4 arrive in one response.
     assert_eq!(responses, 1);
 }
 

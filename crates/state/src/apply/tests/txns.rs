@@ -1,4 +1,4 @@
-//! Transactions, one rule at a time.
+//! Tests of transactions, one rule at a time.
 
 use quorate_api::deep_txn;
 use quorate_api::etcdserverpb::{
@@ -61,13 +61,13 @@ fn transaction_conditions_compare_as_in_etcd() {
         (compare("b", Equal, Lease, None), true),
         (compare("a", Greater, Value, is("1")), true),
         (compare("a", Greater, Value, None), true),
-        // A missing key compares as zeros, but has no value at all.
+        // The numbers of a missing key compare as zero, but it has no value to compare.
         (compare("x", Equal, Version, Some(Is::Version(0))), true),
         (compare("x", Equal, Create, None), true),
         (compare("x", Less, Mod, Some(Is::ModRevision(1))), true),
         (compare("x", Equal, Value, is("")), false),
         (compare("x", NotEqual, Value, is("1")), false),
-        // An operand of another kind counts as missing.
+        // An operand whose kind differs from the target counts as missing.
         (compare("a", Equal, Version, Some(Is::ModRevision(2))), false),
         (compare("a", Greater, Version, Some(Is::Lease(9))), true),
         (pb::Compare { result: 9, ..compare("a", Equal, Version, None) }, true),
@@ -184,7 +184,8 @@ fn a_transaction_with_a_refused_operation_changes_nothing() {
         let nested = txn(&mut log, vec![first(), Op::RequestTxn(inner)]);
         assert_eq!(nested, Err(refusal));
     }
-    // A key that the transaction itself deletes is missing when a later operation wants to keep it.
+    // A key that the transaction itself deletes no longer exists when a later put keeps its value
+    // or lease.
     let delete_all = || Op::RequestDeleteRange(delete("a", "\0"));
     assert_eq!(txn(&mut log, vec![delete_all(), keep("a")]), Err(Refusal::KeyNotFound));
     // As in etcd, errors in the current state are reported first.

@@ -1,4 +1,4 @@
-//! Watchers of a real state: live and from history.
+//! Tests of watchers of a real state, which receive live events and history.
 
 use std::task::{Context, Poll, Waker};
 
@@ -28,7 +28,7 @@ fn create(key: &str, range_end: &str, start_revision: i64) -> pb::WatchCreateReq
     }
 }
 
-/// Each event as `id@mod_revision put key=value<previous`.
+/// Returns each event in the form `id@mod_revision put key=value<previous`.
 fn events(log: &Log, stream: &mut WatchStream) -> Vec<String> {
     let hub = log.state.published().hub;
     let mut seen = Vec::new();
@@ -62,7 +62,7 @@ fn events(log: &Log, stream: &mut WatchStream) -> Vec<String> {
     }
 }
 
-/// Revisions 2 to 6.
+/// Writes revisions 2 to 6.
 fn written() -> Log {
     let mut log = Log::new();
     log.put("a", "1");

@@ -1,4 +1,4 @@
-//! Single cases that a random run reaches seldom or never.
+//! Cases that a random run seldom or never reaches.
 
 use super::*;
 use crate::backend::BackendView;
@@ -63,7 +63,8 @@ fn a_key_deleted_and_put_by_one_entry_survives_its_compaction() {
     assert_eq!(txn.delete_range(KeyRange::From(b"k")).len(), 1);
     txn.put(b"k", b"new", 0);
     let changes = txn.finish().unwrap();
-    // Watchers receive both changes, and the value before the entry belongs to the deletion.
+    // Watchers receive both changes. The deletion has the previous value from before the entry, and
+    // the put has none.
     let kinds: Vec<_> =
         changes.events.iter().map(|change| (change.kind, change.previous)).collect();
     let old = Revision::new(2, 0);
@@ -92,8 +93,8 @@ fn a_key_deleted_and_put_by_one_entry_is_hashed_as_in_etcd() {
     bed.store.schedule_compaction(2, &mut bed.batch).unwrap();
     while bed.store.next_garbage(10, &mut bed.batch).more {}
     bed.commit();
-    // etcd 3.5.16 gives this hash: at that revision it treats the key as deleted, and leaves
-    // nothing out.
+    // etcd 3.5.16 computes this hash. It treats the key as deleted at that revision, so it leaves
+    // no record out.
     let at_once = bed.view().hash_kv(3).unwrap();
     assert_eq!((at_once.hash, at_once.compact_revision), (2_836_943_625, 2));
     let later = |bed: &mut Bed| bed.view().hash_kv(3).unwrap();
@@ -253,7 +254,7 @@ fn later_pages_of_a_list_use_the_pinned_index() {
     let page = store.reader().view().range(&next).unwrap();
     assert_eq!((page.kvs[0].value(), page.more, page.count), (&[10][..], true, 90));
     assert_eq!(page.revision, store.current_revision());
-    // A compaction drops the pinned index; the history still answers at the revision itself.
+    // A compaction above the pinned revision drops the pinned index, so the next page is refused.
     store.schedule_compaction(first.revision + 50, &mut batch).unwrap();
     store.publish();
     let refused = store.reader().view().range(&next);

@@ -1,9 +1,9 @@
-//! Files written by etcd, compared with etcd's own answers: keys at three revisions, hashes,
+//! Compares files written by etcd with etcd's own answers: keys at three revisions, hashes and
 //! leases.
 //!
-//! `QUORATE_GOLDEN` names the folder; its `README.md` explains the fields. The servers were killed,
-//! so the file of the data directory may lack the last entries; revisions beyond it are not
-//! compared there. The snapshot was taken after everything was committed.
+//! `QUORATE_GOLDEN` names the folder, and the `README.md` in it explains the fields. The servers
+//! were killed, so the file of the data directory may lack the last entries, and later revisions
+//! are not compared with it. The snapshot was taken after everything was committed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn ranges_in_etcd_files_return_the_answers_of_etcd() {
     assert!(compared > 0, "{} holds no answers", folder.display());
 }
 
-/// Compares the content of the file with the answers, and returns its revision.
+/// Compares the content of the file with the answers. Returns the file's revision.
 fn check_file(path: &Path, answers: &Value) -> i64 {
     let backend = open(path);
     let (mut store, recovered) = Store::recover(&backend, StoreOptions::default()).unwrap();
@@ -53,8 +53,8 @@ fn check_file(path: &Path, answers: &Value) -> i64 {
         let found = recovered.leases.iter().map(|(key, lease)| (key.to_vec(), *lease));
         assert_eq!(found.collect::<BTreeSet<_>>(), expected);
     }
-    // Deleting garbage that etcd had not deleted yet changes no answer, nor does reading without
-    // the window.
+    // Answers stay the same after deleting garbage that etcd had not deleted yet, and when nothing
+    // is read from the window.
     let mut batch = Batch::new();
     while store.next_garbage(1000, &mut batch).more {}
     store.committed(backend.commit(&batch).unwrap());

@@ -1,4 +1,4 @@
-//! A naive model of the keyspace: the whole history of every key in a map.
+//! A naive model of the keyspace: a map with the whole history of every key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,15 +17,15 @@ pub(super) struct ModelRecord {
 
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    /// Every change, by key and in order; `None` is a deletion.
+    /// Every change of each key, in order; `None` is a deletion.
     history: BTreeMap<Vec<u8>, Vec<(Revision, Option<ModelRecord>)>>,
     pub(super) current: i64,
     pub(super) compacted: i64,
-    /// Changes whose records were physically deleted.
+    /// The changes whose records were deleted from the file.
     gone: BTreeSet<Revision>,
 }
 
-/// The live keys, with the revision of the newest change and the record.
+/// The live keys, each with the revision of its newest change and its record.
 type State = BTreeMap<Vec<u8>, (Revision, ModelRecord)>;
 
 impl Model {
@@ -56,7 +56,7 @@ impl Model {
         self.history.get_mut(key).unwrap().push((at, None));
     }
 
-    /// All changes with `from <= main <= to`, as watchers would receive them.
+    /// Returns all changes with `from <= main <= to`, as watchers would receive them.
     pub(super) fn changes(
         &self,
         from: i64,
@@ -133,8 +133,8 @@ impl Model {
         Ok((kvs.collect(), more, count))
     }
 
-    /// The changes of each key that a compaction at `revision` keeps: etcd's rule by generations,
-    /// word for word.
+    /// Returns the changes of each key that a compaction at `revision` keeps. This implements
+    /// etcd's rule for generations literally.
     fn keep(&self, revision: i64, with_closing_tombstone: bool) -> BTreeSet<Revision> {
         let mut keep = BTreeSet::new();
         for changes in self.history.values() {
@@ -142,7 +142,7 @@ impl Model {
                 changes.iter().filter(|(at, _)| !self.gone.contains(at)).collect();
             let mut generations: Vec<&[&(Revision, Option<ModelRecord>)]> =
                 present.split_inclusive(|(_, record)| record.is_none()).collect();
-            // The last generation is the open one, and may be empty.
+            // The last generation is the open one, which may be empty.
             if generations
                 .last()
                 .is_none_or(|last| last.last().is_some_and(|(_, record)| record.is_none()))
@@ -171,14 +171,14 @@ impl Model {
         self.gone.extend(gone);
     }
 
-    /// The changes whose records still exist, in order.
+    /// Returns the changes whose records still exist, in order.
     pub(super) fn kept(&self) -> Vec<Revision> {
         let all = self.history.values().flatten().map(|(at, _)| *at);
         let kept: BTreeSet<_> = all.filter(|at| !self.gone.contains(at)).collect();
         kept.into_iter().collect()
     }
 
-    /// The hash of the records up to `revision`.
+    /// Returns the hash of the records up to `revision`.
     pub(super) fn hash(&self, compacted: i64, revision: i64, for_compaction: bool) -> u32 {
         let keep = self.keep(revision, for_compaction);
         let mut records: Vec<_> = self

@@ -1,13 +1,12 @@
-//! The keys of one tree node, in one immutable allocation that versions of the node share.
+//! The keys of one tree node, in one immutable allocation that all versions of the node share.
 //!
 //! ```text
 //! count u32 | prefix length u32 | prefix | heads: count × 8 bytes | ends: count × u32 LE | keys, whole
 //! ```
 //!
-//! A head is the eight bytes of a key after the prefix that all keys of the block share, padded
-//! with zeros. A search compares adjacent integers and reads a whole key only once or twice. The
-//! bytes that most searches read are together at the front, because most blocks are in no CPU cache
-//! when they are searched.
+//! A head is the next eight bytes of a key after the prefix shared by all keys of the block, padded with zeros. A
+//! search compares heads, which are adjacent integers, and reads a whole key only once or twice. The bytes that most
+//! searches read are together at the front, because most blocks are not in a CPU cache when they are searched.
 //!
 //! # Invariants
 //!
@@ -35,7 +34,7 @@ impl KeyBlock {
         Self { bytes: Arc::from([0; HEADER_LEN]) }
     }
 
-    /// Builds a block from keys in order.
+    /// Builds a block from sorted keys.
     pub(super) fn build<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
         let (mut count, mut key_bytes) = (0, 0);
         let (mut first, mut last): (Option<&[u8]>, &[u8]) = (None, &[]);
@@ -92,7 +91,7 @@ impl KeyBlock {
         })
     }
 
-    /// Finds a key, or the position at which it would be inserted.
+    /// Finds the position of a key, or as an error the position at which it would be inserted.
     pub(super) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let count = self.len();
         if count == 0 {
@@ -127,7 +126,7 @@ impl KeyBlock {
         Err(low)
     }
 
-    /// The block with one more key at `position`.
+    /// Returns a block with an additional key at `position`.
     pub(super) fn insert(&self, position: usize, key: &[u8]) -> Self {
         let (count, keys) = (self.len(), self.keys_at());
         let prefix = &self.bytes[HEADER_LEN..self.heads_at()];
@@ -157,12 +156,12 @@ impl KeyBlock {
         Self { bytes: bytes.into() }
     }
 
-    /// The block without the key at `position`.
+    /// Returns a block without the key at `position`.
     pub(super) fn remove(&self, position: usize) -> Self {
         Self::build(self.range(0..position).chain(self.range(position + 1..self.len())))
     }
 
-    /// A block with only the keys at `positions`.
+    /// Returns a block with only the keys at `positions`.
     pub(super) fn slice(&self, positions: Range<usize>) -> Self {
         Self::build(self.range(positions))
     }
@@ -189,7 +188,7 @@ impl KeyBlock {
     }
 }
 
-/// Length of the longest prefix that two keys share.
+/// Returns the length of the longest common prefix of two keys.
 pub(super) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

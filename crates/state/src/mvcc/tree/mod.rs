@@ -1,11 +1,11 @@
-//! The key index: every key that has history, in order, with the facts about its newest change.
+//! The key index: every key that has a history, in order, with the facts about its newest change.
 //!
-//! It is a counting B-tree with shared nodes. Cloning a [`Tree`] costs one reference, and the clone
-//! never changes: a change of the original copies the nodes on the search path that a clone still
-//! uses. Each inner node stores the number of live keys below each child, so counting a range or
-//! finding its n-th key costs the depth of the tree.
+//! The index is a counting B-tree with shared nodes. Cloning a [`Tree`] only increments a reference
+//! count, and the clone never changes: a change of the original copies the nodes on the search path
+//! that a clone still uses. Each inner node stores the number of live keys below each child, so the
+//! cost of counting a range or finding its n-th key is proportional to the depth of the tree.
 //!
-//! The applier owns and changes one tree; readers hold clones.
+//! The applier owns and changes one tree, and readers hold clones of it.
 //!
 //! # Not here
 //!
@@ -27,11 +27,11 @@ use self::node::{Child, INNER_MAX, Inner, LEAF_MAX, Leaf, Node, separator};
 pub(super) struct Entry {
     /// Main revision of the change.
     pub(super) main: i64,
-    /// Main revision of the change that began the generation.
+    /// Main revision of the change that created the key.
     pub(super) create: i64,
-    /// The number of changes since the generation began.
+    /// The number of changes since the key was created, including its creation.
     pub(super) version: i64,
-    /// The change before it, as its position in the history plus one; 0 for none.
+    /// The previous change, as its position in the history plus one; 0 if there is none.
     pub(super) previous: u64,
     /// Sub revision of the change.
     pub(super) sub: u32,
@@ -50,7 +50,7 @@ pub(super) enum Bound<'a> {
     End,
 }
 
-/// The index at one moment.
+/// A version of the index.
 #[derive(Clone)]
 pub(super) struct Tree {
     root: Node,
@@ -64,28 +64,28 @@ impl Tree {
         Self { root: Node::Leaf(Arc::new(leaf)), live: 0, len: 0 }
     }
 
-    /// Number of keys with history.
+    /// Returns the number of keys with history.
     #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Number of keys that are not deleted.
+    /// Returns the number of keys that are not deleted.
     pub(super) const fn live(&self) -> usize {
         self.live
     }
 
-    /// The entry of a key, deleted or not.
+    /// Returns the entry of a key, deleted or not.
     pub(super) fn get(&self, key: &[u8]) -> Option<&Entry> {
         self.root.find(key)
     }
 
-    /// The index's own copy of a key, with its entry.
+    /// Returns the index's own copy of a key and its entry.
     pub(super) fn get_key_value(&self, key: &[u8]) -> Option<(&[u8], &Entry)> {
         self.root.find_key_value(key)
     }
 
-    /// Number of live keys in a range.
+    /// Returns the number of live keys in a range.
     pub(super) fn count(&self, from: Bound<'_>, to: Bound<'_>) -> usize {
         let below = match to {
             Bound::End => self.live,
@@ -98,8 +98,8 @@ impl Tree {
         below.saturating_sub(above)
     }
 
-    /// Visits keys in order, deleted ones too, until `visit` breaks. It skips the first `skip` live
-    /// keys of the range and the deleted keys before them.
+    /// Visits keys in order, including deleted ones, until `visit` breaks. The first `skip` live
+    /// keys of the range are skipped, with the deleted keys before them.
     pub(super) fn walk<'a>(
         &'a self,
         from: Bound<'_>,
@@ -112,7 +112,7 @@ impl Tree {
         {
             return;
         }
-        // The visitor knows whether it stopped the walk, so the result is dropped.
+        // The caller's visitor knows whether it stopped the walk, so the result is dropped.
         let (ControlFlow::Continue(()) | ControlFlow::Break(())) =
             self.root.walk(from, to, &mut skip, &mut visit);
     }
@@ -129,7 +129,7 @@ impl Tree {
         }
     }
 
-    /// Removes a key if `doomed` returns true for its entry.
+    /// Removes a key if `doomed` returns true for its entry. Returns whether it was removed.
     pub(super) fn remove(&mut self, key: &[u8], mut doomed: impl FnMut(&Entry) -> bool) -> bool {
         let Some(live) = self.root.remove(key, &mut doomed) else { return false };
         self.live = self.live.strict_add_signed(live);
@@ -148,7 +148,7 @@ impl Tree {
         true
     }
 
-    /// Builds a tree from keys in order.
+    /// Builds a tree from sorted keys.
     pub(super) fn build<'a>(keys: impl Iterator<Item = (&'a [u8], Entry)>) -> Self {
         let mut builder = Builder::default();
         for (key, entry) in keys {
@@ -164,7 +164,7 @@ impl std::fmt::Debug for Tree {
     }
 }
 
-/// The fill of a new node: some keys can be added before it splits.
+/// The number of keys in a new leaf, which leaves room for some more keys before it splits.
 const LEAF_FILL: usize = LEAF_MAX - LEAF_MAX / 8;
 const INNER_FILL: usize = INNER_MAX - INNER_MAX / 8;
 
@@ -172,7 +172,7 @@ const INNER_FILL: usize = INNER_MAX - INNER_MAX / 8;
 struct Builder<'a> {
     keys: Vec<&'a [u8]>,
     entries: Vec<Entry>,
-    /// The finished leaves, each with the separator before it.
+    /// The finished leaves, each with the separator that precedes it.
     leaves: Vec<(Box<[u8]>, Child)>,
     last_key: &'a [u8],
     live: usize,
@@ -211,7 +211,7 @@ impl<'a> Builder<'a> {
         self.finish_leaf();
         let mut level = self.leaves;
         while level.len() > 1 {
-            // Children are distributed evenly, so that no node has only one.
+            // Children are distributed evenly, so that no node has only one child.
             let parents = level.len().div_ceil(INNER_FILL);
             let (each, more) = (level.len() / parents, level.len() % parents);
             let mut nodes = level.into_iter();

@@ -1,15 +1,15 @@
 //! Nodes of the key index, and the changes that keep them balanced.
 //!
-//! A leaf stores its keys apart from their entries, so that overwriting a key copies a small array
-//! and shares the keys. A node with a single reference is changed in place; a node that a published
-//! root still uses is copied first.
+//! A leaf stores its keys separately from their entries, so that overwriting a key copies only a
+//! small array and shares the keys. A node with a single reference is changed in place. A node that
+//! a published tree still uses is copied first.
 //!
 //! # Invariants
 //!
 //! * Separator `i` of an inner node is above every key of child `i` and not above any key of child
 //!   `i + 1`.
-//! * All leaves are at the same depth, and no node but an empty root is empty.
-//! * A child's `live` is the number of keys below it that are not deleted.
+//! * All leaves are at the same depth, and only the root can be empty.
+//! * The field `live` of a child is the number of live keys below it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::{Bound, Entry};
 
 pub(super) const LEAF_MAX: usize = 64;
 pub(super) const INNER_MAX: usize = 16;
-/// A node with fewer keys is merged with a sibling, if possible.
+/// A leaf with fewer keys is merged with a sibling, if possible.
 const LEAF_MIN: usize = LEAF_MAX / 4;
 const INNER_MIN: usize = INNER_MAX / 4;
 
@@ -47,11 +47,11 @@ pub(super) struct Child {
     pub(super) node: Node,
 }
 
-/// The effect of a change below a node on the node above.
+/// The effect of a change below a node, which the parent node must take into account.
 pub(super) struct Changed {
     pub(super) live: isize,
     pub(super) inserted: bool,
-    /// A node that was split off to the right, with the separator before it.
+    /// A node that was split off to the right, with the separator that precedes it.
     pub(super) split: Option<(Box<[u8]>, Child)>,
 }
 
@@ -70,7 +70,7 @@ impl Leaf {
 }
 
 impl Inner {
-    /// The child that contains a key, if the tree contains it.
+    /// Returns the index of the only child that may contain a key.
     pub(super) fn child_of(&self, key: &[u8]) -> usize {
         self.separators.search(key).map_or_else(|position| position, |position| position + 1)
     }
@@ -93,7 +93,7 @@ fn live_count(entries: &[Entry]) -> usize {
 }
 
 impl Node {
-    /// The number of live keys before `bound`.
+    /// Returns the number of live keys before `bound`.
     pub(super) fn rank(&self, bound: Bound<'_>) -> usize {
         let mut node = self;
         let mut before = 0;
@@ -112,7 +112,7 @@ impl Node {
         }
     }
 
-    /// Visits the keys between two bounds, after skipping the first `skip` live ones.
+    /// Visits the keys between two bounds, after skipping the first `skip` live keys.
     pub(super) fn walk<'a>(
         &'a self,
         from: Bound<'_>,
@@ -187,8 +187,8 @@ impl Node {
         }
     }
 
-    /// Removes a key if `doomed` returns true for its entry. Returns the change in live keys if it
-    /// was removed.
+    /// Removes a key if `doomed` returns true for its entry. If it was removed, returns the change
+    /// in the number of live keys.
     pub(super) fn remove(
         &mut self,
         key: &[u8],
@@ -210,8 +210,8 @@ impl Node {
             }
             Self::Inner(inner) => {
                 let position = inner.child_of(key);
-                // Checked first: most tombstones were overwritten, and then no path needs to be
-                // copied.
+                // The entry is checked first. Most tombstones were overwritten, and then the path
+                // need not be copied.
                 inner.children[position].node.find(key).filter(|entry| doomed(entry))?;
                 let inner = Arc::make_mut(inner);
                 let child = &mut inner.children[position];
@@ -244,7 +244,7 @@ impl Node {
         }
     }
 
-    /// The number of keys or children.
+    /// Returns the number of keys or children.
     fn len(&self) -> usize {
         match self {
             Self::Leaf(leaf) => leaf.entries.len(),
@@ -253,7 +253,7 @@ impl Node {
     }
 }
 
-/// The shortest key that is above `left` and not above `right`.
+/// Returns the shortest key that is above `left` and not above `right`.
 pub(super) fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     &right[..common_prefix_len(left, right) + 1]
 }
@@ -281,7 +281,7 @@ fn insert_entry(
         }
         return None;
     }
-    // Keys that are inserted in order leave full leaves.
+    // If keys are inserted in order, full leaves are left behind rather than half-full ones.
     let middle = if position == LEAF_MAX { LEAF_MAX } else { LEAF_MAX / 2 };
     let part = |positions: std::ops::Range<usize>| Leaf {
         keys: leaf.keys.slice(positions.clone()),
@@ -335,7 +335,7 @@ fn insert_child(
     Some((separator, right))
 }
 
-/// Restores the balance after the child at `position` lost a key or a child.
+/// Restores the balance after a removal below the child at `position`.
 fn rebalance(inner: &mut Inner, position: usize) {
     let child_len = inner.children[position].node.len();
     if child_len == 0 {

@@ -1,4 +1,4 @@
-//! The index compared with a sorted map, through every change that splits, merges and shares nodes.
+//! Compares the index with a sorted map while nodes are split, merged and shared.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -102,7 +102,8 @@ fn check_ranges(tree: &Tree, model: &Model, ends: &[Vec<u8>]) {
 
 fn key_strategy() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
-        // Many keys, long shared prefixes, prefixes of each other, zero bytes, the empty key.
+        // These include many keys, long shared prefixes, keys that are prefixes of each other, zero
+        // bytes and the empty key.
         (0..2000_u16).prop_map(|n| format!("/registry/pods/{n:05}").into_bytes()),
         (0..300_u16).prop_map(|n| n.to_be_bytes().to_vec()),
         proptest::collection::vec(prop_oneof![Just(0_u8), Just(b'a'), Just(0xff)], 0..12),

@@ -1,4 +1,4 @@
-//! The bounds of all watchers and streams together.
+//! Tests of the bounds that apply to all watchers and streams together.
 
 use super::*;
 use crate::watch::queue::CONTROL_BACKLOG_MAX;
@@ -24,7 +24,7 @@ fn watchers_are_refused_at_the_limit_of_their_memory() {
     assert_eq!(hub.stats().watcher_bytes, 0);
 }
 
-/// Streams that never take their responses.
+/// Opens streams that never take their responses.
 fn idle_streams(hub: &Hub, count: usize, start_revision: i64) -> Vec<WatchStream> {
     let mut streams: Vec<_> = (0..count).map(|_| hub.open_stream(1 << 20)).collect();
     for stream in &mut streams {
@@ -84,7 +84,7 @@ fn at_the_memory_limit_a_stream_queues_one_response_and_loses_no_event() {
     }
 }
 
-/// A hub whose held bytes are at their maximum because of streams that do not read.
+/// Returns a hub whose held bytes are at their maximum, because its streams do not read.
 fn full_hub() -> (Keyspace, Hub, Vec<WatchStream>) {
     let (keyspace, hub) =
         setup_with(WatchLimits { held_bytes_max: 1000, ..WatchLimits::default() });
@@ -124,7 +124,7 @@ fn at_the_memory_limit_reading_streams_receive_live_events() {
     watch(&mut stream, create(b"a", b"", 0));
     assert_eq!(received(&mut stream), ["0@3: created"]);
     for round in 0..20 {
-        // The second and the third event arrive before the stream's task has run.
+        // The second and third events are published before the stream's task has run.
         for value in [b"1", b"2", b"3"] {
             keyspace.put(&hub, b"a", value);
         }

@@ -1,4 +1,5 @@
-//! Watchers that are behind by more than one response, or one read under the lock, may hold.
+//! Tests of watchers that are behind by more than fits in one response or in one read under the
+//! lock.
 
 use super::*;
 
@@ -6,7 +7,7 @@ use super::*;
 struct Observed {
     keyspace: Keyspace,
     hub: Arc<Mutex<Option<Hub>>>,
-    /// The largest read.
+    /// The bytes of the largest read under the lock.
     locked_bytes: Arc<AtomicUsize>,
 }
 
@@ -55,7 +56,8 @@ impl History for ObservedFacts {
     }
 }
 
-/// Catches up with a client that reads everything at once. Returns the received revision numbers.
+/// Runs catch-up passes for a client that reads everything immediately. Returns the revisions in
+/// each response.
 fn read_all(hub: &Hub, stream: &mut WatchStream) -> Vec<Vec<i64>> {
     let mut received = Vec::new();
     loop {
@@ -144,7 +146,7 @@ fn previous_values_count_towards_the_size_of_a_response() {
     }
     let mut stream = hub.open_stream(1 << 20);
     let request = |filters| WatchCreateRequest { prev_kv: true, filters, ..create(b"", b"\0", 2) };
-    // Deletions alone are small. Two watchers of a group receive the same parts.
+    // The deletions themselves are small. Both watchers of the group receive the same parts.
     watch(&mut stream, request(vec![0]));
     watch(&mut stream, request(vec![0]));
     super::catch_up(&hub);

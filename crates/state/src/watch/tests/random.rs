@@ -1,5 +1,5 @@
-//! Random writers, slow readers, cancels, compactions and reopened streams, compared with a model
-//! that computes what every watcher must receive: exactly its events, in order, each once.
+//! Compares random writes, slow readers, cancels, compactions and reopened streams with a model
+//! that computes the events that every watcher must receive, each exactly once and in order.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A write has keys and the sizes of their values; a key without a size is deleted.
+/// A step of a random run. A write contains keys and the sizes of their values; a key without a
+/// size is deleted.
 #[derive(Clone, Debug)]
 enum Step {
     Write(Vec<(u8, Option<usize>)>),
@@ -41,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Limits that some values exceed and others do not.
+/// Generates limits that some values exceed and others do not.
 fn limits() -> impl Strategy<Value = WatchLimits> {
     let queue = (1..1500usize, 1..6usize);
     let catch_up = (1..6usize, 0..800usize, 1..20usize, 0..8i64, 0..900usize);
@@ -60,7 +61,7 @@ fn limits() -> impl Strategy<Value = WatchLimits> {
     })
 }
 
-/// The request of one watcher and the events it has received.
+/// The request of one watcher, and the events that it has received.
 #[derive(Debug)]
 struct Seen {
     range: (Vec<u8>, Option<Vec<u8>>),
@@ -162,7 +163,7 @@ impl Seen {
             }
             self.received.push(Change { revision, deleted, key, record });
         }
-        // A revision arrives in one response, unless it is fragmented.
+        // All events of a revision arrive in one response, unless it is fragmented.
         let first = self.received[self.received.len() - response.events.len()].revision;
         assert!(self.partial.is_none_or(|revision| first <= revision));
         let last = self.received.last().unwrap().revision;
@@ -194,8 +195,8 @@ proptest! {
         full in any::<bool>(),
     ) {
         let (keyspace, hub) = setup_with(limits);
-        // With a bound, streams that do not read may keep the held bytes at their maximum
-        // throughout.
+        // If held bytes are bounded, they may be at their maximum throughout the run, as if other
+        // streams did not read.
         let bounded = limits.held_bytes_max < usize::MAX;
         let _held = hub.hold(if full && bounded { limits.held_bytes_max } else { 0 });
         let mut clients: Vec<Client> =
