@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Two nodes of PostgreSQL under Patroni on a cluster of three members, all on this machine, and what may happen to them:
-# the members are migrated from etcd to Quorate and let go of etcd's version, the cluster's leader is killed, PostgreSQL's leader
-# is switched, and with LONG=1 it is killed. Where nothing may come of it for PostgreSQL, its leader, its timeline
-# and every write are looked at.
+# Runs two nodes of PostgreSQL under Patroni on a cluster of three members, all on this machine. The script migrates the
+# members from etcd to Quorate, releases the cluster version, kills the cluster's leader, and performs a switchover of
+# PostgreSQL's leader. With LONG=1, it also kills PostgreSQL's leader. After each step that must not affect PostgreSQL, the
+# script checks PostgreSQL's leader, its timeline and every write.
 #
-#   try.sh FOLDER     an empty folder for the data; it stays
+#   try.sh FOLDER     an empty folder for the data, which is not deleted at the end
 #
-# Needs patroni (with psycopg), psql, curl and python3, and wants to be run by somebody else than root, as PostgreSQL does.
+# Needs patroni (with psycopg), psql, curl and python3. Like PostgreSQL, the script must not be run as root.
 #   QUORATE   the program (default: quorate)
-#   ETCD      etcd 3.5 or 3.6; without it the members are Quorate from the start
-#   PG_BIN    the folder with postgres and initdb (default: the newest that Debian has installed)
-#   PORTS     ten ports that are free
-#   USERS     1: Patroni logs in. One before 4.1.1 can do so only where the members are etcd 3.5 when it starts
-#   TLS       1: members, tools and Patroni are known by certificates, made by openssl
+#   ETCD      etcd 3.5 or 3.6; without this variable, the members run Quorate from the start
+#   PG_BIN    the folder with postgres and initdb (default: the newest version that is installed from Debian)
+#   PORTS     ten free ports
+#   USERS     1: Patroni logs in. Versions before 4.1.1 can log in only if the members run etcd 3.5 when Patroni starts
+#   TLS       1: members, tools and Patroni use certificates that openssl creates
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -24,7 +24,7 @@ read -ra ports <<<"${PORTS:-24001 24002 24003 24004 24005 24006 24007 24008 2400
 limit_secs=60
 export LC_ALL=C.UTF-8
 
-# What is started here ends here.
+# All started processes are stopped when the script ends.
 trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
 
 say() { printf '%s %s\n' "$(date +%T)" "$*"; }
@@ -33,11 +33,11 @@ fail() {
     exit 1
 }
 
-# Runs a command again and again until it succeeds.
+# Repeats a command until it succeeds.
 until_it() {
     local end=$((SECONDS + limit_secs))
     until "$@" >/dev/null 2>&1; do
-        ((SECONDS < end)) || fail "$limit_secs s and still not: $*"
+        ((SECONDS < end)) || fail "no success within $limit_secs s: $*"
         sleep 0.2
     done
 }
@@ -73,7 +73,7 @@ ctl() { "$quorate" ctl --endpoints "$endpoints" --user root:of-root "${ctl_flags
 is_healthy() { ctl --endpoints "$(client_url "$1")" endpoint health; }
 cluster_version() { curl -sf "${curl_flags[@]}" "$(client_url 0)/version" | python3 -c 'import json, sys; print(json.load(sys.stdin)["etcdcluster"])'; }
 is_version() { [[ $(cluster_version) == "$1"* ]]; }
-# The number of the member that leads.
+# Prints the number of the leader.
 leading_member() {
     ctl endpoint status --write-out json | python3 -c '
 import json, sys
@@ -89,7 +89,7 @@ start_patroni() {
     patroni "p$number.yml" >>"p$number.log" 2>&1 &
     patroni_pid[$number]=$!
 }
-# What an expression in Python makes of what Patroni says of its cluster; fails where it is nothing or false.
+# Prints the value of a Python expression over the cluster that Patroni reports; fails if the value is None or False.
 told() {
     { curl -sf "http://127.0.0.1:${ports[6]}/cluster" || curl -sf "http://127.0.0.1:${ports[7]}/cluster"; } | python3 -c '
 import json, sys
@@ -107,13 +107,13 @@ sql() {
     PGPASSWORD=of-postgres PGCONNECT_TIMEOUT=5 psql -qAtX -v ON_ERROR_STOP=1 \
         "host=127.0.0.1,127.0.0.1 port=${ports[8]},${ports[9]} user=postgres dbname=postgres target_session_attrs=${2:-read-write}" -c "$1"
 }
-# Writes a row every tenth of a second, and a line into `lost` where it could not.
+# Inserts a row every tenth of a second. If an insert fails, it appends a line to the file `lost`.
 write_on() {
     while sleep 0.1; do
         sql 'insert into rows default values' >>writer.log 2>&1 || echo lost >>lost
     done
 }
-# The cluster answers Patroni: its leader has renewed what it holds since now.
+# Waits until Patroni's leader has renewed its key since this call.
 patroni_goes_on() {
     local before
     before=$(status_revision)
@@ -124,7 +124,7 @@ status_revision() {
         python3 -c 'import json, sys; print(json.load(sys.stdin)["kvs"][0]["mod_revision"])'
 }
 status_is_after() { (($(status_revision) > $1)); }
-# Nothing has come of it for PostgreSQL.
+# Checks that PostgreSQL is not affected.
 undisturbed() {
     patroni_goes_on
     until_it has_leader_and_replica
@@ -133,8 +133,8 @@ undisturbed() {
     say "$1: $leader, as before, and $(sql 'select count(*) from rows') rows, none lost"
 }
 
-# A CA for members and their clients, and one for members among each other: a client's certificate must not be a peer's. Patroni and the
-# tools log in by name, so no certificate names a user.
+# Creates one CA for client connections and another for peer connections, because a client certificate must not be valid for
+# a peer. Patroni and the tools log in by user name, so no certificate names a user.
 make_certificates() {
     local name ca
     mkdir -p "$pki"
@@ -184,14 +184,14 @@ if [[ -n ${ETCD:-} ]]; then
         until_it is_healthy $number
         undisturbed "m$number is Quorate"
     done
-    is_version "$hold" || fail "the cluster's version is $(cluster_version)"
+    is_version "$hold" || fail "the cluster version is $(cluster_version), not $hold"
     for number in 0 1 2; do
         stop_member $number
         start_member $number "$quorate"
         until_it is_healthy $number
     done
     until_it is_version 3.7
-    undisturbed "the cluster is at $(cluster_version)"
+    undisturbed "the cluster version is $(cluster_version)"
 fi
 
 killed=$(leading_member)
@@ -214,11 +214,11 @@ say "switched over: $(leader_and_timeline)"
 if [[ -n ${LONG:-} ]]; then
     number=${to#p}
     if [[ -n ${USERS:-} ]]; then
-        # For a Patroni before 4.1.1, which could not start again.
+        # Patroni before 4.1.1 could not start again with authentication enabled.
         ctl auth disable >/dev/null
         USERS=
     fi
-    # All of the node at once, as where the machine is gone.
+    # Kills all processes of the node at once, as if the machine had failed.
     kill -KILL "${patroni_pid[$number]}" "$(head -n 1 "$to/postmaster.pid")"
     wait "${patroni_pid[$number]}" 2>/dev/null || true
     until_it leads "$from"
