@@ -1,4 +1,5 @@
-//! The waiters for applied entries: readers after their barrier, and requests that need every committed entry applied.
+//! Waiters for applied entries: reads that have passed their read barrier, and requests that need every committed entry
+//! to be applied.
 //!
 //! # Invariant
 //!
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 
 use quorate_raft::LogIndex;
 
-/// The waiters by index. `T` identifies a waiter.
+/// Waiters by the index of their entry. `T` identifies a waiter.
 #[derive(Debug)]
 pub struct AppliedWaits<T> {
     by_index: BTreeMap<LogIndex, Vec<T>>,
@@ -22,19 +23,19 @@ impl<T> Default for AppliedWaits<T> {
 }
 
 impl<T> AppliedWaits<T> {
-    /// The number of waiters.
+    /// Returns the number of waiters.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are no waiters.
+    /// Returns whether there are no waiters.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Adds a waiter for an entry. Returns the waiter if the entry is published already.
+    /// Adds a waiter for an entry. Returns the waiter if the entry is already published.
     pub fn wait(&mut self, waiter: T, index: LogIndex, published: LogIndex) -> Option<T> {
         if index <= published {
             return Some(waiter);
@@ -44,7 +45,7 @@ impl<T> AppliedWaits<T> {
         None
     }
 
-    /// Takes the next waiters whose entry is published.
+    /// Removes and returns the waiters of the lowest index that has any, if that index is published.
     pub fn take_released(&mut self, published: LogIndex) -> Option<Vec<T>> {
         let first = self.by_index.first_entry().filter(|first| *first.key() <= published)?;
         let waiters = first.remove();

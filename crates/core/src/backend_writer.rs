@@ -1,25 +1,25 @@
 //! The writer of the backend file: it commits batches and carries out the actions that follow each commit.
 //!
-//! Orders are split into steps, and a call carries out one step. The driver may check the clock between two steps, or
+//! Orders are split into steps, and each call carries out one step. Between two steps the driver can check the clock or
 //! simulate a power failure.
 //!
 //! # Invariants
 //!
-//! * Batches are committed atomically, in the order in which they were handed over.
+//! * Batches are committed atomically, in the order in which they were accepted.
 //! * Actions that depend on a durable batch (a snapshot, an image for a peer, a response) follow its commit, in order.
-//!   A snapshot's file is durable before its mark is requested. Older images are released only when the backend file
-//!   contains the snapshot.
-//! * Free space is reclaimed in steps of bounded length. A batch never waits for more than one of them.
-//! * A full disk loses no step: the step and all steps behind it are kept until there is room. Acknowledged changes
-//!   are in the log meanwhile.
-//! * Batches that wait for room are dropped when a leader's snapshot that contains them is in the log
-//!   ([`BackendWriter::supersede`]). From then until the snapshot's image is installed no batch is written: a file that
-//!   lacks a batch must not receive the next one.
+//!   A snapshot's file is durable before its mark is requested. Images of older snapshots are removed only when the
+//!   backend file contains the snapshot.
+//! * Free space is reclaimed in steps of bounded length. A batch waits for at most one of them.
+//! * No step is lost when the disk is full: the failed step and all later steps are kept until there is room. Until
+//!   then, acknowledged changes are in the log only.
+//! * Batches that wait for room are dropped once the log contains a leader's snapshot that includes them
+//!   ([`BackendWriter::supersede`]). No batch is written from then until the snapshot's image is installed, because a
+//!   file that lacks a batch must not receive the next one.
 //!
 //! # Bound
 //!
-//! The steps of the accepted orders. The driver accepts no order while steps are left, so the bound of its queue bounds
-//! the pending work.
+//! The writer holds only the steps of accepted orders. The driver accepts no order while steps are pending, so the
+//! bound of its queue bounds the pending work.
 
 mod reclaim;
 
@@ -39,18 +39,18 @@ use self::reclaim::Reclaiming;
 use crate::image::{self, InstallError};
 use crate::snapshot::{self, SnapshotOrder};
 
-/// An order to the writer. `T` identifies a caller that waits for its completion, `R` one that waits for a
+/// An order to the writer. `T` identifies a caller that waits for a completion, `R` one that waits for a
 /// defragmentation.
 #[derive(Debug)]
 pub enum Order<T, R> {
-    /// Write this batch, then carry out the actions that follow it.
+    /// Write this batch, then carry out the follow-up actions.
     Commit {
         /// The batch, which may be empty.
         batch: Batch,
-        /// The actions that follow the commit.
+        /// The actions that follow the commit, in order.
         then: Vec<Then<T>>,
     },
-    /// Replace the backend file with the received image of a snapshot.
+    /// Replace the backend file with a snapshot's received image.
     Install {
         /// The snapshot's last entry.
         index: LogIndex,
@@ -59,20 +59,20 @@ pub enum Order<T, R> {
     },
     /// Return free space to the file system.
     Defragment(R),
-    /// Stop, after all earlier orders.
+    /// Stop after all earlier orders.
     Stop,
 }
 
-/// An action that follows a durable batch.
+/// An action that follows the commit of a batch.
 #[derive(Debug)]
 pub enum Then<T> {
     /// Write a snapshot at the batch's index.
     Snapshot(SnapshotOrder),
-    /// Send a peer the current file with this message.
+    /// Send this message to a peer, with the current file as the image.
     Send(Message),
     /// Report that a compaction is durable.
     Compacted(CompactionEnd),
-    /// Notify a caller.
+    /// Notify the caller.
     Complete(T),
 }
 
@@ -81,52 +81,52 @@ pub enum Then<T> {
 pub struct CompactionEnd {
     /// The revision of the compaction.
     pub revision: i64,
-    /// Its duration.
+    /// The duration of the compaction.
     pub took: Duration,
-    /// The number of removed records.
+    /// The number of records that the compaction removed.
     pub removed_count: u64,
 }
 
 /// The result of a defragmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defragmented {
-    /// The size of the file before it.
+    /// The size of the file before the defragmentation.
     pub bytes_before: u64,
-    /// The size of the file after it.
+    /// The size of the file after the defragmentation.
     pub bytes_after: u64,
 }
 
-/// The result of a step, for the other state machines and the callers.
+/// The result of a step, addressed to the other state machines or to callers.
 #[derive(Debug)]
 pub enum Report<T, R> {
-    /// A batch is committed. For the state machine.
+    /// A batch was committed. Addressed to the state machine.
     Committed {
         /// The new content of the file.
         committed: Committed,
-        /// The number of times that the file was replaced.
+        /// The number of times that the file has been replaced.
         generation: u64,
     },
-    /// Pages were moved, and readers should take the new view, which has the same content. For the state machine.
+    /// Pages were moved. Readers should take the new view, which has the same content. Addressed to the state machine.
     Moved {
         /// The content of the file.
         committed: Committed,
-        /// The number of times that the file was replaced.
+        /// The number of times that the file has been replaced.
         generation: u64,
     },
-    /// A snapshot's file is on disk: write its mark to the log.
+    /// A snapshot's file is on disk. Its mark can now be written to the log.
     SnapshotSaved(SnapshotMark),
-    /// Send this image with the message.
+    /// Send this message together with the image.
     Send {
-        /// The message, with its receiver and the snapshot.
+        /// The message, with its receiver and the snapshot's metadata.
         message: Message,
-        /// The file at the message's index.
+        /// A view of the file at the message's index.
         image: ReadTx,
     },
     /// A compaction is durable.
     Compacted(CompactionEnd),
-    /// A batch was dropped: the image of a leader's snapshot is about to replace the file.
+    /// A batch was dropped because the image of a leader's snapshot is about to replace the file.
     Superseded,
-    /// The image of the snapshot at `index` is the backend file now.
+    /// The image of the snapshot at `index` has replaced the backend file.
     Installed {
         /// The snapshot's last entry.
         index: LogIndex,
@@ -137,20 +137,20 @@ pub enum Report<T, R> {
     Complete(T),
     /// A defragmentation has ended.
     Defragmented {
-        /// The callers that requested it.
+        /// The callers that requested the defragmentation.
         completions: Vec<R>,
-        /// The result.
+        /// The file sizes before and after the defragmentation.
         outcome: Defragmented,
     },
-    /// The disk has no room for the next step. The step is kept and blocks all others until there is room.
+    /// The disk has no room for the next step. The step is kept and blocks all later steps until there is room.
     NoRoom(BackendError),
     /// The disk has room again.
     RoomAgain,
-    /// All orders before [`Order::Stop`] are carried out or dropped.
+    /// All orders before [`Order::Stop`] have been carried out or dropped.
     Ended,
 }
 
-/// Why the backend file cannot be written.
+/// An error while writing the backend file.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// A batch cannot be written, or the file cannot be read.
@@ -168,7 +168,7 @@ pub enum BackendError {
 }
 
 impl BackendError {
-    /// Whether the cause is a full disk, and no file was changed.
+    /// Returns whether the cause is a full disk. In that case no file has been changed.
     fn is_no_room(&self) -> bool {
         match self {
             Self::Backend(Fault::Engine(error)) | Self::Bolt(error) => error.is_no_room(),
@@ -189,7 +189,7 @@ enum Step<T, R> {
         index: LogIndex,
         completion: T,
     },
-    /// Only report this.
+    /// Return this report. There is no other work.
     Report(Report<T, R>),
 }
 
@@ -201,25 +201,25 @@ pub struct BackendWriter<T, R> {
     snap_dir: PathBuf,
     steps: VecDeque<Step<T, R>>,
     reclaiming: Option<Reclaiming<R>>,
-    /// The number of times that the file was replaced.
+    /// The number of times that the file has been replaced.
     generation: u64,
-    /// Whether the next step has found no room on the disk.
+    /// Whether the last attempt at the next step failed because the disk is full.
     lacks_space: bool,
     superseded: Option<Superseded<T>>,
     has_given_up: bool,
 }
 
-/// A leader's snapshot that supersedes batches. They are dropped until its image is installed.
+/// A leader's snapshot that supersedes the pending batches. They are dropped until its image is installed.
 #[derive(Debug)]
 struct Superseded<T> {
     /// The snapshot's last entry.
     index: LogIndex,
-    /// The callers that wait until the file contains their changes. They are notified when the image is installed.
+    /// The callers that wait until the file contains their changes. They are notified after the image is installed.
     completions: Vec<T>,
 }
 
 impl<T, R> BackendWriter<T, R> {
-    /// A writer of this backend file, which is in the snapshot directory.
+    /// Creates a writer for this backend file, which is in the snapshot directory.
     #[must_use]
     pub const fn new(backend: Backend, disk: Arc<dyn Disk>, snap_dir: PathBuf) -> Self {
         Self {
@@ -235,13 +235,13 @@ impl<T, R> BackendWriter<T, R> {
         }
     }
 
-    /// The backend file.
+    /// Returns the backend file.
     #[must_use]
     pub const fn backend(&self) -> &Backend {
         &self.backend
     }
 
-    /// Accepts an order. [`BackendWriter::step`] carries it out.
+    /// Splits an order into steps. [`BackendWriter::step`] carries them out.
     pub fn take(&mut self, order: Order<T, R>, now: Instant) {
         match order {
             Order::Stop => self.steps.push_back(Step::Report(Report::Ended)),
@@ -260,12 +260,12 @@ impl<T, R> BackendWriter<T, R> {
                 self.drop_superseded(from);
             }
             Order::Install { index, completion } => {
-                // The new file is defragmented only on a new request.
+                // The new file is defragmented only if a caller requests it again.
                 self.end_reclaiming();
                 self.steps.push_back(Step::Install { index, completion });
                 let ended = self.superseded.take_if(|superseded| superseded.index <= index);
                 if let Some(superseded) = ended {
-                    // No step waits for room any more. If there is still none, the next batch reports it.
+                    // No step is waiting for room any longer. If the disk is still full, the next batch reports that.
                     self.steps.push_back(Step::Report(Report::RoomAgain));
                     let completions = superseded.completions.into_iter();
                     self.steps.extend(
@@ -277,11 +277,12 @@ impl<T, R> BackendWriter<T, R> {
         }
     }
 
-    /// A leader's snapshot at `index` is in the log, and its image will be installed after the batches that are ordered
-    /// before it. If the disk has no room for them, they are dropped: the image contains them. Returns whether batches
-    /// were dropped.
+    /// Drops the pending batches if the disk has no room for them. The leader's snapshot at `index` contains them. It
+    /// is already in the log, and its image will be installed after all earlier orders. Returns whether batches were
+    /// dropped.
     ///
-    /// After a crash the start finds the snapshot's mark in the log, and replaces the file with the image.
+    /// If the member crashes before the installation, its next start finds the snapshot's mark in the log and installs
+    /// the image.
     pub fn supersede(&mut self, index: LogIndex) -> Result<bool, BackendError> {
         let (reached, _) = self.backend.read().consistent_index()?;
         if !self.lacks_space || index.get() <= reached {
@@ -294,10 +295,10 @@ impl<T, R> BackendWriter<T, R> {
         Ok(true)
     }
 
-    /// While batches are superseded, drops the unnecessary steps from this position on.
+    /// Drops superseded steps from this position on. Does nothing unless a snapshot supersedes batches.
     ///
-    /// A snapshot that this member takes itself would be older than the leader's. An image for a peer is not missed:
-    /// only a leader sends images, and a leader installs none.
+    /// A snapshot of this member's own state would be older than the leader's. An image for a peer is not needed
+    /// either, because only a leader sends images and a leader does not install any.
     fn drop_superseded(&mut self, from: usize) {
         let Some(superseded) = &mut self.superseded else { return };
         for step in self.steps.split_off(from) {
@@ -312,7 +313,7 @@ impl<T, R> BackendWriter<T, R> {
         }
     }
 
-    /// Carries out the next step. Returns `None` if there is no step, or no room for it.
+    /// Carries out the next step. Returns `None` if there is no step, or if the disk has no room for it.
     pub fn step(&mut self) -> Result<Option<Report<T, R>>, BackendError> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
         assert!(
@@ -345,7 +346,7 @@ impl<T, R> BackendWriter<T, R> {
         Ok(Some(report))
     }
 
-    /// Commits a batch. The file's index never falls.
+    /// Commits a batch. The file's index never decreases.
     fn commit(&self, batch: &Batch) -> Result<Committed, Fault> {
         if let Some((index, _)) = batch.consistent_index() {
             let (before, _) = self.backend.read().consistent_index()?;
@@ -357,7 +358,8 @@ impl<T, R> BackendWriter<T, R> {
         self.backend.commit(batch)
     }
 
-    /// Keeps a step that failed because the disk is full. Reports the full disk once, until there is room again.
+    /// Keeps a step that failed because the disk is full. The full disk is reported only once until there is room
+    /// again.
     fn keep(
         &mut self,
         step: Step<T, R>,
@@ -375,14 +377,14 @@ impl<T, R> BackendWriter<T, R> {
         Ok((!was_reported).then_some(Report::NoRoom(error)))
     }
 
-    /// Whether the next step waits for room on the disk.
+    /// Returns whether the next step waits for room on the disk.
     #[must_use]
     pub const fn lacks_space(&self) -> bool {
         self.lacks_space
     }
 
-    /// Drops all steps and all later orders, for a stop that cannot wait for room. The file remains a prefix of the
-    /// log.
+    /// Drops all steps and all later orders, for a stop that cannot wait for room. The file still contains a prefix of
+    /// the log.
     pub fn give_up(&mut self) {
         self.has_given_up = true;
         self.lacks_space = false;

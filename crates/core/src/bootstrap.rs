@@ -1,8 +1,8 @@
-//! The verdict of a start: found a cluster, join one, continue from the log, or refuse to start.
+//! Decision about how a member starts: found a cluster, join one, continue from the log, or refuse to start.
 //!
-//! A start is a chain of [`Step`]s. A step is either a question that the caller answers (what the flags name, what
-//! other members know) or the [`Decision`]. A question holds all that is known so far, and answering it returns the
-//! next step or a [`Refusal`]:
+//! A start is a chain of [`Step`]s. A step is either a question for the caller (which members the flags name, what
+//! other members report) or the [`Decision`]. A question holds the facts known so far. Answering it returns the next
+//! step or a [`Refusal`]:
 //!
 //! ```text
 //! log?  joins?
@@ -15,17 +15,16 @@
 //!
 //! # Invariants
 //!
-//! * The log alone decides whether a member is new. The flags about the initial cluster matter only without a log, or
-//!   with one that holds nothing.
-//! * No member starts under an id that has been used with a log that it does not have. Other members show that: they
-//!   list client URLs only of a member whose log has listed it.
-//! * A member that was removed, or whose log has lost entries, does not start, except that the latter may with
-//!   `--force-new-cluster`.
-//! * A log that a crash left without entries founds the same cluster again or none.
+//! * The log alone decides whether a member is new. The flags about the initial cluster matter only if there is no log
+//!   or an empty one.
+//! * No member starts under an id that was used before with another log. Other members reveal such a use: they list
+//!   client URLs only for a member whose own log has listed that member.
+//! * A removed member does not start. A member whose log has lost entries starts only with `--force-new-cluster`.
+//! * A member whose log is empty because of a crash founds the same cluster again, or founds no cluster.
 //!
 //! # Not here
 //!
-//! How questions are answered (DNS, HTTP, time limits), reading the flags, and the order in which files are opened
+//! How questions are answered (DNS, HTTP, time limits), how flags are parsed, and the order in which files are opened
 //! ([`super::start`] and the server).
 
 mod found;
@@ -47,19 +46,19 @@ pub use self::found::{Founding, append_entries, create_log};
 pub use self::join::{AskOwnRow, AskSameUrls, AskVersions, Joining, UrlComparison};
 pub use self::restart::{AskMembers, Unlearned, is_blank};
 
-/// Which member of which cluster this is. It is decided before the first thread starts, and does not change.
+/// The identity of a member and of its cluster. It is decided before the first thread starts, and does not change.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The cluster's id.
     pub cluster_id: u64,
-    /// The member's id in it.
+    /// The member's id in the cluster.
     pub member_id: u64,
     /// `--name`.
     pub name: String,
 }
 
 impl Identity {
-    /// Reads the identity from the metadata record of a log. `name` is the one in the flags: the log has none.
+    /// Reads the identity from a log's metadata record. The record has no name, so `name` comes from the flags.
     pub fn from_metadata(metadata: Option<&[u8]>, name: &str) -> Result<Self, Refusal> {
         let metadata = Metadata::decode(metadata.ok_or(Refusal::NoMetadata)?)?;
         match (metadata.node_id, metadata.cluster_id) {
@@ -70,7 +69,7 @@ impl Identity {
         }
     }
 
-    /// The metadata record that a log begins with.
+    /// Encodes the metadata record at the start of a log.
     #[must_use]
     pub fn to_metadata(&self) -> Bytes {
         let metadata =
@@ -83,7 +82,7 @@ impl Identity {
     }
 }
 
-/// The flags that affect a start.
+/// The flags that affect how a member starts.
 #[derive(Clone, Debug)]
 pub struct Flags {
     /// `--name`.
@@ -92,7 +91,7 @@ pub struct Flags {
     pub joins: bool,
     /// `--force-new-cluster`.
     pub is_alone: bool,
-    /// Whether the founders are found through a discovery service.
+    /// Whether a discovery service provides the founders.
     pub is_discovered: bool,
     /// `--max-learners`.
     pub learner_count_max: usize,
@@ -100,17 +99,17 @@ pub struct Flags {
     pub held_version: Option<Version>,
 }
 
-/// The members listed by the flags, or by the DNS records that the flags name.
+/// The members listed in the flags, or in the DNS records that the flags name.
 #[derive(Clone, Debug, Default)]
 pub struct InitialCluster {
-    /// Names and peer URLs, each list sorted.
+    /// Names and peer URLs. The URLs of each member are sorted.
     pub members: Vec<(String, Vec<String>)>,
     /// `--initial-cluster-token`.
     pub token: String,
 }
 
 impl InitialCluster {
-    /// The peer URLs of all members but the named one, sorted.
+    /// Returns the peer URLs of all members except the named one, sorted.
     #[must_use]
     pub fn urls_of_others(&self, own: &str) -> Vec<String> {
         let others = self.members.iter().filter(|(name, _)| name != own);
@@ -125,7 +124,7 @@ impl InitialCluster {
 pub struct Cluster {
     /// The cluster's id.
     pub id: u64,
-    /// Its members. A member that is itself only joining lists none.
+    /// Members of the cluster. A member that is still joining lists none.
     pub members: BTreeMap<MemberId, Member>,
 }
 
@@ -139,7 +138,7 @@ impl Cluster {
     }
 }
 
-/// As etcd prints it in its errors.
+/// Formats the cluster as etcd does in its errors.
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let members: Vec<String> = self
@@ -162,43 +161,43 @@ impl fmt::Display for Cluster {
     }
 }
 
-/// Whether a member has published its client URLs. It does that only when its own log lists it.
+/// Returns whether a member has published its client URLs. A member publishes them only after its own log lists it.
 fn has_published(member: &Member) -> bool {
     !member.client_urls.is_empty()
 }
 
-/// Why no description of the cluster is known; prints as etcd does.
+/// Why no description of the cluster is available. Printed as in etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCluster {
-    /// No URL has answered.
+    /// No URL answered.
     #[error("could not retrieve cluster information from the given URLs")]
     Unreachable,
-    /// Members that are only joining have answered, and no other.
+    /// Only members that are still joining answered.
     #[error("failed to get raft cluster member(s) from the given URLs")]
     Empty,
 }
 
-/// Why the members that the flags name are not those of the running cluster; prints as etcd does.
+/// Why the members in the flags are not the members of the running cluster. Printed as in etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerUrlsMismatch {
-    /// There are more of them, or fewer.
+    /// The flags name more or fewer members than the cluster has.
     #[error("member count is unequal")]
     Count,
-    /// A member of the cluster has other URLs than any in the flags.
+    /// The peer URLs of a member of the cluster match no member in the flags.
     #[error(
         "PeerURLs: no match found for existing member ({id}, [{urls}]), last resolver error ({last})"
     )]
     NoMatch {
-        /// The member.
+        /// The id of the member.
         id: MemberId,
-        /// Its peer URLs.
+        /// The member's peer URLs.
         urls: String,
-        /// How they differ from the last ones that they were compared with.
+        /// The difference between these URLs and the last URLs in the flags that they were compared with.
         last: String,
     },
 }
 
-/// Why a member must not start; where etcd has a text for it, the text is etcd's.
+/// Why a member must not start. The text is etcd's if etcd has this error.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say what each is")]
 pub enum Refusal {
@@ -240,14 +239,14 @@ pub enum Refusal {
     Incompatible,
 }
 
-/// The purpose of a question about the flags.
+/// Why the initial cluster in the flags is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To found a cluster.
     Found,
     /// To join a cluster.
     Join,
-    /// To finish a founding that a crash has cut short.
+    /// To repeat a founding that was interrupted by a crash.
     FoundAgain,
     /// To find other members. Missing or wrong flags are ignored.
     Learn,
@@ -275,38 +274,38 @@ pub enum Step {
     SameUrls(AskSameUrls),
     /// Do the versions of these members allow this one to join?
     Versions(AskVersions),
-    /// The decision; no question is left.
+    /// No question is left. This is the decision.
     Decided(Decision),
 }
 
 /// How the member starts.
 #[derive(Debug)]
 pub enum Decision {
-    /// It founds its cluster.
+    /// The member founds its cluster.
     Found(Founding),
-    /// It joins a cluster, with an empty log.
+    /// The member joins a cluster, with an empty log.
     Join(Joining),
-    /// It continues from its log.
+    /// The member continues from its log.
     Continue {
-        /// The other members, if its files do not list them and a member has.
+        /// The other members, if the member's own files do not list them and another member does.
         others: Vec<Member>,
-        /// Why they were asked for in vain.
+        /// Why other members were asked without success, if they were.
         unlearned: Option<Unlearned>,
     },
 }
 
-/// Whether a directory holds a member.
+/// Whether a directory contains a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Directory {
-    /// There is no log: the member is created.
+    /// There is no log, so the member is created.
     New,
-    /// There is one.
+    /// There is a log.
     Used,
 }
 
 impl Flags {
-    /// Decides what a directory holds by the mark that says why its log is lost, and by whether there is a log. With
-    /// `--force-new-cluster` a lost log is used, but only if there is one.
+    /// Classifies a directory by whether it has a log, and by the mark that says why its log is lost. A directory with
+    /// such a mark is refused, unless it has a log and `--force-new-cluster` is set.
     pub fn classify_directory(
         &self,
         lost_log: Option<String>,
@@ -318,9 +317,10 @@ impl Flags {
         }
     }
 
-    /// Creates a member in a directory without a log. `applied` is the last entry that a backend file there contains:
-    /// it came from a log, and without that log it is unknown what this member has acknowledged and whom it has voted
-    /// for. A backend file that has applied nothing is what a first start leaves that did not get as far as the log.
+    /// Creates a member in a directory without a log. `applied` is the last entry that a backend file in the directory
+    /// contains. Such an entry came from a log. Without that log the entries that this member has acknowledged and the
+    /// votes that it has cast are unknown, so the start is refused. A backend file without applied entries is what
+    /// remains of a first start that stopped before it created the log.
     pub fn create(self, applied: LogIndex) -> Result<Step, Refusal> {
         if applied > LogIndex::ZERO {
             return Err(Refusal::LogMissing(applied));
@@ -334,11 +334,12 @@ impl Flags {
         members: impl IntoIterator<Item = &'a Member>,
     ) -> Result<(), Refusal> {
         let count = members.into_iter().filter(|member| member.is_learner).count();
-        // With more learners than it allows, this member would judge membership changes unlike the others.
+        // If there are more learners than this member allows, it would not decide on membership changes as the other
+        // members do.
         if count > self.learner_count_max { Err(Refusal::TooManyLearners) } else { Ok(()) }
     }
 
-    /// Makes sure that a member may continue with these members in its backend file.
+    /// Checks that a member may continue with these members in its backend file.
     pub fn check_members(&self, own: &Identity, members: &Members) -> Result<(), Refusal> {
         if members.is_removed(own.id()) {
             return Err(Refusal::Removed);
@@ -346,7 +347,7 @@ impl Flags {
         self.check_learners(members.iter())
     }
 
-    /// Makes sure that a member which is held back does not open the files of a cluster of a higher version.
+    /// Checks that a member with `--hold-cluster-version` does not open the files of a cluster with a higher version.
     pub fn check_version(&self, cluster: Option<Version>) -> Result<(), Refusal> {
         match (self.held_version, cluster) {
             (Some(held), Some(cluster)) if cluster > held => {
@@ -358,13 +359,13 @@ impl Flags {
 }
 
 impl AskInitial {
-    /// The purpose, which determines how the flags are checked.
+    /// Returns the purpose of the question, which determines how the flags are checked.
     #[must_use]
     pub const fn purpose(&self) -> Purpose {
         self.purpose
     }
 
-    /// Continues with the members that the flags name.
+    /// Continues with the members in the flags.
     pub fn answer(self, initial: InitialCluster) -> Result<Step, Refusal> {
         let Self { flags, purpose, identity } = self;
         match (purpose, identity) {
@@ -386,7 +387,7 @@ impl AskInitial {
         }
     }
 
-    /// Continues although the flags name no usable members, or returns `None` if the start depends on them.
+    /// Continues without usable members in the flags. Returns `None` if the start depends on them.
     #[must_use]
     pub fn go_without(self) -> Option<Step> {
         let Self { flags, purpose, identity } = self;

@@ -1,21 +1,22 @@
-//! Consensus, fed in batches: many proposals become one write, and many readers share one round.
+//! The consensus driver of a member. It works in batches: many proposals become one write, and many readers share one
+//! round of the read barrier.
 //!
-//! It wraps [`Node`] and enforces the rules for the threads around it:
+//! It wraps [`Node`] and enforces these rules for the surrounding threads:
 //!
-//! * Consecutive proposals become one event. All events keep their order.
-//! * One round of the read barrier is under way at a time. Readers that arrive meanwhile wait for the next round.
-//! * Applied entries are reported to the node only up to the first membership change whose outcome has not arrived.
-//! * The leadership is one value ([`LeadershipState`]), which is current after each polled effect.
+//! * Consecutive proposals are combined into one event. The order of events is preserved.
+//! * At most one round of the read barrier is in progress. Readers that arrive during a round wait for the next one.
+//! * Applied entries are reported to the node only up to the first membership change whose outcome is still missing.
+//! * The leadership is one value ([`LeadershipState`]), which is up to date after each polled effect.
 //!
 //! # How it is driven
 //!
-//! The caller hands in all queued inputs and calls [`Consensus::end_batch`]. It polls effects until none are left and sends
-//! their messages. Only then does it sync a log that it owns, so that messages do not wait for this disk. The report of
-//! the sync is handed in and leads to more effects.
+//! The caller passes in all queued inputs and calls [`Consensus::end_batch`]. It polls effects until there are none
+//! left, and sends the messages among them. If the caller owns the log, it syncs the log only after that, so that
+//! messages do not wait for the disk. It then passes in the result of the sync, which leads to more effects.
 //!
 //! # Bound
 //!
-//! The callers bound the readers and proposals of one batch, and the entries on their way to the state machine.
+//! The callers bound the readers and proposals of a batch, and the entries queued for the state machine.
 
 use std::collections::VecDeque;
 
@@ -27,7 +28,7 @@ use crate::leadership::LeadershipState;
 
 /// A list of requests that wait for a read barrier.
 pub trait WaitingReads: Default {
-    /// Whether the list is empty.
+    /// Returns whether the list is empty.
     fn is_empty(&self) -> bool;
 }
 
@@ -41,31 +42,31 @@ impl<T> WaitingReads for Vec<T> {
 #[derive(Debug)]
 pub struct Consensus<R> {
     node: Node,
-    /// The time, as the caller last gave it.
+    /// The time that the caller last passed in.
     now: Millis,
     state: LeadershipState,
     barrier: Barrier<R>,
     proposals: Vec<Proposal>,
     /// The last applied entry that was reported to the node.
     applied: LogIndex,
-    /// Membership changes that the state machine has not decided yet.
+    /// Indices of membership changes that the state machine has not decided yet.
     undecided: VecDeque<LogIndex>,
 }
 
-/// The read barrier, with one round at a time. Readers that arrive meanwhile wait for the next round.
+/// The read barrier, with one round at a time. Readers that arrive during a round wait for the next one.
 #[derive(Debug, Default)]
 struct Barrier<R> {
     last_round: u64,
-    /// The start time of the round under way, and the term in which this member led at that time.
+    /// The start time of the current round, and the term in which this member led at that time.
     begun: Option<(Millis, Term)>,
     under_way: R,
     next: R,
-    /// Whether the outcome of the round was polled, so that the caller has taken the readers.
+    /// Whether the outcome of the round has been polled. If so, the caller has taken the readers.
     is_over: bool,
 }
 
 impl<R: WaitingReads> Consensus<R> {
-    /// Drives this node, which starts with all entries up to `applied` applied.
+    /// Creates a driver for this node. All entries up to `applied` have been applied.
     #[must_use]
     pub fn new(node: Node, applied: LogIndex, election_timeout_millis: u64) -> Self {
         Self {
@@ -79,24 +80,25 @@ impl<R: WaitingReads> Consensus<R> {
         }
     }
 
-    /// Starts the clock. It is called once, before any other method.
+    /// Starts the clock. Must be called once, before any other method.
     pub fn start(&mut self) {
         self.node.start();
     }
 
-    /// Takes a request for the log.
+    /// Queues a request for the log.
     pub fn propose(&mut self, proposal: Proposal) {
         self.proposals.push(proposal);
     }
 
-    /// Takes a request for the log that only the leader of this term may propose. It fails if this member does not lead in
-    /// the term, or hands its leadership over: the request would wait, and the next leader would append it.
+    /// Queues a request for the log that only the leader of this term may propose. Fails if this member does not lead
+    /// in the term or is handing over its leadership. In the latter case the request would have to wait, and the next
+    /// leader would append it.
     pub fn propose_as_leader(
         &mut self,
         term: Term,
         proposal: Proposal,
     ) -> Result<(), ProposalFailure> {
-        // The node is asked, because the effect with its last change may not have been polled yet.
+        // Uses the node's own value, because the effect that reports its last change may not have been polled yet.
         let now = self.node.leadership();
         if now.role != Role::Leader || now.term != term || self.node.is_handing_over() {
             return Err(ProposalFailure::Dropped);
@@ -105,7 +107,7 @@ impl<R: WaitingReads> Consensus<R> {
         Ok(())
     }
 
-    /// Takes a membership change for the log, whose id is the id of the request. `applied` is the last applied entry: a
+    /// Proposes a membership change. Its id is the id of the request. `applied` is the last applied entry, so that a
     /// client that has seen the last change applied may propose the next one.
     pub fn propose_conf_change(&mut self, change: ConfChange, applied: LogIndex) {
         self.flush_proposals();
@@ -113,23 +115,23 @@ impl<R: WaitingReads> Consensus<R> {
         self.node.handle(Event::ProposeConfChange { request_id: change.id, change });
     }
 
-    /// The list of readers that wait for the next round, for the caller to add to.
+    /// Returns the list of readers that wait for the next round. The caller adds readers to it.
     pub const fn next_readers(&mut self) -> &mut R {
         &mut self.barrier.next
     }
 
-    /// The list of readers of the round whose outcome was polled last. The caller empties it before the next poll.
+    /// Returns the list of readers whose round's outcome was polled last. The caller empties it before the next poll.
     pub const fn waiting_reads(&mut self) -> &mut R {
         &mut self.barrier.under_way
     }
 
-    /// Takes the time, by a clock that never goes back. Heartbeats carry it from now on.
+    /// Sets the time, from a clock that never goes back. Later heartbeats carry this time.
     pub fn note_time(&mut self, now: Millis) {
         self.now = self.now.max(now);
         self.node.note_time(now.0);
     }
 
-    /// Takes any other event.
+    /// Handles any other event.
     pub fn handle(&mut self, event: Event) {
         self.flush_proposals();
         let decides_members = matches!(event, Event::ConfChangeDecided(_));
@@ -160,10 +162,10 @@ impl<R: WaitingReads> Consensus<R> {
         }
     }
 
-    /// The state machine has applied the entries up to this index.
+    /// Records that the state machine has applied all entries up to this index.
     ///
-    /// The node must receive the outcome of a membership change before the report that its entry is applied, and the
-    /// outcome may still be in a queue.
+    /// The report to the node may be delayed: the node must receive the outcome of a membership change before the
+    /// report that its entry is applied, and the outcome may still be in a queue.
     pub fn notice_applied(&mut self, applied: LogIndex) {
         assert!(
             applied <= self.node.commit_index(),
@@ -176,15 +178,16 @@ impl<R: WaitingReads> Consensus<R> {
         }
     }
 
-    /// Ends a batch, after all queued inputs were handed in.
+    /// Ends a batch. The caller has passed in all queued inputs.
     pub fn end_batch(&mut self) {
         self.flush_proposals();
         self.start_round();
     }
 
-    /// The next effect, if any.
+    /// Returns the next effect, if any.
     ///
-    /// If it is the outcome of a read barrier, [`Consensus::waiting_reads`] lists the readers that waited for it.
+    /// If the effect is the outcome of a read barrier, [`Consensus::waiting_reads`] lists the readers that waited for
+    /// it.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if std::mem::take(&mut self.barrier.is_over) {
             self.start_round();
@@ -244,7 +247,8 @@ impl<R: WaitingReads> Consensus<R> {
         }
     }
 
-    /// Whether another member votes. Until then, no message waits while this member writes its log.
+    /// Returns whether there is another voter. If not, this member may write its log on the caller's thread, because no
+    /// message has to be sent meanwhile.
     #[must_use]
     pub fn has_other_voters(&self) -> bool {
         self.node.has_other_voters()
@@ -254,13 +258,13 @@ impl<R: WaitingReads> Consensus<R> {
         self.state.note_membership(self.is_alone(), self.node.commit_index());
     }
 
-    /// Whether this member is the only one, learners included. A learner may apply an entry before this member does, and
-    /// acknowledge it to a client whose request it forwarded.
+    /// Returns whether this member is the only one, learners included. Learners count because a learner may apply an
+    /// entry before this member does, and acknowledge it to a client whose request it forwarded.
     fn is_alone(&self) -> bool {
         self.node.is_sole_voter() && self.node.configuration().learners.is_empty()
     }
 
-    /// The leadership of this member, as of the last polled effect.
+    /// Returns the leadership of this member, as of the last polled effect.
     #[must_use]
     pub fn leadership(&self) -> LeadershipState {
         let mut state = LeadershipState { gives_way: self.node.gives_way(), ..self.state };
@@ -272,53 +276,53 @@ impl<R: WaitingReads> Consensus<R> {
         state
     }
 
-    /// The last entry known to be committed.
+    /// Returns the last entry known to be committed.
     #[must_use]
     pub fn commit_index(&self) -> LogIndex {
         self.node.commit_index()
     }
 
-    /// A copy of the state of the group.
+    /// Returns a copy of the raft group's state.
     #[must_use]
     pub fn status(&self) -> Status {
         self.node.status()
     }
 
-    /// Bytes of the log in memory, including entries that are being written.
+    /// Returns the number of bytes of the log in memory, including entries that are being written.
     #[must_use]
     pub fn log_bytes(&self) -> u64 {
         self.node.log_bytes()
     }
 
-    /// Bytes of entries that this leader has appended and not applied yet.
+    /// Returns the number of bytes of entries that this leader has appended and not applied yet.
     #[must_use]
     pub fn uncommitted_bytes(&self) -> u64 {
         self.node.uncommitted_bytes()
     }
 
-    /// Bytes of append messages that are kept until earlier ones arrive.
+    /// Returns the number of bytes of append messages that are kept until earlier ones arrive.
     #[must_use]
     pub const fn early_appends_bytes(&self) -> u64 {
         self.node.early_appends_bytes()
     }
 
-    /// The number of membership changes that wait for an earlier one.
+    /// Returns the number of membership changes that wait for an earlier change.
     #[must_use]
     pub fn held_change_count(&self) -> usize {
         self.node.held_change_count()
     }
 
-    /// The number of append messages and requests that were refused since the last call because the log was full.
+    /// Returns the number of append messages and requests refused because the log was full, since the last call.
     pub fn take_refused_for_room(&mut self) -> u64 {
         self.node.take_refused_for_room()
     }
 
-    /// The notes for the log since the last call.
+    /// Returns the log notes produced since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
         self.node.take_notes()
     }
 
-    /// The hard state that has to be written before a clean stop, if any.
+    /// Returns the hard state that must be written before a clean stop, if any.
     #[must_use]
     pub fn unwritten_hard_state(&self) -> Option<HardState> {
         self.node.unwritten_hard_state()
@@ -354,7 +358,7 @@ mod tests {
         Consensus::new(node.unwrap(), LogIndex(0), 1_000)
     }
 
-    /// Polls all effects, with a disk that is done at once.
+    /// Polls all effects. The simulated disk completes every write at once.
     fn settle(consensus: &mut Consensus<Vec<u64>>) {
         while let Some(effect) = consensus.poll_effect() {
             if let Effect::Persist(persist) = effect {

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * The backend file is replaced only by an image that can be opened and has exactly the snapshot's index.
-//! * An image is released only when the backend file has reached its index: later images may still wait for their
+//! * The backend file is replaced only by an image that can be opened and whose index is exactly the snapshot's index.
+//! * An image is removed only when the backend file has reached its index, because a later image may still wait for its
 //!   installation.
 
 use std::path::Path;
@@ -14,7 +14,7 @@ use quorate_state::backend::{Backend, Fault, ImageFault, check_image};
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{self, SnapError};
 
-/// Why an image is not installed.
+/// Why an image was not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The snapshot directory cannot be read or changed.
@@ -28,7 +28,7 @@ pub enum InstallError {
     Unfit {
         /// The snapshot's index.
         index: LogIndex,
-        /// The fault of the image.
+        /// What is wrong with the image.
         fault: ImageFault,
     },
     /// The new file cannot be opened.
@@ -36,7 +36,8 @@ pub enum InstallError {
     Backend(#[from] Fault),
 }
 
-/// Replaces the backend file with the received image of the snapshot at `index`. The file must not be open for writing.
+/// Replaces the backend file with the received image of the snapshot at `index`. The backend file must not be open for
+/// writing.
 pub(crate) fn install(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -49,7 +50,7 @@ pub(crate) fn install(
 }
 
 /// Replaces the file of an open backend with the received image of the snapshot at `index`. Later reads see the new
-/// file. Existing views still read the old one.
+/// file. Existing views continue to read the old one.
 pub(crate) fn replace(
     backend: &Backend,
     disk: &Arc<dyn Disk>,

@@ -1,8 +1,8 @@
-//! The messages and snapshots that a member accepts from other members.
+//! Checks for messages and snapshots from other members.
 //!
-//! A snapshot arrives as a message, followed by its image, the backend file. The message is checked before the image is
-//! stored, so a message of an unknown sender, or one that is no valid snapshot for this member, costs no disk space. An
-//! image that is being received has a temporary name:
+//! A snapshot arrives as a message, followed by its image, which is the backend file. The message is checked before the
+//! image is stored, so a message from an unknown sender or with an invalid snapshot uses no disk space. While an image
+//! is being received, its file has a temporary name:
 //!
 //! ```text
 //! message -> Snapshot::admit -> Depot::begin -> Arriving::write ... -> Arriving::finish -> message for consensus
@@ -10,16 +10,17 @@
 //!
 //! # Invariants
 //!
-//! * Consensus receives the message of a snapshot only when the image is durable under the index that the message
-//!   names: only [`Arriving::finish`] hands the message out.
-//! * Snapshot and image agree in index. If the image is newer, the message takes its index, term and members.
-//!   Otherwise, the image lists all members that the message counts, and the install corrects the rest of the list.
-//! * At most [`INCOMING_MAX`] images are received at the same time.
-//! * A refused snapshot leaves no file. A file that cannot be removed is removed by the next start.
+//! * Consensus receives a snapshot's message only after the image is durable under the index in the message, because
+//!   only [`Arriving::finish`] returns the message.
+//! * The snapshot and its image have the same index. If the image is newer, the message takes the image's index, term
+//!   and members. Otherwise, the image must list all members that the message counts, and the installation corrects the
+//!   rest of the list.
+//! * At most [`INCOMING_MAX`] images are received concurrently.
+//! * A refused snapshot leaves no file behind. If its file cannot be removed, the next start removes it.
 //!
 //! # Not here
 //!
-//! Connections and time limits (`peer`). The list of members: the caller classifies the sender.
+//! Connections and time limits (`peer`). The list of members, because the caller classifies the sender.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,17 +34,17 @@ use quorate_storage::snap::{IncomingDatabase, SnapError};
 
 use crate::snapshot::{as_counted, configuration_of};
 
-/// The maximum number of images that are received at the same time.
+/// The maximum number of images that are received concurrently.
 pub const INCOMING_MAX: usize = 4;
 
 /// The relation of a message's sender to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// A member, according to the applied state of this member or to the members that were asked about the sender.
+    /// A member, according to this member's applied state or to other members that were asked about the sender.
     Member,
     /// A removed member.
     Removed,
-    /// Neither a member nor a removed one.
+    /// Neither a current nor a removed member.
     Unknown,
 }
 
@@ -61,7 +62,7 @@ pub enum NotForUs {
     UnknownSender,
 }
 
-/// Whether the consensus of the member `own` may receive a message from this sender.
+/// Checks that the consensus of the member `own` may receive a message from this sender.
 pub fn admit(own: MemberId, message: &Message, sender: Sender) -> Result<(), NotForUs> {
     match sender {
         Sender::Removed => Err(NotForUs::Removed),
@@ -101,7 +102,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Admits a snapshot for the member `own`. `claimed` is the member that the request names as its sender.
+    /// Checks a snapshot for the member `own`. `claimed` is the sender that the request names.
     pub fn admit(
         own: MemberId,
         claimed: Option<MemberId>,
@@ -128,7 +129,7 @@ impl Snapshot {
         Ok(Self { message, named })
     }
 
-    /// The index in the snapshot's message.
+    /// Returns the index in the snapshot's message.
     #[must_use]
     pub const fn index(&self) -> LogIndex {
         self.named.index
@@ -145,15 +146,15 @@ pub struct Depot {
 }
 
 impl Depot {
-    /// A depot in this directory. Temporary names are numbered from `first_number` on. No earlier process may have used
-    /// that number or a higher one.
+    /// Creates a depot in this directory. Temporary names are numbered from `first_number` on, so no earlier process
+    /// may have used that number or a higher one.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, dir: &Path, first_number: u64) -> Self {
         let (next_number, arriving) = (AtomicU64::new(first_number), Arc::default());
         Self { disk, dir: dir.to_path_buf(), next_number, arriving }
     }
 
-    /// Creates a file for the image of a snapshot, unless too many images are being received.
+    /// Creates a file for a snapshot's image, unless too many images are being received.
     pub fn begin(&self, snapshot: Snapshot) -> Result<Arriving, Refused> {
         let place = self.place()?;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +171,7 @@ impl Depot {
     }
 }
 
-/// A permit to receive an image.
+/// A permit to receive an image, given back on drop.
 #[derive(Debug)]
 struct Place(Arc<AtomicUsize>);
 
@@ -194,12 +195,12 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    /// Appends a piece of the image.
+    /// Appends a chunk of the image.
     pub fn write(&mut self, piece: &[u8]) -> Result<(), Refused> {
         Ok(self.file.write(piece)?)
     }
 
-    /// The number of received bytes.
+    /// Returns the number of bytes received so far.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.file.bytes()
@@ -228,7 +229,7 @@ impl Arriving {
     }
 }
 
-/// Opens an image and returns the position of its snapshot, with the members that the image lists.
+/// Opens an image and returns its position, with the members that it lists.
 fn position_of(
     disk: &Arc<dyn Disk>,
     file: &IncomingDatabase,

@@ -1,15 +1,15 @@
-//! A member's leadership as one value, and the rules that follow from it.
+//! A member's leadership as one value, and the decisions that depend on it.
 //!
 //! [`Consensus`](crate::Consensus) keeps the value, and its driver publishes copies. Every decision that depends on the
-//! leader asks a copy: read barriers, the renewal and expiry of leases, the clocks of leases, and the answers to
-//! clients that require a leader. All times are on the clock of [`Consensus::note_time`](crate::Consensus::note_time).
+//! leader uses a copy: read barriers, lease renewal and expiry, lease clocks, and the responses to clients that require
+//! a leader. All times are on the clock of [`Consensus::note_time`](crate::Consensus::note_time).
 //!
 //! # Invariants
 //!
-//! * No other leader was elected before the time of the last confirmation, as long as this member leads.
-//! * A leader that no quorum has answered for an election timeout does not count as confirmed. The reason is
-//!   irrelevant: a broken link, a stalled disk, a suspended process.
-//! * Reads need no barrier only where no other member can have acknowledged a write.
+//! * While this member leads, no other leader was elected before the time of the last confirmation.
+//! * A leader that has not heard from a quorum for an election timeout does not count as confirmed, whatever the
+//!   reason: a broken link, a stalled disk, a suspended process.
+//! * Reads skip the barrier only if no other member can have acknowledged a write.
 //!
 //! # Not here
 //!
@@ -22,36 +22,38 @@ use quorate_state::units::Millis;
 
 use crate::lease_rules::{confirmed_millis_max, extension_millis};
 
-/// The leadership of a member at one moment.
+/// A member's leadership at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeadershipState {
     /// The leader, the term and this member's role.
     pub leadership: Leadership,
-    /// The time at which the last heartbeats, or the last round of the read barrier, that a quorum answered were sent.
+    /// The send time of the last heartbeats, or of the last read barrier round, that a quorum answered.
     pub confirmed_at: Millis,
     /// Whether this member leads and is the only member, learners included.
     pub is_alone: bool,
-    /// The commit index when this member became the only one. Former members may have applied the entries up to it.
+    /// The commit index at the moment when this member became the only one. Former members may have applied entries up
+    /// to it.
     pub alone_from: LogIndex,
-    /// Whether this leader hands leadership over because its disk is stalled. It sends no heartbeats meanwhile.
+    /// Whether this leader is handing over its leadership because its disk is stalled. It sends no heartbeats
+    /// meanwhile.
     pub gives_way: bool,
-    /// The time since which no leader is known. `None` while a leader is known.
+    /// The time at which the last leader was lost, or `None` if a leader is known.
     pub leaderless_since: Option<Millis>,
     /// The time of the last tick.
     pub ticked_at: Millis,
-    /// How long followers wait for a leader before they elect another.
+    /// How long a follower waits for its leader before it starts an election.
     pub election_timeout_millis: u64,
 }
 
 impl Default for LeadershipState {
-    /// The state of a member that never leads.
+    /// Returns the state of a member that never leads.
     fn default() -> Self {
         Self::new(0)
     }
 }
 
 impl LeadershipState {
-    /// The state of a member that has just started.
+    /// Returns the state of a member that has just started.
     #[must_use]
     pub fn new(election_timeout_millis: u64) -> Self {
         Self {
@@ -66,35 +68,36 @@ impl LeadershipState {
         }
     }
 
-    /// Whether this member believes that it leads.
+    /// Returns whether this member believes that it leads.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.leadership.role == Role::Leader
     }
 
-    /// Whether this member believes that it leads in this term.
+    /// Returns whether this member believes that it leads in this term.
     #[must_use]
     pub fn leads_in(&self, term: Term) -> bool {
         self.leads() && self.leadership.term == term
     }
 
-    /// Whether a leader is known.
+    /// Returns whether a leader is known.
     #[must_use]
     pub const fn has_leader(&self) -> bool {
         self.leadership.leader != NONE
     }
 
-    /// Whether a read of the state at this applied entry is linearizable without a read barrier.
+    /// Returns whether a read of the state at this applied entry is linearizable without a read barrier.
     ///
-    /// This holds if the member is alone, leads, and has applied an entry of its term and every entry that former
-    /// members may have applied. Then it has applied every write that was acknowledged before, and it applies each
-    /// later write before it acknowledges it.
+    /// That is the case if this member is the only one, leads, and has applied an entry of its term and every entry
+    /// that former members may have applied. It has then applied every write acknowledged so far, and it acknowledges a
+    /// later write only after applying it.
     #[must_use]
     pub fn reads_need_no_barrier(&self, applied: LogIndex, applied_term: Term) -> bool {
         self.is_alone && self.leads_in(applied_term) && applied >= self.alone_from
     }
 
-    /// Whether no other member can lead, or a quorum has confirmed this leader within the last election timeout.
+    /// Returns whether this member leads, and either no other member can lead or a quorum has confirmed the leadership
+    /// within the last election timeout.
     #[must_use]
     pub fn is_confirmed(&self, now: Millis) -> bool {
         let timeout = self.election_timeout_millis;
@@ -107,26 +110,27 @@ impl LeadershipState {
         self.leads() && (self.is_alone || !self.gives_way && is_recent)
     }
 
-    /// Whether no other leader was elected before this time: no other member can lead, or a quorum has answered
-    /// messages that this leader sent at this time or later.
+    /// Returns whether no other leader was elected before this time. This holds if no other member can lead, or if a
+    /// quorum has answered messages that this leader sent at this time or later.
     #[must_use]
     pub fn is_confirmed_since(&self, then: Millis) -> bool {
         self.leads() && (self.is_alone || self.confirmed_at >= then)
     }
 
-    /// Whether no leader has been known for this long. A change of leaders takes less time.
+    /// Returns whether no leader has been known for at least this long. A change of leaders takes less time than the
+    /// timeout.
     #[must_use]
     pub fn misses_leader(&self, now: Millis, timeout_millis: u64) -> bool {
         self.leaderless_since.is_some_and(|since| now >= since.plus(timeout_millis))
     }
 
-    /// Whether no leader was known at any moment since this time.
+    /// Returns whether no leader was known at any moment since this time.
     #[must_use]
     pub fn had_no_leader_since(&self, then: Millis) -> bool {
         self.leaderless_since.is_some_and(|since| since <= then)
     }
 
-    /// Whether consensus has handled a tick within the last `last_millis`.
+    /// Returns whether consensus has handled a tick within the last `last_millis`.
     #[must_use]
     pub const fn has_ticked_within(&self, now: Millis, last_millis: u64) -> bool {
         now.0.saturating_sub(self.ticked_at.0) <= last_millis
@@ -143,13 +147,13 @@ impl LeadershipState {
         self.leaderless_since = is_leaderless.then(|| self.leaderless_since.unwrap_or(now));
     }
 
-    /// Records a change of the membership: whether this member is the only one, and the commit index.
+    /// Records a membership change: whether this member is the only one, and the commit index.
     pub(crate) fn note_membership(&mut self, is_alone: bool, commit: LogIndex) {
         self.is_alone = is_alone && self.leads();
         self.alone_from = commit;
     }
 
-    /// Records that a quorum has answered messages which this leader sent at this time.
+    /// Records that a quorum has answered messages that this leader sent at this time.
     pub(crate) fn confirm(&mut self, at: Millis) {
         assert!(self.leads(), "only a leader is confirmed: any other member would renew leases");
         self.confirmed_at = self.confirmed_at.max(at);
@@ -180,7 +184,7 @@ mod tests {
             state.is_confirmed(Millis(400)),
             "the confirmation may be newer than the time that was read"
         );
-        // Ticks are no confirmation.
+        // A tick is not a confirmation.
         state.ticked_at = Millis(1_501);
         assert!(!state.is_confirmed(Millis(1_501)));
         state.change(FOLLOWS, Millis(600));

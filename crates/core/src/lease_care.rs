@@ -1,16 +1,17 @@
-//! The periodic work of a leader on leases: it proposes to revoke expired leases, and checkpoints the remaining time of
+//! The leader's periodic work on leases: proposing to revoke expired leases, and checkpointing the remaining time of
 //! long ones.
 //!
 //! # Invariants
 //!
-//! * A revocation is proposed only after a quorum has answered a round that began after the lease was found expired. A
-//!   leader that was suspended may have been deposed, and its leases renewed by another.
-//! * Expiry is judged by the clock of the leader's own term. Proposals carry the term, so they fail once another member
-//!   leads.
+//! * A revocation is proposed only after a quorum has answered a read barrier round that began after the lease was
+//!   found to be expired. A leader that was suspended may have been deposed, and the new leader may have renewed the
+//!   lease.
+//! * Expiry is determined by the lease clock of the leader's own term. Proposals carry the term, so they fail if
+//!   another member leads by then.
 //!
 //! # Not here
 //!
-//! How often the leader checks its leases, and how many revocations are in flight (`member::housekeeping`).
+//! How often the leader checks its leases, and the number of in-flight revocations (`member::housekeeping`).
 
 use quorate_api::etcdserverpb::{InternalRaftRequest, LeaseCheckpoint, LeaseRevokeRequest};
 use quorate_raft::Term;
@@ -18,10 +19,10 @@ use quorate_state::units::{LeaseId, Millis};
 
 use crate::lease_task::{LeaseView, checkpoints};
 
-/// Expired leases that one check returns.
+/// The maximum number of expired leases that one check returns.
 const EXPIRED_PER_SCAN: usize = 500;
 
-/// Checkpoints in one entry of the log.
+/// The maximum number of checkpoints in one log entry.
 const CHECKPOINTS_PER_ENTRY: usize = 1000;
 
 /// One check of the leader's leases.
@@ -32,19 +33,19 @@ pub struct LeaseCare {
     expired: Vec<LeaseId>,
 }
 
-/// The proposals of one check, valid for the leader of this term.
+/// The proposals that result from one check, valid for the leader of this term.
 #[derive(Clone, Debug)]
 pub struct LeaseProposals {
     /// The term.
     pub term: Term,
-    /// Revocations. If a revocation fails, a later check finds the lease again.
+    /// Revocations, by lease. If a revocation fails, a later check finds the lease again.
     pub ends: Vec<(LeaseId, InternalRaftRequest)>,
-    /// Checkpoints of remaining times.
+    /// Checkpoints of remaining TTLs.
     pub checkpoints: Option<InternalRaftRequest>,
 }
 
 impl LeaseCare {
-    /// Finds the expired leases. Returns `None` if this member does not lead.
+    /// Collects the expired leases. Returns `None` if this member does not lead.
     pub fn look(view: &impl LeaseView) -> Option<Self> {
         let (state, looked_at) = (view.leadership(), view.now());
         let term = state.leadership.term;
@@ -52,7 +53,7 @@ impl LeaseCare {
         state.leads().then(|| Self { term, looked_at, expired: expired() })
     }
 
-    /// Whether a quorum must confirm the leadership before [`Self::proposals`].
+    /// Returns whether a quorum must confirm the leadership before [`Self::proposals`] is called.
     #[must_use]
     pub const fn needs_quorum(&self) -> bool {
         !self.expired.is_empty()

@@ -1,25 +1,25 @@
-//! The steps of a request that only the leader's lease clocks can answer: a renewal, or `LeaseTimeToLive`.
+//! The steps of a request that only the leader's lease clocks can answer: a renewal or `LeaseTimeToLive`.
 //!
-//! Lease clocks run only on the leader, and neither request is an entry of the log. So every other member forwards the
-//! request. A leader answers only while no other member can have been elected, or after a quorum has confirmed it.
+//! Lease clocks run only on the leader, and neither request is a log entry. So every other member forwards the request.
+//! A leader answers only while no other member can have been elected, or after a quorum has confirmed its leadership.
 //!
 //! # How it is driven
 //!
-//! [`LeaseTask::step`] returns the event to wait for. The caller waits and calls it again, with whether the event has
-//! occurred. Each step reads the current state of the member.
+//! [`LeaseTask::step`] returns the event to wait for. The caller waits, then calls `step` again and passes whether the
+//! event has occurred. Each step reads the member's current state.
 //!
 //! # Invariants
 //!
-//! * A renewal is answered only by a leader that is confirmed at that moment ([`LeadershipState::is_confirmed`]), and
-//!   the lease was renewed before that was found: the process may be suspended at any moment in between.
-//! * A lease is reported as missing only after a quorum has confirmed the leadership: the next leader may have granted
-//!   it.
-//! * A request is answered by the clock of one term, the term in which this member leads. A confirmation by a quorum
-//!   and a proposal are valid only for the term in which they were requested.
+//! * A renewal is answered only if the leader is confirmed at that moment ([`LeadershipState::is_confirmed`]). The
+//!   confirmation is checked after the lease is renewed, because the process may be suspended in between.
+//! * A lease is reported as missing only after a quorum has confirmed the leadership, because the next leader may have
+//!   granted it.
+//! * A request is answered from the clock of a single term, the term in which this member leads. A quorum's
+//!   confirmation and a proposal are valid only for the term in which they were requested.
 //!
 //! # Not here
 //!
-//! The clocks (`state::lease`), the confirmation by a quorum (the read barrier of `consensus`), the forwarding to the
+//! The clocks (`state::lease`), the quorum's confirmation (the read barrier of `consensus`), and forwarding to the
 //! leader (`member`).
 
 use std::sync::Arc;
@@ -31,15 +31,15 @@ use quorate_state::units::{LeaseId, Millis};
 
 use crate::leadership::LeadershipState;
 
-/// The member's state that decisions about leases depend on.
+/// The part of the member's state that decisions about leases depend on.
 pub trait LeaseView {
-    /// The leases.
+    /// Returns the leases.
     fn leases(&self) -> &Leases;
 
-    /// The time, by the clock of leases and of leadership.
+    /// Returns the time, on the clock of leases and leadership.
     fn now(&self) -> Millis;
 
-    /// The current leadership.
+    /// Returns the current leadership.
     fn leadership(&self) -> LeadershipState;
 }
 
@@ -50,17 +50,17 @@ enum Question {
     TimeToLive { keys: bool },
 }
 
-/// The state of the task.
+/// How far the task has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     New,
-    /// Everything known to be committed is applied.
+    /// All entries known to be committed are applied.
     Applied,
-    /// The client may renew the lease.
+    /// The client is permitted to renew the lease.
     Checked,
-    /// The client may renew the lease, and this member does not lead.
+    /// The client is permitted to renew the lease, and this member does not lead.
     Elsewhere,
-    /// A quorum was asked for a confirmation in this term.
+    /// A quorum was asked to confirm the leadership in this term.
     Asked {
         term: Term,
     },
@@ -69,9 +69,10 @@ enum Stage {
 /// The next step for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeaseStep {
-    /// Wait until all entries that are known to be committed are applied.
+    /// Wait until all entries known to be committed are applied.
     AwaitApplied,
-    /// Check that the client may renew the lease. If another member forwarded the request, it has checked that.
+    /// Check that the client may renew the lease. If another member forwarded the request, that member has checked it
+    /// already.
     CheckClient,
     /// Wait until a quorum confirms that this member leads.
     AskQuorum,
@@ -79,8 +80,8 @@ pub enum LeaseStep {
     AwaitGone,
     /// Propose this request as the leader of this term, and wait until it is applied.
     Propose(Term, Box<InternalRaftRequest>),
-    /// Forward the request to the leader. If this member leads by then, or the leader does not answer, the task
-    /// continues.
+    /// Forward the request to the leader. If this member leads by then, or the leader does not answer, call `step`
+    /// again.
     AskLeader,
     /// Return this answer.
     Answer(LeaseAnswer),
@@ -89,21 +90,21 @@ pub enum LeaseStep {
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
-    /// The lease lasts for this long from now on.
+    /// The lease was renewed and expires after this time.
     Renewed {
-        /// Its lifetime, in seconds.
+        /// The lease's TTL, in seconds.
         ttl_secs: i64,
     },
-    /// Its remaining time.
+    /// The answer to `LeaseTimeToLive`.
     TimeToLive {
-        /// The remaining time, in seconds. It is 0 or less shortly before the lease is removed.
+        /// The remaining TTL, in seconds. It is 0 or negative shortly before the lease is removed.
         ttl_secs: i64,
-        /// Its lifetime, in seconds.
+        /// The granted TTL, in seconds.
         granted_secs: i64,
-        /// Its keys, if they were asked for.
+        /// The lease's keys, if the request asks for them.
         keys: Vec<Arc<[u8]>>,
     },
-    /// There is no such lease.
+    /// The lease does not exist.
     Gone,
 }
 
@@ -112,32 +113,32 @@ pub enum LeaseAnswer {
 pub struct LeaseTask {
     id: LeaseId,
     question: Question,
-    /// Whether a lease that this member has is renewed before all committed entries are applied.
+    /// Whether a lease known to this member is renewed before all committed entries are applied.
     renews_at_once: bool,
     stage: Stage,
 }
 
 impl LeaseTask {
-    /// A renewal of this lease.
+    /// Creates a task that renews this lease.
     #[must_use]
     pub const fn renew(id: LeaseId, renews_at_once: bool) -> Self {
         Self { id, question: Question::Renew, renews_at_once, stage: Stage::New }
     }
 
-    /// A `LeaseTimeToLive` request.
+    /// Creates a task for a `LeaseTimeToLive` request. `keys` is whether it asks for the lease's keys.
     #[must_use]
     pub const fn time_to_live(id: LeaseId, keys: bool) -> Self {
         let question = Question::TimeToLive { keys };
         Self { id, question, renews_at_once: false, stage: Stage::New }
     }
 
-    /// The lease.
+    /// Returns the lease's id.
     #[must_use]
     pub const fn id(&self) -> LeaseId {
         self.id
     }
 
-    /// Takes the next step. `has_happened` is whether the event that the last step named has occurred.
+    /// Returns the next step. `has_happened` is whether the event named by the last step has occurred.
     pub fn step(&mut self, has_happened: bool, view: &impl LeaseView) -> LeaseStep {
         let stage = std::mem::replace(&mut self.stage, Stage::New);
         if !has_happened {
@@ -168,7 +169,7 @@ impl LeaseTask {
         step
     }
 
-    /// Lets the leader answer, after the client is checked.
+    /// Leaves the answer to the leader, after the client is checked.
     const fn ask_leader_instead(&mut self) -> LeaseStep {
         match self.question {
             Question::Renew => self.wait(Stage::Elsewhere, LeaseStep::CheckClient),
@@ -183,7 +184,7 @@ impl LeaseTask {
 
     fn renew_here(&mut self, view: &impl LeaseView, was_quorum_asked: bool) -> LeaseStep {
         let term = view.leadership().leadership.term;
-        // Evaluated after the lease was renewed.
+        // Evaluated only after the lease is renewed.
         let is_confirmed = || {
             let state = view.leadership();
             state.leads_in(term) && state.is_confirmed(view.now())
@@ -218,7 +219,7 @@ impl LeaseTask {
         let Some(found) = leases.time_to_live(self.id, now) else {
             return LeaseStep::Answer(LeaseAnswer::Gone);
         };
-        // A lease without a clock means that this member was deposed meanwhile.
+        // A lease without a clock means that this member has been deposed.
         let Some(ttl_secs) = found.remaining_secs else { return self.ask_leader_instead() };
         let keys = if keys { leases.keys(self.id).unwrap_or_default() } else { Vec::new() };
         let granted_secs = found.granted_secs;
@@ -226,7 +227,7 @@ impl LeaseTask {
     }
 }
 
-/// A request that stores the remaining times of leases.
+/// Creates a request that stores the remaining TTLs of leases.
 pub(crate) fn checkpoints(checkpoints: Vec<LeaseCheckpoint>) -> InternalRaftRequest {
     InternalRaftRequest {
         lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),

@@ -1,5 +1,5 @@
-//! The core of a member: the order in which data is persisted, sent, applied, committed, marked, released and
-//! installed.
+//! The core of a member. It defines the order in which data is persisted, sent, applied, committed, marked, released
+//! and installed.
 //!
 //! Four state machines exchange values. Each is driven by calls: a call does its work, file accesses included, and
 //! returns the next actions. The caller chooses the threads and the channels between them.
@@ -18,23 +18,24 @@
 //!
 //! # Invariants
 //!
-//! * Persisted before acknowledged: consensus is notified of a write only when it is on disk ([`Log`]). A response is
-//!   sent only for a committed entry whose changes can be read ([`StateMachine`]).
-//! * The backend file is a prefix of the log: batches of whole entries, in order, each with its index
-//!   ([`BackendWriter`]).
-//! * A snapshot's file is durable before the log has its mark, and the mark counts only under a hard state that
-//!   covers it. The log before a mark is released only then.
+//! * Data is persisted before it is acknowledged: consensus is notified of a write only when the write is on disk
+//!   ([`Log`]). A response is sent only for a committed entry whose changes are visible to readers ([`StateMachine`]).
+//! * The backend file contains a prefix of the log: it is written in batches of whole entries, in order, each with its
+//!   index ([`BackendWriter`]).
+//! * A snapshot's file is durable before the log contains its mark. The mark is valid only if a hard state covers it,
+//!   and only then are the segments before it released.
 //! * Consensus receives the outcome of a membership change before the report that the change is applied
 //!   ([`Consensus`]).
-//! * A member can start from the disk after a crash at any of these steps, and loses nothing that it acknowledged
+//! * A member can start from its disk after a crash at any of these steps, with everything that it acknowledged
 //!   ([`start`]). Member attributes that old versions failed to store are restored ([`old_members`]). [`bootstrap`]
 //!   decides whether and how the member starts.
-//! * [`incoming`] admits messages of other members. A snapshot reaches consensus only after its image.
+//! * [`incoming`] checks messages from other members. A snapshot's message reaches consensus only after its image is
+//!   stored.
 //!
 //! # Not here
 //!
-//! Threads, queues and clocks (`member`): the time is an argument. The callers that wait for a response: the state
-//! machines only carry the caller's identifiers.
+//! Threads, queues and clocks (`member`). The time is an argument. Callers that wait for a response are represented
+//! only by identifiers.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

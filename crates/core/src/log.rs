@@ -1,16 +1,17 @@
-//! The writer of the write-ahead log: the order in which it appends, syncs, marks and releases.
+//! The writer of the write-ahead log. It determines the order of appends, syncs, snapshot marks and segment releases.
 //!
 //! # Invariants
 //!
 //! * A token is reported only after all orders up to it are on disk.
-//! * A snapshot's mark is never on disk without a hard state that covers it, except after a crash between the two
-//!   writes: then a start ignores the mark. The log before a mark is released only when both are on disk.
-//! * After a failed write or sync nothing is reported, and the member stops: the content of the disk is unknown until
-//!   the log is read again.
+//! * A snapshot's mark is on disk only together with a hard state that covers it, except after a crash between the two
+//!   writes. In that case the next start ignores the mark. The log before a mark is released only when both are on
+//!   disk.
+//! * After a failed write or sync no token is reported, and the member stops, because the content of the disk is
+//!   unknown until the log is read again.
 //!
 //! # Not here
 //!
-//! When to sync: the owner of the log appends all pending orders, and syncs once.
+//! The decision when to sync. The log's owner appends all pending orders and then syncs once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,13 +24,13 @@ use quorate_storage::wal::{self, Shortage, SnapshotMark, Wal, WalError};
 
 use crate::snapshot;
 
-/// Bytes of the log that are preallocated at a time while the log is idle.
+/// The number of bytes preallocated at a time while the log is idle.
 const PREPARE_BYTES: u64 = 1 << 20;
 
 /// Why the log cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// A write to the log, or a sync of it, has failed.
+    /// A write to the log, or a sync of it, failed.
     #[error(transparent)]
     Wal(#[from] WalError),
     /// The file of a leader's snapshot cannot be written.
@@ -44,14 +45,14 @@ pub struct Synced {
     pub token: u64,
     /// The new segment, if one was started.
     pub new_segment: Option<PathBuf>,
-    /// The newest segment lacks a part of its preallocated space. Reported once for each segment.
+    /// The missing part of the newest segment's preallocated space, if any. Reported once per segment.
     pub shortage: Option<Shortage>,
 }
 
 /// The result of marking a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marked {
-    /// The sync of the earlier appends, if there were any.
+    /// The result of syncing earlier appends, if there were any.
     pub synced: Option<Synced>,
     /// The snapshot's last entry.
     pub index: LogIndex,
@@ -63,20 +64,20 @@ pub struct Log {
     wal: Wal,
     disk: Arc<dyn Disk>,
     snap_dir: PathBuf,
-    /// The index of the newest snapshot mark that was written since the log was opened.
+    /// The index of the newest snapshot mark written since the log was opened.
     marked: LogIndex,
     /// The token of the newest appended order that is not synced yet.
     unsynced: Option<u64>,
 }
 
 impl Log {
-    /// A log that appends to this open write-ahead log.
+    /// Creates a writer for this open write-ahead log.
     #[must_use]
     pub const fn new(wal: Wal, disk: Arc<dyn Disk>, snap_dir: PathBuf) -> Self {
         Self { wal, disk, snap_dir, marked: LogIndex::ZERO, unsynced: None }
     }
 
-    /// Appends an order of consensus, and returns the number of appended bytes. The order is durable after the next
+    /// Appends an order from consensus, and returns the number of appended bytes. The order is durable after the next
     /// [`Log::sync`].
     pub fn append(&mut self, persist: &Persist) -> Result<u64, LogError> {
         let is_next = self.unsynced.is_none_or(|before| before < persist.token);
@@ -106,34 +107,36 @@ impl Log {
         Ok(Some(Synced { token, new_segment, shortage }))
     }
 
-    /// Whether all appended orders are synced.
+    /// Returns whether all appended orders are synced.
     #[must_use]
     pub const fn is_synced(&self) -> bool {
         self.unsynced.is_none()
     }
 
-    /// Writes a leader's snapshot, whose image was received: first its file, then the log's mark, so that a crash in
-    /// between leaves an unused file. The same order contains the hard state that makes the mark count. It is written
-    /// after the mark: in the opposite order a crash would leave a commit index beyond the end of the log.
+    /// Writes a leader's snapshot whose image has been received. The snapshot's file is written before the log's mark,
+    /// so that a crash in between leaves an unused file. The hard state that validates the mark is part of the same
+    /// order and is written after the mark. In the opposite order, a crash could leave a commit index beyond the end of
+    /// the log.
     ///
-    /// Images of earlier snapshots are kept: they may still wait for their installation.
+    /// Images of earlier snapshots are kept because they may still wait for their installation.
     fn begin_at(&mut self, snapshot: &Snapshot) -> Result<(), LogError> {
         let file = snapshot::file_of(snapshot);
         let mark = snapshot::save(&*self.disk, &self.snap_dir, &file)?;
         Ok(self.write_mark(&mark)?)
     }
 
-    /// Records that a snapshot which this member has taken is on disk. Earlier appends are synced first. Segments below
-    /// the snapshot may be purged afterwards.
+    /// Writes the mark of a snapshot that this member has taken and whose file is on disk. Earlier appends are synced
+    /// first. Segments below the snapshot may be purged afterwards.
     pub fn mark(&mut self, mark: &SnapshotMark) -> Result<Marked, LogError> {
         let marked = Marked { synced: self.sync()?, index: LogIndex(mark.index) };
-        // A leader's newer snapshot may have been marked meanwhile, and a start uses the last mark.
+        // A newer snapshot from a leader may have been marked already, and a start uses the last mark.
         if marked.index <= self.marked {
             return Ok(marked);
         }
         let known = self.wal.hard_state();
         if known.commit < mark.index {
-            // The snapshot contains only applied entries. They are committed, though no hard state on disk covers them.
+            // The snapshot contains only applied entries, which are committed even though no hard state on disk covers
+            // them yet.
             self.wal.append(Some(&wal::HardState { commit: mark.index, ..known }), [])?;
         }
         self.write_mark(mark)?;
@@ -151,13 +154,13 @@ impl Log {
         Ok(())
     }
 
-    /// Preallocates space ahead of the log, so that a sync does not have to update the file's metadata. Returns whether
-    /// there is more to preallocate.
+    /// Preallocates space ahead of the log's end, so that a sync does not have to update the file's metadata. Returns
+    /// whether there is more to preallocate.
     pub fn prepare(&mut self) -> Result<bool, LogError> {
         Ok(self.wal.prepare(PREPARE_BYTES)?)
     }
 
-    /// Appends a last hard state, if there is one, and closes the log.
+    /// Appends the final hard state, if any, and closes the log.
     pub fn close(mut self, hard_state: Option<HardState>) -> Result<(), LogError> {
         if let Some(hard_state) = hard_state {
             self.wal.append(Some(&to_wal_state(hard_state)), [])?;

@@ -1,12 +1,12 @@
-//! Repair of the member list in a data directory of etcd 3.5.
+//! Repair of the member list in a data directory from etcd 3.5.
 //!
-//! Most releases of 3.5 never overwrite a member's row in the backend file, so the file lacks names, client URLs,
-//! changed peer URLs and promotions. The JSON tree of the `.snap` file and the entries behind it in the log have
-//! them. For such a directory these two are authoritative.
+//! Most 3.5 releases never overwrite a member's row in the backend file, so the file lacks names, client URLs, changed
+//! peer URLs and promotions. The JSON tree in the `.snap` file and the later log entries contain them. For such a
+//! directory, the tree and the entries are authoritative.
 //!
 //! # Not here
 //!
-//! The choice of the newest valid `.snap` file, and the handling of unreadable ones (the caller).
+//! The choice of the newest valid `.snap` file, and the handling of unreadable files (the caller).
 
 use std::path::Path;
 
@@ -22,13 +22,13 @@ use quorate_storage::disk::Disk;
 use quorate_storage::snap::Snapshot;
 use quorate_storage::wal::{self, SnapshotMark, WalError};
 
-/// The maximum number of learners in 3.5. A change that 3.5 refused must be refused in the replay.
+/// The maximum number of learners in 3.5. A change that 3.5 refused must also be refused in the replay.
 const LEARNER_COUNT_MAX: usize = 1;
 
-/// Why the members of an old data directory are unknown.
+/// Why the members in an old data directory cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum OldMembersError {
-    /// The tree of the `.snap` file cannot be read.
+    /// The JSON tree in the `.snap` file cannot be read.
     #[error("cannot read the member list in the snapshot file: {0}")]
     Tree(#[from] V2Error),
     /// The log cannot be read.
@@ -39,9 +39,10 @@ pub enum OldMembersError {
     Change(#[from] MembershipFault),
 }
 
-/// Repairs the members in an old backend file from the snapshot file and the log. Returns whether a member has changed.
+/// Repairs the members in an old backend file from the snapshot file and the log. Returns whether any member has
+/// changed.
 ///
-/// `snapshot` is the newest readable snapshot of `marks`. Without a snapshot the log must be complete from its first
+/// `snapshot` is the newest readable snapshot of `marks`. Without a snapshot, the log must be complete from its first
 /// entry.
 pub fn repair(
     state: &mut State,
@@ -78,7 +79,8 @@ fn replay(members: &mut Members, entry: &wal::Entry) -> Result<(), OldMembersErr
             members.replay(&change, LEARNER_COUNT_MAX)?;
         }
         Some(EntryKind::Normal) if !entry.data.is_empty() => {
-            // An entry that cannot be read here was applied by a version that can read it, or is a deep transaction.
+            // An entry that cannot be decoded here was applied by a version that can decode it, or is a deeply nested
+            // transaction.
             let Ok(request) = Request::decode_shallow(entry.data.clone()) else { return Ok(()) };
             if let Command::Cluster(ClusterCommand::MemberAttrSet(set)) = request.command {
                 let attributes = set.member_attributes.unwrap_or_default();

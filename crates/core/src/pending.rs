@@ -1,14 +1,14 @@
 //! Proposals in progress: the waiter of each, by the request id in the log entry, and the memory that they use.
 //!
-//! A proposal is counted from its acceptance until it is applied or has failed. If its caller disconnects, its entry
-//! may already be in the log. Such a proposal is *withdrawn*: it has no waiter, and is counted until it is applied. On
-//! a member that does not lead, the count of withdrawn proposals does not bound the log, so they are forgotten at the
-//! next tick. A leader forgets the withdrawn proposals that it accepted before its own term: they were sent to an
-//! earlier leader, and may be lost.
+//! A proposal counts from its acceptance until it is applied or fails. If its caller disconnects, its entry may already
+//! be in the log. Such a proposal is *withdrawn*: it has no waiter, but counts until it is applied. On a member that
+//! does not lead, the count of withdrawn proposals does not bound the log, so they are forgotten at the next tick. A
+//! leader forgets the withdrawn proposals that it accepted before its own term, because they were sent to an earlier
+//! leader and may be lost.
 //!
 //! # Bound
 //!
-//! The caller sets a maximum number of proposals and a maximum number of bytes. Further proposals are refused.
+//! The caller sets the maximum number of proposals and of bytes. Proposals beyond that are refused.
 #![expect(
     clippy::disallowed_types,
     reason = "proposals are looked up one by one; lists of them are sorted"
@@ -19,10 +19,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use quorate_raft::Term;
 
-/// The memory of a proposal besides its data: its call, its slots in queues and maps, its log entry.
+/// The estimated memory of a proposal besides its data: the client's call, slots in queues and maps, and the log entry.
 const PROPOSAL_OVERHEAD_BYTES: usize = 1024;
 
-/// A hasher of request ids, which are unique and ascending: their low bits are as good as a hash.
+/// A hasher for request ids. They are unique and ascending, so their low bits serve as the hash.
 #[derive(Clone, Copy, Debug, Default)]
 struct IdHasher(u64);
 
@@ -36,7 +36,7 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, id: u64) {
-        // The hash table uses the top bits too.
+        // The hash table also uses the top bits.
         self.0 = id ^ id << 57;
     }
 }
@@ -46,37 +46,37 @@ type Map<T> = HashMap<u64, T, BuildHasherDefault<IdHasher>>;
 /// Totals of the proposals in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Their number.
+    /// The number of proposals in progress.
     pub count: usize,
-    /// Their memory, in bytes.
+    /// Memory used by these proposals, in bytes.
     pub bytes: usize,
-    /// The number of proposals that were refused.
+    /// The number of proposals refused so far.
     pub refused: u64,
 }
 
-/// A proposal in progress.
+/// The bookkeeping of a proposal in progress.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     bytes: usize,
-    /// The term in which this member led last when it accepted the proposal.
+    /// The last term in which this member had led when it accepted the proposal.
     reign: Term,
 }
 
-/// The proposals in progress, with their bound. `W` identifies a waiter.
+/// The proposals in progress, and their limits. `W` identifies a waiter.
 #[derive(Debug)]
 pub struct Pending<W> {
     awaited: Map<(W, Hold)>,
     /// Proposals without a waiter.
     withdrawn: Map<Hold>,
     load: Load,
-    /// The term in which this member led last.
+    /// The last term in which this member led.
     reign: Term,
     count_max: usize,
     bytes_max: usize,
 }
 
 impl<W> Pending<W> {
-    /// Sets the maximum number of proposals, and of their bytes.
+    /// Creates an empty set with these limits on the number of proposals and their bytes.
     #[must_use]
     pub fn new(count_max: usize, bytes_max: usize) -> Self {
         Self {
@@ -89,7 +89,8 @@ impl<W> Pending<W> {
         }
     }
 
-    /// Adds a proposal of this many bytes. Returns whether there was room; a single proposal always has room.
+    /// Adds a proposal of this size. Returns whether there was room. If no other proposal is in progress, there is
+    /// always room.
     #[must_use]
     pub fn add(&mut self, request_id: u64, waiter: W, bytes: usize) -> bool {
         let bytes = bytes + PROPOSAL_OVERHEAD_BYTES;
@@ -106,8 +107,8 @@ impl<W> Pending<W> {
         true
     }
 
-    /// Ends a proposal. Returns `None` if it has no waiter: it came from another member, or its client has
-    /// disconnected.
+    /// Removes a finished proposal and returns its waiter. Returns `None` if the proposal came from another member or
+    /// its client has disconnected.
     pub fn take(&mut self, request_id: u64) -> Option<W> {
         if let Some((waiter, hold)) = self.awaited.remove(&request_id) {
             self.release(hold);
@@ -121,21 +122,20 @@ impl<W> Pending<W> {
         None
     }
 
-    /// Removes the waiter of this proposal, if it is still in progress.
+    /// Removes the waiter of this proposal, if the proposal is still in progress.
     pub fn withdraw(&mut self, request_id: u64) {
         if let Some((_, hold)) = self.awaited.remove(&request_id) {
             self.withdrawn.insert(request_id, hold);
         }
     }
 
-    /// Records that this member leads in this term. It appends the proposals that it accepts from now on to its own
-    /// log.
+    /// Records that this member leads in this term. From now on it appends accepted proposals to its own log.
     pub const fn begin_term(&mut self, term: Term) {
         self.reign = term;
     }
 
-    /// Forgets the withdrawn proposals, and returns their request ids, ascending. A leader forgets only those that it
-    /// accepted before its term.
+    /// Forgets withdrawn proposals, and returns their request ids in ascending order. A leader forgets only those that
+    /// it accepted before its term.
     pub fn forget_withdrawn(&mut self, leads: bool) -> Vec<u64> {
         if self.withdrawn.is_empty() {
             return Vec::new();
@@ -151,12 +151,12 @@ impl<W> Pending<W> {
         ids
     }
 
-    /// The waiters, in no order.
+    /// Returns the waiters in no particular order.
     pub fn waiters(&self) -> impl Iterator<Item = &W> {
         self.awaited.values().map(|(waiter, _)| waiter)
     }
 
-    /// The totals.
+    /// Returns the totals.
     #[must_use]
     pub const fn load(&self) -> Load {
         self.load

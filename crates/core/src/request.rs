@@ -1,20 +1,20 @@
-//! The checks of a client's request, and their order, until it is proposed or read.
+//! The checks of a client's request, in order, until it is proposed or read.
 //!
 //! # How it is driven
 //!
-//! [`Course::step`] names the next step. The caller carries it out and calls it again, until the request is ready to be
-//! proposed or read. A step that fails ends the request.
+//! [`Course::step`] returns the next step. The caller carries it out and calls `step` again, until the request is ready
+//! to be proposed or read. A failed step ends the request.
 //!
 //! # Invariants
 //!
-//! * A write that grows the backend file is proposed only if the quota has room for it ([`QuotaHeadroom`]).
-//! * A linearizable read waits for a read barrier ([`Consensus`](crate::Consensus)), and then until the index of the
-//!   barrier is applied ([`AppliedWaits`](crate::AppliedWaits)).
+//! * A write that grows the backend file is proposed only if it fits in the quota ([`QuotaHeadroom`]).
+//! * A linearizable read waits for a read barrier ([`Consensus`](crate::Consensus)), and then until the barrier's index
+//!   is applied ([`AppliedWaits`](crate::AppliedWaits)).
 //!
 //! # Not here
 //!
-//! Permissions: those of a write are checked when it is applied, those of a read when it is carried out
-//! (`state::apply`). Bounds on requests in progress (`member::admission`).
+//! Permissions, which are checked when a write is applied or a read is carried out (`state::apply`). Bounds on requests
+//! in progress (`member::admission`).
 
 use prost::Message as _;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
@@ -30,24 +30,24 @@ use quorate_state::apply::{
 };
 use quorate_state::quota::{LEASE_COST, Quota, put_cost, txn_cost};
 
-/// The limit of the backend file's size for writes of clients.
+/// The limit on the size of the backend file for client writes.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaHeadroom {
     /// The quota.
     pub quota: Quota,
-    /// Bytes below the quota that are reserved for writes that free space.
+    /// Bytes below the quota reserved for writes that free space.
     pub headroom_bytes: u64,
 }
 
 impl QuotaHeadroom {
-    /// Whether a file of `file_bytes` may grow by `cost` bytes.
+    /// Returns whether a file of `file_bytes` may grow by `cost` bytes.
     #[must_use]
     pub const fn allows(self, file_bytes: u64, cost: u64) -> bool {
         self.quota.allows(file_bytes.saturating_add(self.headroom_bytes), cost)
     }
 }
 
-/// A request that is checked before it is proposed or read.
+/// A client's request to be checked.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask<'a> {
     /// Read keys.
@@ -67,14 +67,14 @@ pub enum Ask<'a> {
 pub enum Step {
     /// Check the client's credentials, if authentication is enabled.
     Credentials,
-    /// Check that [`QuotaHeadroom`] allows this growth. Otherwise raise the NOSPACE alarm ([`no_space_alarm`]), and
-    /// refuse the request.
+    /// Check that [`QuotaHeadroom`] allows this growth. If not, raise the NOSPACE alarm ([`no_space_alarm`]) and refuse
+    /// the request.
     Quota {
-        /// The growth of the file, in bytes.
+        /// The expected growth of the file, in bytes.
         cost: u64,
     },
-    /// Compare the operations of the transaction with each other (`state::apply::check_overlap`). This takes long for
-    /// many operations.
+    /// Compare the transaction's operations with each other (`state::apply::check_overlap`). This is slow if there are
+    /// many.
     Compare {
         /// The number of operations.
         operation_count: usize,
@@ -86,11 +86,11 @@ pub enum Step {
 /// How a checked request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// Propose it for the log.
+    /// Propose the request for the log.
     Propose,
-    /// Read the newest view.
+    /// Read from the newest view.
     Read {
-        /// Whether a read barrier comes first.
+        /// Whether a read barrier must come first.
         needs_barrier: bool,
     },
 }
@@ -103,13 +103,13 @@ pub struct Course {
 }
 
 impl Course {
-    /// The course of a new request. `txn_ops_max` is the maximum number of operations in a transaction.
+    /// Returns the course of a new request. `txn_ops_max` is the maximum number of operations in a transaction.
     #[must_use]
     pub const fn new(txn_ops_max: usize) -> Self {
         Self { txn_ops_max, last: None }
     }
 
-    /// Returns the next step. The caller has carried out the last one.
+    /// Returns the next step. The caller must have carried out the previous one.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Course {
     }
 }
 
-/// Encodes a request for the log. Returns `None` if it has more than `bytes_max` bytes.
+/// Encodes a request for the log. Returns `None` if the encoding is longer than `bytes_max` bytes.
 #[must_use]
 pub fn encode(
     header: RequestHeader,
@@ -164,7 +164,8 @@ pub fn encode(
     (data.len() <= bytes_max).then(|| Proposal { request_id, data: data.into() })
 }
 
-/// A request that raises or clears this member's NOSPACE alarm. All members refuse writes while the alarm is raised.
+/// Creates a request that raises or clears this member's NOSPACE alarm. All members refuse writes while the alarm is
+/// raised.
 #[must_use]
 pub fn no_space_alarm(member_id: u64, action: AlarmAction, cause: Cause) -> InternalRaftRequest {
     let alarm = AlarmRequest { action: action.into(), member_id, alarm: AlarmType::Nospace.into() };

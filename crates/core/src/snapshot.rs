@@ -1,7 +1,7 @@
-//! Snapshots of the state at an index, from which a start reads the log.
+//! Snapshots of the state at an index. A start reads the log from the newest one.
 //!
-//! A snapshot is a small file (`.snap`) with the membership, and a mark in the log. The state itself is in the backend
-//! file, which is committed first. Files and segments that no start can need are removed later, the oldest first.
+//! A snapshot consists of a small file (`.snap`) with the membership, and a mark in the log. The state itself is in the
+//! backend file, which is committed first. Files and segments that no start can need are removed later, oldest first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use quorate_storage::wal::SnapshotMark;
 pub struct SnapshotOrder(quorate_raft::Snapshot);
 
 impl SnapshotOrder {
-    /// A snapshot of a state with these members and versions, which has applied the entry at `index`.
+    /// Creates a snapshot of a state with these members and versions, whose last applied entry is at `index`.
     #[must_use]
     pub fn new(index: LogIndex, term: Term, members: &Members, versions: &Versions) -> Self {
         let membership =
@@ -35,7 +35,7 @@ impl SnapshotOrder {
         Self(quorate_raft::Snapshot { data: membership.to_json().into(), metadata })
     }
 
-    /// The last entry that the snapshot contains.
+    /// Returns the last entry that the snapshot contains.
     pub(crate) const fn index(&self) -> LogIndex {
         self.0.metadata.index
     }
@@ -52,20 +52,21 @@ impl SnapshotOrder {
     }
 }
 
-/// The raft configuration of these members. Consensus starts with it; later it follows the members that are applied.
+/// Returns the raft configuration of these members. Consensus starts with it and then follows the applied membership
+/// changes.
 #[must_use]
 pub fn configuration_of(members: &Members) -> quorate_raft::ConfState {
     let ConfState { voters, learners, .. } = members.conf_state();
     quorate_raft::ConfState { voters, learners, ..quorate_raft::ConfState::default() }
 }
 
-/// Corrects the members of an image so that they are those that consensus counts, if all of these are listed.
+/// Corrects an image's members to match those that consensus counts, if the image lists all of these.
 #[must_use]
 pub(crate) fn as_counted(members: Members, counted: &quorate_raft::ConfState) -> Members {
     members.counted_as(&counted.voters, &counted.learners).unwrap_or(members)
 }
 
-/// Converts a snapshot of consensus into the contents of its file.
+/// Converts a snapshot from consensus into the contents of its file.
 pub(crate) fn file_of(snapshot: &quorate_raft::Snapshot) -> snap::Snapshot {
     let metadata = &snapshot.metadata;
     snap::Snapshot {
@@ -76,13 +77,13 @@ pub(crate) fn file_of(snapshot: &quorate_raft::Snapshot) -> snap::Snapshot {
     }
 }
 
-/// The log's mark for a snapshot that is on disk.
+/// Returns the log's mark for a snapshot that is on disk.
 pub(crate) fn mark_of(file: &snap::Snapshot) -> SnapshotMark {
     let conf_state = Some(file.conf_state.clone());
     SnapshotMark { index: file.index, term: file.term, conf_state }
 }
 
-/// Encodes a configuration of consensus for files and messages.
+/// Encodes a raft configuration for files and messages.
 fn encode_conf_state(state: &quorate_raft::ConfState) -> Bytes {
     let state = ConfState {
         voters: state.voters.clone(),
@@ -98,21 +99,21 @@ fn encode_conf_state(state: &quorate_raft::ConfState) -> Bytes {
 /// Removes old snapshot files and segments of the log.
 #[derive(Clone, Debug)]
 pub struct Purger {
-    /// The disk.
+    /// The disk that contains both directories.
     pub disk: Arc<dyn Disk>,
     /// The directory of `.snap` files.
     pub snap_dir: PathBuf,
     /// The directory of the log's segments.
     pub wal_dir: PathBuf,
-    /// The number of `.snap` files that are kept.
+    /// The number of `.snap` files to keep.
     pub snapshots_max: usize,
-    /// The number of segments that are kept. Segments that the log may need are kept in addition.
+    /// The number of segments to keep. Segments that the log may still need are always kept.
     pub segments_max: usize,
 }
 
 impl Purger {
     /// Removes old files that are not needed, and calls `removed` for each. Images of a leader's snapshots are not
-    /// removed here: they may still wait for their installation, and are released after it.
+    /// removed here, because they may still wait for their installation. They are removed after it.
     pub fn run(&self, mut removed: impl FnMut(&Path)) -> Result<(), PurgeError> {
         let disk = &*self.disk;
         let kinds = [

@@ -1,15 +1,17 @@
-//! Start of a member from its disk: recovers the backend file, the state, the log and the input of consensus.
+//! Start of a member from its disk. It recovers the backend file, the state, the log and the input of consensus.
 //!
 //! # Invariants
 //!
-//! * If the backend file does not reach the newest valid snapshot, the received image of that snapshot is installed
+//! * If the backend file is older than the newest valid snapshot, the received image of that snapshot is installed
 //!   first.
-//! * A member whose log ends before the applied index of its backend file does not start: durable entries are lost.
+//! * A member whose log ends before the applied index of its backend file does not start, because durable entries have
+//!   been lost.
 //! * Consensus starts with the members in the backend file, at its applied index.
 //!
 //! # Not here
 //!
-//! Founding and joining, the flags, and the repair of members that an older version did not store (the server).
+//! Founding and joining a cluster, the flags, and the repair of member attributes that an older version did not store
+//! (the server).
 
 use std::io;
 use std::path::PathBuf;
@@ -48,7 +50,7 @@ pub enum StartError {
     BackendUnusable {
         /// The path of the file.
         path: PathBuf,
-        /// The kind of problem, as a noun or an adjective.
+        /// The problem, as an adjective or a noun phrase.
         problem: &'static str,
     },
     /// The metadata of the backend file cannot be read.
@@ -56,7 +58,7 @@ pub enum StartError {
     BackendUnreadable {
         /// The path of the file.
         path: PathBuf,
-        /// The error of the system.
+        /// The system's error.
         source: io::Error,
     },
     /// A received image cannot replace the backend file.
@@ -90,19 +92,19 @@ pub enum StartError {
         /// The applied index of the backend file.
         applied: LogIndex,
     },
-    /// An entry has an unknown kind.
+    /// An entry has an unknown type.
     #[error(
         "unknown entry type {kind} at index {index}; must be either EntryNormal or EntryConfChange"
     )]
     EntryKind {
         /// The index of the entry.
         index: LogIndex,
-        /// The stored kind.
+        /// The entry type in the log.
         kind: u8,
     },
 }
 
-/// Why a requested state is not installed.
+/// Why a requested state was not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeOverError {
     /// The log cannot be written.
@@ -113,7 +115,7 @@ pub enum TakeOverError {
     Install(#[from] InstallError),
 }
 
-/// The backend file and the state that it holds.
+/// The backend file and the state recovered from it.
 #[derive(Debug)]
 pub struct Recovered {
     /// The valid snapshot marks in the log, oldest first.
@@ -125,15 +127,15 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// The newest snapshot, from which the log is read.
+    /// Returns the mark of the newest snapshot. The log is read from there.
     #[must_use]
     pub fn mark(&self) -> SnapshotMark {
         self.marks.last().cloned().unwrap_or_default()
     }
 }
 
-/// Recovers the state at the newest snapshot or later. That snapshot may come from a leader, and be accepted but
-/// not installed yet. `open` opens the backend file.
+/// Recovers the state at the newest snapshot or later. The newest snapshot may have been received from a leader but not
+/// installed yet. `open` opens the backend file.
 pub fn recover(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
@@ -153,7 +155,7 @@ pub fn recover(
     Ok(Recovered { marks, backend, state })
 }
 
-/// Opens the log behind the snapshot with this mark. The caller reports a repair of the log before it continues.
+/// Opens the log after the snapshot with this mark. The caller reports any repair of the log before it continues.
 pub fn open_log(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
@@ -184,7 +186,8 @@ pub fn check_log(
     Ok(())
 }
 
-/// Removes received images that the backend file has passed: they are not needed any more. Returns their paths.
+/// Removes received images that are no longer needed because the backend file has reached their index. Returns their
+/// paths.
 pub fn release_passed(
     disk: &dyn Disk,
     dirs: &DataDir,
@@ -193,12 +196,12 @@ pub fn release_passed(
     Ok(snap::release_databases(disk, &dirs.snap(), applied.saturating_add(1).get())?)
 }
 
-/// Replaces the state of a member with one that it has requested from another member: the received image of the
-/// snapshot in `order`. The caller passes the log, opened at its newest mark, and its contents from that mark on.
+/// Replaces a member's state with one that it requested from another member, the received image of the snapshot in
+/// `order`. The caller passes the log, opened at its newest mark, and its contents from that mark on.
 ///
-/// If the log has the image's last entry, it continues from there. If the log ends before, or has another entry at that
-/// index, which was never committed, it starts again behind the image, as for a leader's snapshot. After a crash in
-/// between the image is still there: either the log has its mark, or the state can be requested again.
+/// If the log contains the image's last entry, it continues from there. If the log ends earlier, or has a different
+/// entry at that index (which was never committed), it starts again after the image, as with a leader's snapshot. After
+/// a crash in between, the image still exists: either the log has its mark, or the state can be requested again.
 pub fn take_over(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
@@ -214,7 +217,7 @@ pub fn take_over(
         let wal::HardState { term: own_term, vote, commit } = contents.hard_state;
         let hard_state = HardState {
             term: Term(own_term).max(term),
-            // This member has not voted in a term that is new to it.
+            // The member has not voted in the new term.
             vote: if Term(own_term) < term { NONE } else { vote },
             commit: LogIndex(commit).max(index),
         };
@@ -230,13 +233,13 @@ pub fn take_over(
     Ok(image::install(disk, &dirs.snap(), index)?)
 }
 
-/// The input of consensus from the log. The default is a member without entries, which waits for a leader. The members
-/// are those of the recovered state, at `applied` ([`configuration_of`](crate::configuration_of)).
+/// The input of consensus from the log. The default is for a member without entries, which waits for a leader. The
+/// members are those of the recovered state at `applied` ([`configuration_of`](crate::configuration_of)).
 #[derive(Debug, Default)]
 pub struct Start {
     /// The last hard state in the log.
     pub hard_state: HardState,
-    /// The entries in the log behind the mark.
+    /// The log entries after the mark.
     pub entries: Vec<Entry>,
     /// The mark of the newest snapshot.
     pub mark: SnapshotMark,
@@ -245,7 +248,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// Combines a recovered state and the contents of its log, which was read from `mark` on.
+    /// Combines a recovered state with the contents of its log, which was read from `mark` on.
     pub fn new(
         state: &State,
         contents: wal::Contents,
@@ -269,7 +272,7 @@ fn to_raft(entry: wal::Entry) -> Result<Entry, StartError> {
     Ok(Entry { term: Term(entry.term), index, kind, data: entry.data })
 }
 
-/// The version of the backend file's content, if it is known.
+/// Returns the version of the backend file's content, if it is known.
 #[must_use]
 pub fn storage_version(backend: &Backend) -> Option<Version> {
     let file = backend.read();
@@ -278,8 +281,8 @@ pub fn storage_version(backend: &Backend) -> Option<Version> {
     detect_storage_version(named.as_deref(), term).ok()?
 }
 
-/// Checks that the backend file may be opened. Opening a missing or empty file creates a new one, which would hide the
-/// loss of the state.
+/// Checks that the backend file may be opened. Opening a missing or empty file would create a new one and hide the loss
+/// of the state.
 fn check_backend_file(
     mark: &SnapshotMark,
     disk: &Arc<dyn Disk>,
@@ -290,7 +293,7 @@ fn check_backend_file(
     let facts = disk.metadata(&path).map_err(unreadable)?;
     let problem = match &facts {
         Some(facts) if !facts.is_file => "no regular file",
-        // The directory lists the name, but its target is missing: it is a link.
+        // The directory lists the name, but the target is missing, so the file is a symbolic link.
         None if disk.read_dir(&dirs.snap()).map_err(unreadable)?.contains(&"db".into()) => {
             "a link to a file that is not there"
         }

@@ -1,19 +1,20 @@
-//! The state machine: applies entries, returns responses and batches, and takes, sends and installs snapshots.
+//! The state machine. It applies entries, returns outcomes and batches, and takes, sends and installs snapshots.
 //!
-//! Entries are applied in batches. After a batch the new view is published, and only then may its outcomes be sent.
-//! Changes are collected in an open batch for the backend file, which is handed over periodically; reads see them
-//! before that. Compactions are carried out here too, one step at a time.
+//! Entries are applied in batches. After each batch the new view is published, and only then may the outcomes of its
+//! entries be sent. Changes for the backend file are collected in an open batch, which is handed over periodically.
+//! Reads see the changes before that. Compactions are also carried out here, one step at a time.
 //!
 //! # Invariants
 //!
-//! * The outcome of a membership change is returned before the index of its entry is published.
-//! * Every action that follows a commit (a snapshot, an image for a peer, a response) is handed over with its batch.
-//! * A leader's image replaces the state between two jobs. Notices of commits to the old file are ignored afterwards.
+//! * The outcome of a membership change is returned before its entry's index is published.
+//! * Every action that follows a commit (a snapshot, an image for a peer, a notification) is handed over together with
+//!   its batch.
+//! * A leader's image replaces the state between two jobs. Afterwards, reports of commits to the old file are ignored.
 //!
 //! # Bound
 //!
-//! The open batch is handed over when it is full, in changes or bytes, or after an interval. While the backend is
-//! behind, the batch grows up to [`BATCH_GROWTH_MAX`] times its limit; then handing over blocks.
+//! The open batch is handed over when it reaches its limit of changes or bytes, or after an interval. While the backend
+//! is behind, the batch may grow to [`BATCH_GROWTH_MAX`] times its limit. After that, handing it over blocks.
 
 mod compaction;
 mod install;
@@ -35,10 +36,11 @@ pub use self::outlet::{Begun, Outlet, Output};
 use crate::backend_writer::Then;
 use crate::snapshot::SnapshotOrder;
 
-/// The maximum size of the open batch, in multiples of its limit, before handing it over blocks.
+/// The maximum size of the open batch while the backend is behind, in multiples of its limit. A larger batch is handed
+/// over even if that blocks.
 const BATCH_GROWTH_MAX: usize = 8;
 
-/// The time after which a batch is offered again to a busy backend.
+/// The interval at which a batch is offered again to a busy backend.
 const OFFER_AGAIN: Duration = Duration::from_millis(2);
 
 /// A job for the state machine. `T` identifies a caller that waits for its completion.
@@ -50,7 +52,7 @@ pub enum Job<T> {
     TakeSnapshot,
     /// This member no longer leads.
     LostLeadership,
-    /// Send a peer a snapshot of the applied state with this message.
+    /// Send this message to a peer, with a snapshot of the applied state.
     SendSnapshot(Message),
     /// Replace the state with the image of this snapshot.
     InstallSnapshot(Snapshot),
@@ -61,20 +63,20 @@ pub enum Job<T> {
         /// The number of times that the file had been replaced.
         generation: u64,
     },
-    /// Bring the storage version in line with the cluster's.
+    /// Update the storage version to match the cluster version.
     FollowClusterVersion,
     /// Notify the caller when all entries applied so far are in the backend file.
     Commit(T),
     /// Notify the caller when all compactions accepted so far are finished and in the backend file.
     AwaitCompactions(T),
-    /// Hand over the open batch, and stop.
+    /// Hand over the open batch and stop.
     Stop,
 }
 
-/// The next action of the caller after a job.
+/// What the caller does after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Hand in the next job.
+    /// Pass in the next job.
     GoOn,
     /// Wait until the backend has installed the image, and call [`StateMachine::installed`].
     AwaitInstall,
@@ -82,22 +84,22 @@ pub enum Next {
     End,
 }
 
-/// The intervals of batches, compactions and leases.
+/// Limits and intervals for batches and compactions, and the extension of leases.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// The maximum time from the first change of a batch until it is handed over.
     pub batch_interval: Duration,
     /// The number of changes at which a batch is handed over.
     pub batch_ops_max: usize,
-    /// The number of records that one step of a compaction removes.
+    /// The maximum number of records that one step of a compaction removes.
     pub compaction_step: usize,
-    /// The time between two steps of a compaction.
+    /// The time between two compaction steps.
     pub compaction_pause: Duration,
-    /// The extension of every lease when this member becomes leader.
+    /// The time by which every lease is extended when this member becomes leader.
     pub lease_extension_millis: u64,
 }
 
-/// The time, by the clocks of batches and of leases.
+/// The current time, on the clocks of batches and of leases.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     /// The time for batches and compactions.
@@ -118,20 +120,20 @@ pub enum ApplyError {
     Entry {
         /// The entry's index.
         index: LogIndex,
-        /// Its term.
+        /// The entry's term.
         term: Term,
-        /// The kind of request in it.
+        /// The kind of request in the entry.
         kind: &'static str,
-        /// The fault of the entry.
+        /// Why the entry cannot be applied.
         fault: Fault,
     },
-    /// No entry can be applied.
+    /// The store fails for every entry, or etcd's own text describes the error.
     #[error(transparent)]
     Other(Fault),
     /// A leader's state cannot be installed.
     #[error("failed to take over a snapshot: {0}")]
     Install(#[from] RecoverError),
-    /// The image that was installed contains other entries than its snapshot. It was checked when it arrived.
+    /// The index of an installed image differs from its snapshot's index. The image was checked when it arrived.
     #[error(
         "the image of the snapshot at index {snapshot} is at index {index}; the file has changed since it was \
          received: check the disk"
@@ -148,7 +150,7 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// Distinguishes an entry that this version cannot apply from a store that fails for every entry.
+    /// Distinguishes an entry that this version cannot apply from a fault of the store that affects every entry.
     fn of_entry(index: LogIndex, term: Term, kind: &'static str, fault: Fault) -> Self {
         match fault {
             // `ServerTooOld` has etcd's text, which operators know.
@@ -168,16 +170,16 @@ pub struct StateMachine<T> {
     backend: Backend,
     own_id: MemberId,
     pace: Pace,
-    /// The outcomes of membership changes, for their proposers. They are returned when the batch is published.
+    /// The outcomes of membership changes for their proposers. They are returned when the batch is published.
     verdicts: Vec<(u64, Result<(), MembershipRefusal>)>,
     /// The time at which the open batch must be handed over.
     commit_at: Option<Instant>,
     /// The callers that wait until the open batch is in the file.
     waiting: Vec<T>,
     compaction: Compaction<T>,
-    /// Compactions that were accepted in the current batch of entries.
+    /// Compactions accepted in the current batch of entries.
     accepted: Vec<mvcc::Compaction>,
-    /// The number of times that the backend file was replaced.
+    /// The number of times that the backend file has been replaced.
     generation: u64,
     /// The version of the backend file's content.
     storage_version: Option<Version>,
@@ -186,7 +188,7 @@ pub struct StateMachine<T> {
 }
 
 impl<T> StateMachine<T> {
-    /// A state machine with a state that was recovered from this file.
+    /// Creates a state machine with a state recovered from this file.
     #[must_use]
     pub fn new(state: State, backend: Backend, own_id: MemberId, pace: Pace, now: Instant) -> Self {
         let compaction = Compaction::begin(!state.store().is_compaction_idle(), now);
@@ -207,25 +209,25 @@ impl<T> StateMachine<T> {
         }
     }
 
-    /// The applied state.
+    /// Returns the applied state.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// The restore mark of the backend file, if its content comes from a restore.
+    /// Returns the backend file's restore mark. It is present if the content comes from a restore.
     pub fn restore_mark(&self) -> Result<Option<String>, ApplyError> {
         self.backend.read().restore_mark().map_err(|fault| ApplyError::Other(fault.into()))
     }
 
-    /// The index and term of the last applied entry.
+    /// Returns the index and term of the last applied entry.
     fn applied(&self) -> (LogIndex, Term) {
         let (index, term) = self.state.applied();
         (LogIndex(index), Term(term))
     }
 
-    /// The time at which the open batch or the next step of a compaction is due:
-    /// [`StateMachine::hand_over_if_due`] and [`StateMachine::compact`] should be called then.
+    /// Returns the time at which [`StateMachine::hand_over_if_due`] or [`StateMachine::compact`] should be called next,
+    /// because the open batch or the next compaction step is due.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
         [self.commit_at, self.compaction.next_step].into_iter().flatten().min()
@@ -253,7 +255,7 @@ impl<T> StateMachine<T> {
                 return Ok(Next::AwaitInstall);
             }
             Job::Committed { committed, generation } => {
-                // A commit to a file that was replaced is ignored.
+                // Reports of commits to a replaced file are ignored.
                 if generation == self.generation {
                     self.state.store_mut().committed(committed);
                     self.state.publish();
@@ -321,11 +323,11 @@ impl<T> StateMachine<T> {
             }
         }
         self.state.publish();
-        // The new members are published: a client that receives the outcome can read them.
+        // The new members are published by now, so a client that receives the outcome can read them.
         for (request_id, outcome) in self.verdicts.drain(..) {
             outlet.put(Output::ChangeAnswered { request_id, outcome });
         }
-        // No step of the compactions was carried out yet, so the view still has the records that they remove.
+        // No step of these compactions has been carried out yet, so the view still has the records that they remove.
         for compaction in self.accepted.drain(..) {
             let view = self.state.published().view();
             outlet.put(Output::CompactionAccepted { compaction, view });
@@ -337,8 +339,8 @@ impl<T> StateMachine<T> {
         Ok(())
     }
 
-    /// Starts the lease clocks if this member leads in the term of this no-op entry: all entries of earlier terms are
-    /// applied.
+    /// Starts the lease clocks if this member leads in the term of this no-op entry. At this point all entries of
+    /// earlier terms are applied.
     fn promote_if_leading<O: Outlet<Completion = T>>(&self, term: Term, now: Millis, outlet: &O) {
         if outlet.leads_in(term) {
             let leases = &self.state.published().leases;
@@ -346,7 +348,7 @@ impl<T> StateMachine<T> {
         }
     }
 
-    /// Handles changes of an entry to other data than keys and leases.
+    /// Handles the effects of an entry on data other than keys and leases.
     fn handle_notice<O: Outlet<Completion = T>>(
         &mut self,
         notice: Notice,
@@ -364,8 +366,8 @@ impl<T> StateMachine<T> {
             }
             Notice::Compaction(compaction) => {
                 self.accepted.push(compaction);
-                // The batch is due, but is not handed over here: the backend may be waiting for room on its disk, and
-                // the waiters of this entry must be answered before.
+                // The batch becomes due but is not handed over here: the backend may be waiting for disk space, and the
+                // waiters of this entry must be answered first.
                 self.commit_at = Some(now);
                 self.compaction.add(now);
             }
@@ -375,9 +377,9 @@ impl<T> StateMachine<T> {
         }
     }
 
-    /// Brings the version that the backend file names in line with the cluster's.
+    /// Updates the version in the backend file to match the cluster version.
     fn follow_cluster_version<O: Outlet<Completion = T>>(&mut self, outlet: &mut O) {
-        // A file without a version and a term has the oldest version.
+        // A file without version and term fields has the oldest version.
         let storage = self.storage_version.unwrap_or(Version::OLDEST_FILE);
         let cluster = self.state.versions().cluster();
         match follow_cluster_version(storage, cluster, self.state.batch_mut()) {
@@ -386,7 +388,7 @@ impl<T> StateMachine<T> {
                 outlet.put(Output::StorageVersion { version: cluster, is_written: true });
                 self.hand_over(Vec::new(), outlet);
             }
-            // A file without a version has the oldest version, which the cluster has too.
+            // The file has no version field, so it has the oldest version. The cluster has that version too.
             Ok(false) if cluster == Some(storage) => {
                 self.storage_version = cluster;
                 outlet.put(Output::StorageVersion { version: cluster, is_written: false });
@@ -413,14 +415,14 @@ impl<T> StateMachine<T> {
         SnapshotOrder::new(index, term, self.state.members(), self.state.versions())
     }
 
-    /// Notifies this caller when the currently applied entries are in the file. The batch is due, but is not handed
-    /// over here: the backend may be waiting for room on its disk.
+    /// Notifies this caller when all entries applied so far are in the file. The batch becomes due but is not handed
+    /// over here, because the backend may be waiting for disk space.
     fn await_commit(&mut self, completion: T, now: Instant) {
         self.waiting.push(completion);
         self.commit_at = Some(now);
     }
 
-    /// Hands the open batch over if it is due or full, and the backend is not behind.
+    /// Hands over the open batch if it is due or full, unless the backend is behind and the batch may still grow.
     pub fn hand_over_if_due<O: Outlet<Completion = T>>(&mut self, now: Instant, outlet: &mut O) {
         let fill = self.state.pending_batch().fill(self.pace.batch_ops_max);
         let is_due = self.commit_at.is_some_and(|at| at <= now);
@@ -434,7 +436,7 @@ impl<T> StateMachine<T> {
         self.hand_over(Vec::new(), outlet);
     }
 
-    /// Hands the open batch to the backend.
+    /// Hands over the open batch to the backend.
     fn hand_over<O: Outlet<Completion = T>>(&mut self, mut then: Vec<Then<T>>, outlet: &mut O) {
         self.commit_at = None;
         then.extend(self.waiting.drain(..).map(Then::Complete));

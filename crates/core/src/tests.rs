@@ -1,5 +1,6 @@
-//! A member without threads: the four machines over a disk that may lose power at any operation. A seed draws the order
-//! in which values pass between the machines, and it may be any order that threads could produce.
+//! Tests of a member without threads: its four state machines run over a disk that may lose power at any operation. A
+//! seed determines the order in which values pass between the machines. Every order that threads could produce is
+//! possible.
 
 mod alone;
 mod client;

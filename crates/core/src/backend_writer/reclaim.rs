@@ -1,8 +1,8 @@
-//! Defragmentation: returns free space to the file system, one step at a time.
+//! Defragmentation: free space is returned to the file system, one step at a time.
 //!
-//! The old copies of moved pages are kept as long as a published view can read them. Therefore a new view is published
-//! after each step. When a pass ends, the next one begins after readers had time to take the new view, until a pass
-//! gains nothing.
+//! The old copies of moved pages are kept while a published view can read them. Therefore a new view is published after
+//! each step. When a pass ends, the next one starts after a pause that allows readers to take the new view. This
+//! repeats until a pass gains nothing.
 
 use std::time::{Duration, Instant};
 
@@ -10,24 +10,25 @@ use quorate_state::backend::Committed;
 
 use super::{BackendError, BackendWriter, Defragmented, Report, Step};
 
-/// Pages moved in one step.
+/// The number of pages moved in one step.
 const RECLAIM_PAGES: u64 = 256;
 
-/// Passes of one defragmentation. Each returns the pages that readers of the pass before still needed.
+/// The maximum number of passes in one defragmentation. Each pass returns the pages that readers still needed during
+/// the previous pass.
 const PASSES_MAX: u32 = 8;
 
-/// Time for readers between two passes.
+/// The pause between two passes, in which readers can take the new view.
 const PASS_PAUSE: Duration = Duration::from_millis(2);
 
-/// A defragmentation in progress, for all callers that requested it.
+/// A defragmentation in progress, for all callers that have requested it.
 #[derive(Debug)]
 pub(super) struct Reclaiming<R> {
     bytes_before: u64,
     completions: Vec<R>,
-    /// Whether this pass has moved or truncated anything.
+    /// Whether the current pass has moved or truncated anything.
     has_gained: bool,
     passes_left: u32,
-    /// The time of the next step. The pause after a pass lets readers take the new view.
+    /// The time of the next step. After a pass, the pause gives readers time to take the new view.
     next_step: Instant,
 }
 
@@ -47,7 +48,7 @@ impl<T, R> BackendWriter<T, R> {
         self.reclaiming.get_or_insert_with(first).completions.push(completion);
     }
 
-    /// The time at which [`BackendWriter::reclaim`] should be called.
+    /// Returns the time at which [`BackendWriter::reclaim`] should be called.
     #[must_use]
     pub fn reclaim_at(&self) -> Option<Instant> {
         self.reclaiming.as_ref().map(|reclaiming| reclaiming.next_step)
@@ -58,7 +59,7 @@ impl<T, R> BackendWriter<T, R> {
         let Some(current) = &mut self.reclaiming else { return Ok(()) };
         let step = match self.backend.db().reclaim(RECLAIM_PAGES) {
             Ok(step) => step,
-            // A page is moved by writing a copy. A page for which there is no room stays in its place.
+            // A page is moved by writing a copy. If there is no room for the copy, the page stays in its place.
             Err(error) if error.is_no_room() => {
                 self.end_reclaiming();
                 return Ok(());

@@ -1,8 +1,9 @@
-//! The first members of a cluster, and the entries that their logs begin with.
+//! The founding members of a cluster, and the first entries of their logs.
 //!
 //! # Invariants
 //!
-//! * Every founder writes the same log, entry for entry: it is made from the flags alone, in the order of the ids.
+//! * Every founder writes exactly the same log entries, because they depend only on the flags and are sorted by member
+//!   id.
 
 use std::sync::Arc;
 
@@ -18,13 +19,13 @@ use crate::start::Start;
 /// A cluster that this member founds.
 #[derive(Clone, Debug)]
 pub struct Founding {
-    /// This member in it.
+    /// The identity of this member in the cluster.
     pub identity: Identity,
     founders: Founders,
 }
 
 impl Founding {
-    /// The cluster of these members, of which this one has this name.
+    /// Creates the founding of a cluster with these members. `own` is this member's name.
     pub fn of(initial: &InitialCluster, own: &str) -> Result<Self, Refusal> {
         let members = initial.members.iter().map(|(name, urls)| (name.as_str(), urls.clone()));
         let founders = Founders::new(members, &initial.token);
@@ -34,20 +35,20 @@ impl Founding {
         Ok(Self { identity, founders })
     }
 
-    /// Whether this is that member's founding of that cluster.
+    /// Returns whether this founding results in the given identity.
     pub(super) fn is_of(&self, identity: &Identity) -> bool {
         (self.identity.cluster_id, self.identity.member_id)
             == (identity.cluster_id, identity.member_id)
     }
 
-    /// The founders besides this one.
+    /// Returns the founders except this member.
     #[must_use]
     pub fn others(&self) -> Vec<Member> {
         let own = self.identity.member_id;
         self.founders.iter().filter(|member| member.id.0 != own).cloned().collect()
     }
 
-    /// Writes the founders into a log that holds nothing else, durably.
+    /// Writes the founders durably into a log that contains no other entries.
     pub fn write(&self, wal: &mut Wal) -> Result<Start, WalError> {
         let entries: Vec<Entry> = (1..)
             .zip(self.founders.conf_changes())
@@ -66,8 +67,8 @@ impl Founding {
     }
 }
 
-/// Creates the log of a new member, and writes the founders into it if the member is one of them. Without founders the
-/// leader has to send it everything.
+/// Creates the log of a new member, and writes the founders into it if this member is a founder. Without founders, the
+/// leader has to send all entries or a snapshot.
 pub fn create_log(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
@@ -80,7 +81,7 @@ pub fn create_log(
     Ok((wal, start.unwrap_or_default()))
 }
 
-/// Appends to a log of a member that does not run yet, durably.
+/// Appends entries durably to the log of a member that is not running yet.
 pub fn append_entries(
     wal: &mut Wal,
     hard_state: Option<&wal::HardState>,

@@ -1,11 +1,11 @@
-//! A member that was added to a running cluster: it learns its id and its cluster from the other members.
+//! Joining a running cluster: the new member obtains its id and its cluster's id from the other members.
 //!
-//! The flags must name exactly the members that the cluster has, by peer URLs; names do not matter. Only the identity
-//! is written: everything else comes from the leader's log.
+//! The flags must name exactly the members of the cluster, identified by their peer URLs. Names may differ. Only the
+//! identity is written to disk, because everything else comes from the leader's log.
 //!
-//! A member whose client URLs the cluster knows has run before. It has voted and acknowledged entries, and with an empty
-//! directory it would do both again, and others would lose data: it is refused. A name proves less: founders are known
-//! by name before they have ever run.
+//! A member is refused if the cluster knows its client URLs. Such a member has run before. It has voted and
+//! acknowledged entries. With an empty directory it would vote and acknowledge again, and other members would lose
+//! data. A known name is not enough to refuse a member, because founders are known by name before they first run.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,16 +18,16 @@ use super::{
     has_published,
 };
 
-/// A member that joins.
+/// A member that joins a running cluster.
 #[derive(Clone, Debug)]
 pub struct Joining {
-    /// This member.
+    /// The identity of this member.
     pub identity: Identity,
     /// The other members, as the cluster describes them.
     pub others: Vec<Member>,
 }
 
-/// A member that is to join a cluster that was described to it.
+/// A member that is about to join a cluster, with the description of that cluster.
 #[derive(Debug)]
 pub(super) struct Candidate {
     flags: Flags,
@@ -38,31 +38,31 @@ pub(super) struct Candidate {
 /// How two lists of URLs are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlComparison {
-    /// As they are written.
+    /// As strings.
     Literal,
-    /// By the addresses that their host names resolve to.
+    /// By the addresses to which their host names resolve.
     Resolved,
 }
 
-/// Asks whether the peer URLs of a member of the cluster are those that the flags give one.
+/// Asks whether two lists of peer URLs are equal: those of a member of the cluster, and those of a member in the flags.
 #[derive(Debug)]
 pub struct AskSameUrls {
     candidate: Candidate,
-    /// Members for which no name in the flags has been found. First all are compared literally, then the rest by
-    /// address.
+    /// Members that are not matched with a name in the flags yet. All members are compared literally first, and the
+    /// remaining ones by address after that.
     unmatched: VecDeque<(Member, UrlComparison)>,
-    /// Names in the flags that no member has been found for.
+    /// Names in the flags that are not matched with a member yet.
     unclaimed: Vec<(String, Vec<String>)>,
-    /// Which of them is compared.
+    /// The position in `unclaimed` that is being compared.
     position: usize,
-    /// How the last ones differed.
+    /// The difference found by the last comparison.
     last: Option<String>,
-    /// The ids of the members by their names in the flags.
+    /// Member ids by name in the flags, for all matched members.
     ids: BTreeMap<String, MemberId>,
 }
 
 impl AskSameUrls {
-    /// Begins to match the members of a cluster with those that the flags name.
+    /// Starts to match the members of a cluster with those in the flags.
     pub(super) fn begin(
         flags: Flags,
         initial: InitialCluster,
@@ -82,20 +82,20 @@ impl AskSameUrls {
         Self { candidate, unmatched, unclaimed, position, last, ids }.next()
     }
 
-    /// The two lists.
+    /// Returns the two lists to compare.
     #[must_use]
     pub fn urls(&self) -> (&[String], &[String]) {
         let (member, _) = self.unmatched.front().expect("a question is about a member");
         (&member.peer_urls, &self.unclaimed[self.position].1)
     }
 
-    /// How they are to be compared.
+    /// Returns how to compare the lists.
     #[must_use]
     pub fn comparison(&self) -> UrlComparison {
         self.unmatched.front().map_or(UrlComparison::Literal, |(_, comparison)| *comparison)
     }
 
-    /// Continues with how the lists differ, if they do.
+    /// Continues with the result of the comparison. An error contains the difference.
     pub fn answer(mut self, compared: Result<(), String>) -> Result<Step, Refusal> {
         match compared {
             Ok(()) => {
@@ -140,13 +140,13 @@ impl Candidate {
         if let Some(Member { id, name, .. }) = self.cluster.published(id) {
             return Err(Refusal::Published { id: *id, name: name.clone() });
         }
-        // The member that has answered may lag behind those that know the client URLs.
+        // The member that described the cluster may lag behind members that know this member's client URLs.
         let urls = self.initial.urls_of_others(&self.flags.name);
         Ok(Step::OwnRow(AskOwnRow { urls, id, then: Then::Join(Box::new(self), ids) }))
     }
 }
 
-/// Asks all these URLs at once what they know of this member.
+/// Asks all these URLs concurrently how they describe this member.
 #[derive(Debug)]
 pub struct AskOwnRow {
     urls: Vec<String>,
@@ -165,25 +165,25 @@ impl AskOwnRow {
         Self { urls, id: MemberId(founding.identity.member_id), then: Then::Found(founding) }
     }
 
-    /// The URLs.
+    /// Returns the URLs to ask.
     #[must_use]
     pub fn urls(&self) -> &[String] {
         &self.urls
     }
 
-    /// This member's id.
+    /// Returns this member's id.
     #[must_use]
     pub const fn id(&self) -> MemberId {
         self.id
     }
 
-    /// Whether this answer settles it, so that no other needs to be awaited.
+    /// Returns whether this answer decides the question, so that the caller need not wait for other answers.
     #[must_use]
     pub fn is_settled_by(&self, row: &Member) -> bool {
         has_published(row)
     }
 
-    /// Continues with what those that have answered say.
+    /// Continues with the descriptions of this member that were received.
     pub fn answer(self, rows: impl IntoIterator<Item = Member>) -> Result<Step, Refusal> {
         let published = rows.into_iter().find(has_published);
         match (self.then, published) {
@@ -201,7 +201,7 @@ impl AskOwnRow {
     }
 }
 
-/// Asks whether the members at these addresses are of versions that this member may join.
+/// Asks whether the versions of the members at these addresses allow this member to join.
 #[derive(Debug)]
 pub struct AskVersions {
     flags: Flags,
@@ -211,19 +211,19 @@ pub struct AskVersions {
 }
 
 impl AskVersions {
-    /// Where each member is asked.
+    /// Returns the URLs of each of the other members.
     #[must_use]
     pub const fn others(&self) -> &BTreeMap<MemberId, Vec<String>> {
         &self.others
     }
 
-    /// This member's version.
+    /// Returns the version of this member.
     #[must_use]
     pub fn own_version(&self) -> Version {
         self.flags.held_version.unwrap_or(Version::OWN)
     }
 
-    /// Continues if they are.
+    /// Continues with whether the versions allow this member to join.
     pub fn answer(self, are_compatible: bool) -> Result<Step, Refusal> {
         if !are_compatible {
             return Err(Refusal::Incompatible);

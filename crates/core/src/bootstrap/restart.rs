@@ -1,5 +1,5 @@
-//! A member that has a log: whether it finishes its founding, and where it learns of the other members if its files
-//! do not list any.
+//! Restart of a member that has a log: whether it repeats its founding, and how it finds the other members if its files
+//! list none.
 
 use quorate_raft::{EntryKind, LogIndex};
 use quorate_state::members::{self, Members};
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::start::Start;
 
-/// Asks one URL after the other who is in the cluster, until one lists members.
+/// Asks one URL after another for the members of the cluster, until one of them lists any.
 #[derive(Debug)]
 pub struct AskMembers {
     urls: Vec<String>,
@@ -25,12 +25,12 @@ enum Then {
     Learn(Identity),
 }
 
-/// Why a member that continues does not know the others yet. It waits for the leader to reach it.
+/// Why a restarting member does not know the other members yet. It waits until the leader contacts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlearned {
-    /// No URL has answered with members.
+    /// No URL answered with a list of members.
     NoCluster(NoCluster),
-    /// Members of the cluster with this id have answered.
+    /// Members of another cluster, with this id, answered.
     OtherCluster(u64),
 }
 
@@ -39,7 +39,7 @@ impl AskMembers {
         Self { urls, then: Then::Join(flags, initial) }
     }
 
-    /// The URLs.
+    /// Returns the URLs to ask.
     #[must_use]
     pub fn urls(&self) -> &[String] {
         &self.urls
@@ -53,7 +53,8 @@ impl AskMembers {
         };
         let unlearned = match answer {
             Ok(cluster) if cluster.id == identity.cluster_id => {
-                // Its files would list members if it had published its client URLs: they have lost that.
+                // A member that has published its client URLs lists members in its files, so these files have lost
+                // them.
                 return match cluster.published(identity.id()) {
                     Some(own) => Err(Refusal::Published { id: own.id, name: own.name.clone() }),
                     None => Ok(Step::Decided(Decision::Continue {
@@ -70,19 +71,21 @@ impl AskMembers {
     }
 }
 
-/// Whether a log read from this mark, and a state with this applied index, are what remains after a crash between the
-/// creation of the log and its first entries.
+/// Returns whether a log read from this mark, and a state with this applied index, are the remains of a crash after the
+/// log was created and before its first entries were written.
 #[must_use]
 pub fn is_blank(contents: &wal::Contents, mark: &SnapshotMark, applied: LogIndex) -> bool {
     contents.hard_state.is_empty() && mark.index == 0 && applied == LogIndex::ZERO
 }
 
 impl Flags {
-    /// Continues where a crash has stopped the first start, between the creation of the log and its first entries.
+    /// Resumes a first start that a crash interrupted after the log was created and before its first entries were
+    /// written.
     ///
-    /// A founder founds again: no other member has heard from it yet. So that this makes no other cluster, the flags
-    /// must still found the same one. A member that was to join waits for the leader, as it did before. So does a
-    /// founder whose flags are gone, if there were others, which know the founders too.
+    /// A founder repeats its founding, because it has not contacted any other member yet. The flags must still describe
+    /// the same cluster, so that no second cluster is founded. A member that was joining waits for the leader, as
+    /// before. A founder whose flags are missing also waits if there are other founders, because they know the founders
+    /// too.
     pub fn begin_again(
         self,
         identity: Identity,
@@ -96,8 +99,8 @@ impl Flags {
         Ok(Step::Initial(AskInitial { flags: self, purpose, identity: Some(identity) }))
     }
 
-    /// Continues from a log, and a backend file with these members. The other members are asked for if neither lists any: this member stopped
-    /// before the leader had reached it.
+    /// Continues from a log, and a backend file with these members. If neither lists any member, this member stopped
+    /// before the leader contacted it, and the other members are asked.
     #[must_use]
     pub fn go_on(self, identity: Identity, start: &Start, applied: &Members) -> Step {
         let lists_members = applied.iter().len() > 0
@@ -133,7 +136,8 @@ pub(super) const fn learn(urls: Vec<String>, identity: Identity) -> Step {
     Step::Members(AskMembers { urls, then: Then::Learn(identity) })
 }
 
-/// Whether a member is the only founder of its cluster, whose id is then made of its id alone.
+/// Returns whether a member is the sole founder of its cluster. The cluster id is then derived from this member's id
+/// alone.
 pub(super) fn is_sole_founder(identity: &Identity) -> bool {
     members::cluster_id([identity.id()]) == identity.cluster_id
 }

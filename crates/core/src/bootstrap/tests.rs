@@ -1,4 +1,4 @@
-//! Decisions of a start, question by question, without a disk and without other members.
+//! Tests of the decision how to start, question by question, without a disk or other members.
 
 use quorate_state::members::{cluster_id, member_id};
 
@@ -43,13 +43,13 @@ fn cluster(rows: impl IntoIterator<Item = Member>) -> Cluster {
     Cluster { id: 7, members: rows.into_iter().map(|row| (row.id, row)).collect() }
 }
 
-/// The answers: what other members report about the cluster and this member, and how URLs resolve.
+/// The simulated answers: what other members report about the cluster and this member, and how URLs resolve.
 #[derive(Default)]
 struct World {
     initial: Option<InitialCluster>,
     cluster: Option<Cluster>,
     rows: Vec<Member>,
-    /// Different URLs that resolve to the same address.
+    /// Pairs of different URL lists that resolve to the same addresses.
     aliases: Vec<(Vec<String>, Vec<String>)>,
     is_incompatible: bool,
 }
@@ -86,7 +86,7 @@ impl World {
         self.decide(flags(joins).create(LogIndex::ZERO)?)
     }
 
-    /// A start with an empty log of this member.
+    /// Decides on a start of this member with an empty log.
     fn begin_again(&self, joins: bool, identity: Identity) -> Result<Decision, Refusal> {
         self.decide(flags(joins).begin_again(identity, None)?)
     }
@@ -157,7 +157,7 @@ fn a_member_that_has_run_does_not_join_with_an_empty_directory() {
         ..World::default()
     };
     assert!(matches!(world.create(true), Err(Refusal::Published { id, .. }) if id == id_of("a")));
-    // The first member that answers lags behind; another one has the published row.
+    // The first member to answer lags behind. Another member has the published row.
     world.cluster = Some(cluster([row("a"), published("b")]));
     world.rows = vec![row("a"), published("a")];
     assert!(matches!(world.create(true), Err(Refusal::Published { .. })));
@@ -225,7 +225,7 @@ fn an_empty_log_founds_only_the_same_cluster_again() {
     let mut world = World { initial: Some(initial(&["a", "b", "c"])), ..World::default() };
     let found = |world: &World, joins| world.begin_again(joins, own());
     assert!(matches!(found(&world, false), Ok(Decision::Found(_))));
-    // If the flags do not found the cluster, the member waits for the others, like a member that joins.
+    // If the flags do not describe the same cluster, the member waits for the others, like a member that joins.
     let waits =
         |decided| matches!(decided, Ok(Decision::Continue { others, .. }) if others.is_empty());
     assert!(waits(found(&world, true)));
@@ -277,7 +277,7 @@ fn a_member_whose_files_list_no_member_asks_its_peers() {
     assert_eq!(unlearned(&world), Some(Unlearned::NoCluster(NoCluster::Unreachable)));
     world.initial = None;
     assert_eq!(unlearned(&world), None);
-    // The cluster lists client URLs of this member, so its files have lost entries.
+    // The cluster lists client URLs for this member, so its files have lost entries.
     world.initial = Some(initial(&["a", "b"]));
     world.cluster = Some(cluster([published("a"), published("b")]));
     assert!(matches!(go_on(&world), Err(Refusal::Published { .. })));

@@ -1,4 +1,4 @@
-//! Accepted senders of messages and snapshots, and the bound on incoming images.
+//! Tests of the senders whose messages and snapshots are accepted, and of the limit on concurrent images.
 
 use quorate_storage::disk::RealDisk;
 

@@ -1,4 +1,4 @@
-//! Requests about leases and the care of leases, at a leader whose confirmation, clock and term are set by the test.
+//! Tests of lease requests and of the leader's lease checks. The test sets the leader's confirmation, clock and term.
 
 use std::cell::Cell;
 
@@ -52,7 +52,7 @@ impl Member {
         Self::with(LessorOptions::default(), 0)
     }
 
-    /// Sets the clock, and the time of the last confirmation.
+    /// Sets the clock and the time of the last confirmation.
     fn at(&self, now: u64, confirmed_at: u64) {
         self.now.set(Millis(now));
         self.state.set(LeadershipState { confirmed_at: Millis(confirmed_at), ..self.state.get() });
@@ -68,7 +68,7 @@ impl Member {
         self.state.set(LeadershipState { leadership, ..self.state.get() });
     }
 
-    /// A renewal that has reached the step of the renewal itself, and this step.
+    /// Returns a renewal whose lease has just been renewed, and the step that followed.
     fn renewal(&self, id: LeaseId) -> (LeaseTask, LeaseStep) {
         let mut task = LeaseTask::renew(id, false);
         assert_eq!(task.step(true, self), LeaseStep::AwaitApplied);
@@ -85,7 +85,7 @@ fn a_renewal_asks_a_quorum_unless_the_leadership_is_confirmed() {
     member.at(5_000, 0);
     let (mut task, step) = member.renewal(ID);
     assert_eq!(step, LeaseStep::AskQuorum);
-    // The answer of the quorum took longer than an election timeout.
+    // The quorum took longer than an election timeout to answer.
     member.at(9_000, 5_000);
     assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
     member.at(10_000, 9_500);
@@ -165,7 +165,7 @@ fn a_follower_checks_the_client_and_forwards_lease_requests_to_the_leader() {
         assert_eq!(task.step(true, &member), LeaseStep::AskLeader);
     }
     assert_eq!(LeaseTask::time_to_live(ID, true).step(true, &member), LeaseStep::AskLeader);
-    // The lease deadlines were stopped while the member still believed that it led.
+    // The lease clocks were stopped while the member still believed that it led.
     let member = Member::new();
     member.leases.demote();
     let (mut task, step) = member.renewal(ID);

@@ -1,4 +1,4 @@
-//! Compactions in progress. They are carried out in steps, so that a write never waits for more than one step.
+//! Compactions in progress. They are carried out in steps, so that a write waits for at most one step.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,8 @@ impl<T> Compaction<T> {
         self.started.get_or_insert(now);
     }
 
-    /// Starts again with the file that has replaced the old one. Returns the waiters if the new file has no compaction
-    /// in progress.
+    /// Starts again with the file that replaced the old one. Returns the waiters if no compaction is in progress in the
+    /// new file.
     pub(super) fn restart(&mut self, is_under_way: bool, now: Instant) -> Vec<T> {
         let waiting = std::mem::take(&mut self.waiting);
         *self = Self::begin(is_under_way, now);
@@ -48,7 +48,7 @@ impl<T> StateMachine<T> {
         }
     }
 
-    /// Carries out a step of a compaction if it is due and the backend is not behind. Returns the number of removed
+    /// Carries out a compaction step if one is due and the backend is not behind. Returns the number of removed
     /// records.
     pub fn compact<O: Outlet<Completion = T>>(
         &mut self,

@@ -45,9 +45,9 @@ impl<T> StateMachine<T> {
         Ok(())
     }
 
-    /// Corrects the member list of an etcd leader's image with the snapshot message: a 3.5 leader did not store every
-    /// membership change in the image, but the message lists the members; and consensus counts the members that the
-    /// message names.
+    /// Corrects the member list of an image that an etcd leader sent. A 3.5 leader does not store every membership
+    /// change in the image, but its snapshot message lists the members. The result must also match the members that
+    /// consensus counts, which the message names.
     fn repair_members(&mut self, snapshot: &Snapshot) -> Result<(), ApplyError> {
         let mut members = self.state.members().clone();
         if !old_members::are_complete(storage_version(&self.backend)) {

@@ -1,5 +1,5 @@
-//! Membership changes: each is accepted or refused here. Consensus receives the outcome immediately, the proposer when
-//! the change is published.
+//! Membership changes. Each change is accepted or refused when it is applied. Consensus receives the outcome
+//! immediately, the proposer when the change is published.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -34,7 +34,7 @@ impl<T> StateMachine<T> {
                 outlet.put(Output::ChangeRefused(*refusal));
                 None
             }
-            // Consensus was started with the members after this change.
+            // The entry was applied before. Consensus was started with the members after this change.
             None => None,
         };
         let members = configuration_of(self.state.members());
@@ -45,7 +45,7 @@ impl<T> StateMachine<T> {
     }
 }
 
-/// The effect of a change on the raft configuration.
+/// Returns the effect of a change on the raft configuration.
 fn for_consensus(change: &MemberChange) -> ConfChange {
     let (kind, id) = match change {
         MemberChange::Add(member) if member.is_learner => {

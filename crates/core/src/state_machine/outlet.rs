@@ -1,7 +1,7 @@
-//! The outputs of the state machine.
+//! Outputs of the state machine.
 //!
-//! The outcome of each entry is a call, so that a request needs no allocation for it. All other outputs are values, in
-//! the order in which they must take effect.
+//! The outcome of each entry is passed in a method call, so that no allocation per request is needed. All other outputs
+//! are values, in the order in which they must take effect.
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ use crate::backend_writer::Then;
 /// An entry that is about to be applied.
 #[derive(Debug)]
 pub struct Begun<K> {
-    /// The caller's value, which is returned with the outcome.
+    /// The caller's value, which is passed back with the outcome.
     pub ticket: K,
-    /// Whether a caller on this member waits for the outcome. If not, the parts that only a response needs are skipped.
+    /// Whether a caller on this member waits for the outcome. If not, data that only a response needs is skipped.
     pub reply_wanted: bool,
-    /// The kind of request, for errors.
+    /// The kind of request, for error messages.
     pub kind: &'static str,
 }
 
 /// The receiver of the state machine's outputs.
 pub trait Outlet {
-    /// The caller's value for an entry while it is applied.
+    /// The caller's value for an entry that is being applied.
     type Ticket;
     /// The identifier of a caller that waits for a completion.
     type Completion;
 
-    /// This request is applied next.
+    /// Called before a request is applied.
     fn begin(&mut self, request: &Request) -> Begun<Self::Ticket>;
 
-    /// The request of this entry was applied with this outcome. It is `None` if the entry was applied before. The
+    /// Called after this entry's request was applied. The outcome is `None` if the entry had been applied before. The
     /// outcome must not be sent before the batch is published.
     fn finish(
         &mut self,
@@ -45,20 +45,20 @@ pub trait Outlet {
         outcome: Option<Result<Response, Refusal>>,
     );
 
-    /// Whether this member leads in that term.
+    /// Returns whether this member leads in the term.
     fn leads_in(&self, term: Term) -> bool;
 
-    /// Whether handing a batch over would block.
+    /// Returns whether handing a batch over would block.
     fn is_backend_behind(&self) -> bool;
 
     /// Receives any other output. It must take effect before this call returns.
     fn put(&mut self, output: Output<Self::Completion>);
 }
 
-/// An output of the state machine. Outputs take effect in their order.
+/// An output of the state machine. Outputs take effect in order.
 #[derive(Debug)]
 pub enum Output<T> {
-    /// For consensus: the outcome of a membership change.
+    /// The outcome of a membership change, for consensus.
     Decided(ConfChangeDecision),
     /// The new list of members.
     Members(Members),
@@ -66,79 +66,79 @@ pub enum Output<T> {
     ChangeRefused(MembershipRefusal),
     /// This member was removed from the cluster.
     Removed,
-    /// For the proposer of a membership change, together with the outcomes of the batch.
+    /// The outcome of a membership change, for its proposer. It is returned together with the outcomes of the batch.
     ChangeAnswered {
-        /// The id of its request.
+        /// The id of the proposer's request.
         request_id: u64,
-        /// Whether the change was accepted.
+        /// The outcome: accepted, or the reason for the refusal.
         outcome: Result<(), MembershipRefusal>,
     },
-    /// All entries up to this one can be read, and their outcomes may be sent.
+    /// All entries up to this one are visible to readers, and their outcomes may be sent.
     Published {
         /// The last entry.
         index: LogIndex,
-        /// Its term.
+        /// The term of the last entry.
         term: Term,
-        /// Whether the batch contains a membership change, for which consensus should be woken.
+        /// Whether the batch contains a membership change, so that consensus should be woken.
         members_changed: bool,
-        /// The counts of operations on the keyspace.
+        /// The number of operations on the keyspace, by kind.
         tally: Tally,
     },
-    /// A compaction begins. The view still has all records that it removes. The view keeps the file open.
+    /// A compaction begins. The view still has all records that the compaction removes. It keeps the file open.
     CompactionAccepted {
         /// The compaction.
         compaction: Compaction,
         /// The published view of the keyspace.
         view: Arc<View>,
     },
-    /// The cluster has decided on a version.
+    /// The cluster has agreed on a version.
     ClusterVersion {
         /// The previous version.
         from: Option<Version>,
         /// The new version.
         to: Version,
     },
-    /// The version of the backend file's content.
+    /// The version of the backend file's content has changed or become known.
     StorageVersion {
         /// The version, if it is known.
         version: Option<Version>,
-        /// Whether the next batch writes it.
+        /// Whether the next batch writes the version.
         is_written: bool,
     },
-    /// The backend file's version cannot follow the cluster's.
+    /// The backend file's version cannot be changed to match the cluster version.
     StorageVersionStays(StorageVersionError),
-    /// The quota is exceeded, and no alarm is raised yet.
+    /// The backend file exceeds its quota, and no alarm is raised yet.
     OverQuota {
         /// The size of the file.
         file_bytes: u64,
     },
     /// A snapshot of the applied state is being taken.
     TakingSnapshot {
-        /// The last entry that it contains.
+        /// The last entry that the snapshot contains.
         index: LogIndex,
     },
-    /// For the backend: write this batch, then carry out the actions that follow it. This may block until the backend
-    /// catches up.
+    /// Write this batch, then carry out the follow-up actions. Addressed to the backend. This call may block until the
+    /// backend catches up.
     Commit {
         /// The batch, which may be empty.
         batch: Batch,
-        /// The actions that follow the commit.
+        /// The actions that follow the commit, in order.
         then: Vec<Then<T>>,
     },
-    /// For the backend: replace the file with the image of the snapshot at `index`.
+    /// Replace the file with the image of the snapshot at `index`. Addressed to the backend.
     Install {
         /// The snapshot's last entry.
         index: LogIndex,
     },
-    /// A leader's state has replaced the state of this member, and can be read.
+    /// A leader's state has replaced this member's state and is visible to readers.
     Installed {
-        /// The last entry that it contains.
+        /// The last entry that the state contains.
         index: LogIndex,
-        /// Its term.
+        /// The term of the last entry.
         term: Term,
-        /// Its cluster version.
+        /// The cluster version in the state.
         cluster_version: Option<Version>,
     },
-    /// Notify this caller: the work that it waits for is done already.
+    /// Notify this caller, because the work that it waits for is already done.
     Complete(T),
 }

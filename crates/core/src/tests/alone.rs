@@ -1,5 +1,5 @@
-//! A cluster of one member. The power of its disk fails at every operation. Whichever of the unsynced writes survive,
-//! the member restarts with everything that it had acknowledged.
+//! A cluster of one member whose disk loses power at every operation in turn. Whichever unsynced writes survive, the
+//! member restarts with everything that it had acknowledged.
 
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ fn a_power_cut_at_any_operation_loses_no_acknowledged_write() {
     }
 }
 
-/// Starts the member from the disk after a power cut, and writes again.
+/// Restarts the member from its disk after a power cut, and makes further writes.
 fn restart_and_check(
     disk: &FaultyDisk,
     image_seed: u64,
@@ -126,7 +126,7 @@ fn restart_and_check(
     let (_, started) = begin(&folder, None);
     let mut member = started.unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut draw = SplitMix64::new(image_seed);
-    // Unacknowledged writes may be in the log or not.
+    // The log may or may not contain unacknowledged writes.
     settle(&mut member, &mut client, &mut draw).unwrap();
     let written = client.check(member.machine.state(), what);
     assert!(written >= client.acknowledged, "{what}: {written} of {}", client.acknowledged);

@@ -1,4 +1,4 @@
-//! The writes that a client makes, and the check of a state against them.
+//! A client's writes, and the check of a state against them.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use quorate_raft::LogIndex;
 use quorate_state::apply::{Command, Request, State};
 use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
 
-/// The number of keys, which are written in turn.
+/// The number of keys. The client writes to them in turn.
 const KEYS: u64 = 5;
 
 /// The number of writes after which the history is compacted.
 const COMPACT_EVERY: u64 = 6;
 
-/// Writes consecutive numbers to keys in turn. So the revision of a state determines its keys and values.
+/// Writes consecutive numbers to keys in turn, so that the revision of a state determines its keys and values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Client {
-    /// Writes that were proposed. A crash may lose the last of them.
+    /// The number of proposed writes. A crash may lose the last of them.
     pub(super) asked: u64,
-    /// Writes that were acknowledged.
+    /// The number of acknowledged writes.
     pub(super) acknowledged: u64,
-    /// The number of writes in the entries up to each index, for all entries that were ever committed.
+    /// The number of writes in the entries up to each index, for all entries ever committed.
     pub(super) committed: BTreeMap<LogIndex, u64>,
 }
 
 impl Client {
-    /// The next proposals: a write, and sometimes a compaction.
+    /// Returns the next proposals: a write, and sometimes a compaction.
     pub(super) fn ask(&mut self) -> Vec<Proposal> {
         self.asked += 1;
         let mut proposals = vec![proposal(self.asked)];
@@ -40,7 +40,7 @@ impl Client {
         proposals
     }
 
-    /// This many writes, without compactions.
+    /// Returns proposals for this many writes, without compactions.
     pub(super) fn ask_for(&mut self, count: u64) -> Vec<Proposal> {
         let first = self.asked + 1;
         self.asked += count;
@@ -55,7 +55,7 @@ impl Client {
         assert_eq!(known, count, "members apply the same entry at index {index}");
     }
 
-    /// The number of writes in a state that has applied `index`.
+    /// Returns the number of writes in a state that has applied `index`.
     pub(super) fn written_at(&self, index: LogIndex) -> u64 {
         self.committed.range(..=index).next_back().map_or(0, |(_, count)| *count)
     }
@@ -99,7 +99,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("k{}", number % KEYS).into_bytes()
 }
 
-/// Every fourth value takes several pages.
+/// Returns the value of a write. Every fourth value takes up several pages.
 fn value(number: u64) -> Vec<u8> {
     let filler = if number.is_multiple_of(4) { 5000 } else { 50 };
     format!("{number:0filler$}").into_bytes()

@@ -1,6 +1,6 @@
-//! Three members and their network, which loses the messages from and to a member that is cut off.
+//! Three members and their network. The network drops the messages from and to a disconnected member.
 //!
-//! The clock of the first member is faster than the others', so it leads while it runs.
+//! The first member's clock runs faster than the others', so it leads while it is running.
 
 use quorate_raft::{ConfChange, ConfChangeKind, SnapshotOutcome};
 use quorate_seeded_random::SplitMix64;
@@ -35,7 +35,7 @@ pub(super) struct Cluster {
     pub(super) snapshots: u64,
 }
 
-/// The victim's disk has lost power.
+/// The error when the victim's disk has lost power.
 #[derive(Debug)]
 pub(super) struct PowerCut;
 
@@ -82,13 +82,13 @@ impl Cluster {
         self.members[VICTIM].take()
     }
 
-    /// The backend file of a member, as last committed.
+    /// Returns the content of a member's backend file after its last commit.
     pub(super) fn backend_file(&self, at: usize) -> Vec<u8> {
         let disk = &self.members[at].as_ref().expect("the member runs").disk;
         super::member::read_file(disk, &self.folders[at].dirs().backend())
     }
 
-    /// Starts the victim again, from this folder.
+    /// Restarts the victim from this folder.
     pub(super) fn bring_back(&mut self, folder: Folder, what: &str) {
         let disk = FaultyDisk::new(folder.path()).unwrap();
         let member = Member::start(VICTIM as u64 + 1, &folder, disk, small_segments());
@@ -157,12 +157,12 @@ impl Cluster {
     fn take_turn(&mut self) -> Result<(), PowerCut> {
         let at = self.draw.position(COUNT);
         let turn = TURNS[self.draw.position(TURNS.len())];
-        // A leader steps down if its clock runs ahead of the answers of the others.
+        // Ticks are rare, because a leader steps down if its clock runs ahead of the other members' responses.
         if turn == Turn::Time && self.draw.below(10) != 0 {
             return Ok(());
         }
-        // The other members get no ticks before the first leads, so that they do not start an election. Afterwards the
-        // leader's heartbeats arrive before their election timeout.
+        // The other members get no ticks before the first member leads, so that they do not start an election. After
+        // that, the leader's heartbeats arrive before their election timeouts.
         let leads = self.member(LEADER).leads() && !self.is_cut_off;
         let ticks = at == LEADER || leads && self.draw.below(4) == 0;
         let Some(member) = &mut self.members[at] else { return Ok(()) };
@@ -202,7 +202,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The index of the member that receives a message, unless the message is lost.
+    /// Returns the position of the member that receives a message, or `None` if the message is lost.
     fn receiver(&self, from: usize, to: u64) -> Option<usize> {
         let at = usize::try_from(to).unwrap() - 1;
         let is_lost = self.is_cut_off && (from == VICTIM || at == VICTIM);

@@ -1,6 +1,6 @@
-//! A follower that receives entries from a leader and, after it was cut off for too long, snapshots. The power of its
-//! disk fails at every operation. Whichever of the unsynced writes survive, the follower keeps everything that it had
-//! acknowledged, and catches up.
+//! A follower that receives entries from a leader and, after a long disconnection, snapshots. Its disk loses power at
+//! every operation in turn. Whichever unsynced writes survive, the follower keeps everything that it had acknowledged,
+//! and catches up.
 
 use quorate_raft::{ConfChangeKind, LogIndex, Term};
 use quorate_storage::disk::{FaultyDisk, RealDisk};
@@ -10,8 +10,8 @@ use super::Folder;
 use super::cluster::{COUNT, Cluster, PowerCut, VICTIM};
 use super::member::Promised;
 
-/// Makes writes, cuts the follower off twice during a membership change and further writes, and lets it catch up each
-/// time.
+/// Makes writes, disconnects the follower twice during a membership change and further writes, and lets it catch up
+/// each time.
 fn run_workload(cluster: &mut Cluster) -> Result<(), PowerCut> {
     cluster.elect()?;
     cluster.write(6)?;
@@ -56,7 +56,7 @@ fn a_follower_loses_nothing_it_has_acknowledged_in_a_power_cut_at_any_operation(
     }
 }
 
-/// Starts the follower from its disk after a power cut, and lets it catch up with the others, which have continued.
+/// Restarts the follower from its disk after a power cut, and lets it catch up with the others, which have continued.
 fn restart_and_check(cluster: &mut Cluster, disk: &FaultyDisk, image: u64, what: &str) {
     let promised = cluster.take_victim().map_or_else(Promised::default, |victim| victim.promised);
     let folder = Folder::new();

@@ -1,5 +1,4 @@
-//! A full disk for the backend file: the writer waits for space, and the log keeps the changes that are not in the
-//! file.
+//! A full disk for the backend file. The writer waits for space, and the log keeps the changes that the file lacks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +21,7 @@ use crate::{Begun, Job, Now, Order, Outlet, Output, Report, StateMachine, Then};
 const NO_SPACE: i32 = 28;
 const IO_ERROR: i32 = 5;
 
-/// Segments with space for all entries of these tests.
+/// Returns options for segments that have space for all entries of these tests.
 fn large_segments() -> wal::Options {
     wal::Options { segment_bytes: 4 << 20, ..wal::Options::default() }
 }
@@ -72,7 +71,7 @@ impl Life {
     }
 }
 
-/// The index up to which the backend file contains the entries.
+/// Returns the index of the last entry in the backend file.
 fn committed(member: &Member) -> LogIndex {
     LogIndex(member.writer.backend().read().consistent_index().unwrap().0)
 }
@@ -88,7 +87,7 @@ fn a_full_disk_delays_the_backend_file_but_no_write() {
     life.write(5);
     assert_eq!(committed(&life.member), stuck_at);
     assert_eq!(life.member.said.alarms, 1, "requested once");
-    // After a power cut, the log has all entries.
+    // After a power cut, the log still has all entries.
     let folder = Folder::new();
     life.disk.crash(0, folder.path()).unwrap();
     let disk = FaultyDisk::new(folder.path()).unwrap();
@@ -97,7 +96,7 @@ fn a_full_disk_delays_the_backend_file_but_no_write() {
     let mut other = Life { folder, disk, member, client, draw: SplitMix64::new(8) };
     other.run_until(|member| member.leads() && member.is_idle());
     assert_eq!(other.client.check(other.member.machine.state(), "after the power cut"), 31);
-    // With free space again, the backend file catches up and writes continue.
+    // Once there is free space again, the backend file catches up and writes continue.
     life.disk.limit_growth(None);
     life.run_until(|member| committed(member) == member.applied() && member.is_idle());
     assert!(!life.member.writer.lacks_space());
@@ -150,7 +149,7 @@ fn shutdown_does_not_wait_for_disk_space() {
     assert!(matches!(writer.step().unwrap(), Some(Report::Ended)));
 }
 
-/// An order to write a batch that brings the file to `index`, and to report when it is written.
+/// Returns an order to write a batch that advances the file to `index`, and to report the commit.
 fn large_batch(index: u64) -> Order<(), ()> {
     let mut batch = Batch::new();
     batch.put(Bucket::Lease, index.to_be_bytes().to_vec(), vec![7; 200_000]);
@@ -173,7 +172,7 @@ fn a_leaders_snapshot_replaces_batches_that_wait_for_disk_space() {
     };
     assert!(is_dropped(&mut files), "the batch is dropped, and the caller waits for the image");
     assert!(!files.writer.lacks_space());
-    // There is space again, but a batch before these was dropped.
+    // There is space again, but an earlier batch was dropped, so these batches must not be written.
     files.faulty.limit_growth(None);
     for index in [15, 30] {
         files.writer.take(large_batch(index), Instant::now());
@@ -214,12 +213,12 @@ fn a_snapshot_already_contained_in_the_file_replaces_no_batch() {
     assert_eq!(files.applied(), 20);
 }
 
-/// An outlet whose backend accepts no batch while `is_behind` is set: handing over a batch would block.
+/// An outlet whose backend accepts no batch while `is_behind` is set, so that handing over a batch would block.
 struct Stuck {
     is_behind: bool,
     published: LogIndex,
     completions: Vec<u64>,
-    /// The revision of the compaction that was hashed when it was accepted.
+    /// The revision of the compaction whose view was hashed on acceptance.
     hashed: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! A member: its machines, the queues between them, and its disk.
+//! A member under test: its machines, the queues between them, and its disk.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -34,7 +34,7 @@ use crate::{
 
 pub(super) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// The directory that contains a member's disk.
+/// The directory that contains the member's disk.
 #[derive(Debug)]
 pub(super) struct Folder(tempfile::TempDir);
 
@@ -51,9 +51,9 @@ impl Folder {
         DataDir::new(&self.path().join("data"), None)
     }
 
-    /// Creates the directory of a founding member of a cluster with these voters.
+    /// Creates the data directory of a founding member of a cluster with these voters.
     pub(super) fn found(&self, voters: &[u64], options: wal::Options) {
-        // The tests fail the power of the simulated disk only, so these first files need no sync.
+        // The tests fail the power of the simulated disk only, so these initial files need no sync.
         let options = wal::Options { sync: false, ..options };
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let dirs = self.dirs();
@@ -79,7 +79,7 @@ impl Folder {
     }
 }
 
-/// Segments that contain only a few entries.
+/// Returns options for segments that contain only a few entries.
 pub(super) fn small_segments() -> wal::Options {
     wal::Options {
         segment_bytes: 2000,
@@ -89,7 +89,7 @@ pub(super) fn small_segments() -> wal::Options {
     }
 }
 
-/// An input of consensus, from the other machines or from outside.
+/// An input of consensus, from the other machines or from outside the member.
 #[derive(Debug)]
 pub(super) enum Input {
     Event(Event),
@@ -99,25 +99,25 @@ pub(super) enum Input {
     Mark(SnapshotMark),
 }
 
-/// A task for the log machine that consensus has not done itself.
+/// A task for the log machine that consensus has not carried out itself.
 #[derive(Debug)]
 enum LogOrder {
     Append(Persist),
     Mark(SnapshotMark),
 }
 
-/// The outputs of the state machine that the other machines have not taken yet, and the outcomes.
+/// The outputs of the state machine that the other machines have not taken yet, and the outcomes of entries.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     inputs: VecDeque<Input>,
     orders: VecDeque<Order<u64, u64>>,
-    /// Writes that are applied, and acknowledged when they are published.
+    /// Applied writes. They are acknowledged when they are published.
     outcomes: Vec<u64>,
     acknowledged: u64,
     published: LogIndex,
     leads_in: Option<Term>,
     pub(super) completions: Vec<u64>,
-    /// How often consensus asked for the alarm of a full disk.
+    /// How often consensus asked for the NOSPACE alarm.
     pub(super) alarms: u64,
 }
 
@@ -173,7 +173,7 @@ impl Outlet for Said {
     }
 }
 
-/// The bytes of a file.
+/// Returns the content of a file.
 pub(super) fn read_file(disk: &FaultyDisk, path: &Path) -> Vec<u8> {
     let file = disk.open(path, OpenMode::Read).unwrap();
     let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
@@ -188,7 +188,7 @@ pub(super) struct Promised {
     pub(super) log: LogIndex,
     /// The last term in which the member has voted or acknowledged anything.
     pub(super) term: Term,
-    /// The newest snapshot of the member itself on which consensus relies.
+    /// The newest snapshot of the member's own state that consensus relies on.
     pub(super) mark: LogIndex,
 }
 
@@ -219,16 +219,16 @@ pub(super) struct Member {
     log_orders: VecDeque<LogOrder>,
     pub(super) jobs: VecDeque<Job<u64>>,
     pub(super) said: Said,
-    /// The index of the newest snapshot that consensus has ordered to install.
+    /// The index of the newest snapshot that consensus has ordered to be installed.
     installs: LogIndex,
     is_installing: bool,
     is_installed: bool,
-    /// Reads that wait for this index, with the number of writes that they must see.
+    /// Reads that wait until this index is applied, with the number of writes that they must see.
     waiting_reads: Vec<(LogIndex, u64)>,
     reads_done: u64,
-    /// Messages that are not delivered yet.
+    /// Sent messages that are not delivered yet.
     pub(super) sent: Vec<Message>,
-    /// Snapshots that are not delivered yet, with their images.
+    /// Sent snapshots that are not delivered yet, with their images.
     pub(super) images: Vec<(Message, Vec<u8>)>,
     image_count: u64,
     purger: Purger,
@@ -297,7 +297,7 @@ impl Member {
         Ok(member)
     }
 
-    /// Whether the member leads and has applied the first entry of its term.
+    /// Returns whether the member leads and has applied the first entry of its term.
     pub(super) fn leads(&self) -> bool {
         self.consensus.leadership().leads_in(Term(self.machine.state().applied().1))
     }
@@ -336,7 +336,7 @@ impl Member {
         Ok(())
     }
 
-    /// Whether no machine has work left.
+    /// Returns whether no machine has work left.
     pub(super) fn is_idle(&self) -> bool {
         let is_tick = |input: &Input| matches!(input, Input::Event(Event::Tick));
         self.inputs.iter().all(is_tick)
@@ -425,7 +425,7 @@ impl Member {
         Ok(())
     }
 
-    /// Records what a message promises. A pre-vote promises nothing, because its term is not entered.
+    /// Records what a message promises. A pre-vote promises nothing, because the sender does not enter its term.
     fn promise(&mut self, message: &Message) {
         let promised = &mut self.promised;
         let is_ack = message.kind == MessageKind::AppendResponse;
@@ -551,7 +551,7 @@ impl Member {
         self.inputs.push_back(Input::Event(Event::BackendSpace { is_short }));
     }
 
-    /// Advances the clock of batches and compactions, without a tick of consensus.
+    /// Advances the clock of batches and compactions, without a consensus tick.
     pub(super) fn let_time_pass(&mut self) {
         self.elapsed += Duration::from_millis(40);
     }
@@ -583,7 +583,7 @@ impl Member {
         self.inputs.push_back(Input::Event(Event::SnapshotSent { to, outcome }));
     }
 
-    /// Stops the member in order.
+    /// Stops the member cleanly.
     pub(super) fn stop(mut self) -> Outcome {
         let hard_state: Option<HardState> = self.consensus.unwritten_hard_state();
         self.machine.take(Job::Stop, self.now(), &mut self.said)?;
@@ -603,7 +603,7 @@ pub(super) fn bolt_options() -> bolt::Options {
 }
 
 pub(super) fn state_options() -> StateOptions {
-    // No records are cached, so that reads use the file.
+    // Records are not cached, so reads use the file.
     let store = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
     StateOptions { store, learner_count_max: 1, ..StateOptions::default() }
 }
@@ -628,7 +628,7 @@ fn node_config(id: u64, start: Start, members: &Members) -> Config {
         first_read_request_id: id << 48,
         proposal_ticks_max: 1 << 40,
         fences_stalled_disk: false,
-        // Small limits, so that several snapshots are taken and a follower needs one.
+        // The limits are small, so that several snapshots are taken and a follower needs one.
         snapshot_policy: SnapshotPolicy {
             entry_count: 8,
             catch_up_count: 4,

@@ -1,4 +1,5 @@
-//! The required order of steps. Each rule has a scenario of its own; the other tests meet the rules by chance only.
+//! Tests of the required order of steps, with a scenario for each rule. The randomised tests exercise these rules only
+//! by chance.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::{
     BackendError, BackendWriter, InstallError, Job, Log, Order, Purger, Report, SnapshotOrder, Then,
 };
 
-/// The last acknowledged entry of the log with many segments.
+/// The last acknowledged entry in the log with many segments.
 const LAST: u64 = 12;
 
 fn log_of_many_segments(folder: &Folder) -> (FaultyDisk, Log, Purger) {
@@ -55,7 +56,7 @@ fn log_of_many_segments(folder: &Folder) -> (FaultyDisk, Log, Purger) {
     (disk, log, purger)
 }
 
-/// The newest valid mark after a power cut, and the last index of the log that is read from this mark.
+/// Returns the newest valid mark after a power cut, and the last index of the log that is read from this mark.
 fn after_crash(disk: &FaultyDisk, seed: u64) -> (u64, u64) {
     let folder = Folder::new();
     disk.crash(seed, folder.path()).unwrap();
@@ -94,7 +95,7 @@ fn a_leaders_snapshot_purges_no_segment_before_its_hard_state_is_synced() {
 fn the_wal_mark_of_an_own_snapshot_is_durable_when_it_is_reported() {
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
-    // An unsynced entry is written first. The commit index on disk is that of the founding.
+    // An unsynced entry is appended first. The commit index on disk is still that of the founding.
     let entry = Entry { term: Term(1), index: LogIndex(LAST + 1), ..Entry::default() };
     log.append(&Persist { token: 99, entries: vec![entry], ..Persist::default() }).unwrap();
     let mark = SnapshotMark { index: 10, term: 1, conf_state: Some(Bytes::new()) };
@@ -104,13 +105,13 @@ fn the_wal_mark_of_an_own_snapshot_is_durable_when_it_is_reported() {
     for seed in 0..20 {
         assert_eq!(after_crash(&disk, seed), (10, LAST + 1));
     }
-    // A mark for an older snapshot changes nothing: a start uses the last mark.
+    // A mark for an older snapshot changes nothing, because a start uses the last mark.
     let late = SnapshotMark { index: 8, term: 1, conf_state: Some(Bytes::new()) };
     assert_eq!(log.mark(&late).unwrap().synced, None);
     assert_eq!(after_crash(&disk, 1), (10, LAST + 1));
 }
 
-/// The third of three members; the first leads. The test calls each machine explicitly.
+/// The third of three members, under explicit control of the test. The first member leads.
 struct Scripted {
     member: Member,
     client: Client,
@@ -132,7 +133,7 @@ impl Scripted {
     fn run(&mut self, turns: &[Turn]) {
         for turn in turns {
             let draw = &mut SplitMix64::new(0);
-            // Repeated, so that the whole queue is processed whatever the seed draws.
+            // Several turns, so that the whole queue is processed whatever the seed draws.
             for _ in 0..10 {
                 self.member.take_turn(*turn, &mut self.client, draw).unwrap();
             }
@@ -169,7 +170,7 @@ fn a_membership_change_from_before_a_snapshot_is_ignored_during_its_sync() {
     assert!(
         matches!(last, Some(Job::Apply(entries)) if entries.last().unwrap().index == LogIndex(5))
     );
-    // A snapshot arrives in which the second member has been added again.
+    // A snapshot arrives, in which the second member has been added again.
     third.receive(MessageKind::Snapshot, |message| {
         let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
         let metadata = SnapshotMetadata { conf_state, index: LogIndex(40), term: Term(2) };
@@ -205,7 +206,7 @@ fn consensus_receives_a_membership_decision_before_its_applied_index() {
     assert_eq!(third.member.consensus.status().applied, LogIndex(5));
 }
 
-/// A snapshot at `index` of a leader of three members, and its image, which contains only these writes.
+/// Returns a snapshot at `index` from a leader of three members, and its image, which contains only these writes.
 fn snapshot_at(index: u64, writes: u64, client: &mut Client) -> (Snapshot, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -259,7 +260,7 @@ fn a_commit_report_for_a_replaced_backend_file_is_ignored() {
     assert_eq!(third.client.check(third.member.machine.state(), "after the install"), 4);
 }
 
-/// A backend file with this consistent index.
+/// Returns a backend file with this consistent index.
 pub(super) fn image_at(index: u64) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");

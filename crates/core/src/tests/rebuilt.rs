@@ -1,6 +1,6 @@
-//! A follower with a corrupt backend file takes over the state of another member and keeps its log. Its power fails at
-//! every operation of this. A second attempt then installs the state, everything that the follower had acknowledged is
-//! kept, and the follower catches up.
+//! A follower with a corrupt backend file takes over another member's state and keeps its log. Its disk loses power at
+//! every operation of the takeover in turn. A second attempt then installs the state. The follower has kept everything
+//! that it had acknowledged, and catches up.
 
 use std::sync::Arc;
 
@@ -17,14 +17,15 @@ use super::member::{Outcome, Promised, bolt_options, small_segments, state_optio
 use crate::SnapshotOrder;
 use crate::start;
 
-/// The writes that the follower missed while it was cut off.
+/// The writes that the follower missed while it was disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missed {
     Nothing,
     Writes,
 }
 
-/// A cluster whose follower has stopped, the follower's promises, and its directory with an unreadable backend file.
+/// Returns a cluster whose follower has stopped, the follower's promises, and its directory with an unreadable backend
+/// file.
 fn stopped(missed: Missed) -> (Cluster, Promised, Folder) {
     let (mut cluster, disk, started) = Cluster::found(7, None);
     started.and_then(|()| cluster.elect()).unwrap();
@@ -40,7 +41,7 @@ fn stopped(missed: Missed) -> (Cluster, Promised, Folder) {
     (cluster, promised, folder)
 }
 
-/// Replaces the backend file of the directory by that of another member.
+/// Replaces the directory's backend file with that of another member.
 fn take_over(disk: &Arc<dyn Disk>, folder: &Folder, image: &[u8]) -> Outcome<LogIndex> {
     let dirs = folder.dirs();
     let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
