@@ -3,8 +3,8 @@
 //! The replicated state machine stores its durable state here. One writer at a time builds a
 //! transaction in memory and commits it. Any number of readers hold immutable snapshots. They read
 //! slices of the mapped file, which are returned as reference-counted [`bytes::Bytes`] without a
-//! copy. bbolt can read the files that this engine writes, and the reverse (`FORMAT.md` has the
-//! byte maps).
+//! copy. bbolt can read the files that this engine writes, and vice versa (`FORMAT.md` has the byte
+//! maps).
 //!
 //! ```text
 //! Db ── read() ──► ReadTx ──► BucketReader ──► Cursor        scan(): Scanner, beside the map
@@ -13,28 +13,28 @@
 //!
 //! # Invariants
 //!
-//! * A page that any snapshot can reach is never written. A commit writes its pages into free
-//!   space, syncs, and only then writes a meta page that points at them; the previous meta page
+//! * A page that any snapshot can reach is never overwritten. A commit writes its pages into free
+//!   space, syncs, and only then writes a meta page that points to them. The previous meta page
 //!   stays intact.
-//! * A page that transaction `t` frees can be reused once `t` is durable and every snapshot from
-//!   before `t` that could reach the page is dropped. A snapshot lives as long as its [`ReadTx`],
-//!   its clones, or any `Bytes` taken from them.
-//! * The file is shortened only below the pages that live snapshots and the durable state reach, so
-//!   that no mapped slice ever lies beyond its end.
+//! * A page freed by transaction `t` can be reused once `t` is durable and every snapshot from
+//!   before `t` that could reach the page has been dropped. A snapshot lives as long as its
+//!   [`ReadTx`], any clone of it, or any `Bytes` taken from them.
+//! * The file is truncated only above all pages that live snapshots and the durable state reach, so
+//!   that no mapped slice ever extends beyond the end of the file.
 //! * After a failed write or sync the writer refuses all further work ([`BoltError::Poisoned`]),
-//!   and readers keep the last durable state.
-//! * No byte of a file makes the engine panic: bytes that contradict the format are
+//!   and readers continue to see the last durable state.
+//! * No file content makes the engine panic. Bytes that violate the format result in
 //!   [`BoltError::Corrupt`].
 //!
 //! # Not here
 //!
-//! The buckets and their content (the state machine's schema), when to commit, and how long to wait
-//! for the file's lock.
+//! The buckets and their content (the state machine's schema), the decision when to commit, and
+//! waiting for the file's lock.
 //!
 //! # Tests
 //!
-//! `bolt/tests/`: a model-based property test, snapshots under concurrent writes, reclamation,
-//! files written by etcd, damaged files, and power cuts at every sync point.
+//! `bolt/tests/` contains a model-based property test, and tests of snapshots under concurrent
+//! writes, reclamation, files written by etcd, damaged files, and power cuts at every sync point.
 
 mod bucket;
 mod check;
@@ -78,19 +78,19 @@ pub use write::WriteTx;
 pub const KEY_BYTES_MAX: usize = 32_768;
 /// The maximum length of a value.
 pub const VALUE_BYTES_MAX: usize = (1 << 31) - 2;
-/// The maximum depth of a tree; a deeper one counts as corrupt. Real trees of 10^9 entries have 6
-/// levels.
+/// The maximum depth of a tree. A deeper tree is treated as corrupt. Real trees of 10^9 entries
+/// have 6 levels.
 const DEPTH_MAX: usize = 64;
 
-/// A page's number: its offset in the file, in pages.
+/// The number of a page, which is its offset in the file in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct PageId(u64);
 
-/// A transaction's number. A snapshot has the number of the last commit that it contains.
+/// The number of a transaction. A snapshot has the number of the last commit that it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct TxId(u64);
 
-/// Consecutive pages.
+/// A run of consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     start: PageId,
@@ -98,7 +98,7 @@ struct Run {
 }
 
 impl Run {
-    /// The page after the last one.
+    /// Returns the page after the last page of the run.
     fn end(&self) -> PageId {
         PageId(self.start.0.saturating_add(self.count))
     }

@@ -1,11 +1,11 @@
-//! The data directory: the paths of a member's files, and the check that the directory can be used.
+//! The data directory: the paths of a member's files, and a check that the directory is usable.
 //!
 //! ```text
 //! <data-dir>/member/wal/      the log, or elsewhere with --wal-dir
 //! <data-dir>/member/snap/     .snap files, received backend files, db
 //! ```
 //!
-//! Nothing here logs: warnings for the operator are returned.
+//! This module does not log. It returns warnings for the operator.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,10 +16,10 @@ use thiserror::Error;
 use crate::disk::{Disk, OpenMode};
 use crate::wal;
 
-/// Permission bits of new directories, and the expected bits of existing ones.
+/// Permission bits of new directories. Existing directories should have the same bits.
 const DIR_MODE: u32 = 0o700;
 
-/// A data directory that cannot be used. The texts are etcd's.
+/// An unusable data directory. The texts are etcd's.
 #[derive(Debug, Error)]
 pub enum DataDirError {
     /// The data directory cannot be created or written to.
@@ -57,7 +57,7 @@ pub enum DataDirError {
     /// The directory contains both a member and a proxy.
     #[error("invalid datadir; both member and proxy directories exist")]
     MemberAndProxy,
-    /// The directory is that of a proxy, a mode that etcd removed in 3.6.
+    /// The directory belongs to a proxy, a mode that etcd removed in 3.6.
     #[error("invalid datadir; a proxy directory exists: {}", path.display())]
     Proxy {
         /// The directory.
@@ -72,20 +72,20 @@ pub struct DataDir {
     wal: PathBuf,
 }
 
-/// Reasons for a warning about a directory that can be used.
+/// Warnings about a usable directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryWarnings {
-    /// Names in the data directory that are not etcd's.
+    /// Names in the data directory that etcd does not use.
     pub unexpected: Vec<OsString>,
     /// Directories that other users can read, with their permission bits.
     pub open_modes: Vec<(PathBuf, u32)>,
 }
 
-/// Where etcd and Quorate put the certificates that a member signs itself.
+/// The directory in which etcd and Quorate store a member's self-signed certificates.
 const OWN_CERTIFICATES: &str = "fixtures";
 
 impl DataDir {
-    /// Builds the paths below `root`, with the log in `wal_dir` if it is given.
+    /// Builds the paths below `root`. The log is in `wal_dir` if it is given.
     #[must_use]
     pub fn new(root: &Path, wal_dir: Option<&Path>) -> Self {
         let wal = wal_dir.map_or_else(|| root.join("member").join("wal"), Path::to_path_buf);
@@ -122,16 +122,16 @@ impl DataDir {
         self.snap().join("db")
     }
 
-    /// Returns whether the directory contains a member, which means that it has a log.
+    /// Returns whether the directory contains a member, that is, whether it has a log.
     #[must_use]
     pub fn is_initialised(&self, disk: &dyn Disk) -> bool {
         wal::exists(disk, &self.wal)
     }
 
-    /// Creates the missing directories durably, and checks that each can be written to.
+    /// Creates the missing directories durably, and checks that each directory is writable.
     ///
-    /// The log's directory is not created here, because the log creates it; it is checked only if
-    /// it contains a log. Returns reasons for a warning.
+    /// The log's directory is created together with the log, not here. It is checked only if it
+    /// contains a log. Returns warnings about the directories.
     pub fn prepare(&self, disk: &dyn Disk) -> Result<DirectoryWarnings, DataDirError> {
         let mut warnings =
             DirectoryWarnings { unexpected: self.inspect(disk)?, ..DirectoryWarnings::default() };
@@ -148,7 +148,7 @@ impl DataDir {
         Ok(warnings)
     }
 
-    /// Lists the data directory. Returns the names that do not belong there.
+    /// Lists the data directory and returns its unexpected names.
     fn inspect(&self, disk: &dyn Disk) -> Result<Vec<OsString>, DataDirError> {
         let mut names = match disk.read_dir(&self.root) {
             Ok(names) => names,
@@ -166,8 +166,7 @@ impl DataDir {
     }
 }
 
-/// Ensures that a directory exists and can be written to. Records a directory that other users can
-/// read.
+/// Ensures that a directory exists and is writable. Records a directory that other users can read.
 fn check_dir(disk: &dyn Disk, dir: &Path, odd: &mut Vec<(PathBuf, u32)>) -> io::Result<()> {
     match disk.metadata(dir)? {
         Some(facts) if facts.mode & 0o777 != DIR_MODE => odd.push((dir.to_path_buf(), facts.mode)),

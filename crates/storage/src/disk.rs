@@ -1,23 +1,23 @@
 //! The file system, behind one trait.
 //!
-//! All code of this crate that touches a file does so through a [`Disk`] and the [`DiskFile`]s that
-//! it opens. [`RealDisk`] is the machine. [`FaultyDisk`] is a disk in memory with injected
-//! failures, which records the changes that a power cut could still undo, for crash tests and
-//! simulation.
+//! All file accesses of this crate go through a [`Disk`] and the [`DiskFile`]s that it opens.
+//! [`RealDisk`] accesses the machine's files. [`FaultyDisk`] is a disk in memory with injected
+//! failures, for crash tests and simulation. It records the changes that a power cut could still
+//! undo.
 //!
 //! # Guarantees
 //!
-//! * Reads and writes carry their offset; there is no file cursor to share or lose.
-//! * Written bytes are durable after [`DiskFile::sync_data`], which also makes the length durable
-//!   that is needed to read them. A created, renamed or removed name is durable after
-//!   [`Disk::sync_dir`] of its directory. No other operation makes anything durable.
-//! * After a failed sync the state on the medium is unknown, and a later successful sync says
-//!   nothing about the earlier writes. The caller must stop using the file.
-//! * Locks belong to the open file and end with it.
+//! * Each read and write has an explicit offset. There is no shared file cursor.
+//! * Written bytes are durable after [`DiskFile::sync_data`], as is the file length needed to read
+//!   them. A created, renamed or removed name is durable after [`Disk::sync_dir`] of its directory.
+//!   No other operation makes anything durable.
+//! * After a failed sync the state on the medium is unknown, and a later successful sync does not
+//!   cover the earlier writes. The caller must stop using the file.
+//! * Locks belong to the open file and are released when it is closed.
 //!
 //! # Not here
 //!
-//! The content of the files, and when to sync: `wal`, `snap`, `bolt`.
+//! The content of the files, and the decision when to sync (`wal`, `snap`, `bolt`).
 
 mod change;
 mod faulty;
@@ -39,16 +39,16 @@ pub use real::RealDisk;
 use real::unnamed_file;
 pub(crate) use reservation::{is_no_room, reserve_ahead, try_allocate};
 
-/// How [`Disk::open`] treats an existing or a missing file.
+/// How [`Disk::open`] handles an existing or a missing file.
 ///
-/// The number is the permission bits of a file that is created, before the umask.
+/// The number is the permission bits of a newly created file, before the umask is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Reads an existing file.
     Read,
     /// Reads and writes an existing file.
     ReadWrite,
-    /// Reads and writes a file, creating it when missing.
+    /// Reads and writes a file, and creates it if it is missing.
     Create(u32),
     /// Creates a file that must not exist yet.
     CreateNew(u32),
@@ -56,26 +56,26 @@ pub enum OpenMode {
     Truncate(u32),
 }
 
-/// A lock on an open file. It excludes other processes and other opens of the same file.
+/// A lock on an open file. It excludes other processes and other open handles of the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
-    /// An exclusive open-file-description record lock over the whole file, as etcd takes on log
-    /// segments; `flock` if the system has no such locks.
+    /// An exclusive open-file-description record lock over the whole file, like etcd's locks on log
+    /// segments. On systems without such locks, `flock`.
     OfdExclusive,
-    /// An exclusive `flock`, as bbolt takes on the backend file.
+    /// An exclusive `flock`, like bbolt's lock on the backend file.
     FlockExclusive,
-    /// A shared `flock`, as bbolt takes when it only reads.
+    /// A shared `flock`, like bbolt's lock in read-only mode.
     FlockShared,
 }
 
-/// The metadata of one name in a directory.
+/// The metadata of a name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileFacts {
-    /// Length in bytes; meaningless for a directory.
+    /// Length in bytes. Meaningless for a directory.
     pub len: u64,
     /// Whether the name is a directory.
     pub is_dir: bool,
-    /// Whether the name is a regular file, or a link to one.
+    /// Whether the name is a regular file or a link to one.
     pub is_file: bool,
     /// Permission bits (the low 12 bits of `st_mode`).
     pub mode: u32,
@@ -88,12 +88,12 @@ pub trait Disk: Send + Sync + Debug {
     /// Opens or creates a file.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Creates a directory and its missing ancestors, each with `mode` less the umask.
+    /// Creates a directory and its missing ancestors, each with `mode` minus the umask.
     ///
     /// An existing directory is not changed.
     fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()>;
 
-    /// Returns the names in a directory in bytewise order.
+    /// Returns the names in a directory, sorted bytewise.
     fn read_dir(&self, path: &Path) -> io::Result<Vec<OsString>>;
 
     /// Renames a file or directory. A file with the new name is replaced atomically.
@@ -102,7 +102,7 @@ pub trait Disk: Send + Sync + Debug {
     /// Removes a file's name. Open handles and locks on it stay valid.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a directory and everything below it; a missing one is not an error.
+    /// Removes a directory and everything below it. A missing directory is not an error.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the created, renamed and removed names of a directory durable.
@@ -114,13 +114,14 @@ pub trait Disk: Send + Sync + Debug {
 
 /// An open file.
 pub trait DiskFile: Send + Sync + Debug {
-    /// Reads up to `buffer.len()` bytes at `offset`; 0 means the end of the file.
+    /// Reads up to `buffer.len()` bytes at `offset`, and returns their number. The result is 0 at
+    /// the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes all of `bytes` at `offset`, growing the file as needed.
+    /// Writes all of `bytes` at `offset`. The file grows as needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Writes all slices one after the other starting at `offset`, in as few calls as possible.
+    /// Writes all slices consecutively, starting at `offset`, in as few calls as possible.
     fn write_all_vectored_at(&self, slices: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
         let mut at = offset;
         for slice in slices {
@@ -130,7 +131,7 @@ pub trait DiskFile: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Fills `buffer` from `offset`, or fails with `UnexpectedEof`.
+    /// Fills `buffer` from `offset` on, or fails with `UnexpectedEof`.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < buffer.len() {
@@ -150,31 +151,31 @@ pub trait DiskFile: Send + Sync + Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Truncates the file to `len`, or extends it with zeros that take no space yet.
+    /// Truncates the file to `len`, or extends it with zeros that occupy no space yet.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Reserves space so that the file is at least `len` bytes long; new bytes read as zeros.
+    /// Reserves space so that the file is at least `len` bytes long. New bytes are zeros.
     ///
-    /// Falls back to [`DiskFile::set_len`] if the file system cannot reserve. Never shortens the
-    /// file.
+    /// Falls back to [`DiskFile::set_len`] if the file system cannot reserve space. Never shortens
+    /// the file.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
     /// Returns the free bytes of the file's disk, or `None` if the system does not report them.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
 
-    /// Makes written bytes, and the length needed to read them, durable (`fdatasync`).
+    /// Makes written bytes durable, and the length needed to read them (`fdatasync`).
     fn sync_data(&self) -> io::Result<()>;
 
-    /// Makes the bytes and every attribute durable (`fsync`).
+    /// Makes the bytes and all attributes durable (`fsync`).
     fn sync_all(&self) -> io::Result<()>;
 
-    /// Tries to take a lock without waiting; `false` means that another open file holds one.
+    /// Tries to take a lock without waiting. Returns `false` if another open file holds one.
     fn try_lock(&self, kind: LockKind) -> io::Result<bool>;
 
     /// Maps the first `len` bytes of the file for reading. Later writes to the file are visible in
     /// the map.
     ///
-    /// `len` may exceed the file's length to leave room for growth: see [`Mapping`].
+    /// `len` may exceed the file's length to leave room for growth. See [`Mapping`].
     fn map(&self, len: usize) -> io::Result<Mapping>;
 }
 

@@ -1,29 +1,29 @@
-//! Reads `FORMAT.md` in tests and compares it with the code that writes the files.
+//! Compares `FORMAT.md` with the code that writes the files, in tests.
 //!
 //! A test takes the maps and tables of a section, writes bytes with the code, decodes them as the
-//! page describes them, and compares. This finds a field, number or name that only the page or only
-//! the code has.
+//! document specifies, and compares the results. This finds a field, number or name that occurs
+//! only in the document or only in the code.
 
 use std::collections::BTreeMap;
 
 use quorate_protobuf::{Fields, Value};
 
-/// The page.
+/// The text of `FORMAT.md`.
 const TEXT: &str = include_str!("../FORMAT.md");
 
-/// The text with single spaces between words, for sentences that are wrapped.
+/// Returns the text with single spaces between words, for sentences that are wrapped.
 fn running_text() -> String {
     TEXT.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Asserts that the page contains this sentence or part of a sentence.
+/// Asserts that the document contains this sentence or part of a sentence.
 pub(crate) fn assert_says(sentence: &str) {
     assert!(running_text().contains(sentence), "FORMAT.md does not say: {sentence}");
 }
 
-/// The map of `name`: the rest of its line, and the following lines that begin with `|`.
+/// Returns the map of `name`: the rest of its line, and the following lines that begin with `|`.
 pub(crate) fn map(name: &str) -> String {
-    // Maps are between fences, so every other piece is one.
+    // Maps are between fences, so every second piece contains maps.
     let maps = TEXT.split("```").skip(1).step_by(2).flat_map(str::lines);
     let mut lines = maps.skip_while(|line| line.split_whitespace().next() != Some(name));
     let first = lines.next().unwrap_or_else(|| panic!("FORMAT.md has no map of {name}"));
@@ -32,7 +32,7 @@ pub(crate) fn map(name: &str) -> String {
     std::iter::once(first).chain(more).map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// The cells of a table's rows, without backticks. `head` identifies the table.
+/// Returns the cells of a table's rows, without backticks. `head` identifies the table.
 pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
     let lines = TEXT.lines().skip_while(|line| *line != head).skip(2);
     let rows = lines.take_while(|line| line.starts_with('|'));
@@ -43,8 +43,8 @@ pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Decodes bytes by a map of little-endian fields, such as `id u64 | flags u16 (what they mean) |
-/// count u16`. Returns the fields with their values, and the remaining bytes.
+/// Decodes bytes according to a map of little-endian fields, such as `id u64 | flags u16 (what they
+/// mean) | count u16`. Returns the fields with their values, and the remaining bytes.
 pub(crate) fn read_numbers<'a>(map: &str, mut bytes: &'a [u8]) -> (Vec<(String, u64)>, &'a [u8]) {
     let mut fields = Vec::new();
     for field in map.split(['|', ',', '{', '}']) {
@@ -64,15 +64,15 @@ pub(crate) fn read_numbers<'a>(map: &str, mut bytes: &'a [u8]) -> (Vec<(String, 
     (fields, bytes)
 }
 
-/// A field's value: a number, or bytes.
+/// The value of a field: a number or bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Number(u64),
     Bytes(Vec<u8>),
 }
 
-/// Decodes a message by a map of its fields, such as `1 type varint | 2 crc varint (why)`. Fails at
-/// a field that only the map or only the message has.
+/// Decodes a message according to a map of its fields, such as `1 type varint | 2 crc varint
+/// (why)`. Panics at a field that only the map or only the message has.
 pub(crate) fn read_message(map: &str, message: &[u8]) -> BTreeMap<String, Content> {
     let mut names: BTreeMap<u32, &str> = BTreeMap::new();
     for field in map.split(['|', ',']).map(|field| field.split('(').next().unwrap_or_default()) {
@@ -96,7 +96,7 @@ pub(crate) fn read_message(map: &str, message: &[u8]) -> BTreeMap<String, Conten
     read
 }
 
-/// Names of the constants in a source whose names begin with `prefix`, at any indentation.
+/// Returns the names of the constants in `source` that begin with `prefix`, at any indentation.
 pub(crate) fn declared<'a>(source: &'a str, prefix: &str) -> Vec<&'a str> {
     let names = source.lines().filter_map(|line| {
         let (_, rest) = line.split_once("const ")?;
@@ -105,7 +105,7 @@ pub(crate) fn declared<'a>(source: &'a str, prefix: &str) -> Vec<&'a str> {
     names.collect()
 }
 
-/// A number with commas between thousands.
+/// Formats a number with commas between thousands.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -133,7 +133,7 @@ mod tests {
     use crate::disk::{Disk, RealDisk};
     use crate::{bolt, lost_log, rebuild, restored, snap, wal};
 
-    /// Files that only failures leave, and files that are removed before a call returns.
+    /// Files that only failures leave behind, and files that are removed before a call returns.
     const NOT_MADE_HERE: [&str; 6] = [
         "member/wal/sync-failed.tmp",
         "member/snap/db.sync-failed",
@@ -143,7 +143,7 @@ mod tests {
         "member/wal/1.tmp",
     ];
 
-    /// The table's paths, each with its mode.
+    /// Returns the table's paths, each with its mode.
     fn documented_modes() -> BTreeMap<String, String> {
         let mut modes = BTreeMap::new();
         for row in table("| path | mode | content |") {
@@ -209,7 +209,7 @@ mod tests {
         ];
         let documented = documented_modes();
         let mut seen: BTreeSet<String> = NOT_MADE_HERE.map(str::to_owned).into();
-        // The directory itself.
+        // The empty path stands for the directory itself.
         seen.insert(String::new());
         let umask = 0o666 & !fs::metadata(probe(root.path())).unwrap().permissions().mode();
         for (path, mode) in found {
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(documented.into_keys().collect::<BTreeSet<_>>(), seen);
     }
 
-    /// Creates a file to find the mode that the umask leaves.
+    /// Creates a file to determine the mode after the umask is applied.
     fn probe(dir: &Path) -> std::path::PathBuf {
         let path = dir.join("probe");
         let mode = crate::disk::OpenMode::Create(0o666);

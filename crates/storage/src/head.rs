@@ -1,14 +1,13 @@
-//! The head of a protobuf message that is being written: its short fields, on the stack.
+//! The head of a protobuf message that is being written, which holds its short fields on the stack.
 //!
-//! Records and snapshot files are written as such a head and the payload after it, so that the
-//! payload is not copied into a message first. They are read with `quorate_protobuf`: unknown
-//! fields and fields of an unexpected wire type are skipped, and the last occurrence of a field
-//! wins, as in etcd.
+//! A record or snapshot file is written as such a head followed by the payload, so that the payload
+//! is not copied into a message first. Reading uses `quorate_protobuf`: unknown fields and fields
+//! of an unexpected wire type are skipped, and the last occurrence of a field wins, as in etcd.
 
 /// The head of a message: fields of small, known size, on the stack.
 ///
-/// Long byte fields are not copied: the head has only their key and length, and the bytes follow
-/// it.
+/// Long byte fields are not copied. The head contains only their key and length, and the bytes
+/// follow it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     bytes: [u8; Self::CAPACITY],
@@ -16,7 +15,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Room for four keys with varints of full length.
+    /// Enough for four keys with varints of maximum length.
     const CAPACITY: usize = 48;
 
     pub(crate) const fn new() -> Self {
@@ -40,14 +39,15 @@ impl Head {
         self.byte((value & 0x7f) as u8);
     }
 
-    /// Adds a varint field; `number` is below 16.
+    /// Adds a varint field. `number` must be below 16.
     pub(crate) const fn number(mut self, number: u8, value: u64) -> Self {
         self.byte(number << 3);
         self.varint(value);
         self
     }
 
-    /// Adds the key and length of a byte field whose bytes follow; `number` is below 16.
+    /// Adds the key and length of a byte field whose bytes follow the head. `number` must be below
+    /// 16.
     pub(crate) const fn bytes(mut self, number: u8, len: usize) -> Self {
         self.byte(number << 3 | 2);
         self.varint(len as u64);

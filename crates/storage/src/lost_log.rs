@@ -1,12 +1,12 @@
-//! The mark of a directory whose log has lost entries that its member had acknowledged.
+//! The mark in a data directory whose log has lost entries that the member had acknowledged.
 //!
-//! Such a member must never vote again. After a restart this could not be detected: with the rest
-//! of its log, the member looks like any member that lags behind. So the mark is a file of its own,
-//! `member/lost-log`, which etcd ignores. The mark is removed with the directory, or with
-//! `--force-new-cluster` when the member continues as the only voter: then there is no other member
-//! to which it could have acknowledged anything.
+//! Such a member must never vote again. After a restart, the loss could not be detected: with the
+//! rest of its log, the member looks like any member that lags behind. So the mark is a separate
+//! file, `member/lost-log`, which etcd ignores. The mark is removed together with the directory. It
+//! is also removed when the member continues as the only voter with `--force-new-cluster`, because
+//! then there is no other member to which it could have acknowledged anything.
 //!
-//! The existence of the file is the mark; its text is for people.
+//! Only the existence of the file matters. Its text is for people.
 
 use std::io;
 use std::path::PathBuf;
@@ -23,17 +23,17 @@ pub fn path(dirs: &DataDir) -> PathBuf {
     NOTE.path(dirs)
 }
 
-/// Marks a directory, durably. If it is marked already, the first reason stays.
+/// Marks a directory durably. If it is already marked, the earlier reason is kept.
 pub fn mark(disk: &dyn Disk, dirs: &DataDir, reason: &str) -> io::Result<()> {
     NOTE.leave(disk, dirs, reason)
 }
 
-/// Removes the mark, durably, if there is one.
+/// Removes the mark durably, if it exists.
 pub fn unmark(disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
     NOTE.remove(disk, dirs)
 }
 
-/// Returns why the directory is marked, or `None` if it is not.
+/// Returns the reason in the mark, or `None` if the directory is not marked.
 pub fn reason(disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<String>> {
     NOTE.read(disk, dirs)
 }

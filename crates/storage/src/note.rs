@@ -1,7 +1,7 @@
-//! Notes: small files of Quorate in a data directory, beside the log and the snapshots. etcd
+//! Notes: small files that Quorate adds to a data directory, beside the log and the snapshots. etcd
 //! ignores them.
 //!
-//! Only the existence of a note counts. It is durable before its text is; the text is for people.
+//! Only the existence of a note matters. It becomes durable before its text, which is for people.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,32 +9,32 @@ use std::path::PathBuf;
 use crate::data_dir::DataDir;
 use crate::disk::{Disk, OpenMode};
 
-/// The maximum length of a text. Longer texts are truncated when they are read.
+/// The maximum length of a note's text. A longer text is truncated when it is read.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// A kind of note, by its name under `member/`.
+/// A kind of note, by its file name under `member/`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note(pub(crate) &'static str);
 
 impl Note {
-    /// The path of the note.
+    /// Returns the path of the note.
     pub(crate) fn path(self, dirs: &DataDir) -> PathBuf {
         dirs.member().join(self.0)
     }
 
-    /// Writes the note, durably. If it exists already, its text stays.
+    /// Writes the note durably. If it already exists, its text is kept.
     pub(crate) fn leave(self, disk: &dyn Disk, dirs: &DataDir, text: &str) -> io::Result<()> {
         let file = match disk.open(&self.path(dirs), OpenMode::CreateNew(0o600)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
             opened => opened?,
         };
-        // The name first: a note without its text is still valid.
+        // The name becomes durable first, because a note without its text is still valid.
         disk.sync_dir(&dirs.member())?;
         file.write_all_at(format!("{text}\n").as_bytes(), 0)?;
         file.sync_all()
     }
 
-    /// Removes the note, durably, if it exists.
+    /// Removes the note durably, if it exists.
     pub(crate) fn remove(self, disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
         match disk.remove_file(&self.path(dirs)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -43,7 +43,7 @@ impl Note {
         disk.sync_dir(&dirs.member())
     }
 
-    /// The text of the note, if it exists.
+    /// Returns the text of the note, if the note exists.
     pub(crate) fn read(self, disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<String>> {
         let path = self.path(dirs);
         if disk.metadata(&path)?.is_none() {

@@ -1,8 +1,8 @@
-//! Removes old log segments and old snapshots.
+//! Removal of old log segments and old snapshots.
 //!
-//! The shell calls this every 30 seconds for each kind of file (`spec`: `--max-wals`,
-//! `--max-snapshots`). The order of names is the order of age. A log segment is in use as long as
-//! the log holds its lock (`wal::Wal::release_to`).
+//! The server calls [`purge`] every 30 seconds for each kind of file (`spec`: `--max-wals`,
+//! `--max-snapshots`). Sorting the names sorts the files by age. A log segment is in use while the
+//! log holds its lock (`wal::Wal::release_to`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::disk::{Disk, LockKind, OpenMode};
 
-/// A purge that failed. etcd treats this as fatal.
+/// A failed purge. etcd treats this as fatal.
 #[derive(Debug, Error)]
 #[error("failed to {action} {}: {source}", path.display())]
 pub struct PurgeError {
@@ -26,16 +26,17 @@ pub struct PurgeError {
 /// The result of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// The files removed, oldest first.
+    /// The removed files, oldest first.
     pub removed: Vec<PathBuf>,
-    /// A file that is still in use, at which the purge stopped.
+    /// The file at which the purge stopped because it is still in use.
     pub locked: Option<PathBuf>,
 }
 
-/// Removes the oldest files in `dir` whose name ends in `suffix`, all but the newest `keep_count`.
+/// Removes the oldest files in `dir` whose name ends in `suffix`, and keeps the newest
+/// `keep_count`.
 ///
-/// With `locking`, a file is removed only if it can be locked, and the first file that cannot be
-/// locked ends the purge. A `keep_count` of 0 keeps everything.
+/// With `locking`, a file is removed only if it can be locked. The purge ends at the first file
+/// that cannot be locked. If `keep_count` is 0, all files are kept.
 pub fn purge(
     disk: &dyn Disk,
     dir: &Path,
@@ -63,7 +64,7 @@ pub fn purge(
             None
         };
         disk.remove_file(&path).map_err(failed("remove", &path))?;
-        // Segments must be removed in order; otherwise a crash could leave a gap.
+        // Segments must be removed in order. Otherwise a crash could leave a gap.
         if lock.is_some() {
             disk.sync_dir(dir).map_err(failed("sync", dir))?;
         }

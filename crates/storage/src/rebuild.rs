@@ -1,13 +1,13 @@
 //! The notes of a member that must fetch its state again, because its backend file differs from
-//! those of the cluster.
+//! that of the other members.
 //!
-//! `member/rebuild` orders it. The note is written before the member stops, so that the next start
-//! always carries it out. `member/rebuilt` has the time of the last rebuild: if a member is found
-//! corrupt again soon after, its disk or memory is probably defective.
+//! `member/rebuild` is the order to do so. It is written before the member stops, so that the next
+//! start always carries it out. `member/rebuilt` contains the time of the last rebuild: if a member
+//! is found corrupt again soon after that, its disk or memory is probably defective.
 //!
 //! # Not here
 //!
-//! The server writes the order and carries it out.
+//! Writing and carrying out the order (the server).
 
 use std::io;
 use std::path::PathBuf;
@@ -25,25 +25,25 @@ pub fn path(dirs: &DataDir) -> PathBuf {
     ORDER.path(dirs)
 }
 
-/// Orders a rebuild, durably. If there is an order already, its reason stays.
+/// Orders a rebuild durably. If a rebuild is already ordered, the earlier reason is kept.
 pub fn order(disk: &dyn Disk, dirs: &DataDir, reason: &str) -> io::Result<()> {
     ORDER.leave(disk, dirs, reason)
 }
 
-/// Returns why a rebuild is ordered, or `None` if it is not.
+/// Returns the reason for the ordered rebuild, or `None` if none is ordered.
 pub fn ordered(disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<String>> {
     ORDER.read(disk, dirs)
 }
 
-/// Records the time of a finished rebuild, in seconds since 1970, durably.
+/// Durably records the time of a finished rebuild, in seconds since 1970.
 pub fn done(disk: &dyn Disk, dirs: &DataDir, unix_secs: u64) -> io::Result<()> {
     DONE.remove(disk, dirs)?;
     DONE.leave(disk, dirs, &unix_secs.to_string())?;
     ORDER.remove(disk, dirs)
 }
 
-/// Returns the time of the last rebuild, in seconds since 1970. A note without a valid time counts
-/// as missing.
+/// Returns the time of the last rebuild, in seconds since 1970. A note without a valid time is
+/// treated as missing.
 pub fn last_done(disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<u64>> {
     Ok(DONE.read(disk, dirs)?.and_then(|text| text.parse().ok()))
 }

@@ -1,15 +1,15 @@
-//! The mark of a data directory that was made from a snapshot and has not yet taken part in a
-//! cluster.
+//! The mark of a data directory that was created from a snapshot and has not been used in a cluster
+//! yet.
 //!
-//! Such a directory looks like that of a member, and with the default token it has the ids of the
-//! member from which the snapshot came. A member that is started with it beside members that were
-//! not restored would take part in their cluster with another state. So the tool that makes the
-//! directory writes a file, `member/restored`, which etcd ignores. The member removes it after the
-//! other members proved to have the same state.
+//! Such a directory looks like that of a member. With the default token it also has the ids of the
+//! member from which the snapshot was taken. If a member started with it while other members were
+//! not restored, it would join their cluster with a different state. So the tool that creates the
+//! directory writes a file, `member/restored`, which etcd ignores. The member removes it once the
+//! other members have proved to have the same state.
 //!
 //! # Not here
 //!
-//! The mark in the backend file, with which members compare their states (`state::schema::meta`).
+//! The mark in the backend file, which members use to compare their states (`state::schema::meta`).
 
 use std::io;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::note::Note;
 const NAME: &str = "restored";
 const NOTE: Note = Note(NAME);
 
-/// Writes the mark into a member's directory that is being made. The caller syncs the directory.
+/// Writes the mark into a member directory that is being created. The caller syncs the directory.
 pub fn leave(disk: &dyn Disk, member: &Path, text: &str) -> io::Result<()> {
     let file = disk.open(&member.join(NAME), OpenMode::CreateNew(0o600))?;
     file.write_all_at(format!("{text}\n").as_bytes(), 0)?;
@@ -33,7 +33,7 @@ pub fn is_marked(disk: &dyn Disk, dirs: &DataDir) -> io::Result<bool> {
     Ok(disk.metadata(&NOTE.path(dirs))?.is_some())
 }
 
-/// Removes the mark, durably, if there is one.
+/// Removes the mark durably, if it exists.
 pub fn remove(disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
     NOTE.remove(disk, dirs)
 }

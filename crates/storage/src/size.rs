@@ -1,5 +1,5 @@
-//! Converts counts in files to counts in memory. This crate maps whole files and needs a 64-bit
-//! machine.
+//! Conversion of counts in files to counts in memory. This crate maps whole files, so it requires a
+//! 64-bit machine.
 
 const _: () =
     assert!(usize::BITS == 64, "files are mapped whole, which needs a 64-bit address space");

@@ -1,8 +1,8 @@
-//! The snapshot directory: `.snap` files, and backend files received from a leader.
+//! The snapshot directory, which contains `.snap` files and backend files received from a leader.
 //!
-//! A `.snap` file names the log index of a snapshot, with the configuration of the cluster at that
-//! index and the members in the old (v2) JSON form that etcd up to 3.6 reads. The data itself is in
-//! the backend file, which is already durable when the `.snap` file is written.
+//! A `.snap` file contains the log index of a snapshot, the cluster configuration at that index,
+//! and the members in the old (v2) JSON form that etcd up to 3.6 reads. The data itself is in the
+//! backend file, which is already durable when the `.snap` file is written.
 //!
 //! ```text
 //! file      1 crc (CRC-32C of data), 2 data = raftpb.Snapshot
@@ -11,16 +11,18 @@
 //!
 //! # Order
 //!
-//! Backend commit, then [`save`], then the log's mark of the snapshot. A file without a mark is
-//! ignored at start; with a mark whose file is missing, an older etcd would not start.
+//! The backend is committed first, then [`save`] writes the file, then the log receives the
+//! snapshot's mark. A start ignores a file without a mark. If the file of a mark is missing, older
+//! versions of etcd do not start.
 //!
 //! # Not here
 //!
-//! The content of the JSON and of the configuration; writing the backend file (`bolt`).
+//! The content of the JSON and of the configuration, and writing the backend file (`bolt`).
 //!
 //! # Tests
 //!
-//! `snap/tests.rs`: files of etcd, read and written again byte for byte; every kind of damage.
+//! `snap/tests.rs` reads etcd's files and writes them again byte for byte, and tries every kind of
+//! damage.
 
 mod database;
 #[cfg(any(test, fuzzing))]
@@ -43,15 +45,15 @@ use crate::disk::{Disk, OpenMode, is_no_room};
 use crate::head::Head;
 use crate::wal::SnapshotMark;
 
-/// Permission bits of `.snap` files, before the umask, as in etcd.
+/// Permission bits of `.snap` files before the umask is applied, as in etcd.
 const FILE_MODE: u32 = 0o666;
 
 const SUFFIX: &str = ".snap";
 
-/// A snapshot directory that cannot be read or written, or an invalid file in it.
+/// A snapshot directory that cannot be read or written, or that contains an invalid file.
 #[derive(Debug, Error)]
 pub enum SnapError {
-    /// An operation of the file system failed.
+    /// A file system operation failed.
     #[error("snap: failed to {action} {}: {source}", path.display())]
     Io {
         /// The failed action, as a verb.
@@ -61,8 +63,8 @@ pub enum SnapError {
         /// The system's error.
         source: io::Error,
     },
-    /// The disk has no room for the snapshot's file. The partial file is removed, so the caller may
-    /// retry.
+    /// The disk has no room for the snapshot's file. The partial file was removed, so the caller
+    /// may retry.
     #[error("snap: failed to write {}: {source}", path.display())]
     NoRoom {
         /// The file.
@@ -70,7 +72,7 @@ pub enum SnapError {
         /// The system's error.
         source: io::Error,
     },
-    /// The file, or the snapshot in it, has no bytes or no checksum.
+    /// The file or the snapshot in it is empty, or the checksum is missing.
     #[error("snap: empty snapshot: {}", path.display())]
     Empty {
         /// The file.
@@ -81,9 +83,9 @@ pub enum SnapError {
     CrcMismatch {
         /// The file.
         path: PathBuf,
-        /// The checksum stored in it.
+        /// The stored checksum.
         expected: u32,
-        /// The checksum of its bytes.
+        /// The checksum of the file's bytes.
         computed: u32,
     },
     /// The bytes are not a snapshot.
@@ -92,10 +94,10 @@ pub enum SnapError {
         /// The file.
         path: PathBuf,
     },
-    /// The backend file that belongs to a snapshot is missing.
+    /// A snapshot's backend file is missing.
     #[error("failed to find database snapshot file (snap: snapshot file doesn't exist): {}", path.display())]
     NoDatabase {
-        /// The expected path.
+        /// The expected path of the backend file.
         path: PathBuf,
     },
 }
@@ -106,7 +108,7 @@ impl SnapError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// Whether the only problem was missing space on the disk, and nothing was changed.
+    /// Returns whether the only problem is that the disk is full, and nothing was changed.
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom { .. })
@@ -116,19 +118,19 @@ impl SnapError {
 /// The content of a `.snap` file (`raftpb.Snapshot`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Last log index the snapshot contains.
+    /// The last log index that the snapshot contains.
     pub index: u64,
-    /// Term of that index.
+    /// The term of that index.
     pub term: u64,
-    /// Encoded `raftpb.ConfState`.
+    /// The encoded `raftpb.ConfState`.
     pub conf_state: Bytes,
     /// The members and the cluster version in the old JSON form.
     pub data: Bytes,
 }
 
 impl Snapshot {
-    /// Returns the name of the snapshot's file: term first, so that the order of names is the order
-    /// of age.
+    /// Returns the name of the snapshot's file. It begins with the term, so that sorting the names
+    /// sorts the files by age.
     #[must_use]
     pub fn file_name(&self) -> String {
         format!("{:016x}-{:016x}{SUFFIX}", self.term, self.index)
@@ -177,10 +179,10 @@ impl Snapshot {
     }
 }
 
-/// Writes a snapshot's file and makes it durable; returns its path.
+/// Writes a snapshot's file durably and returns its path.
 ///
-/// The file is written in place: after a crash, [`read`] refuses the incomplete file, and the log
-/// has no mark for it. After a failed write, the partial file is removed.
+/// The file is written in place. After a crash in the middle, [`read`] refuses the incomplete file,
+/// and the log has no mark for it. After a failed write, the partial file is removed.
 pub fn save(disk: &dyn Disk, dir: &Path, snapshot: &Snapshot) -> Result<PathBuf, SnapError> {
     let path = dir.join(snapshot.file_name());
     let message = snapshot.encode();
@@ -208,7 +210,7 @@ pub fn save(disk: &dyn Disk, dir: &Path, snapshot: &Snapshot) -> Result<PathBuf,
     Ok(path)
 }
 
-/// Reads a snapshot's file and checks it.
+/// Reads and validates a snapshot's file.
 pub fn read(disk: &dyn Disk, path: &Path) -> Result<Snapshot, SnapError> {
     let read_whole = || {
         let file = disk.open(path, OpenMode::Read)?;
@@ -241,7 +243,7 @@ pub fn read(disk: &dyn Disk, path: &Path) -> Result<Snapshot, SnapError> {
 pub struct Listing {
     /// Names of `.snap` files, newest first.
     pub snapshots: Vec<OsString>,
-    /// Unknown names, for a warning.
+    /// Unexpected names, for a warning.
     pub ignored: Vec<OsString>,
 }
 
@@ -258,19 +260,21 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing, SnapError> {
     Ok(listing)
 }
 
-/// A file that could not be read and was renamed.
+/// An unreadable file that was renamed.
 #[derive(Debug)]
 pub struct Broken {
-    /// The file's new path, with `.broken` added.
+    /// The file's new path, which ends in `.broken`.
     pub path: PathBuf,
-    /// The problem.
+    /// Why the file cannot be read.
     pub error: SnapError,
 }
 
-/// Finds the newest readable snapshot, one of `marks` if given.
+/// Finds the newest readable snapshot. If `marks` are given, only snapshots with one of these marks
+/// count.
 ///
-/// Returns it, if there is one, and the newer files that could not be read, which have been
-/// renamed. A snapshot without a mark was never finished, or its mark is beyond the commit index.
+/// Returns the snapshot, if there is one, and the newer files that could not be read. These have
+/// been renamed. A snapshot without a mark was never finished, or its mark is beyond the commit
+/// index.
 pub fn load_newest(
     disk: &dyn Disk,
     dir: &Path,
@@ -300,8 +304,8 @@ pub fn load_newest(
     Ok((None, broken))
 }
 
-/// Removes what an earlier process left incomplete: received backend files (`tmp*`) and the output
-/// of a defragmentation (`db.tmp*`). Returns the paths.
+/// Removes incomplete files of an earlier process: received backend files (`tmp*`) and the output
+/// of a defragmentation (`db.tmp*`). Returns their paths.
 pub fn clean_up(disk: &dyn Disk, dir: &Path) -> Result<Vec<PathBuf>, SnapError> {
     let mut removed = Vec::new();
     for name in disk.read_dir(dir).map_err(SnapError::io("list", dir))? {

@@ -1,34 +1,31 @@
-//! The write-ahead log: etcd's, byte for byte.
+//! The write-ahead log, byte for byte in etcd's format.
 //!
-//! A log is a directory of segments. Each segment is a sequence of records (`record`), whose data
-//! is chained by one running checksum. [`Wal`] appends to the log. [`Wal::open`] reads it, repairs
-//! a torn end and continues it. [`read`] and [`snapshot_marks`] read without changing anything. One
-//! thread owns the log; it appends entries and hard states, and acts only on those that were
-//! reported as synced.
+//! A log is a directory of segments. Each segment is a sequence of records (`record`), whose data is chained by one
+//! running checksum. [`Wal`] appends to the log. [`Wal::open`] reads it, repairs a torn end and continues it. [`read`]
+//! and [`snapshot_marks`] read it without changing anything. A single thread owns the log. It appends entries and hard
+//! states, and acts on them only after they are reported as synced.
 //!
 //! # Guarantees
 //!
-//! * Everything that [`Wal::sync`] (or [`Wal::save`] with `synced`) has acknowledged survives a
-//!   power cut, in order, unless bytes decay on the medium. Decayed bytes are reported, never
-//!   repaired silently.
-//! * A power cut at any point leaves a log that opens: complete, or with a torn end that is cut
-//!   off.
-//! * After a failed write or sync the log refuses everything: the kernel may have dropped the bytes
-//!   that it could not write, and a retry would acknowledge bytes that are not on the disk.
-//! * A commit index alone is never synced; it stays in memory until the next sync, as in etcd.
-//! * Space is reserved ahead if the disk has plenty. If not, the log continues in the space that
-//!   there is, and only a record for which there is no room stops it.
+//! * All records that [`Wal::sync`] (or [`Wal::save`] with `synced`) has acknowledged survive a power cut, in order,
+//!   unless bytes decay on the medium. Decayed bytes are reported, never repaired silently.
+//! * After a power cut at any point the log can be opened. It is either complete or has a torn end, which is cut off.
+//! * After a failed write or sync the log refuses all operations. The kernel may have dropped the bytes that it could
+//!   not write, so a retry would acknowledge bytes that are not on the disk.
+//! * A change of the commit index alone causes no sync. It stays in memory until the next sync, as in etcd.
+//! * Space is reserved ahead if the disk has enough. If not, the log uses the remaining space, and stops only at a
+//!   record for which there is no room.
 //!
 //! # Not here
 //!
-//! The meaning of entries. Whether the log reaches as far as the backend has applied: the caller
-//! compares [`Contents::last_index`] with the backend's consistent index and refuses to start a
-//! member whose log lost entries. The timing of syncs.
+//! The meaning of entries, and the timing of syncs. The check that the log reaches the backend's applied index: the
+//! caller compares [`Contents::last_index`] with the backend's consistent index, and refuses to start a member whose
+//! log has lost entries.
 //!
 //! # Tests
 //!
-//! `wal/tests/`: bytes written by etcd, every kind of damage at every byte, power cuts at every
-//! operation, random operations against a list.
+//! `wal/tests/` covers bytes written by etcd, every kind of damage at every byte, power cuts at every operation, and
+//! random operations compared with a list.
 
 mod contents;
 mod error;
@@ -64,21 +61,21 @@ use crate::sync_failure;
 /// Permission bits of segments.
 const FILE_MODE: u32 = 0o600;
 
-/// The size up to which records that need no sync stay in memory.
+/// The maximum number of bytes of records that stay in memory because they need no sync.
 const UNSYNCED_BYTES_MAX: usize = 128 * 1024;
 
-/// Options of writing a log.
+/// Options for writing a log.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The size at which a segment is closed. The same size is reserved for a segment.
+    /// The size at which a segment is closed. The same amount of space is reserved for a new segment.
     pub segment_bytes: u64,
-    /// Whether anything is synced; `false` with `--unsafe-no-fsync`.
+    /// Whether the log is synced at all. `false` with `--unsafe-no-fsync`.
     pub sync: bool,
-    /// Zeros written together with records that have reached the end of the zeros ahead of the log.
+    /// The number of zeros written together with records that exceed the zeros ahead of the log.
     pub zero_step_bytes: u64,
-    /// How far ahead of the log [`Wal::prepare`] keeps zeros.
+    /// The number of zeros that [`Wal::prepare`] keeps ahead of the log.
     pub zero_lead_bytes: u64,
-    /// Bytes that must stay free, for the backend file and other programs, when a whole segment is
+    /// The number of bytes that must stay free for the backend file and other programs when a whole segment is
     /// reserved.
     pub kept_free_bytes: u64,
 }
@@ -98,7 +95,7 @@ impl Default for Options {
 /// The result of [`Wal::append`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Appended {
-    /// Size of the records.
+    /// Size of the encoded records.
     pub bytes: u64,
     /// Whether the caller must wait for a sync before it acts on the records.
     pub sync_needed: bool,
@@ -109,24 +106,24 @@ pub struct Appended {
 pub struct Saved {
     /// Size of the records added by this call.
     pub bytes: u64,
-    /// Whether a sync was made, so that everything added so far is durable.
+    /// Whether the log was synced, so that all records added so far are durable.
     pub synced: bool,
-    /// The new segment, if the last one was full.
+    /// The new segment, if the previous one was full.
     pub new_segment: Option<PathBuf>,
 }
 
-/// A segment for which less space is reserved than planned.
+/// A segment with less reserved space than planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     /// The segment.
     pub path: PathBuf,
-    /// Space that was planned.
+    /// The planned space.
     pub wanted_bytes: u64,
-    /// Space that is reserved.
+    /// The reserved space.
     pub reserved_bytes: u64,
 }
 
-/// A log open for writing.
+/// A log that is open for writing.
 #[derive(Debug)]
 pub struct Wal {
     disk: Arc<dyn Disk>,
@@ -135,29 +132,29 @@ pub struct Wal {
     metadata: Option<Bytes>,
     hard_state: HardState,
     last_index: u64,
-    /// Records not yet passed to the system.
+    /// Records that have not been passed to the system yet.
     encoder: RecordEncoder,
     /// Whether records were passed to the system since the last sync.
     written_unsynced: bool,
-    /// A commit index that is certainly on disk. When the log is opened, snapshot marks beyond the commit index are
+    /// The highest commit index known to be on disk. When the log is opened, snapshot marks beyond the commit index are
     /// ignored.
     durable_commit: u64,
-    /// The locked segments in order; the last one belongs to `tail`.
+    /// The locked segments in order. The last one belongs to `tail`.
     held: Vec<Segment>,
-    /// The index up to which segments are unlocked once `durable_commit` reaches it; 0 for none.
+    /// The index up to which segments are unlocked once `durable_commit` reaches it, or 0.
     release_index: u64,
     tail: Tail,
-    /// The next segment under its temporary name.
+    /// The next segment, under its temporary name.
     next: Option<NextSegment>,
-    /// The number of temporary names used so far. Two names alternate, so that the next name is not the
-    /// one just renamed.
+    /// The number of temporary names used so far. Two names alternate, so that a new segment never reuses the name that
+    /// was just renamed.
     next_count: u64,
     /// The newest segment whose shortage was reported.
     shortage_reported: Option<SegmentName>,
     poisoned: bool,
 }
 
-/// A preallocated segment that is not yet part of the sequence.
+/// A preallocated segment that is not part of the sequence yet.
 #[derive(Debug)]
 struct NextSegment {
     path: PathBuf,
@@ -166,11 +163,11 @@ struct NextSegment {
 }
 
 impl Wal {
-    /// Adds entries and then a hard state to the log's buffer.
+    /// Adds entries, followed by a hard state, to the log's buffer.
     ///
-    /// Nothing is durable before the next [`Wal::sync`], and if `sync_needed` is set, nothing may
-    /// be acknowledged before it. A hard state that differs only in its commit index needs no sync:
-    /// after a crash the commit index may be lower than the applied index.
+    /// Nothing is durable before the next [`Wal::sync`]. If `sync_needed` is set, nothing may be acknowledged before
+    /// it. A hard state that differs only in its commit index needs no sync, because the commit index may be lower than
+    /// the applied index after a crash.
     pub fn append<'e>(
         &mut self,
         hard_state: Option<&HardState>,
@@ -180,7 +177,7 @@ impl Wal {
         let bytes_before = self.encoder.buffer.len();
         let mut sync_needed = false;
         for entry in entries {
-            // A log without its beginning does not know its last index.
+            // The last index is unknown if the log has lost its beginning.
             let last = self.last_index;
             let follows = last == 0 || entry.index <= last.saturating_add(1);
             assert!(
@@ -208,19 +205,19 @@ impl Wal {
         Ok(Appended { bytes, sync_needed })
     }
 
-    /// Makes everything added so far durable, and begins a new segment if this one is full.
+    /// Makes all records added so far durable, and starts a new segment if the current one is full.
     pub fn sync(&mut self) -> Result<Saved, WalError> {
         self.check_usable()?;
         self.poison_on_error(|wal| {
             wal.write_out()?;
             let new_segment = if wal.tail.is_full() { wal.cut()? } else { None };
-            // Cutting has synced both segments.
+            // Starting a new segment has synced both segments.
             wal.sync_tail()?;
             Ok(Saved { bytes: 0, synced: true, new_segment })
         })
     }
 
-    /// Adds entries and a hard state, and syncs if they need it.
+    /// Adds entries and a hard state, and syncs if they require it.
     pub fn save(
         &mut self,
         hard_state: Option<&HardState>,
@@ -233,10 +230,10 @@ impl Wal {
         Ok(Saved { bytes: appended.bytes, ..self.sync()? })
     }
 
-    /// Records that a snapshot exists, and syncs everything added so far.
+    /// Records that a snapshot exists, and syncs all records added so far.
     ///
-    /// The snapshot itself must be durable before: a mark without its snapshot stops a member. The
-    /// mark takes effect once a hard state whose commit index covers it is durable too.
+    /// The snapshot itself must already be durable, because a member cannot start with a mark whose snapshot is
+    /// missing. The mark takes effect once a hard state whose commit index covers it is also durable.
     pub fn save_snapshot(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
         self.check_usable()?;
         if mark.index > 0 && mark.conf_state.is_none() {
@@ -250,11 +247,11 @@ impl Wal {
         })
     }
 
-    /// Unlocks the segments that a member with its latest snapshot at `index` does not need, so
-    /// that they can be purged. This happens as soon as a hard state on disk covers the snapshot:
-    /// until then a start would skip the snapshot's mark and need the segments.
+    /// Unlocks the segments that a member with its latest snapshot at `index` does not need, so that they can be
+    /// purged. They are unlocked as soon as a hard state on disk covers the snapshot. Before that, a start would skip
+    /// the snapshot's mark and need the segments.
     ///
-    /// The last segment that begins before `index` stays locked, and everything after it.
+    /// The last segment that begins before `index` stays locked, as do all later segments.
     pub fn release_to(&mut self, index: u64) {
         self.release_index = self.release_index.max(index);
         self.release_covered();
@@ -277,11 +274,11 @@ impl Wal {
         );
     }
 
-    /// Does part of the work that later saves would have to wait for: reserves the next segment,
-    /// writes zeros ahead of the log. Returns whether there is more to do.
+    /// Does a part of the work that later saves would otherwise wait for: reserves the next segment, and writes zeros
+    /// ahead of the log. Returns whether there is more to do.
     ///
-    /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros,
-    /// and nothing while fewer are missing.
+    /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros. While fewer zeros
+    /// are missing, none are written.
     pub fn prepare(&mut self, bytes_max: u64) -> Result<bool, WalError> {
         self.check_usable()?;
         if self.next.is_none() && self.has_room_for_next()? {
@@ -310,12 +307,12 @@ impl Wal {
         self.prepare_next(step)
     }
 
-    /// Writes zeros into the next segment, which the log will soon need.
+    /// Writes zeros into the next segment, which will be needed soon.
     fn prepare_next(&mut self, step: u64) -> Result<bool, WalError> {
         let Some(mut next) = self.next.take() else { return Ok(false) };
         let wanted = next.tail.zeros_wanted(self.options.zero_lead_bytes);
         if wanted > 0 {
-            // On failure the segment is dropped, and reserved again when it is needed.
+            // If this fails, the segment is dropped. It is reserved again when it is needed.
             next.tail.write_zeros(wanted.min(step)).map_err(WalError::io("write", &next.path))?;
             if self.options.sync {
                 next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
@@ -325,11 +322,9 @@ impl Wal {
         Ok(wanted > step)
     }
 
-    /// Returns the newest segment if less space is reserved for it than planned, once for each
-    /// segment.
+    /// Returns the newest segment if less space is reserved for it than planned, once per segment.
     ///
-    /// The log is correct without that space, but slower: each sync must also update the file's
-    /// length.
+    /// The log is correct without that space, but slower, because each sync must also update the file's length.
     pub fn take_shortage(&mut self) -> Option<Shortage> {
         let segment = self.tail_segment();
         let name = segment.name;
@@ -345,10 +340,10 @@ impl Wal {
         Some(shortage)
     }
 
-    /// Syncs the remaining records, removes the preallocated segment and unlocks everything.
+    /// Syncs the remaining records, removes the preallocated segment and unlocks all segments.
     pub fn close(mut self) -> Result<(), WalError> {
         if let Some(next) = self.next.take() {
-            // If the removal fails, only space is lost.
+            // If the removal fails, only disk space is wasted.
             drop(self.disk.remove_file(&next.path));
         }
         if self.poisoned {
@@ -358,13 +353,13 @@ impl Wal {
         self.sync_tail()
     }
 
-    /// Returns the index of the last entry or snapshot mark added.
+    /// Returns the index of the last added entry or snapshot mark.
     #[must_use]
     pub const fn last_index(&self) -> u64 {
         self.last_index
     }
 
-    /// Returns the last hard state added.
+    /// Returns the last added hard state.
     #[must_use]
     pub const fn hard_state(&self) -> HardState {
         self.hard_state
@@ -380,7 +375,7 @@ impl Wal {
         if self.poisoned { Err(WalError::Poisoned { dir: self.dir.clone() }) } else { Ok(()) }
     }
 
-    /// Runs a step after whose failure the state of the files is unknown.
+    /// Runs an operation. If it fails, the state of the files is unknown, so the log is poisoned.
     fn poison_on_error<T>(
         &mut self,
         step: impl FnOnce(&mut Self) -> Result<T, WalError>,
@@ -393,7 +388,7 @@ impl Wal {
         result
     }
 
-    /// Passes buffered records to the system.
+    /// Passes the buffered records to the system.
     fn write_out(&mut self) -> Result<(), WalError> {
         if self.encoder.buffer.is_empty() {
             return Ok(());
@@ -426,11 +421,11 @@ impl Wal {
         self.held.last().expect("a log holds at least its last segment")
     }
 
-    /// Ends this segment and begins the next one. Returns the new path, or `None` if the disk has
-    /// no room for another segment: then this one becomes longer than planned.
+    /// Closes this segment and starts the next one. Returns the new path, or `None` if the disk has no room for another
+    /// segment. In that case the current segment becomes longer than planned.
     ///
-    /// The new segment gets its name only when its head is durable. The head repeats what a reader
-    /// needs to begin there: checksum, metadata, hard state.
+    /// The new segment receives its final name only after its head is durable. The head repeats the data that a reader
+    /// needs to start there: checksum, metadata and hard state.
     fn cut(&mut self) -> Result<Option<PathBuf>, WalError> {
         assert!(
             self.encoder.buffer.is_empty(),
@@ -487,7 +482,7 @@ impl Wal {
         }
     }
 
-    /// Buffers the records with which every segment but the first begins.
+    /// Buffers the records at the start of every segment except the first.
     fn push_head(&mut self) {
         self.encoder.push_crc();
         if let Some(metadata) = &self.metadata {
@@ -498,21 +493,21 @@ impl Wal {
         }
     }
 
-    /// Whether the disk has room to reserve a whole segment, which may not be needed for long.
+    /// Returns whether the disk has room to reserve a whole segment, which may not be needed for a long time.
     fn has_room_for_next(&self) -> Result<bool, WalError> {
         let free = self.tail.file().free_bytes().map_err(|e| self.tail_error("inspect", e))?;
         let wanted = self.options.segment_bytes.saturating_add(self.options.kept_free_bytes);
         Ok(free.is_none_or(|free| free >= wanted))
     }
 
-    /// Creates the next segment under a temporary name, locked and empty, and reserves space for it
-    /// as far as the disk has room.
+    /// Creates the next segment under a temporary name, locked and empty, and reserves as much of its space as the disk
+    /// has room for.
     fn create_next(&mut self) -> Result<NextSegment, WalError> {
         let path = self.dir.join(format!("{}.tmp", self.next_count % 2));
         let file = self.disk.open(&path, OpenMode::Create(FILE_MODE));
         let file = file.map_err(WalError::io("create", &path))?;
         lock(&*file, &path)?;
-        // Bytes that an earlier process left must not be read after our records.
+        // Bytes left by an earlier process must not be read as records of this segment.
         file.set_len(0).map_err(WalError::io("truncate", &path))?;
         let tail = Tail::new(Arc::clone(&file), 0, &self.options);
         let mut tail = tail.map_err(WalError::io("inspect", &path))?;

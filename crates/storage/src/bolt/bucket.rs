@@ -1,8 +1,9 @@
-//! Buckets of a state: opening them, and point reads in them.
+//! Buckets of a state: how they are opened, and point reads in them.
 //!
 //! # Not here
 //!
-//! Iterating over entries (`cursor`), many keys at once (`multi_get`), whole buckets (`scan`).
+//! Iteration over entries (`cursor`), reads of many keys at once (`multi_get`), and scans of whole
+//! buckets (`scan`).
 
 use super::cursor::Cursor;
 use super::error::{BoltError, Result};
@@ -11,7 +12,7 @@ use super::page::{HEADER_BYTES, LeafElement, Page, PageFault, PageKind};
 use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId};
 
-/// The bucket that contains all other buckets.
+/// Returns the bucket that contains all other buckets.
 pub(super) fn root_bucket(snapshot: &Snapshot) -> Result<BucketReader<'_>> {
     Ok(BucketReader { snapshot, root: snapshot.page(snapshot.meta.root)? })
 }
@@ -31,8 +32,8 @@ impl<'tx> BucketReader<'tx> {
     }
 
     /// Calls `take` with the result of [`BucketReader::get`] for each key, until `take` fails.
-    /// Several keys are searched together, which is fastest if they are in order, and correct in
-    /// any order.
+    /// Several keys are searched together. This is fastest for sorted keys, but any order is
+    /// allowed.
     pub fn get_each<K: AsRef<[u8]>, E: From<BoltError>>(
         &self,
         mut keys: impl Iterator<Item = K>,
@@ -52,25 +53,26 @@ impl<'tx> BucketReader<'tx> {
         }
     }
 
-    /// Opens a bucket inside this one; `None` if it does not exist.
+    /// Opens a bucket inside this one. Returns `None` if it does not exist.
     pub fn bucket(&self, name: &[u8]) -> Result<Option<Self>> {
         let found = self.bucket_value(name)?;
         found.map(|(value, holder)| open_bucket(self.snapshot, value, holder)).transpose()
     }
 
-    /// The description of a bucket inside this one, and the page that contains it.
+    /// Returns the description of a bucket inside this one, and the page that contains the
+    /// description.
     pub(super) fn bucket_value(&self, name: &[u8]) -> Result<Option<(&'tx [u8], PageId)>> {
         let found = self.find(name)?.filter(|(_, found)| found.is_bucket);
         Ok(found.map(|(page, element)| (element.value, page)))
     }
 
-    /// A cursor over the entries, before the first one.
+    /// Returns a cursor over the entries, positioned before the first one.
     #[must_use]
     pub fn cursor(&self) -> Cursor<'tx> {
         Cursor::new(self.snapshot, self.root)
     }
 
-    /// The entry of `key` and the page that contains it.
+    /// Returns the entry of `key` and the page that contains it.
     fn find(&self, key: &[u8]) -> Result<Option<(PageId, LeafElement<'tx>)>> {
         let mut page = self.root;
         for _ in 0..DEPTH_MAX {
@@ -94,7 +96,7 @@ impl<'tx> BucketReader<'tx> {
     }
 }
 
-/// Opens the bucket that `value` describes, an element's value on page `holder`.
+/// Opens the bucket described by `value`, which is the value of an element on page `holder`.
 fn open_bucket<'tx>(
     snapshot: &'tx Snapshot,
     value: &'tx [u8],
@@ -111,7 +113,8 @@ fn open_bucket<'tx>(
     Ok(BucketReader { snapshot, root })
 }
 
-/// Root page (0: inline) and sequence from the first 16 bytes of a bucket's value.
+/// Returns the root page (0 for an inline bucket) and the sequence, from the first 16 bytes of a
+/// bucket's value.
 pub(super) fn bucket_header(value: &[u8]) -> Option<(PageId, u64)> {
     let header: &[u8; HEADER_BYTES] = value.first_chunk()?;
     let (root, sequence) = header.split_at(8);

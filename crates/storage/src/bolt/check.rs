@@ -1,14 +1,15 @@
-//! Full verification of one state: everything that `bbolt check` verifies, and a little more.
+//! Full verification of a state. It covers everything that `bbolt check` verifies, and a little
+//! more.
 //!
-//! It reads every page that the state reaches, and collects problems instead of stopping at the
-//! first: pages reached twice or outside of the file, malformed pages, keys out of order inside a
-//! page or against the branch above, a stored free list that differs from the unreachable pages. It
-//! also reports two things that a correct writer never produces: branches with one child, and
-//! leaves of different depth.
+//! It reads every page of the state, and collects problems instead of stopping at the first one:
+//! pages that are reached twice or lie outside the file, malformed pages, keys out of order within
+//! a page or relative to the branch above, and a stored free list that differs from the unreachable
+//! pages. It also reports two things that a correct writer never produces: branches with a single
+//! child, and leaves at different depths.
 //!
 //! # Not here
 //!
-//! Whether keys and values are valid (the state machine's schema).
+//! Validation of keys and values (the state machine's schema).
 
 use std::fmt;
 
@@ -20,16 +21,16 @@ use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId, Run};
 use crate::size::in_memory;
 
-/// The maximum number of reported problems. A damaged file may have one problem per entry, and more
-/// problems than this add no information.
+/// The maximum number of reported problems. A damaged file may have a problem in every entry, and
+/// reporting more of them adds no information.
 const PROBLEMS_MAX: usize = 200;
 
-/// One problem that a check found.
+/// A problem found by a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The page with the problem.
     pub page: u64,
-    /// The byte within that page.
+    /// The offset of the problem within the page.
     pub offset: usize,
     /// What is wrong.
     pub reason: &'static str,
@@ -41,7 +42,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Verifies a state.
+/// Verifies a state and returns the problems.
 pub(super) fn check(snapshot: &Snapshot) -> Vec<Problem> {
     let mut check = Check {
         snapshot,
@@ -61,12 +62,12 @@ pub(super) fn check(snapshot: &Snapshot) -> Vec<Problem> {
 
 struct Check<'s> {
     snapshot: &'s Snapshot,
-    /// Pages that were not reached so far.
+    /// Pages that have not been reached yet.
     unreached: FreePages,
     problems: Vec<Problem>,
 }
 
-/// The bounds that a subtree must respect.
+/// The bounds on the keys in a subtree.
 #[derive(Clone, Copy)]
 struct Bounds<'s> {
     low: Option<&'s [u8]>,
@@ -107,7 +108,7 @@ impl<'s> Check<'s> {
         }
     }
 
-    /// Reads a page that `parent` refers to, unless it was reached before.
+    /// Reads a page that `parent` refers to, unless it has been reached before.
     fn reach(&mut self, id: PageId, parent: PageId) -> Option<Page<'s>> {
         let start = in_memory(id.0).checked_mul(self.snapshot.page_bytes());
         let bytes = start.and_then(|start| self.snapshot.data.get(start..));
@@ -193,7 +194,7 @@ impl<'s> Check<'s> {
         }
     }
 
-    /// Compares a key with the one before it and with the bounds from the branches above.
+    /// Compares a key with the previous key and with the bounds from the branches above.
     fn order(
         &mut self,
         id: PageId,
@@ -236,7 +237,7 @@ impl<'s> Check<'s> {
         let len = in_memory(run.count) * self.snapshot.page_bytes();
         let words = bytes[HEADER_BYTES..len].chunks_exact(8);
         let mut words = words.filter_map(|word| Some(u64::from_le_bytes(*word.first_chunk()?)));
-        // A count that does not fit its field is stored before the list.
+        // If the count does not fit in its field, it is stored before the list.
         let count = match header.count {
             u16::MAX => words.next()?,
             count => u64::from(count),

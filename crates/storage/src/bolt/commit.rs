@@ -1,4 +1,5 @@
-//! Committing: the only place that writes to the file, and the order of its writes and syncs.
+//! Commits. This is the only module that writes to the file, and it determines the order of writes
+//! and syncs.
 //!
 //! ```text
 //! 1  shape every edited tree into pages, allocate a free place for each    nothing is written yet
@@ -10,14 +11,14 @@
 //!
 //! # Invariants
 //!
-//! * Steps 1-3 touch no page that the durable state or a live snapshot reaches.
+//! * Steps 1-3 do not modify pages that the durable state or a live snapshot reaches.
 //! * An error before step 3 changes nothing. From the first write on, an error poisons the writer:
-//!   the file then contains either this state or the one before, and only opening it again can tell
+//!   the file then contains either the new state or the previous one, and only reopening it shows
 //!   which.
 //!
 //! # Tests
 //!
-//! Power cuts after every operation of a commit: `tests/crash.rs`.
+//! `tests/crash.rs` cuts the power after every operation of a commit.
 
 use std::sync::Arc;
 
@@ -39,25 +40,25 @@ use crate::disk::{Mapping, is_no_room, try_allocate};
 use crate::size::in_memory;
 use crate::sync_failure;
 
-/// The approximate size of the writes into which consecutive pages are combined.
+/// The approximate size of a single write, into which consecutive pages are combined.
 pub(super) const WRITE_BYTES: usize = 1 << 20;
-/// The size of the steps in which space is reserved on the disk.
+/// The unit in which space is reserved on the disk, in bytes.
 pub(super) const RESERVED_BYTES: u64 = 256 << 10;
-/// The size above which the encoding buffer is freed after a large value made it grow.
+/// The capacity above which the encoding buffer is freed after a large value has made it grow.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 /// The result of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitStats {
-    /// The number of the state that readers now get.
+    /// The number of the state that new readers see.
     pub txid: u64,
-    /// Pages written, without the meta page; 0 if there was nothing to commit.
+    /// The number of pages written, without the meta page, or 0 if there was nothing to commit.
     pub pages_written: u64,
-    /// Pages that this commit replaced or removed.
+    /// The number of pages that this commit replaced or removed.
     pub pages_freed: u64,
 }
 
-/// A node and the pages allocated for it.
+/// A node and its allocated pages.
 struct Placed {
     tree: usize,
     node: usize,
@@ -68,24 +69,24 @@ struct Placed {
 #[derive(Default)]
 struct Layout {
     trees: Vec<Tree>,
-    /// The page numbers of each tree's nodes.
+    /// The page numbers of the nodes, for each tree.
     ids: Vec<Vec<PageId>>,
     placed: Vec<Placed>,
     freed: Vec<Run>,
 }
 
 impl WriteTx<'_> {
-    /// Writes everything to the file, makes it durable and publishes it to readers.
+    /// Writes all edits to the file, makes them durable and publishes them to readers.
     ///
-    /// Without edits nothing is written. After a [`BoltError::Io`] the outcome is unknown, and the
-    /// writer refuses all further work. A file that could not grow ([`BoltError::NoRoom`]) is
-    /// unchanged.
+    /// Nothing is written if there are no edits. After a [`BoltError::Io`] the outcome is unknown,
+    /// and the writer refuses all further work. If the file could not grow ([`BoltError::NoRoom`]),
+    /// it is unchanged.
     pub fn commit(mut self) -> Result<CommitStats> {
         commit(&mut self, false)
     }
 }
 
-/// Commits a transaction; `force` writes a meta page even without edits.
+/// Commits a transaction. With `force`, a meta page is written even if there are no edits.
 pub(super) fn commit(tx: &mut WriteTx<'_>, force: bool) -> Result<CommitStats> {
     let mut layout = Layout::default();
     let root = match lay_out(tx, &mut layout) {
@@ -118,7 +119,8 @@ pub(super) fn commit(tx: &mut WriteTx<'_>, force: bool) -> Result<CommitStats> {
     Ok(publish(tx, layout, snapshot, &pin))
 }
 
-/// Shapes all edited trees and allocates pages for their nodes. Returns `None` without edits.
+/// Shapes all edited trees and allocates pages for their nodes. Returns `None` if there are no
+/// edits.
 fn lay_out(tx: &mut WriteTx<'_>, layout: &mut Layout) -> Result<Option<PageId>> {
     let page_bytes = tx.source.snapshot.page_bytes();
     for mut edit in std::mem::take(&mut tx.edits) {
@@ -145,7 +147,7 @@ fn lay_out(tx: &mut WriteTx<'_>, layout: &mut Layout) -> Result<Option<PageId>> 
     Ok(Some(place(&mut tx.writer.free, layout, root, page_bytes)))
 }
 
-/// The page image of a bucket that is small enough to be stored in its parent's leaf.
+/// Returns the page image of a bucket that is small enough to be stored in its parent's leaf.
 fn inline_page(tree: &Tree, source: &Source, page_bytes: usize) -> Option<Vec<u8>> {
     let Link::Node(root) = tree.root else { return None };
     let node = &tree.nodes[root];
@@ -162,7 +164,7 @@ fn inline_page(tree: &Tree, source: &Source, page_bytes: usize) -> Option<Vec<u8
 }
 
 /// Allocates pages for every loaded node of a tree, children first and in key order. Returns the
-/// root.
+/// root page.
 fn place(free: &mut FreePages, layout: &mut Layout, tree: Tree, page_bytes: usize) -> PageId {
     let index = layout.trees.len();
     let mut ids = vec![PageId(0); tree.nodes.len()];
@@ -201,7 +203,7 @@ fn give_back(free: &mut FreePages, layout: &Layout) {
     }
 }
 
-/// Checks the freed pages: a page that is freed twice, or that is already free, would later be
+/// Checks the freed pages. A page that is freed twice, or that is already free, would later be
 /// allocated to two owners.
 fn check_freed(snapshot: &Snapshot, free: &FreePages, freed: &mut [Run]) -> Result<()> {
     freed.sort_unstable();
@@ -212,7 +214,7 @@ fn check_freed(snapshot: &Snapshot, free: &FreePages, freed: &mut [Run]) -> Resu
     Ok(())
 }
 
-/// Grows and maps the file as far as the new state needs, and builds the new state's snapshot.
+/// Grows and maps the file to the size of the new state, and builds the new state's snapshot.
 fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
     let (shared, writer) = (tx.shared, &mut *tx.writer);
     let base = &tx.source.snapshot.meta;
@@ -240,8 +242,8 @@ fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
 }
 
 /// Extends the file to at least `needed` bytes and reserves their space on the disk, so that the
-/// following writes find room. The file may become longer: the rest is a hole, which takes no space
-/// until it is reserved.
+/// subsequent writes do not run out of space. The file may become longer than that. Its end is then
+/// a hole, which occupies no space until it is reserved.
 fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     let file = &*shared.file;
     let fault = |source| io_fault(&shared.path, "grow the file", needed)(source);
@@ -251,7 +253,7 @@ fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     let mut reserved = needed.next_multiple_of(RESERVED_BYTES).min(most);
     if !try_allocate(file, reserved).map_err(fault)? {
         reserved = needed;
-        // On failure this returns the system's error and keeps no space.
+        // On failure, `allocate` returns the system's error and keeps no space.
         if let Err(source) = file.allocate(needed) {
             drop(file.set_len(writer.file_bytes));
             return Err(match is_no_room(&source) {
@@ -270,8 +272,8 @@ fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Extends a file that has grown to `reserved` bytes by a hole up to `ample`, and makes the length
-/// durable.
+/// Extends a file that has grown to `reserved` bytes with a hole up to `ample`, and makes the
+/// length durable.
 fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64)) -> Result<()> {
     let mut len = reserved;
     match shared.file.set_len(ample) {
@@ -283,7 +285,7 @@ fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64))
     if !shared.options.no_sync
         && let Err(source) = shared.file.sync_all()
     {
-        // A failed sync may have lost any write, earlier ones included, so the file can no longer
+        // A failed sync may have lost any write, including earlier ones, so the file can no longer
         // be trusted.
         let e = io_fault(&shared.path, "sync the grown file", len)(source);
         writer.poisoned = Some(e.to_string().into());
@@ -293,7 +295,8 @@ fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64))
     Ok(())
 }
 
-/// The length of the hole. It is limited because the log and other files are on the same disk.
+/// Returns the length of the hole. It is limited because the log and other files are on the same
+/// disk.
 fn spare_bytes(shared: &Shared, missing: u64) -> u64 {
     const SHARE: u64 = 8;
     let growth = shared.options.growth_bytes;
@@ -356,7 +359,8 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
     meta.put(&mut buffer, slot);
     flush(&mut buffer, PageId(slot.0 + 1))?;
     sync(slot.0 * page_bytes).inspect_err(|_| {
-        // Without the mark, the next start would rely on this page although only the system has it.
+        // Without the mark, the next start would rely on this page even if it exists only in the
+        // system's memory.
         sync_failure::note(&*shared.disk, &failure_mark(&shared.path));
     })?;
     tx.writer.meta_in_flight = None;

@@ -1,4 +1,4 @@
-//! A cursor over a bucket's sorted entries that moves in both directions.
+//! A cursor over a bucket's sorted entries. It moves in both directions.
 //!
 //! A cursor keeps the path of pages from the root to its entry. It reads an immutable snapshot, so
 //! the pages never change. Empty leaves are skipped.
@@ -13,7 +13,7 @@ use super::snapshot::Snapshot;
 pub struct Entry<'tx> {
     /// The key.
     pub key: &'tx [u8],
-    /// The value; for a bucket its description, which only this engine reads.
+    /// The value. For a bucket, its description, which only this engine reads.
     pub value: &'tx [u8],
     /// Whether the key names a bucket instead of a value.
     pub is_bucket: bool,
@@ -24,12 +24,13 @@ pub struct Entry<'tx> {
 pub struct Cursor<'tx> {
     snapshot: &'tx Snapshot,
     root: Page<'tx>,
-    /// The path from the root to the leaf. Empty: before the first entry, or after the last.
+    /// The path from the root to the leaf. Empty if the cursor is before the first entry or after
+    /// the last one.
     path: Vec<(Page<'tx>, usize)>,
     behind_last: bool,
 }
 
-/// The direction in which to search the next leaf.
+/// The direction in which the next leaf is searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Up,
@@ -37,7 +38,7 @@ enum Way {
 }
 
 impl<'tx> Cursor<'tx> {
-    /// A cursor over the tree below `root`.
+    /// Returns a cursor over the tree below `root`.
     pub(super) const fn new(snapshot: &'tx Snapshot, root: Page<'tx>) -> Self {
         Self { snapshot, root, path: Vec::new(), behind_last: false }
     }
@@ -80,7 +81,7 @@ impl<'tx> Cursor<'tx> {
         }
     }
 
-    /// Moves to the next entry; from before the first entry, to the first.
+    /// Moves to the next entry. From the position before the first entry, moves to the first one.
     #[expect(clippy::should_implement_trait, reason = "fallible, and moves both ways")]
     pub fn next(&mut self) -> Result<Option<Entry<'tx>>> {
         if self.path.is_empty() {
@@ -93,7 +94,7 @@ impl<'tx> Cursor<'tx> {
         self.or_reset(moved)
     }
 
-    /// Moves to the previous entry; from after the last entry, to the last.
+    /// Moves to the previous entry. From the position after the last entry, moves to the last one.
     pub fn prev(&mut self) -> Result<Option<Entry<'tx>>> {
         match self.path.last_mut() {
             None => {
@@ -110,7 +111,8 @@ impl<'tx> Cursor<'tx> {
         self.or_reset(moved)
     }
 
-    /// Moves before the first entry after a fault, because the path may then end anywhere.
+    /// Moves to the position before the first entry if `moved` is a fault, because the path may
+    /// then be incomplete.
     fn or_reset<T>(&mut self, moved: Result<T>) -> Result<T> {
         if moved.is_err() {
             self.reset();
@@ -123,7 +125,7 @@ impl<'tx> Cursor<'tx> {
         self.behind_last = false;
     }
 
-    /// Returns the entry at the cursor, after skipping leaves without entries.
+    /// Returns the entry at the cursor, after skipping empty leaves.
     fn settle(&mut self, way: Way) -> Result<Option<Entry<'tx>>> {
         while let Some(&(page, index)) = self.path.last() {
             if index < page.count() {
@@ -138,7 +140,8 @@ impl<'tx> Cursor<'tx> {
         Ok(None)
     }
 
-    /// After the leaf was popped: moves to the next leaf in this direction, or empties the path.
+    /// Moves to the next leaf in this direction, or empties the path. The previous leaf has been
+    /// popped.
     fn advance(&mut self, way: Way) -> Result<()> {
         while let Some((page, index)) = self.path.last_mut() {
             let next = match way {
@@ -156,13 +159,13 @@ impl<'tx> Cursor<'tx> {
         Ok(())
     }
 
-    /// Descends from `page` to its outermost leaf: the first one when moving up, else the last.
+    /// Descends from `page` to its first leaf when moving up, or to its last leaf when moving down.
     fn descend(&mut self, mut page: Page<'tx>, way: Way) -> Result<()> {
         loop {
             let index = match way {
                 Way::Up => 0,
-                // An empty leaf has no last entry: `settle` treats this index as outside of the
-                // leaf.
+                // An empty leaf has no last entry. `settle` treats this index as a position outside
+                // the leaf.
                 Way::Down => page.count().checked_sub(1).unwrap_or(usize::MAX),
             };
             self.push(page, index)?;

@@ -1,13 +1,13 @@
-//! The open database file: opening and creating it, its lock, read transactions and statistics.
+//! The open database file: how it is opened, created and locked, read transactions, and statistics.
 //!
-//! [`Db`] is a counted handle. A read transaction ends when its last `Bytes` is dropped, on any
-//! thread, without any work here.
+//! [`Db`] is a reference-counted handle. A read transaction ends when its last `Bytes` is dropped,
+//! on any thread, and this requires no work here.
 //!
 //! # Not here
 //!
-//! Waiting for the file's lock: [`Db::open`] returns [`BoltError::Locked`] at once. The state that
-//! handles share (`shared`), building and committing a transaction (`write`, `commit`), reclaiming
-//! space (`reclaim`).
+//! Waiting for the file's lock, because [`Db::open`] returns [`BoltError::Locked`] immediately. The
+//! state that handles share (`shared`), building and committing a transaction (`write`, `commit`),
+//! and reclaiming space (`reclaim`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,32 +28,34 @@ use crate::disk::{Disk, DiskFile, LockKind, OpenMode, is_no_room};
 use crate::size::in_memory;
 use crate::sync_failure;
 
-/// Permission bits of a new file, as etcd sets them.
+/// Permission bits of a new file, as in etcd.
 const FILE_MODE: u32 = 0o600;
-/// Pages of a new file: two metas, an empty free list, an empty leaf.
+/// The number of pages in a new file: two meta pages, an empty free list, and an empty leaf.
 const NEW_FILE_PAGES: u64 = 4;
 
 /// Sizes of the file, and counts of its pages and readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// Length of the file.
+    /// The length of the file.
     pub file_bytes: u64,
-    /// Bytes up to the high-water mark: the size that etcd reports, and the length of a snapshot.
+    /// The number of bytes up to the high-water mark. etcd reports this as the size, and a snapshot
+    /// has this length.
     pub size_bytes: u64,
-    /// `size_bytes` without the pages that are free, or become free when the snapshots that need
-    /// them end.
+    /// `size_bytes` without the pages that are free, or that become free when the snapshots that
+    /// need them end.
     pub in_use_bytes: u64,
-    /// Pages that can be written.
+    /// The number of free pages.
     pub free_pages: u64,
-    /// Pages that become free when the snapshots that need them end.
+    /// The number of pages that become free when the snapshots that need them end.
     pub pending_pages: u64,
-    /// Live read transactions, clones included.
+    /// The number of live read transactions, including clones.
     pub open_readers: usize,
-    /// States besides the current one that read transactions, or bytes taken from them, keep alive.
+    /// The number of states, besides the current one, that are kept alive by read transactions or
+    /// by bytes taken from them.
     pub pinned_states: usize,
-    /// Size of a page.
+    /// The size of a page.
     pub page_bytes: u32,
-    /// Number of the last commit.
+    /// The number of the last commit.
     pub txid: u64,
 }
 
@@ -64,11 +66,12 @@ pub struct Db {
 }
 
 impl Db {
-    /// Opens a file. Creates it if it is missing or empty and may be written.
+    /// Opens a file. If the file is missing or empty, it is created unless it is opened for reading
+    /// only.
     ///
     /// The file's lock is held until the last handle, reader and writer is dropped. Only the meta
-    /// pages and, for writing, the branch pages are read. A damaged page elsewhere is found when it
-    /// is read, or by [`ReadTx::check`].
+    /// pages are read and, if the file is opened for writing, the branch pages. Damage in another
+    /// page is detected when the page is read, or by [`ReadTx::check`].
     pub fn open(disk: &Arc<dyn Disk>, path: &Path, options: Options) -> Result<Self> {
         if !meta::is_page_size(options.page_bytes_new) {
             return Err(BoltError::Options { reason: "page size is not a power of two, 1-64 KiB" });
@@ -109,7 +112,7 @@ impl Db {
             pending: PendingPages::default(),
             mapping,
             file_bytes,
-            // A hole may follow.
+            // The file may end in a hole, so only these bytes count as reserved.
             reserved_bytes: needed,
             meta_in_flight: None,
             superseded: reach.stored_list.into_iter().collect(),
@@ -121,20 +124,20 @@ impl Db {
         Ok(Self { shared: Arc::new(Shared { disk, path, file, options, published, writer }) })
     }
 
-    /// A view of the last committed state.
+    /// Returns a view of the last committed state.
     #[must_use]
     pub fn read(&self) -> ReadTx {
         ReadTx::new(Arc::clone(&self.shared.published.lock().snapshot))
     }
 
-    /// Begins a write transaction. Waits for the end of the current one.
+    /// Begins a write transaction. Blocks until the current one ends.
     ///
     /// Dropping the transaction without a commit changes nothing.
     pub fn write(&self) -> Result<WriteTx<'_>> {
         WriteTx::begin(&self.shared)
     }
 
-    /// Sizes and counts as of the last commit.
+    /// Returns sizes and counts as of the last commit.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let published = self.shared.published.lock();
@@ -158,15 +161,15 @@ impl Db {
         }
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// Makes everything committed so far durable, for files opened with `no_sync`.
+    /// Makes all commits so far durable, for files opened with `no_sync`.
     ///
-    /// A failure poisons the writer, like a failure of a commit.
+    /// A failure poisons the writer, like a failed commit.
     pub fn sync(&self) -> Result<()> {
         let mut writer = self.shared.writer.lock();
         if let Some(cause) = &writer.poisoned {
@@ -180,14 +183,14 @@ impl Db {
         synced
     }
 
-    /// Locks the file's mapped pages in memory, so that no read waits for the disk.
+    /// Locks the file's mapped pages in memory, so that reads do not wait for the disk.
     pub fn lock_in_memory(&self) -> Result<()> {
         let mapping = Arc::clone(&self.shared.writer.lock().mapping);
         mapping.lock_in_memory().map_err(io_fault(&self.shared.path, "lock in memory", 0))
     }
 }
 
-/// Opens and locks the file. A new file is filled first.
+/// Opens and locks the file. A new file is initialised first.
 fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
     let found = disk.metadata(path).map_err(io_fault(path, "look for the file", 0))?;
     if found.is_some_and(|facts| facts.len > 0) || options.read_only {
@@ -199,15 +202,15 @@ fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc
     create(disk, path, options)
 }
 
-/// Makes the current meta page durable before anything is built on it. From now on, pages that only
-/// the state before needs are overwritten; and a process that ended before its last sync has left a
-/// meta page that may be only in the system's memory.
+/// Makes the current meta page durable before new commits rely on it. This is necessary because
+/// later commits overwrite pages that only the previous state needs, and because a process that
+/// ended before its last sync may have left the meta page only in the system's memory.
 ///
-/// After a failed sync of that page the system treats it as written, and no later sync would write
-/// it; in this case it is written again. The other meta page is durable, with all its pages, and is
-/// not touched: a power cut in the middle leaves at least one of the two. If a sync fails before
-/// the meta page is written, no mark is left: then the current meta page is the durable one and
-/// must not be touched.
+/// After a failed sync of the meta page, the system treats the page as written, and no later sync
+/// would write it. In this case the page is written again. The other meta page and all its pages
+/// are durable and remain untouched, so a power cut in the middle leaves at least one of the two
+/// meta pages intact. If a sync fails before the meta page is written, no mark is left. In that
+/// case the current meta page is the durable one and must not be overwritten.
 fn make_durable(
     disk: &dyn Disk,
     (file, path): (&dyn DiskFile, &Arc<Path>),
@@ -223,7 +226,7 @@ fn make_durable(
         file.read_exact_at(&mut page, offset).map_err(fault("read the meta page"))?;
         match file.write_all_at(&page, offset) {
             // On a copy-on-write file system, overwriting may need space. The bytes do not change,
-            // so this is safe.
+            // so it is safe to continue without it.
             Err(error) if is_no_room(&error) => {}
             written => written.map_err(fault("write the meta page"))?,
         }
@@ -237,7 +240,7 @@ fn make_durable(
     synced
 }
 
-/// The path of the mark that a meta page was written and its sync has failed.
+/// Returns the path of the mark that the sync of a written meta page has failed.
 pub(super) fn failure_mark(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".sync-failed");
@@ -245,7 +248,7 @@ pub(super) fn failure_mark(path: &Path) -> PathBuf {
 }
 
 /// Creates a new file under another name and renames it, so that `path` never names an incomplete
-/// file. etcd removes files with such a name when it starts.
+/// file. etcd removes files with such names when it starts.
 fn create(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp.new");
@@ -273,8 +276,8 @@ fn lock(file: &dyn DiskFile, path: &Arc<Path>, options: &Options) -> Result<()> 
     }
 }
 
-/// The content of a new file, as bbolt writes it: metas of transactions 0 and 1, no free pages, no
-/// buckets.
+/// Returns the content of a new file, as bbolt writes it: meta pages of transactions 0 and 1, no
+/// free pages, and no buckets.
 fn new_file(page_bytes: usize) -> Vec<u8> {
     let mut content = Vec::with_capacity(in_memory(NEW_FILE_PAGES) * page_bytes);
     for index in 0..2 {
@@ -299,8 +302,8 @@ fn new_file(page_bytes: usize) -> Vec<u8> {
 
 #[cfg(test)]
 impl Db {
-    /// Pages below the high-water mark that are not in exactly one of these groups: reached by the
-    /// current state, pending, free.
+    /// Returns the pages below the high-water mark that are not in exactly one of these groups:
+    /// reached by the current state, pending, free.
     pub(super) fn unaccounted_pages(&self) -> Vec<u64> {
         let writer = self.shared.writer.lock();
         let snapshot = Arc::clone(&self.shared.published.lock().snapshot);

@@ -1,8 +1,9 @@
-//! Errors of the backend engine. Each one names the file and the position in it.
+//! Errors of the backend engine. Each fault names the file and the position in it.
 //!
-//! *Refusals* (an invalid key, a missing bucket) leave the transaction usable. Everything else is a
-//! *fault* of this machine or of the file: the transaction has ended, and after a failed write or
-//! sync the writer accepts no other one (see [`BoltError::Poisoned`]).
+//! *Refusals* (such as an invalid key or a missing bucket) leave the transaction usable. All other
+//! errors are *faults* of this machine or of the file. After a fault the transaction has ended, and
+//! after a failed write or sync the writer accepts no further transaction (see
+//! [`BoltError::Poisoned`]).
 
 use std::io;
 use std::path::Path;
@@ -14,14 +15,14 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BoltError {
-    /// The operating system failed a call on the file.
+    /// A system call on the file failed.
     #[error("{}: cannot {operation} at offset {offset}: {source}", path.display())]
     Io {
         /// The backend file.
         path: Arc<Path>,
         /// The failed operation, as a verb phrase.
         operation: &'static str,
-        /// The offset in the file; the wanted length for calls that change the length.
+        /// The offset in the file. For calls that change the length, the requested length.
         offset: u64,
         /// The system's error.
         source: io::Error,
@@ -31,12 +32,12 @@ pub enum BoltError {
     NoRoom {
         /// The backend file.
         path: Arc<Path>,
-        /// The wanted length.
+        /// The requested length.
         wanted_bytes: u64,
         /// The system's error.
         source: io::Error,
     },
-    /// A page contradicts the format or the rest of the file.
+    /// A page violates the format or contradicts the rest of the file.
     #[error("{}: page {page} is corrupt at byte {offset} of the file: {reason}", path.display())]
     Corrupt {
         /// The backend file.
@@ -48,14 +49,14 @@ pub enum BoltError {
         /// What is wrong.
         reason: &'static str,
     },
-    /// Neither meta page is valid: the file is that of another program, or damaged beyond use.
+    /// Neither meta page is valid. The file belongs to another program, or is damaged beyond use.
     #[error("{}: not a valid backend file: {reason} (meta pages at offsets 0 and {second_meta})", path.display())]
     NotABackend {
         /// The file.
         path: Arc<Path>,
         /// The expected offset of the second meta page.
         second_meta: u64,
-        /// The problem of the meta pages.
+        /// The problem with the meta pages.
         reason: &'static str,
     },
     /// The file ends before the last page that its meta page covers.
@@ -63,27 +64,28 @@ pub enum BoltError {
     CutOff {
         /// The backend file.
         path: Arc<Path>,
-        /// Its length.
+        /// The length of the file.
         len: u64,
-        /// The length that its meta page requires.
+        /// The length that the file's meta page requires.
         needed: u64,
     },
-    /// Another process holds the file's lock; the caller may retry.
+    /// Another process holds the file's lock. The caller may retry.
     #[error("{}: the file is locked by another process", path.display())]
     Locked {
         /// The backend file.
         path: Arc<Path>,
     },
-    /// A write transaction was requested for a file that is open for reading.
+    /// A write transaction was requested for a file that is open for reading only.
     #[error("{}: opened read-only", path.display())]
     ReadOnly {
         /// The backend file.
         path: Arc<Path>,
     },
-    /// An earlier write or sync failed, so the content of the medium is unknown: no more commits.
+    /// An earlier write or sync failed, so the content of the medium is unknown and commits are
+    /// refused.
     ///
-    /// Readers keep the last state that is known to be durable. Opening the file again finds either
-    /// that state or the one whose commit failed, never a mixture.
+    /// Readers continue to see the last state that is known to be durable. Reopening the file
+    /// yields either that state or the one whose commit failed, never a mixture.
     #[error("{}: no further commits after a failed write: {cause}", path.display())]
     Poisoned {
         /// The backend file.
@@ -97,7 +99,7 @@ pub enum BoltError {
         /// The bucket's name.
         name: Box<[u8]>,
     },
-    /// The key names a bucket where a value was expected, or the reverse.
+    /// The key names a bucket where a value is expected, or vice versa.
     #[error(
         "key {:?} is a bucket where a value is expected, or the reverse",
         String::from_utf8_lossy(key)
@@ -106,13 +108,13 @@ pub enum BoltError {
         /// The key or bucket name.
         key: Box<[u8]>,
     },
-    /// Keys have 1 to 32,768 bytes.
+    /// The key does not have 1 to 32,768 bytes.
     #[error("key length {len} is out of range: it must be 1 to {} bytes", super::KEY_BYTES_MAX)]
     KeyLength {
         /// The length of the key.
         len: usize,
     },
-    /// Values have at most 2^31 - 2 bytes.
+    /// The value has more than 2^31 - 2 bytes.
     #[error(
         "value length {len} is out of range: it must be at most {} bytes",
         super::VALUE_BYTES_MAX
@@ -121,33 +123,33 @@ pub enum BoltError {
         /// The length of the value.
         len: usize,
     },
-    /// The keys of a sorted operation do not ascend.
+    /// The keys of a sorted operation are not in ascending order.
     #[error("key number {index} does not ascend")]
     KeysUnsorted {
-        /// Position of the first key that is not above its predecessor.
+        /// The position of the first key that is not greater than its predecessor.
         index: usize,
     },
     /// The options are invalid.
     #[error("invalid options: {reason}")]
     Options {
-        /// The problem.
+        /// The problem with the options.
         reason: &'static str,
     },
 }
 
 impl BoltError {
-    /// Whether the only problem was missing space on the disk, and nothing was changed.
+    /// Returns whether the only problem is that the disk is full, and nothing was changed.
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom { .. })
     }
 
-    /// Whether the file's content is invalid, so that another attempt would fail in the same way.
+    /// Returns whether the file's content is invalid, so that a retry would fail in the same way.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::NotABackend { .. } | Self::CutOff { .. })
     }
 }
 
-/// The engine's result.
+/// The result of an operation of the engine.
 pub type Result<T, E = BoltError> = std::result::Result<T, E>;

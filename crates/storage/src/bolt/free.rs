@@ -1,15 +1,16 @@
-//! The pages that may be written: free pages, and freed pages that snapshots still need.
+//! Reusable pages: free pages, and freed pages that snapshots still need.
 //!
 //! [`FreePages`] is a bitmap of the pages below the high-water mark. It allocates the lowest run
 //! that is large enough, so that data moves towards the start of the file and the tail becomes free
-//! over time. [`PendingPages`] holds the pages that committed transactions freed until no snapshot
-//! can reach them. Neither is ever stored: `reach` computes the bitmap when the file is opened.
+//! over time. [`PendingPages`] holds the pages freed by committed transactions until no snapshot
+//! can reach them. Neither is ever stored in the file. `reach` computes the bitmap when the file is
+//! opened.
 //!
 //! # Invariants
 //!
-//! * A page is at most one of: reachable from the durable state, pending, free.
-//! * A page that transaction `a` allocated and transaction `t` freed is needed by the snapshots `s`
-//!   with `a <= s < t`, and by no others. So a long-lived snapshot makes the file grow only by the
+//! * A page is at most one of the following: reachable from the durable state, pending, or free.
+//! * A page allocated by transaction `a` and freed by transaction `t` is needed by exactly the
+//!   snapshots `s` with `a <= s < t`. So a long-lived snapshot makes the file grow only by the
 //!   pages that the snapshot itself pins.
 #![expect(clippy::disallowed_types, reason = "pages are only looked up, never iterated")]
 
@@ -19,22 +20,24 @@ use super::{PageId, Run, TxId};
 use crate::size::in_memory;
 
 const WORD_BITS: u64 = u64::BITS as u64;
-/// The sizes of runs for which the start of the search is remembered.
+/// The number of run lengths for which the start of the search is remembered.
 const HINTS: usize = 64;
 
 /// The free pages below the high-water mark.
 #[derive(Debug)]
 pub(super) struct FreePages {
-    /// Bit `n % 64` of word `n / 64`: whether page `n` is free. Bits beyond the mark are 0.
+    /// A bitmap: bit `n % 64` of word `n / 64` is set if page `n` is free. Bits beyond the
+    /// high-water mark are 0.
     words: Vec<u64>,
     high_water: u64,
     free_count: u64,
-    /// No run of `i + 1` free pages starts below `search_from[i]`.
+    /// The start of the search for each run length: no run of `i + 1` free pages starts below
+    /// `search_from[i]`.
     search_from: [u64; HINTS],
 }
 
 impl FreePages {
-    /// A bitmap in which all pages from 2 up to the mark are free.
+    /// Creates a bitmap in which all pages from 2 up to the mark are free.
     pub(super) fn all_free(high_water: PageId) -> Self {
         let mut pages =
             Self { words: Vec::new(), high_water: 2, free_count: 0, search_from: [0; HINTS] };
@@ -57,12 +60,13 @@ impl FreePages {
             .is_some_and(|word| word >> (page.0 % WORD_BITS) & 1 != 0)
     }
 
-    /// Whether any page of `run` is free.
+    /// Returns whether any page of `run` is free.
     pub(super) fn overlaps(&self, run: Run) -> bool {
         self.next_free(run.start.0, run.end().0).is_some()
     }
 
-    /// Allocates the lowest run of `count` free pages. Raises the high-water mark if there is none.
+    /// Allocates the lowest run of `count` free pages. If there is none, raises the high-water
+    /// mark.
     pub(super) fn allocate(&mut self, count: u64) -> PageId {
         let start = self.find(count).unwrap_or_else(|| {
             let start = self.high_water - self.trailing_free();
@@ -80,7 +84,8 @@ impl FreePages {
         PageId(start)
     }
 
-    /// Removes a run from the free pages. Returns false if part of it was not free.
+    /// Removes a run from the free pages. Returns `false` if part of it was not free, and changes
+    /// nothing.
     pub(super) fn take(&mut self, run: Run) -> bool {
         let free = (run.start.0..run.end().0).all(|page| self.is_free(PageId(page)));
         if free {
@@ -89,16 +94,17 @@ impl FreePages {
         free
     }
 
-    /// Makes a run free.
+    /// Marks a run as free.
     pub(super) fn release(&mut self, run: Run) {
         self.set(run);
         for (index, from) in self.search_from.iter_mut().enumerate() {
-            // Merged with free pages before it, a free run may begin up to that much earlier.
+            // A free run may begin up to `index` pages earlier, because the released run merges
+            // with free pages before it.
             *from = (*from).min(run.start.0.saturating_sub(index as u64));
         }
     }
 
-    /// Lowers the high-water mark below the free pages at the end.
+    /// Lowers the high-water mark to exclude the free pages at the end.
     pub(super) fn drop_tail(&mut self) {
         let trailing = self.trailing_free();
         if trailing > 0 {
@@ -133,13 +139,14 @@ impl FreePages {
 
     /// Records that no free run of `count` pages starts below `from`.
     fn searched(&mut self, count: u64, from: u64) {
-        // The search for a longer run starts where that for the longest remembered run does.
+        // Runs longer than `HINTS` have no entry. Their search starts at the entry of the longest
+        // remembered run.
         if let Some(hint) = self.search_from.get_mut(in_memory(count.saturating_sub(1))) {
             *hint = from;
         }
     }
 
-    /// The first free page in `from..to`.
+    /// Returns the first free page in `from..to`.
     fn next_free(&self, from: u64, to: u64) -> Option<u64> {
         let mut index = (from / WORD_BITS) as usize;
         let mut word = *self.words.get(index)? & (u64::MAX << (from % WORD_BITS));
@@ -154,7 +161,7 @@ impl FreePages {
         (page < to).then_some(page)
     }
 
-    /// The first page in `from..to` that is not free, else `to`.
+    /// Returns the first page in `from..to` that is not free, or `to`.
     fn next_used(&self, from: u64, to: u64) -> u64 {
         let mut page = from;
         while page < to {
@@ -162,7 +169,7 @@ impl FreePages {
             let used = !word >> (page % WORD_BITS);
             if used != 0 {
                 let next = page + u64::from(used.trailing_zeros());
-                // The zeros that the shift adds at the top are not used pages.
+                // The zeros that the shift inserts at the top do not represent used pages.
                 if next / WORD_BITS == page / WORD_BITS {
                     return next.min(to);
                 }
@@ -172,7 +179,7 @@ impl FreePages {
         to
     }
 
-    /// The number of free pages directly below the high-water mark.
+    /// Returns the number of free pages directly below the high-water mark.
     fn trailing_free(&self) -> u64 {
         let mut page = self.high_water;
         while page > 2 && self.is_free(PageId(page - 1)) {
@@ -192,7 +199,7 @@ impl FreePages {
         self.words.resize(in_memory(high_water.div_ceil(WORD_BITS)), 0);
     }
 
-    /// Raises the mark; the pages in between become free.
+    /// Raises the high-water mark. The added pages are free.
     fn extend_free(&mut self, high_water: u64) {
         let start = self.high_water;
         self.extend(high_water);
@@ -229,14 +236,14 @@ impl FreePages {
     }
 }
 
-/// Pages that committed transactions freed, until no snapshot needs them.
+/// The pages freed by committed transactions that snapshots may still need.
 #[derive(Debug, Default)]
 pub(super) struct PendingPages {
-    /// Freed pages, in the order of the transactions.
+    /// Freed pages, in the order of their transactions.
     batches: Vec<Batch>,
-    /// The transaction that allocated a page, for pages younger than the oldest live snapshot.
+    /// The transaction that allocated each page, for pages younger than the oldest live snapshot.
     allocated_by: HashMap<PageId, TxId>,
-    /// The older snapshots that were alive when `batches` were last searched.
+    /// The older snapshots that were alive when `batches` was last searched.
     seen_older: Vec<TxId>,
     count: u64,
 }
@@ -280,7 +287,7 @@ impl PendingPages {
 
     /// Moves the pages that no snapshot needs any more to `free`.
     ///
-    /// `older` are the live snapshots before the current state, ascending.
+    /// `older` contains the live snapshots before the current state, in ascending order.
     pub(super) fn release(&mut self, older: &[TxId], free: &mut FreePages) {
         if self.seen_older != older {
             self.batches.iter_mut().for_each(|batch| batch.looked_through = false);
@@ -309,7 +316,7 @@ impl PendingPages {
             "pending pages are counted while they wait: otherwise the size in use would be reported too low"
         );
         if older.is_empty() {
-            // Later snapshots see every page allocated so far.
+            // Later snapshots see all pages allocated so far.
             self.allocated_by.clear();
         }
     }
@@ -366,7 +373,7 @@ mod tests {
         assert_eq!(free.allocate(1), PageId(2));
     }
 
-    /// The same result by a search through every page.
+    /// Computes the same result by searching every page.
     fn first_fit(free: &[bool], count: usize) -> usize {
         let fits = |start: &usize| free[*start..].iter().take(count).all(|free| *free);
         (2..free.len()).find(fits).unwrap_or(free.len())
@@ -410,7 +417,8 @@ mod tests {
         let mut free = FreePages::all_free(PageId(50));
         assert_eq!(free.allocate(48), PageId(2));
         let mut pending = PendingPages::default();
-        // Snapshot 4 is held. Transaction 5 replaces page 10 by 11, 6 replaces 11 by 12.
+        // Snapshot 4 is held. Transaction 5 replaces page 10 with page 11, and transaction 6
+        // replaces page 11 with page 12.
         pending.committed(TxId(5), &[run(11, 1)], vec![run(10, 1)]);
         pending.committed(TxId(6), &[run(12, 1)], vec![run(11, 1)]);
         pending.release(&[TxId(4)], &mut free);

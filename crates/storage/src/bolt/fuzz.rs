@@ -1,7 +1,7 @@
-//! Fuzz target: a backend file of any bytes.
+//! Fuzz target: a backend file with arbitrary bytes.
 //!
-//! Every operation returns a result, for any bytes. If the check finds no problem, the file accepts
-//! writes, and afterwards contains the old content and the writes.
+//! Every operation returns a result, whatever the bytes. If the check finds no problem, the file
+//! accepts writes, and contains the old content and the writes afterwards.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,17 +15,19 @@ use super::*;
 use crate::checksum::fnv1a_64;
 use crate::disk::{Disk, RealDisk};
 
-/// The bucket for writes.
+/// The bucket that receives the writes.
 const BUCKET: &[u8] = b"key";
 
-/// The maximum number of entries to read: iterating over a damaged tree may take very long.
+/// The maximum number of entries that are read, because iterating over a damaged tree may take very
+/// long.
 const ENTRIES_MAX: usize = 5000;
 
 /// The content of a file, by bucket and key.
 type Content = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// Opens arbitrary bytes as a file, and reads and writes it. The first byte selects how the file is
-/// opened, and whether the checksums of its meta pages are corrected; the rest is the file.
+/// opened, and whether the checksums of its meta pages are corrected. The remaining bytes are the
+/// file.
 pub fn file(folder: &Path, data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let mut bytes = rest.to_vec();
@@ -67,14 +69,15 @@ fn exercise(db: &Db) {
     let problems = view.check();
     let before = content(&view);
     if !problems.is_empty() {
-        // The result does not matter, as long as there is one.
+        // Whether these calls fail does not matter, but they must return.
         drop((before, write(db)));
         return;
     }
     let mut expected = before.expect("a sound file can be read");
     let written = write(db);
     let is_writable = match &written {
-        // The bucket's name may be that of a key, or the file may have no page number left.
+        // A write may be refused, because the bucket's name may be in use as a key or the file may
+        // have run out of page numbers. A sound file is never corrupt, and I/O does not fail here.
         Err(BoltError::Corrupt { .. } | BoltError::Io { .. }) => {
             panic!("a sound file can be written to: {written:?}")
         }
@@ -109,7 +112,7 @@ fn write(db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// Reads everything in every possible way.
+/// Reads all entries by every method of reading.
 fn content(view: &ReadTx) -> Result<Content> {
     let mut image = vec![0; 3000];
     view.read_image_at(100, &mut image)?;
@@ -147,7 +150,8 @@ mod tests {
 
     use super::*;
 
-    /// A file with two levels of branches, a value on several pages, inline buckets and free pages.
+    /// Returns a file with two levels of branches, a value on several pages, inline buckets and
+    /// free pages.
     fn sample() -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("db");

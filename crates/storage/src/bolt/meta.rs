@@ -1,4 +1,4 @@
-//! Meta pages: they name the root of the current state, and give the file's page size.
+//! Meta pages. They name the root of the current state, and contain the file's page size.
 //!
 //! ```text
 //! +16 magic u32 | version u32 | page bytes u32 | flags u32
@@ -6,13 +6,14 @@
 //! +64 transaction id u64 | FNV-1a 64 of the 56 bytes from +16 u64
 //! ```
 //!
-//! Pages 0 and 1 are metas; the valid one with the higher transaction id is current. A live file
-//! writes transaction `t` to page `t % 2`, but a streamed image has the newer meta on page 0 in any
-//! case, so the position decides nothing.
+//! Pages 0 and 1 are meta pages. The valid one with the higher transaction id is current. A live
+//! file writes transaction `t` to page `t % 2`, but a streamed image always has the newer meta on
+//! page 0, so the position does not determine which one is current.
 //!
 //! # Not here
 //!
-//! Whether the file is as long as the meta requires, and the content of the tree (`db`, `check`).
+//! The check that the file is as long as the meta page requires, and the content of the tree (`db`,
+//! `check`).
 
 use super::error::{BoltError, Result};
 use super::page::{FLAG_META, HEADER_BYTES, Header, put_header};
@@ -25,28 +26,28 @@ use std::sync::Arc;
 
 pub(super) const MAGIC: u32 = 0xED0C_DAED;
 pub(super) const VERSION: u32 = 2;
-/// The page id of the free list if no free list is stored.
+/// The free list's page id in a file without a stored free list.
 pub(super) const NO_FREELIST: PageId = PageId(u64::MAX);
 pub(super) const META_END: usize = 80;
 pub(super) const CHECKED_BYTES: usize = 56;
-/// The smallest supported page size. Sizes are powers of two.
+/// The minimum supported page size. Page sizes are powers of two.
 pub(super) const PAGE_BYTES_MIN: usize = 1 << 10;
 pub(super) const PAGE_BYTES_MAX: usize = 1 << 16;
 
-/// The fields of the meta page of one committed state.
+/// The fields of a committed state's meta page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) page_bytes: u32,
     pub(super) root: PageId,
     pub(super) root_sequence: u64,
     pub(super) freelist: PageId,
-    /// The first page number that was never allocated.
+    /// The first page number that has never been allocated.
     pub(super) high_water: PageId,
     pub(super) txid: TxId,
 }
 
 impl Meta {
-    /// Decodes a meta page; `None` if magic, version or checksum is wrong.
+    /// Decodes a meta page. Returns `None` if magic, version or checksum is wrong.
     pub(super) fn parse(page: &[u8]) -> Option<Self> {
         let body = page.get(HEADER_BYTES..META_END)?;
         let u32_at = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));
@@ -65,7 +66,7 @@ impl Meta {
         })
     }
 
-    /// Appends a whole meta page with the number `id`.
+    /// Appends a whole meta page with the page number `id`.
     pub(super) fn put(&self, out: &mut Vec<u8>, id: PageId) {
         let start = out.len();
         put_header(out, &Header { id, flags: FLAG_META, count: 0, overflow: 0 });
@@ -82,18 +83,18 @@ impl Meta {
         out.resize(start + self.page_bytes as usize, 0);
     }
 
-    /// Length of the file up to the high-water mark.
+    /// Returns the length of the file up to the high-water mark.
     pub(super) fn image_bytes(&self) -> u64 {
         self.high_water.0.saturating_mul(u64::from(self.page_bytes))
     }
 }
 
-/// Whether the engine supports pages of this size.
+/// Returns whether the engine supports pages of this size.
 pub(super) fn is_page_size(bytes: usize) -> bool {
     bytes.is_power_of_two() && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&bytes)
 }
 
-/// Reads both meta pages. Returns the current one and its page.
+/// Reads both meta pages. Returns the current one and its page number.
 pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Meta, PageId)> {
     let invalid = |second_meta: usize, reason| BoltError::NotABackend {
         path: Arc::clone(path),
@@ -121,8 +122,8 @@ pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Met
             return Err(invalid(meta.page_bytes as usize, "page size is not supported"));
         }
         None => {
-            // The first meta is damaged. The other is at the offset of the page size, which is
-            // unknown.
+            // The first meta page is damaged. The second one starts at the offset of one page, and
+            // the page size is unknown.
             let mut candidate = PAGE_BYTES_MIN;
             loop {
                 if candidate > PAGE_BYTES_MAX {

@@ -1,32 +1,32 @@
-//! Point reads of many keys at once: the searches descend the tree together, one level at a time.
+//! Point reads of many keys at once. The searches descend the tree together, one level at a time.
 //!
-//! Reading a page that is not in a CPU cache costs half a microsecond, and a read of a cold key
-//! needs two or three such pages. Separate reads would wait for each of these pages in turn. Here
-//! the next page of every key is prefetched before the first one is read, so that the waits
-//! overlap. Neighbouring keys share the pages on their paths, and the searches in them.
+//! Reading a page that is not in a CPU cache takes half a microsecond, and reading a cold key
+//! requires two or three such pages. Separate reads would wait for each of these pages in turn.
+//! Here, the next page of every key is prefetched before the first one is read, so that the waits
+//! overlap. Neighbouring keys share the pages on their paths, and the searches within them.
 //!
-//! The keys of the largest bucket are revisions, which are spread evenly. If a page's bounds are
-//! known, a key's position in it is guessed from them: a binary search would wait for memory at
-//! each step.
+//! The keys of the largest bucket are revisions, which are evenly distributed. If a page's bounds
+//! are known, they are used to guess a key's position in the page, because a binary search would
+//! wait for memory at each step.
 //!
 //! # Invariants
 //!
-//! * The result is the same as that of a separate read of each key, in any order of the keys.
+//! * The result is the same as that of reading each key separately, whatever the order of the keys.
 //!
 //! # Not here
 //!
-//! Reads of a single key (`bucket`), iterating over entries (`cursor`).
+//! Reads of a single key (`bucket`), and iteration over entries (`cursor`).
 
 use super::error::Result;
 use super::page::{LeafElement, Page, PageFault, PageKind};
 use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId};
 
-/// The maximum number of keys that are searched together. Memory cannot serve more prefetches than
-/// this at once.
+/// The maximum number of keys that are searched together. The memory system cannot serve more
+/// prefetches than this concurrently.
 pub(super) const KEYS_MAX: usize = 32;
 
-/// A page and the keys that are below it.
+/// A page on the path of a search, and the bounds of the keys below it.
 #[derive(Clone, Copy, Debug)]
 struct PageKeys<'tx> {
     page: Page<'tx>,
@@ -40,7 +40,8 @@ struct Child<'tx> {
     bounds: Bounds<'tx>,
 }
 
-/// The lowest key of a page, and the lowest key above it; `None` if there is no bound.
+/// A range of keys: from `from`, inclusive, to `to`, exclusive. `None` means that there is no
+/// bound.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds<'tx> {
     from: Option<&'tx [u8]>,
@@ -53,8 +54,8 @@ impl Bounds<'_> {
     }
 }
 
-/// Finds the entries of up to [`KEYS_MAX`] keys in the tree below `root` and adds them to `found`,
-/// in the order of the keys.
+/// Finds the entries of up to [`KEYS_MAX`] keys in the tree below `root`, and appends them to
+/// `found` in the order of the keys.
 pub(super) fn find_each<'tx, K: AsRef<[u8]>>(
     snapshot: &'tx Snapshot,
     root: Page<'tx>,
@@ -85,7 +86,7 @@ fn touch_guessed<K: AsRef<[u8]>>(places: &[PageKeys<'_>], keys: &[K]) {
     }
 }
 
-/// Descends one level with the keys that are not at their leaf yet.
+/// Descends one level for all keys whose search has not reached a leaf yet.
 fn descend<'tx, K: AsRef<[u8]>>(
     snapshot: &'tx Snapshot,
     places: &mut [PageKeys<'tx>],
@@ -114,7 +115,7 @@ fn descend<'tx, K: AsRef<[u8]>>(
 }
 
 impl<'tx> PageKeys<'tx> {
-    /// The likely position of `key`.
+    /// Returns the likely position of `key`.
     fn guess(&self, key: &[u8]) -> Option<usize> {
         self.page.guess(self.bounds.from?, self.bounds.to?, key)
     }
@@ -127,13 +128,13 @@ impl<'tx> PageKeys<'tx> {
         found.map_err(|fault| snapshot.fault(self.page.id, fault))
     }
 
-    /// The child of this branch that covers `key`.
+    /// Returns the child of this branch that covers `key`.
     fn child(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Child<'tx>> {
         let at_page = |fault: PageFault| snapshot.fault(self.page.id, fault);
         let (index, exact) = self.seek(snapshot, key)?;
         let index = if exact { index } else { index.saturating_sub(1) };
-        // The first child also covers keys below its own; the last one covers all up to the
-        // branch's bound.
+        // The first child also covers keys below its own key. The last child covers all keys up to
+        // the branch's bound.
         let mut bounds = self.bounds;
         if index > 0 {
             bounds.from = Some(self.page.branch_key(index).map_err(at_page)?);
@@ -144,7 +145,7 @@ impl<'tx> PageKeys<'tx> {
         Ok(Child { id: self.page.child(index).map_err(at_page)?, bounds })
     }
 
-    /// The entry of `key` on this leaf.
+    /// Returns the entry of `key` on this leaf.
     fn element(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<LeafElement<'tx>>> {
         let (index, exact) = self.seek(snapshot, key)?;
         let element = exact.then(|| self.page.leaf_element(index)).transpose();

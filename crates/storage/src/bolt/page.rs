@@ -1,4 +1,4 @@
-//! Tree pages: encoding and decoding. No other module knows their byte layout.
+//! Encoding and decoding of tree pages. No other module depends on their byte layout.
 //!
 //! ```text
 //! header   id u64 | flags u16 | count u16 | overflow u32
@@ -6,19 +6,20 @@
 //! branch   count x { pos u32, key bytes u32, child id u64 }                 then keys
 //! ```
 //!
-//! All numbers are little-endian. `pos` counts from the element itself. A page takes `1 + overflow`
-//! pages of the file; only the first has a header. Inline pages (small buckets, inside a leaf's
-//! value) have the same layout, but may be at any address, so nothing here assumes alignment.
+//! All numbers are little-endian. `pos` is an offset from the start of the element. A page occupies
+//! `1 + overflow` pages of the file, of which only the first has a header. Inline pages (small
+//! buckets, stored in a leaf's value) have the same layout, but may be at any address, so nothing
+//! here assumes alignment.
 //!
 //! # Invariants
 //!
-//! * A [`Page`] exists only after its header was checked; every element access checks the element.
-//! * No byte of a page can cause a panic: each failure is a [`PageFault`].
+//! * A [`Page`] exists only if its header is valid. Every access to an element checks the element.
+//! * No content of a page can cause a panic. Each failure is a [`PageFault`].
 //!
 //! # Not here
 //!
-//! Meta pages (`meta`), the free list (`free`), and whether keys ascend (`check`, and `tree` before
-//! it rewrites a page).
+//! Meta pages (`meta`), the free list (`free`), and the check that keys ascend (`check`, and `tree`
+//! before it rewrites a page).
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -26,12 +27,13 @@ use std::ops::Range;
 use super::PageId;
 use crate::size::in_memory;
 
-/// Size of a page header.
+/// The size of a page header.
 pub(super) const HEADER_BYTES: usize = 16;
-/// Size of one element of the leaf or branch table.
+/// The size of an element in the table of a leaf or branch.
 pub(super) const ELEMENT_BYTES: usize = 16;
 
-/// The number of remaining keys at which a search compares all of them instead of halving further.
+/// The number of remaining keys at which a search compares all of them instead of halving the range
+/// again.
 const PROBED_TOGETHER: usize = 16;
 
 pub(super) const FLAG_BRANCH: u16 = 0x01;
@@ -40,10 +42,10 @@ pub(super) const FLAG_META: u16 = 0x04;
 pub(super) const FLAG_FREELIST: u16 = 0x10;
 pub(super) const ELEMENT_IS_BUCKET: u32 = 0x01;
 
-/// The problem of a page, before the file's name is added.
+/// A problem with a page, before the file's name is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageFault {
-    /// Byte within the page.
+    /// The offset within the page.
     pub(super) offset: usize,
     pub(super) reason: &'static str,
 }
@@ -61,18 +63,18 @@ pub(super) enum PageKind {
     Leaf,
 }
 
-/// A tree page with a checked header.
+/// A tree page with a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Page<'a> {
-    /// The page with its overflow.
+    /// The page, including its overflow pages.
     bytes: &'a [u8],
     count: usize,
     pub(super) kind: PageKind,
-    /// The page's number; 0 for an inline page.
+    /// The page's number, or 0 for an inline page.
     pub(super) id: PageId,
 }
 
-/// One entry of a leaf.
+/// An entry of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeafElement<'a> {
     pub(super) key: &'a [u8],
@@ -81,7 +83,7 @@ pub(super) struct LeafElement<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Reads the page `id` that starts at `bytes[0]`; more bytes may follow.
+    /// Reads the page `id` at the start of `bytes`. More bytes may follow.
     pub(super) fn parse(bytes: &'a [u8], id: PageId, page_bytes: usize) -> Result<Self, PageFault> {
         let header = header(bytes)?;
         if header.id != id {
@@ -95,7 +97,7 @@ impl<'a> Page<'a> {
         Self::with_header(&bytes[..len], &header)
     }
 
-    /// Reads an inline page, which fills `bytes` to the end.
+    /// Reads an inline page, which occupies all of `bytes`.
     pub(super) fn parse_inline(bytes: &'a [u8]) -> Result<Self, PageFault> {
         let header = header(bytes)?;
         let page = Self::with_header(bytes, &header)?;
@@ -121,12 +123,12 @@ impl<'a> Page<'a> {
         Ok(Self { bytes, count, kind, id: header.id })
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Bytes of the page with its overflow.
+    /// Returns the size of the page in bytes, including its overflow pages.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -139,7 +141,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// The bytes `pos..pos + len` after the element at `at`.
+    /// Returns the bytes `pos..pos + len`, relative to the element at `at`.
     fn data(&self, at: usize, pos: u32, len: u64) -> Result<&'a [u8], PageFault> {
         let start = at as u64 + u64::from(pos);
         let range = usize::try_from(start).ok().zip(usize::try_from(start + len).ok());
@@ -148,7 +150,7 @@ impl<'a> Page<'a> {
             .ok_or_else(|| PageFault::at(at, "element reaches beyond the page"))
     }
 
-    /// Entry `index` of a leaf.
+    /// Returns entry `index` of a leaf.
     pub(super) fn leaf_element(&self, index: usize) -> Result<LeafElement<'a>, PageFault> {
         let (at, element) = self.element(index)?;
         let (key_len, value_len) = (u32_at(element, 8), u32_at(element, 12));
@@ -157,31 +159,31 @@ impl<'a> Page<'a> {
         Ok(LeafElement { key, value, is_bucket: u32_at(element, 0) & ELEMENT_IS_BUCKET != 0 })
     }
 
-    /// The bytes that entry `index` of a leaf takes.
+    /// Returns the number of bytes that entry `index` of a leaf occupies.
     pub(super) fn element_bytes(&self, index: usize) -> Result<usize, PageFault> {
         let (_, element) = self.element(index)?;
         Ok(ELEMENT_BYTES + u32_at(element, 8) as usize + u32_at(element, 12) as usize)
     }
 
-    /// Key `index` of a leaf.
+    /// Returns key `index` of a leaf.
     pub(super) fn leaf_key(&self, index: usize) -> Result<&'a [u8], PageFault> {
         let (at, element) = self.element(index)?;
         self.data(at, u32_at(element, 4), u64::from(u32_at(element, 8)))
     }
 
-    /// Key `index` of a branch.
+    /// Returns key `index` of a branch.
     pub(super) fn branch_key(&self, index: usize) -> Result<&'a [u8], PageFault> {
         let (at, element) = self.element(index)?;
         self.data(at, u32_at(element, 0), u64::from(u32_at(element, 4)))
     }
 
-    /// Child `index` of a branch.
+    /// Returns child `index` of a branch.
     pub(super) fn child(&self, index: usize) -> Result<PageId, PageFault> {
         let (_, element) = self.element(index)?;
         Ok(PageId(u64_at(element, 8)))
     }
 
-    /// Key `index`, of either kind of page.
+    /// Returns key `index` of a leaf or branch.
     fn key(&self, index: usize) -> Result<&'a [u8], PageFault> {
         match self.kind {
             PageKind::Leaf => self.leaf_key(index),
@@ -189,12 +191,12 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Position of the first key at or above `key`, and whether it is `key` itself.
+    /// Returns the position of the first key at or above `key`, and whether it equals `key`.
     pub(super) fn seek(&self, key: &[u8]) -> Result<(usize, bool), PageFault> {
         self.seek_among(0..self.count, key)
     }
 
-    /// As [`Page::seek`], but compares the key at `guess` first and those around it next.
+    /// Like [`Page::seek`], but compares the key at `guess` first and then the keys around it.
     pub(super) fn seek_near(&self, guess: usize, key: &[u8]) -> Result<(usize, bool), PageFault> {
         if guess < self.count && self.key(guess)? == key {
             return Ok((guess, true));
@@ -210,7 +212,8 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// The likely index of `key` on a page whose keys are spread evenly from `from` to below `to`.
+    /// Returns the likely index of `key` on a page whose keys are evenly distributed between `from`
+    /// (inclusive) and `to` (exclusive).
     pub(super) fn guess(&self, from: &[u8], to: &[u8], key: &[u8]) -> Option<usize> {
         let [from, to, at] = [from, to, key].map(prefix);
         let passed = u128::from(at.checked_sub(from)?) * self.count as u128;
@@ -222,7 +225,7 @@ impl<'a> Page<'a> {
         std::hint::black_box(self.key(index).ok().and_then(<[u8]>::first));
     }
 
-    /// As [`Page::seek`], for a position that is known to be in `among` or at its end.
+    /// Like [`Page::seek`], if the position is known to be in `among` or at its end.
     fn seek_among(&self, among: Range<usize>, key: &[u8]) -> Result<(usize, bool), PageFault> {
         let (mut low, mut high) = (among.start, among.end);
         while high - low > PROBED_TOGETHER {
@@ -236,9 +239,9 @@ impl<'a> Page<'a> {
             }
         }
         let halved = high;
-        // Each key is on a cache line of its own, most likely not cached. Comparing the prefixes of
-        // all remaining keys, instead of every other key one after the other, fetches them in
-        // parallel.
+        // Each key is on a different cache line, which is probably not cached. Comparing the
+        // prefixes of all remaining keys, instead of halving the range further, fetches these lines
+        // in parallel.
         let target = prefix(key);
         let (mut below, mut not_above) = (low, low);
         for index in low..high {
@@ -255,19 +258,19 @@ impl<'a> Page<'a> {
                 Ordering::Greater => high = middle,
             }
         }
-        // The halving above stops at an equal key without comparing it.
+        // The halving above stops in front of an equal key without detecting the equality.
         let exact = low == halved && low < self.count && self.key(low)? == key;
         Ok((low, exact))
     }
 
-    /// Position of the child that covers `key`: the last one whose key is not above it, else the
-    /// first.
+    /// Returns the position of the child that covers `key`: the last one whose key is not greater,
+    /// or the first one if all are greater.
     pub(super) fn child_index(&self, key: &[u8]) -> Result<usize, PageFault> {
         let (index, exact) = self.seek(key)?;
         Ok(if exact { index } else { index.saturating_sub(1) })
     }
 
-    /// The offset after the last byte that an element uses, from the page's start.
+    /// Returns the offset after the last byte that an element uses, from the start of the page.
     pub(super) fn used_bytes(&self) -> Result<usize, PageFault> {
         let mut used = HEADER_BYTES + self.count * ELEMENT_BYTES;
         for index in 0..self.count {
@@ -317,7 +320,8 @@ pub(super) fn put_header(out: &mut Vec<u8>, header: &Header) {
     out.extend_from_slice(&header.overflow.to_le_bytes());
 }
 
-/// Appends a leaf page without padding. An entry is a key, a value, and whether it is a bucket.
+/// Appends a leaf page without padding. An entry consists of a key, a value, and whether it is a
+/// bucket.
 pub(super) fn put_leaf<'a>(
     out: &mut Vec<u8>,
     id: PageId,
@@ -343,12 +347,12 @@ pub(super) fn put_leaf<'a>(
     }
 }
 
-/// A length or position within a page, as stored.
+/// Converts a length or position within a page to its stored form.
 pub(super) fn u32_of(length: usize) -> u32 {
     u32::try_from(length).expect("lengths are checked by put, and nodes are split")
 }
 
-/// Appends a branch page without padding. An entry is a key and a child.
+/// Appends a branch page without padding. An entry consists of a key and a child.
 pub(super) fn put_branch<'a>(
     out: &mut Vec<u8>,
     id: PageId,
@@ -375,7 +379,8 @@ fn count_u16(count: usize) -> u16 {
     u16::try_from(count).expect("a page holds fewer than 65,535 elements by its size")
 }
 
-/// The first eight bytes as a number with the same order; a shorter key is padded with zeros.
+/// Returns the first eight bytes as a number that sorts like the bytes. A shorter key is padded
+/// with zeros.
 fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk() {
         Some(chunk) => u64::from_be_bytes(*chunk),

@@ -1,4 +1,4 @@
-//! Lists the pages of a state with their use, for tools that show a file.
+//! Lists the pages of a state with their use, for tools that display a file.
 
 use super::DEPTH_MAX;
 use super::error::Result;
@@ -15,31 +15,31 @@ pub enum PageUse {
     Meta,
     /// The stored list of free pages.
     FreeList,
-    /// A page of a tree that refers to other pages.
+    /// A tree page that refers to other pages.
     Branch,
-    /// A page of a tree that contains entries.
+    /// A tree page that contains entries.
     Leaf,
-    /// A page that no tree reaches; it will be used again.
+    /// A page that no tree reaches, so that it can be reused.
     Free,
 }
 
-/// One page, with its overflow.
+/// A page, including its overflow pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFacts {
-    /// Its number, from 0.
+    /// The number of the page, starting at 0.
     pub id: u64,
     /// The use of the page.
     pub usage: PageUse,
-    /// The number of entries or children in it.
+    /// The number of entries or children in the page.
     pub items: usize,
-    /// The number of following pages of the file that belong to it.
+    /// The number of subsequent pages of the file that belong to this page.
     pub overflow: u64,
-    /// The distance from the root of its bucket's tree.
+    /// The distance from the root of the bucket's tree.
     pub depth: usize,
 }
 
 impl ReadTx {
-    /// Lists the pages of this state in order; adjacent free pages are one item.
+    /// Lists the pages of this state in order. Adjacent free pages are combined into one item.
     pub fn pages(&self) -> Result<Vec<PageFacts>> {
         pages(&self.snapshot)
     }
@@ -68,7 +68,7 @@ fn pages(snapshot: &Snapshot) -> Result<Vec<PageFacts>> {
     Ok(all)
 }
 
-/// The page of the stored free list, if there is one and it can be decoded.
+/// Returns the page of the stored free list, if there is one and it can be decoded.
 fn stored_list(snapshot: &Snapshot) -> Option<PageFacts> {
     let id = snapshot.meta.freelist;
     let start = usize::try_from(id.0).ok()?.checked_mul(snapshot.page_bytes())?;
@@ -84,7 +84,7 @@ fn stored_list(snapshot: &Snapshot) -> Option<PageFacts> {
     })
 }
 
-/// The pages that the trees reach.
+/// Returns the pages that the trees reach.
 fn reached(snapshot: &Snapshot) -> Result<Vec<PageFacts>> {
     let mut found = Vec::new();
     let mut pending = vec![(snapshot.meta.root, 0)];
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(next, db.stats().size_bytes / 4096);
         let of = |usage| pages.iter().filter(move |page| page.usage == usage);
         assert_eq!(of(PageUse::Meta).count(), 2);
-        // The root of the buckets is a leaf as well.
+        // The root of the buckets is also a leaf.
         assert_eq!(of(PageUse::Leaf).map(|page| page.items).sum::<usize>(), 1001 + 1);
         assert!(of(PageUse::Leaf).any(|page| page.overflow == 4));
         assert_eq!(of(PageUse::Branch).map(|page| page.depth).collect::<Vec<_>>(), [0]);

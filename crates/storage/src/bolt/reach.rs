@@ -1,13 +1,13 @@
 //! Finds the free pages of a file when it is opened, by walking the trees of the current state.
 //!
-//! A stored free list is never trusted and never needed: every page below the high-water mark that
-//! no tree reaches is free. Branch pages are read. Most leaf pages are not: in a tree without
-//! nested buckets, only the number of pages of a leaf matters, and a leaf has one page if the next
-//! page is itself reached. So opening a file of 1 GB reads a few MB.
+//! A stored free list is neither trusted nor needed: every page below the high-water mark that no tree reaches is free.
+//! All branch pages are read, but most leaf pages are not. In a tree without nested buckets, only the number of pages
+//! in a leaf matters, and a leaf has a single page if the next page is itself reached. So opening a file of 1 GB reads
+//! only a few MB.
 //!
 //! # Not here
 //!
-//! Full verification (`check`), which reads everything and collects problems instead of stopping.
+//! Full verification (`check`), which reads all pages and collects problems instead of stopping at the first one.
 
 use super::bucket::bucket_header;
 use super::error::Result;
@@ -26,13 +26,12 @@ const TWICE: &str = "page is reached twice";
 #[derive(Debug)]
 pub(super) struct Reach {
     pub(super) free: FreePages,
-    /// The stored free list, to which the durable state still refers: free once that state is
+    /// The pages of the stored free list, which the durable state still refers to. They become free when that state is
     /// superseded.
     pub(super) stored_list: Option<Run>,
 }
 
-/// Walks the state. With `flat`, buckets contain no buckets, so leaves below the top level are not
-/// read.
+/// Walks the state. With `flat`, buckets contain no nested buckets, so leaves below the top level need not be read.
 pub(super) fn reach(snapshot: &Arc<Snapshot>, flat: bool) -> Result<Reach> {
     let mut walk = Walk {
         snapshot,
@@ -41,7 +40,7 @@ pub(super) fn reach(snapshot: &Arc<Snapshot>, flat: bool) -> Result<Reach> {
         unread_leaves: Vec::new(),
     };
     let stored_list = walk.take_stored_list()?;
-    // The top level is always read completely: its leaves name the buckets.
+    // The top level is always read completely, because its leaves name the buckets.
     let mut pending = vec![(snapshot.meta.root, true)];
     while let Some((root, read_leaves)) = pending.pop() {
         walk.tree(root, read_leaves, &mut |bucket| pending.push((bucket, !flat)))?;
@@ -50,7 +49,7 @@ pub(super) fn reach(snapshot: &Arc<Snapshot>, flat: bool) -> Result<Reach> {
     Ok(Reach { free: walk.free, stored_list })
 }
 
-/// Collects every page of the tree at `root`, with the buckets inside it.
+/// Collects all pages of the tree at `root`, including the buckets in it.
 pub(super) fn tree_pages(snapshot: &Snapshot, root: PageId) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     let mut pending = vec![(root, 0)];
@@ -65,12 +64,12 @@ pub(super) fn tree_pages(snapshot: &Snapshot, root: PageId) -> Result<Vec<Run>> 
     Ok(runs)
 }
 
-/// A page or bucket to which a page refers.
+/// A page or bucket that another page refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Below {
     /// A page of the same tree.
     Page(PageId),
-    /// The root of a bucket that has pages of its own.
+    /// The root of a bucket with its own pages.
     Bucket(PageId),
 }
 
@@ -82,7 +81,7 @@ impl Below {
     }
 }
 
-/// Calls a function for each page and bucket to which a page refers, in order.
+/// Calls a function for each page and bucket that a page refers to, in order.
 pub(super) fn each_below(
     snapshot: &Snapshot,
     id: PageId,
@@ -139,8 +138,8 @@ impl Walk<'_> {
         Ok(Some(run))
     }
 
-    /// Removes the pages of one tree from the free pages, and passes the roots of the buckets in its
-    /// leaves to `found_bucket`. (The overflow pages of unread leaves are removed later.)
+    /// Removes the pages of a tree from the free pages, and passes the roots of the buckets in its leaves to
+    /// `found_bucket`. The overflow pages of unread leaves are removed later.
     fn tree(
         &mut self,
         root: PageId,
@@ -171,8 +170,7 @@ impl Walk<'_> {
             let children = (0..page.count()).rev().map(|index| page.child(index));
             let children = children.collect::<Result<Vec<_>, _>>().map_err(fault)?;
             self.take(Run { start: id, count })?;
-            // All children of a branch are of one kind, because all leaves of a tree are equally
-            // deep.
+            // All children of a branch are of the same kind, because all leaves of a tree have the same depth.
             let first = children.last().copied().unwrap_or(id);
             if read_leaves || self.page(first, std::iter::empty())?.kind == PageKind::Branch {
                 pending.extend(children);
@@ -186,14 +184,15 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Reads a page, and pages that follow it, through ordinary reads: mapped pages would stay in
+    /// Reads a page, and possibly the pages in `next`, through ordinary reads, because mapped pages would stay in
     /// memory.
     fn page(&mut self, id: PageId, next: impl Iterator<Item = PageId>) -> Result<Page<'_>> {
         let at = self.window.load(id, next)?;
         self.window.page(id, at)
     }
 
-    /// Reads only those leaves that have room after them to be longer than one page.
+    /// Removes the overflow pages of unread leaves from the free pages. Only those leaves are read that may be longer
+    /// than one page because the next page is not reached.
     fn take_overflow_of_unread(&mut self) -> Result<()> {
         for leaf in std::mem::take(&mut self.unread_leaves) {
             let next = PageId(leaf.0 + 1);

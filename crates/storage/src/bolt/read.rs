@@ -1,8 +1,10 @@
-//! Read transactions: a pinned state, and that state as a file image.
+//! Read transactions. A read transaction pins a state, and can also read that state as a file
+//! image.
 //!
-//! Nothing here locks or copies. A [`ReadTx`] is a counted reference to a snapshot: it is cheap to
-//! clone and to send to another thread, and neither it nor the writer waits for the other. Its cost
-//! is space: the pages that the writer frees are not reused while a snapshot needs them.
+//! Reads neither lock nor copy. A [`ReadTx`] is a reference-counted handle to a snapshot: it is
+//! cheap to clone and to send to another thread, and neither it nor the writer waits for the other.
+//! Its cost is space, because pages that the writer frees are not reused while a snapshot needs
+//! them.
 //!
 //! # Not here
 //!
@@ -21,7 +23,7 @@ use super::snapshot::Snapshot;
 use super::{PageId, TxId};
 use crate::size::in_memory;
 
-/// An immutable view of the last committed state at the time it was taken.
+/// An immutable view of the state that was last committed when the view was created.
 #[derive(Clone, Debug)]
 pub struct ReadTx {
     pub(super) snapshot: Arc<Snapshot>,
@@ -32,13 +34,13 @@ impl ReadTx {
         Self { snapshot }
     }
 
-    /// The number of the commit that this view shows.
+    /// Returns the number of the commit that this view shows.
     #[must_use]
     pub fn txid(&self) -> u64 {
         self.snapshot.meta.txid.0
     }
 
-    /// Opens a bucket; `None` if it does not exist.
+    /// Opens a bucket. Returns `None` if it does not exist.
     pub fn bucket(&self, name: &[u8]) -> Result<Option<BucketReader<'_>>> {
         root_bucket(&self.snapshot)?.bucket(name)
     }
@@ -57,11 +59,11 @@ impl ReadTx {
         Ok(names)
     }
 
-    /// Turns a slice of this view into shared bytes, without a copy.
+    /// Converts a slice of this view to shared bytes without a copy.
     ///
-    /// The result pins the view's pages as long as it lives, so the caller should keep few of them
-    /// for long. The slice must come from this view (or a clone of it); a call with another slice
-    /// is a bug.
+    /// The result pins the view's pages while it lives, so the caller should not keep many of them
+    /// for a long time. The slice must come from this view or a clone of it. Passing any other
+    /// slice is a bug.
     #[must_use]
     pub fn bytes(&self, slice: &[u8]) -> Bytes {
         if slice.is_empty() {
@@ -71,24 +73,26 @@ impl ReadTx {
         self.snapshot.data.slice(start..start + slice.len())
     }
 
-    /// Reads a bucket's entries in key order through ordinary reads instead of the map.
+    /// Returns a scanner that reads a bucket's entries in key order through ordinary reads instead
+    /// of the map.
     ///
-    /// This is for scans of whole buckets: the pages do not become resident memory of the process.
-    /// A missing bucket reads as an empty one.
+    /// This is intended for scans of whole buckets, because the pages do not become resident memory
+    /// of the process. A missing bucket reads as an empty one.
     pub fn scan(&self, bucket: &[u8]) -> Result<Scanner> {
         Scanner::new(Arc::clone(&self.snapshot), bucket)
     }
 
-    /// Length of this state as a file of its own.
+    /// Returns the length of this state as a separate file.
     #[must_use]
     pub fn image_len(&self) -> u64 {
         self.snapshot.meta.image_bytes()
     }
 
-    /// Reads a part of this state as a file of its own. Returns the number of bytes read.
+    /// Reads a part of this state as a separate file. Returns the number of bytes read.
     ///
-    /// The image has this view's number on the first meta page and the number before it on the
-    /// second, as bbolt's own copies do. Free pages inside are part of it, with any content.
+    /// The image has this view's transaction number on the first meta page and the previous number
+    /// on the second, like bbolt's own copies. Free pages are part of the image, with arbitrary
+    /// content.
     pub fn read_image_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let snapshot = &*self.snapshot;
         let left = self.image_len().saturating_sub(offset);
@@ -106,15 +110,15 @@ impl ReadTx {
         Ok(wanted)
     }
 
-    /// Verifies the whole state: every page is reachable once, well-formed, and in order.
+    /// Verifies the whole state: every page is reachable exactly once, well-formed, and in order.
     ///
-    /// Returns the problems, at most a few hundred; the list of a sound file is empty.
+    /// Returns the problems, at most a few hundred. The list is empty for a sound file.
     #[must_use]
     pub fn check(&self) -> Vec<Problem> {
         check::check(&self.snapshot)
     }
 
-    /// The offset of a problem in the file.
+    /// Returns the offset of a problem in the file.
     #[must_use]
     pub fn offset_of(&self, problem: &Problem) -> u64 {
         let page_start = problem.page.saturating_mul(self.snapshot.page_bytes() as u64);
@@ -122,7 +126,7 @@ impl ReadTx {
     }
 }
 
-/// Both meta pages of a state as a file of its own.
+/// Returns both meta pages of a state as a separate file.
 fn image_metas(meta: &Meta) -> Vec<u8> {
     let newer = Meta { freelist: NO_FREELIST, ..*meta };
     let older = Meta { txid: TxId(meta.txid.0.saturating_sub(1)), ..newer };

@@ -1,23 +1,21 @@
-//! Reclaims space online, for which bbolt needs an offline copy.
+//! Online reclamation of space, for which bbolt needs an offline copy.
 //!
-//! The lowest free pages are allocated first, so rewriting a page moves it down as long as there is
-//! a free run below. A *pass* walks all trees in key order and rewrites pages in small write
-//! transactions: the pages at or above a boundary (the end of the file if it had no free pages)
-//! and, in the first pass, runs of leaves that would fit into clearly fewer pages. Everything that
-//! remains above is free; the high-water mark falls to the last page in use, and the file is
-//! truncated there once no snapshot reaches further.
+//! The lowest free pages are allocated first, so rewriting a page moves it down while there is a free run below it. A
+//! *pass* walks all trees in key order and rewrites pages in small write transactions. It rewrites all pages at or
+//! above a boundary, which is where the file would end without free pages. The first pass also rewrites runs of leaves
+//! that would fit in clearly fewer pages. After a pass, the pages above the last used page are free. The high-water
+//! mark is lowered to that page, and the file is truncated there once no snapshot reaches further.
 //!
-//! Other transactions may commit between two steps: a pass remembers its position as a bucket and a
-//! key, not as pages. Each step writes about as many pages as its budget allows.
+//! Other transactions may commit between two steps, so a pass records its position as a bucket and a key, not as pages.
+//! Each step writes approximately as many pages as its budget allows.
 //!
 //! # Invariants
 //!
-//! * The file is truncated only at or above the durable high-water mark and that of every live
-//!   snapshot.
+//! * The file is truncated only at or above the high-water marks of the durable state and of every live snapshot.
 //!
 //! # Not here
 //!
-//! When and how fast this runs (`core::backend_writer`). Buckets inside buckets are not moved.
+//! The timing and speed of reclamation (`core::backend_writer`). Nested buckets are not moved.
 
 use std::sync::Arc;
 
@@ -34,7 +32,7 @@ use super::window::Window;
 use super::write::WriteTx;
 use super::{DEPTH_MAX, PageId};
 
-/// Neighbouring leaves are joined if they then take at most this percentage of their pages.
+/// Neighbouring leaves are joined if that reduces the number of their pages to at most this percentage.
 const JOIN_BELOW_PERCENT: usize = 85;
 /// The maximum number of leaves that a step examines for each page that it may write.
 const EXAMINED_PER_WRITTEN: u64 = 16;
@@ -46,17 +44,16 @@ pub struct Reclaimed {
     pub moved_pages: u64,
     /// The number of bytes that were truncated.
     pub truncated_bytes: u64,
-    /// Whether nothing more can be reclaimed for now. Snapshots from before the last steps still
-    /// pin their pages; once they end, another round may reclaim those.
+    /// Whether nothing more can be reclaimed for now. Snapshots from before the last steps still pin their pages. Once
+    /// they end, another round may reclaim those pages.
     pub done: bool,
 }
 
 impl Db {
-    /// Runs one step of shrinking the file to its content.
+    /// Runs one step of shrinking the file to the size of its content.
     ///
-    /// The caller repeats it until the result is `done`. Each call is a write transaction that
-    /// rewrites about `budget_pages` pages, so writers wait no longer than for any other commit of
-    /// that size.
+    /// The caller repeats this until the result is `done`. Each call is a write transaction that rewrites about
+    /// `budget_pages` pages, so it delays writers no longer than any other commit of that size.
     pub fn reclaim(&self, budget_pages: u64) -> Result<Reclaimed> {
         let mut tx = self.write()?;
         let unfinished = tx.writer.pass.take();
@@ -79,9 +76,9 @@ impl Db {
         Ok(Reclaimed { moved_pages, truncated_bytes, done })
     }
 
-    /// Drops an unfinished round, so that the next step begins a full one.
+    /// Drops an unfinished round, so that the next step begins a new round.
     ///
-    /// A round that began earlier may have passed places where space has become free since.
+    /// The unfinished round may already have passed places where space has become free since.
     pub fn restart_reclaim(&self) {
         self.shared.writer.lock().pass = None;
     }
@@ -115,7 +112,7 @@ fn truncate(shared: &Shared) -> Result<u64> {
     if cut == 0 {
         return Ok(0);
     }
-    // States older than these cannot get new readers: new readers get the current one.
+    // No reader can obtain a state older than these, because new readers get the current state.
     writer.mapping.hide_from(usize::try_from(len).unwrap_or(usize::MAX));
     shared.file.set_len(len).map_err(io_fault(&shared.path, "shorten the file", len))?;
     writer.file_bytes = len;
@@ -141,14 +138,14 @@ impl Pass {
         }
     }
 
-    /// The pass that follows this one, or `None` if it would gain nothing.
+    /// Returns the next pass, or `None` if it would gain nothing.
     ///
-    /// Of any two consecutive passes, one must shorten the file or reduce the number of used pages
-    /// by at least a hundredth. So a round always ends.
+    /// At least one of any two consecutive passes must shorten the file or reduce the number of used pages by at least
+    /// one percent. This guarantees that a round ends.
     fn next(&self, tx: &WriteTx<'_>) -> Option<Self> {
         let mut next = Self::start(tx, self.number + 1);
         let much_lower = |page: PageId, than: PageId| page.0 * 100 <= than.0 * 99;
-        // Pages that were freed during this pass lower the boundary for the next one.
+        // Pages that were freed during this pass lower the boundary of the next one.
         let fruitful = much_lower(next.high_water_min, self.high_water_min)
             || much_lower(next.boundary_min, self.boundary_min);
         let full = tx.writer.free.count() * 100 < tx.writer.free.high_water().0;
@@ -164,8 +161,8 @@ impl Pass {
         (joined || !full && !stuck).then_some(next)
     }
 
-    /// Marks pages for rewriting from the position of the pass on. Returns their number, and
-    /// whether the pass has ended.
+    /// Marks pages for rewriting, starting at the position of the pass. Returns their number, and whether the pass has
+    /// ended.
     fn step(&mut self, tx: &mut WriteTx<'_>, budget_pages: u64) -> Result<(u64, bool)> {
         let snapshot = Arc::clone(&tx.source.snapshot);
         let mut walk = Walk {
@@ -200,7 +197,7 @@ impl Pass {
     }
 }
 
-/// The walk of a step through the trees, as they were when the step began.
+/// A step's walk through the trees, in their state at the start of the step.
 struct Walk<'s> {
     snapshot: &'s Snapshot,
     window: Window,
@@ -211,12 +208,12 @@ struct Walk<'s> {
     examined_leaves: u64,
 }
 
-/// Branches from the root down, each with the position of the next one.
+/// The branches from the root down, each with the position of the next child.
 type Path<'s> = Vec<(Page<'s>, usize)>;
 
 impl<'s> Walk<'s> {
-    /// Walks through a tree from `from` on. Returns the key at which the next step continues, if
-    /// the budget is used up before the tree ends.
+    /// Walks through a tree, starting at the key `from`. If the budget is used up before the end of the tree, returns
+    /// the key at which the next step continues.
     fn tree(&mut self, source: &Source, tree: &mut Tree, from: &[u8]) -> Result<Option<Vec<u8>>> {
         let Link::Page(root) = tree.root else { return Ok(None) };
         let page = self.snapshot.page(root)?;
@@ -235,9 +232,9 @@ impl<'s> Walk<'s> {
         Ok(None)
     }
 
-    /// Loads the pages that must move: the branches on the path, and the leaves from the path's last
-    /// position on. Stops when the budget is used up, and then returns the key of the first leaf
-    /// that was not examined. (Leaves that are to be joined are loaded too.)
+    /// Loads the pages that must move: the branches on the path, and the leaves from the path's last position on.
+    /// Leaves that are to be joined are also loaded. If the budget is used up, stops and returns the key of the first
+    /// leaf that was not examined.
     fn visit(
         &mut self,
         source: &Source,
@@ -274,7 +271,7 @@ impl<'s> Walk<'s> {
         Ok(None)
     }
 
-    /// Loads the page at these positions, so that the commit writes it again.
+    /// Loads the page at these positions, so that the commit rewrites it.
     fn load(&mut self, source: &Source, tree: &mut Tree, positions: &[usize]) -> Result<()> {
         let freed_before = tree.freed.len();
         tree.load_at(source, positions)?;
@@ -283,7 +280,7 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// Whether neighbouring leaves would fit into clearly fewer pages.
+    /// Returns whether these neighbouring leaves would fit in clearly fewer pages.
     fn is_sparse(&mut self, leaves: &[PageId]) -> Result<bool> {
         let page_bytes = self.snapshot.page_bytes();
         let mut sizes = Vec::new();
@@ -300,7 +297,7 @@ impl<'s> Walk<'s> {
         Ok(leaf_pages(&sizes, page_bytes) * 100 <= pages * JOIN_BELOW_PERCENT)
     }
 
-    /// Extends the path from `page` down to the branch above the leaves that covers `key`.
+    /// Extends the path from `page` down to the lowest branch that covers `key`.
     fn descend(&self, path: &mut Path<'s>, mut page: Page<'s>, key: &[u8]) -> Result<()> {
         while path.len() < DEPTH_MAX {
             let fault = |e| self.snapshot.fault(page.id, e);
@@ -320,7 +317,7 @@ impl<'s> Walk<'s> {
         Err(self.snapshot.corrupt(page.id, 0, "tree is too deep or has a cycle"))
     }
 
-    /// Moves the path to the next branch above leaves, or empties it.
+    /// Moves the path to the next branch that is directly above leaves. Empties the path if there is none.
     fn advance(&self, path: &mut Path<'s>) -> Result<()> {
         path.pop();
         while let Some((page, at)) = path.last_mut() {

@@ -1,8 +1,9 @@
 //! Reads a bucket from start to end through ordinary reads instead of the map.
 //!
-//! The map makes every page that is read part of the process's resident memory. A scan of a whole
-//! bucket at start would make the process as large as the file. So it reads into a buffer of its
-//! own, several neighbouring leaves in one call: most of them are neighbours in the file too.
+//! With the map, every page that is read becomes resident memory of the process. Scanning a whole
+//! bucket when the process starts would make the process as large as the file. So a scan reads into
+//! its own buffer. Each call reads several neighbouring leaves, because most of them are also
+//! neighbours in the file.
 //!
 //! # Not here
 //!
@@ -22,7 +23,8 @@ use super::{DEPTH_MAX, PageId};
 #[derive(Debug)]
 pub struct Scanner {
     snapshot: Arc<Snapshot>,
-    /// For each level from the root, the remaining pages; the next one is last.
+    /// The remaining pages of each level, starting at the root. The next page is the last one of
+    /// each list.
     ahead: Vec<Vec<PageId>>,
     window: Window,
     /// The entries of an inline bucket.
@@ -34,7 +36,7 @@ pub struct Scanner {
 #[derive(Clone, Copy, Debug)]
 struct Leaf {
     id: PageId,
-    /// The start of the leaf in the window.
+    /// The offset of the leaf in the window.
     at: usize,
     inline: bool,
     index: usize,
@@ -96,7 +98,7 @@ impl Scanner {
         self.window.page(leaf.id, leaf.at)
     }
 
-    /// Moves to the next leaf; false after the last.
+    /// Moves to the next leaf. Returns `false` after the last one.
     fn advance(&mut self) -> Result<bool> {
         self.leaf = None;
         while let Some(level) = self.ahead.last_mut() {

@@ -1,19 +1,22 @@
 //! Splits and joins a tree's loaded nodes so that each becomes one page.
 //!
 //! This runs bottom-up when a transaction commits. Neighbouring loaded nodes are rewritten in any
-//! case, so they are packed together whenever that saves a page. A small node from which something
-//! was removed is joined with a neighbour that is not loaded. So a transaction that deletes every
-//! other entry leaves half as many pages, and one that appends leaves full pages.
+//! case, so they are packed together whenever that saves a page. A small node from which an entry
+//! was removed is also joined with a neighbour that is not loaded. So a transaction that deletes
+//! every other entry halves the number of pages, and a transaction that appends entries leaves full
+//! pages.
 //!
 //! # Invariants, after [`shape`]
 //!
-//! * Every loaded node takes only the pages it needs; none is empty but a lone root leaf.
+//! * Every loaded node occupies only the pages that it needs. Only a leaf that is the root may be
+//!   empty.
 //! * Every branch has at least two children.
 //! * A child's key is the first key of its loaded node.
 //!
 //! # Tests
 //!
-//! Splitting is tested here; the rest by the model test, which checks the file after each commit.
+//! The tests in this file cover splitting. The model test covers everything else, and checks the
+//! file after each commit.
 
 use super::error::Result;
 use super::page::HEADER_BYTES;
@@ -21,16 +24,16 @@ use super::source::Source;
 use super::tree::{Body, Child, Item, Link, Node, Tree};
 use super::{DEPTH_MAX, PageId};
 
-/// The maximum length in pages of a leaf that is built to pack large entries better.
+/// The maximum number of pages in a leaf that combines several large entries to waste less space.
 pub(super) const GROUP_PAGES_MAX: usize = 4;
 
-/// Shapes the loaded part of a tree for pages of this size.
+/// Shapes the loaded part of a tree into nodes for pages of this size.
 pub(super) fn shape(tree: &mut Tree, source: &Source, page_bytes: usize) -> Result<()> {
     let mut shaper = Shaper { tree, source, page_bytes };
     if let Link::Node(root) = shaper.tree.root {
         shaper.children(root, true, 0)?;
     }
-    // A branch with one child is useless: the child becomes the root.
+    // A branch with one child is unnecessary. The child becomes the root.
     while let Link::Node(root) = shaper.tree.root
         && let Body::Branch(children) = &shaper.tree.nodes[root].body
     {
@@ -40,7 +43,7 @@ pub(super) fn shape(tree: &mut Tree, source: &Source, page_bytes: usize) -> Resu
             _ => break,
         };
     }
-    // A root that needs several pages gets a level above it.
+    // A root that needs several pages gets a new level above it.
     while let Link::Node(root) = shaper.tree.root {
         let key = shaper.tree.nodes[root].first_key();
         let Some(key) = key else { break };
@@ -54,7 +57,7 @@ pub(super) fn shape(tree: &mut Tree, source: &Source, page_bytes: usize) -> Resu
     Ok(())
 }
 
-/// The number of pages that packed leaves with entries of these sizes take.
+/// Returns the number of pages that packed leaves with entries of these sizes occupy.
 pub(super) fn leaf_pages(sizes: &[usize], page_bytes: usize) -> usize {
     let cutter = Cutter { page_bytes, edge: true };
     let (mut start, mut total) = (0, 0);
@@ -73,7 +76,7 @@ struct Shaper<'a> {
 }
 
 impl Shaper<'_> {
-    /// Shapes everything below a branch. `edge`: it is the last branch of its level.
+    /// Shapes all nodes below a branch. `edge` is whether the branch is the last one of its level.
     fn children(&mut self, branch: usize, edge: bool, depth: usize) -> Result<()> {
         let Body::Branch(children) = &mut self.tree.nodes[branch].body else { return Ok(()) };
         let mut children = std::mem::take(children);
@@ -111,8 +114,8 @@ impl Shaper<'_> {
         Ok(())
     }
 
-    /// Joins small nodes with a neighbour. Returns true if branches were joined, because their
-    /// children may now be joined too.
+    /// Joins small nodes with a neighbour. Returns whether branches were joined, because their
+    /// children may then be joined too.
     fn join_small(&mut self, children: &mut Vec<Child>) -> Result<bool> {
         let mut branches_joined = false;
         let mut at = 0;
@@ -221,7 +224,7 @@ impl Shaper<'_> {
         all
     }
 
-    /// Makes new nodes of the pieces of `all` that end at `ends`.
+    /// Creates new nodes from the pieces of `all` that end at `ends`.
     fn replace<T: Copy>(
         &mut self,
         all: &[T],
@@ -249,9 +252,9 @@ impl Shaper<'_> {
 #[derive(Clone, Copy, Debug)]
 struct Cutter {
     page_bytes: usize,
-    /// Whether the sequence ends its level, where further entries are appended: pages are filled,
-    /// and the last one takes the rest. Elsewhere the entries are spread evenly, so that each page
-    /// has room for more.
+    /// Whether the sequence is at the end of its level, where more entries are appended. In that
+    /// case pages are filled, and the last page takes the remaining entries. Otherwise entries are
+    /// distributed evenly, so that each page has room for more.
     edge: bool,
 }
 
@@ -273,10 +276,11 @@ impl Cutter {
         self.spread(sizes, ends.len(), 1).unwrap_or(ends)
     }
 
-    /// The number of entries of the next leaf, and its number of pages.
+    /// Returns the number of entries in the next leaf, and its number of pages.
     ///
-    /// It is one page if that is well filled. Entries of a third of a page and more leave gaps; a
-    /// leaf of a few pages, up to [`GROUP_PAGES_MAX`], holds several of them with less waste.
+    /// A leaf has a single page if it is well filled. Entries larger than a third of a page leave
+    /// gaps. A leaf of several pages, up to [`GROUP_PAGES_MAX`], holds several such entries with
+    /// less waste.
     fn leaf_group(self, sizes: &[usize]) -> (usize, usize) {
         let first = HEADER_BYTES + sizes.first().copied().unwrap_or(0);
         let pages_min = first.div_ceil(self.page_bytes).max(1);
@@ -301,7 +305,7 @@ impl Cutter {
         (best.0, best.1)
     }
 
-    /// Splits a branch's entries, with at least two for each page, however large they are.
+    /// Splits a branch's entries, with at least two entries on each page, whatever their size.
     fn branch(self, sizes: &[usize]) -> Vec<usize> {
         let mut ends = Vec::new();
         let mut used = HEADER_BYTES;
@@ -321,7 +325,8 @@ impl Cutter {
         {
             ends = even;
         }
-        // A single entry that is left over takes one from the page before, or joins that page.
+        // If a page has only a single entry, it takes one from the previous page or is merged with
+        // that page.
         let mut at = 1;
         while at < ends.len() {
             let before = if at >= 2 { ends[at - 2] } else { 0 };
@@ -337,8 +342,8 @@ impl Cutter {
         ends
     }
 
-    /// Splits into `count` single pages of about equal content, each with at least `entries_min`
-    /// entries; `None` if that is not possible.
+    /// Splits into `count` single pages of about equal size, each with at least `entries_min`
+    /// entries. Returns `None` if that is impossible.
     fn spread(self, sizes: &[usize], count: usize, entries_min: usize) -> Option<Vec<usize>> {
         let mut left: usize = sizes.iter().sum();
         let mut ends = Vec::with_capacity(count);
@@ -348,7 +353,8 @@ impl Cutter {
             let mut used = 0;
             let mut end = start;
             while let Some(size) = sizes.get(end) {
-                // Splits nearest to the target: up to half of an entry may exceed it.
+                // The split nearest to the target: an entry may exceed the target by up to half of
+                // its size.
                 if used > 0
                     && (used + size / 2 > target || HEADER_BYTES + used + size > self.page_bytes)
                 {
@@ -395,9 +401,9 @@ mod tests {
 
     #[test]
     fn large_entries_share_a_leaf_of_several_pages() {
-        // One entry fills 51 % of a page, five fill 86 % of three pages.
+        // A single entry fills 51 % of a page. Five entries fill 86 % of three pages.
         assert_eq!(leaf(&[2100; 14], true), [5, 10, 13, 14]);
-        // An entry of its own size class keeps its own pages.
+        // Each very large entry has a leaf of its own, with room for a small neighbour.
         assert_eq!(leaf(&[1 << 20, 100, 1 << 20], true), [2, 3]);
         assert_eq!(leaf(&[5000], false), [1]);
     }

@@ -1,13 +1,14 @@
-//! The state that handles to an open file share: the published snapshot, and the writer's own
+//! The state that the handles to an open file share: the published snapshot, and the writer's own
 //! state.
 //!
-//! Readers take the published snapshot under a lock held for a few nanoseconds. The writer's lock
-//! is held for a whole write transaction; readers never take it. Weak references beside each
-//! published state show which snapshots are alive.
+//! Readers take the published snapshot under a lock that is held for a few nanoseconds. The
+//! writer's lock is held for a whole write transaction, and readers never take it. Weak references
+//! to each published state show which snapshots are alive.
 //!
 //! # Not here
 //!
-//! Opening and reading (`db`), the transaction that changes this (`write`, `commit`, `reclaim`).
+//! Opening and reading a file (`db`), and the transactions that change the shared state (`write`,
+//! `commit`, `reclaim`).
 
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
@@ -21,26 +22,27 @@ use super::snapshot::{Pin, Snapshot};
 use super::{PageId, Run, TxId};
 use crate::disk::{Disk, DiskFile, Mapping};
 
-/// Options of opening a file.
+/// Options for opening a file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Whether the file is only read: it must exist and does not change, and its lock is shared
-    /// with other readers.
+    /// Whether the file is opened for reading only. In that case it must exist, it is not changed,
+    /// and its lock is shared with other readers.
     pub read_only: bool,
-    /// The page size of a new file. An existing file keeps its own.
+    /// The page size of a new file. An existing file keeps its page size.
     pub page_bytes_new: usize,
-    /// Whether commits do not wait for the disk, for files that are not needed after the machine
-    /// stops.
+    /// Whether commits do not wait for the disk. Intended for files that are not needed after the
+    /// machine stops.
     pub no_sync: bool,
-    /// The number of bytes by which the file becomes longer than needed when it has to grow.
+    /// The number of additional bytes by which a file is extended when it has to grow.
     pub growth_bytes: u64,
-    /// The minimum of mapped address space, so that a growing file is seldom mapped again.
+    /// The minimum size of the mapped address space, so that a growing file is rarely mapped again.
     pub map_bytes_min: usize,
-    /// Whether the caller guarantees that no bucket contains buckets, as in every file of etcd.
+    /// Whether the caller guarantees that no bucket contains other buckets, as in all files of
+    /// etcd.
     ///
-    /// Opening then reads a hundredth of the file. If the guarantee is wrong, writing destroys the
-    /// inner buckets.
+    /// Opening then reads only about one percent of the file. If the guarantee is wrong, writing
+    /// destroys the nested buckets.
     pub flat: bool,
 }
 
@@ -68,18 +70,18 @@ pub(super) struct Shared {
     pub(super) writer: Mutex<Writer>,
 }
 
-/// The state that new readers get.
+/// The state that new readers see.
 #[derive(Debug)]
 pub(super) struct Published {
     pub(super) snapshot: Arc<Snapshot>,
-    /// The states that may be alive, oldest first; the last one is `snapshot`.
+    /// The states that may be alive, oldest first. The last one is `snapshot`.
     pub(super) tracked: Vec<Tracked>,
     pub(super) free_pages: u64,
     pub(super) pending_pages: u64,
     pub(super) file_bytes: u64,
 }
 
-/// A published state, as long as it may be in use.
+/// A published state that may still be in use.
 #[derive(Debug)]
 pub(super) struct Tracked {
     txid: TxId,
@@ -88,7 +90,7 @@ pub(super) struct Tracked {
     pub(super) handles: Weak<Snapshot>,
 }
 
-/// The state of the writer.
+/// The writer's state.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) poisoned: Option<Arc<str>>,
@@ -96,11 +98,11 @@ pub(super) struct Writer {
     pub(super) pending: PendingPages,
     pub(super) mapping: Arc<Mapping>,
     pub(super) file_bytes: u64,
-    /// The offset up to which the file's space is reserved; a hole may follow.
+    /// The offset up to which the file's space is reserved. The file may end in a hole after it.
     pub(super) reserved_bytes: u64,
     /// The transaction whose meta page is being written.
     pub(super) meta_in_flight: Option<TxId>,
-    /// Pages to which the durable state refers outside of its trees: the next commit frees them.
+    /// Pages outside the trees that the durable state refers to. The next commit frees them.
     pub(super) superseded: Vec<Run>,
     pub(super) pass: Option<Pass>,
     /// A scratch buffer for encoding pages, kept between commits.
@@ -108,7 +110,7 @@ pub(super) struct Writer {
 }
 
 impl Published {
-    /// Makes `snapshot` the state that new readers get.
+    /// Makes `snapshot` the state that new readers see.
     pub(super) fn publish(&mut self, snapshot: Snapshot, pin: &Arc<Pin>) {
         assert!(
             snapshot.meta.txid.0 == self.snapshot.meta.txid.0 + 1,
@@ -118,7 +120,7 @@ impl Published {
         self.tracked.push(Tracked::new(&self.snapshot, pin));
     }
 
-    /// The live states before the current one, oldest first, with their high-water marks.
+    /// Returns the live states before the current one, oldest first, with their high-water marks.
     pub(super) fn older_states(&mut self) -> Vec<(TxId, PageId)> {
         let current = self.snapshot.meta.txid;
         assert!(
@@ -126,7 +128,7 @@ impl Published {
             "the current state is tracked: otherwise its pages would be written while it is read"
         );
         self.tracked.retain(|state| state.txid == current || state.pin.strong_count() > 0);
-        // For a count that reached zero: the last owner's reads happened before this point.
+        // If a count has reached zero, this makes the last owner's reads happen before this point.
         fence(Ordering::Acquire);
         let older = self.tracked.iter().filter(|state| state.txid != current);
         older.map(|state| (state.txid, state.high_water)).collect()
@@ -148,17 +150,17 @@ impl Tracked {
 #[derive(Debug)]
 pub(super) struct Pass {
     pub(super) number: u32,
-    /// Pages from here on should move down.
+    /// The first page number that should be moved down.
     pub(super) boundary: PageId,
-    /// The lowest boundary and high-water mark at the beginning of the passes of this round.
+    /// The lowest boundary and the lowest high-water mark at the start of any pass of this round.
     pub(super) boundary_min: PageId,
     pub(super) high_water_min: PageId,
-    /// Bucket and key at which to continue; buckets are walked in order of their names.
+    /// The bucket and key at which to continue. Buckets are walked in the order of their names.
     pub(super) bucket: Vec<u8>,
     pub(super) key: Vec<u8>,
     pub(super) moved_pages: u64,
-    /// Whether the pass before this one gained nothing: large pages may have found no room as long
-    /// as small pages were in the way.
+    /// Whether the previous pass gained nothing. Large pages may have found no room because small
+    /// pages were in the way.
     pub(super) after_fruitless: bool,
 }
 
@@ -177,7 +179,7 @@ pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapsho
     snapshot
 }
 
-/// The size of the map for a file of this length.
+/// Returns the size of the map for a file of this length.
 pub(super) fn map_capacity(file_bytes: u64, options: &Options) -> usize {
     let len = usize::try_from(file_bytes).unwrap_or(usize::MAX);
     if options.read_only {

@@ -1,13 +1,13 @@
-//! One committed state and the mapped memory that shows it.
+//! A committed state, and the mapped memory that contains it.
 //!
 //! All reads use [`Snapshot::page`]. It checks page numbers from the file against the bounds of the
-//! state and adds file name and offset to faults.
+//! state, and adds the file name and the offset to faults.
 //!
 //! # Invariants
 //!
-//! * `data` covers the pages below the high-water mark. The file contains all of them as long as
-//!   the snapshot or any slice of `data` lives (`db` watches [`Pin`] before it reuses or
-//!   truncates).
+//! * `data` covers the pages below the high-water mark. The file contains all of them while the
+//!   snapshot or any slice of `data` lives, because the writer checks [`Pin`] before it reuses
+//!   pages or truncates the file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::page::{HEADER_BYTES, Page, PageFault};
 use crate::disk::{DiskFile, Mapping};
 use crate::size::in_memory;
 
-/// A state that stays readable as long as this lives.
+/// A state that remains readable while this value lives.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) meta: Meta,
@@ -31,7 +31,7 @@ pub(super) struct Snapshot {
     pub(super) data: Bytes,
 }
 
-/// Pins a snapshot's pages: alive as long as anything that may read them.
+/// Pins a snapshot's pages. It is alive while any value that may read the pages is alive.
 #[derive(Debug)]
 pub(super) struct Pin;
 
@@ -49,7 +49,7 @@ impl AsRef<[u8]> for PinnedBytes {
 }
 
 impl Snapshot {
-    /// Builds the snapshot of the state `meta` in `mapping`. Returns it with its pin.
+    /// Creates the snapshot of the state `meta` in `mapping`. Returns it with its pin.
     pub(super) fn new(
         meta: Meta,
         path: Arc<Path>,
@@ -73,8 +73,8 @@ impl Snapshot {
 
     /// Reads a tree page.
     pub(super) fn page(&self, id: PageId) -> Result<Page<'_>> {
-        // A number beyond the high-water mark gives a position beyond `data`, whose length is a
-        // `usize`.
+        // A number beyond the high-water mark results in a position beyond `data`, whose length is
+        // a `usize`.
         let start = in_memory(id.0).checked_mul(self.page_bytes());
         let bytes = start.and_then(|start| self.data.get(start..)).filter(|_| id.0 >= 2);
         let Some(bytes) = bytes else {
@@ -96,13 +96,13 @@ impl Snapshot {
         })
     }
 
-    /// Prefetches the beginning of a page into the CPU cache, if the page exists.
+    /// Prefetches the start of a page into the CPU cache, if the page exists.
     pub(super) fn touch(&self, id: PageId) {
         let start = in_memory(id.0).checked_mul(self.page_bytes());
         std::hint::black_box(start.and_then(|start| self.data.get(start)));
     }
 
-    /// Reads the inline page inside a bucket's `value`, whose element is on page `holder`.
+    /// Reads the inline page in a bucket's `value`, which is an element on page `holder`.
     pub(super) fn inline_page<'a>(&self, value: &'a [u8], holder: PageId) -> Result<Page<'a>> {
         let bytes = value.get(HEADER_BYTES..).unwrap_or_default();
         Page::parse_inline(bytes).map_err(|fault| self.fault(holder, fault))
@@ -113,7 +113,7 @@ impl Snapshot {
         self.corrupt(id, fault.offset, fault.reason)
     }
 
-    /// A corruption at byte `offset` of page `id`.
+    /// Returns an error for corruption at byte `offset` of page `id`.
     pub(super) fn corrupt(&self, id: PageId, offset: usize, reason: &'static str) -> BoltError {
         let start = id.0.saturating_mul(self.page_bytes() as u64);
         BoltError::Corrupt {
@@ -124,7 +124,7 @@ impl Snapshot {
         }
     }
 
-    /// The offset in the file of `slice`, which must be part of `data`.
+    /// Returns the offset in the file of `slice`, which must be part of `data`.
     pub(super) fn offset_of(&self, slice: &[u8]) -> usize {
         let offset = slice.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
         assert!(

@@ -1,8 +1,8 @@
-//! The bytes to which a transaction's edits refer.
+//! The bytes that a transaction's edits refer to.
 //!
-//! An edited entry is two [`Span`]s: positions in the base snapshot's map, in the transaction's key
-//! buffer, or among the values that were put. Loading a page therefore copies nothing, and moving
-//! entries between nodes moves plain numbers.
+//! An edited entry consists of two [`Span`]s. They are positions in the base snapshot's map, in the
+//! transaction's key buffer, or among the added values. So loading a page copies no data, and
+//! moving entries between nodes moves only numbers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::page::u32_of;
 use super::snapshot::Snapshot;
 use crate::size::in_memory;
 
-/// All bytes to which spans of one transaction refer. Bytes are added and never removed.
+/// All bytes that the spans of a transaction refer to. Bytes are added but never removed.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) snapshot: Arc<Snapshot>,
@@ -20,7 +20,7 @@ pub(super) struct Source {
     values: Vec<Bytes>,
 }
 
-/// A range of bytes in the [`Source`] that made the span.
+/// A range of bytes in the [`Source`] that created the span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     at: u64,
@@ -52,21 +52,21 @@ impl Source {
         }
     }
 
-    /// Copies a key, whose length was checked.
+    /// Copies a key. The caller has checked its length.
     pub(super) fn add_key(&mut self, key: &[u8]) -> Span {
         let at = self.keys.len() as u64;
         self.keys.extend_from_slice(key);
         Span { at, len: u32_of(key.len()), origin: Origin::Keys }
     }
 
-    /// Stores a value, whose length was checked.
+    /// Stores a value. The caller has checked its length.
     pub(super) fn add_value(&mut self, value: Bytes) -> Span {
         let (at, len) = (self.values.len() as u64, u32_of(value.len()));
         self.values.push(value);
         Span { at, len, origin: Origin::Values }
     }
 
-    /// The span of a slice of the base snapshot.
+    /// Returns the span of a slice of the base snapshot.
     pub(super) fn mapped(&self, slice: &[u8]) -> Span {
         let at = if slice.is_empty() { 0 } else { self.snapshot.offset_of(slice) as u64 };
         Span { at, len: u32_of(slice.len()), origin: Origin::Mapped }

@@ -1,4 +1,4 @@
-//! Tests of the whole engine; the header of each file says what it tests.
+//! Tests of the whole engine. The header of each file describes what the file tests.
 
 mod crash;
 mod damage;
@@ -16,7 +16,7 @@ use quorate_seeded_random::SplitMix64;
 use super::*;
 use crate::disk::{Disk, RealDisk};
 
-/// A directory for one test's files.
+/// A directory for the files of one test.
 struct TestDir {
     directory: tempfile::TempDir,
     disk: Arc<dyn Disk>,
@@ -41,7 +41,7 @@ impl TestDir {
     }
 }
 
-/// Options with which a file grows often and syncs cost nothing.
+/// Returns options with which a file grows often and syncs cost nothing.
 fn small() -> Options {
     Options {
         no_sync: true,

@@ -1,20 +1,21 @@
-//! One bucket's tree while a transaction edits it.
+//! A bucket's tree while a transaction edits it.
 //!
 //! A tree starts as a link to its root page. A page that is edited is loaded into a [`Node`],
-//! together with the branches above it; everything else stays a link to its page. Nodes may grow
-//! far beyond a page here, or become empty: `shape` splits and joins them into pages when the
-//! transaction commits.
+//! together with the branches above it. All other pages remain links. Nodes may grow far beyond a
+//! page here, or become empty. `shape` splits and joins them into pages when the transaction
+//! commits.
 //!
 //! # Invariants
 //!
 //! * A loaded node's page is in `freed`, and every branch above a loaded node is loaded.
-//! * Items of a leaf ascend strictly by key; children of a branch ascend by their key, which is not
-//!   above any key below that child (the first child's key may be stale: it is never compared).
-//! * The finger names a loaded leaf and the bounds within which every key belongs to it.
+//! * Items of a leaf are strictly sorted by key. Children of a branch are sorted by key, and a
+//!   child's key is not greater than any key below that child. The first child's key may be
+//!   outdated, but it is never compared.
+//! * The finger names a loaded leaf, and the bounds of the keys that belong to it.
 //!
 //! # Not here
 //!
-//! The bytes (`source`), page sizes (`shape`), page numbers and writing (`commit`).
+//! The bytes (`source`), page sizes (`shape`), page numbers, and writing (`commit`).
 
 use bytes::Bytes;
 
@@ -25,8 +26,8 @@ use super::reach::tree_pages;
 use super::source::{Source, Span};
 use super::{DEPTH_MAX, PageId, Run};
 
-/// The number of items at which a leaf is split before another item is inserted, which bounds the
-/// cost of an insert.
+/// The number of items at which a leaf is split before another item is inserted. It bounds the cost
+/// of an insertion.
 const LEAF_ITEMS_MAX: usize = 1024;
 
 /// An entry of a leaf.
@@ -37,7 +38,7 @@ pub(super) struct Item {
     pub(super) is_bucket: bool,
 }
 
-/// A subtree: still on its page, or loaded.
+/// A subtree, either on its page or loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Page(PageId),
@@ -61,21 +62,22 @@ pub(super) enum Body {
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) body: Body,
-    /// Whether something was removed: if the node is small, it should be joined with a neighbour.
+    /// Whether an entry was removed, so that the node should be joined with a neighbour if it is
+    /// small.
     pub(super) shrunk: bool,
-    /// Whether the children fit their pages (see `shape`).
+    /// Whether the children already fit their pages (see `shape`).
     pub(super) shaped: bool,
 }
 
 impl Item {
-    /// The bytes that the entry takes in a page.
+    /// Returns the number of bytes that the entry occupies in a page.
     pub(super) fn page_bytes(&self) -> usize {
         ELEMENT_BYTES + self.key.len() + self.value.len()
     }
 }
 
 impl Child {
-    /// The bytes that the entry takes in a page.
+    /// Returns the number of bytes that the entry occupies in a page.
     pub(super) fn page_bytes(&self) -> usize {
         ELEMENT_BYTES + self.key.len()
     }
@@ -93,7 +95,7 @@ impl Node {
         }
     }
 
-    /// The first key; `None` when empty.
+    /// Returns the first key, or `None` if the node is empty.
     pub(super) fn first_key(&self) -> Option<Span> {
         match &self.body {
             Body::Leaf(items) => items.first().map(|item| item.key),
@@ -101,7 +103,7 @@ impl Node {
         }
     }
 
-    /// The bytes that the node takes as one page, header included.
+    /// Returns the number of bytes that the node occupies as one page, including the header.
     pub(super) fn page_bytes(&self) -> usize {
         let content: usize = match &self.body {
             Body::Leaf(items) => items.iter().map(Item::page_bytes).sum(),
@@ -111,7 +113,8 @@ impl Node {
     }
 }
 
-/// The leaf that was used last, and the keys that belong to it: from `low` up to below `high`.
+/// The leaf that was used last, and the keys that belong to it: from `low` (inclusive) to `high`
+/// (exclusive).
 #[derive(Clone, Copy, Debug)]
 struct Finger {
     leaf: usize,
@@ -130,14 +133,14 @@ pub(super) struct Tree {
     changed: bool,
 }
 
-/// The position of a key, found without loading anything.
+/// The position of a key, found without loading any page.
 enum Found<'a> {
     Loaded(Item),
     OnPage(LeafElement<'a>),
 }
 
 impl Tree {
-    /// The tree with this root page.
+    /// Creates a tree with this root page.
     pub(super) fn on_page(root: PageId) -> Self {
         Self {
             root: Link::Page(root),
@@ -148,7 +151,7 @@ impl Tree {
         }
     }
 
-    /// The tree in an inline page.
+    /// Creates a tree from an inline page.
     pub(super) fn from_inline(source: &Source, page: &Page<'_>, holder: PageId) -> Result<Self> {
         let mut tree = Self::on_page(PageId(0));
         let body = load_body(source, page, holder)?;
@@ -156,7 +159,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A new tree without entries.
+    /// Creates a tree without entries.
     pub(super) fn empty() -> Self {
         let mut tree = Self::on_page(PageId(0));
         tree.root = tree.add(Node::new(Body::Leaf(Vec::new())));
@@ -164,7 +167,7 @@ impl Tree {
         tree
     }
 
-    /// Whether a commit has anything to write for this tree.
+    /// Returns whether a commit has anything to write for this tree.
     pub(super) fn is_changed(&self) -> bool {
         self.changed || !self.freed.is_empty()
     }
@@ -174,7 +177,7 @@ impl Tree {
         Link::Node(self.nodes.len() - 1)
     }
 
-    /// The value of `key` with all edits so far, and whether the key names a nested bucket.
+    /// Returns the value of `key` with all edits so far, and whether the key names a nested bucket.
     pub(super) fn get<'a>(
         &self,
         source: &'a Source,
@@ -213,7 +216,7 @@ impl Tree {
         Err(source.snapshot.corrupt(PageId(0), 0, "tree is too deep or has a cycle"))
     }
 
-    /// Sets the value of `key`. The lengths of key and value were checked.
+    /// Sets the value of `key`. The caller has checked the lengths of key and value.
     pub(super) fn put(
         &mut self,
         source: &mut Source,
@@ -226,7 +229,7 @@ impl Tree {
             unreachable!("locate returns a leaf");
         };
         let at = match items.last() {
-            // Appending in key order, which is the usual case in the largest bucket.
+            // Keys are usually appended in order in the largest bucket.
             Some(last) if source.bytes(last.key) < key => Err(items.len()),
             Some(_) => items.binary_search_by(|item| source.bytes(item.key).cmp(key)),
             None => Err(0),
@@ -271,7 +274,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Removes ascending keys, visiting each leaf once. Returns how many existed.
+    /// Removes the given keys, which must ascend, visiting each leaf once. Returns the number of
+    /// keys that existed.
     pub(super) fn delete_sorted<K: AsRef<[u8]>>(
         &mut self,
         source: &Source,
@@ -326,7 +330,7 @@ impl Tree {
         }
     }
 
-    /// Removes everything, including buckets inside.
+    /// Removes all entries, including nested buckets.
     pub(super) fn clear(&mut self, source: &Source) -> Result<()> {
         let snapshot = &source.snapshot;
         let mut pending = vec![self.root];
@@ -354,7 +358,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Loads the leaf to which `key` belongs, so that a commit writes it again.
+    /// Loads the leaf that `key` belongs to, so that a commit rewrites it.
     pub(super) fn locate(&mut self, source: &Source, key: &[u8]) -> Result<usize> {
         if let Some(finger) = self.finger
             && finger.low.is_none_or(|low| source.bytes(low) <= key)
@@ -392,7 +396,7 @@ impl Tree {
         }
     }
 
-    /// Loads the page at these positions from the root, with all pages above it.
+    /// Loads the page at these positions from the root, and all pages above it.
     pub(super) fn load_at(&mut self, source: &Source, positions: &[usize]) -> Result<()> {
         let mut index = self.load_root(source)?;
         for &at in positions {
@@ -419,7 +423,7 @@ impl Tree {
         Ok(index)
     }
 
-    /// Loads a child unless it is loaded, and returns its node.
+    /// Loads a child unless it is already loaded, and returns its node.
     pub(super) fn loaded(&mut self, source: &Source, child: &mut Child) -> Result<usize> {
         let index = match child.link {
             Link::Node(index) => index,
@@ -434,7 +438,8 @@ impl Tree {
         let page = snapshot.page(id)?;
         let used = page.used_bytes().map_err(|e| snapshot.fault(id, e))?;
         let pages = page.len() / snapshot.page_bytes();
-        // Freeing a page frees its overflow: a wrong overflow would free a neighbour's pages.
+        // Freeing a page also frees its overflow pages. With a wrong overflow count, that would
+        // free a neighbour's pages.
         if pages > used / snapshot.page_bytes() + 1 {
             return Err(snapshot.corrupt(id, 12, "more overflow than the elements need"));
         }
@@ -444,7 +449,7 @@ impl Tree {
         Ok(self.nodes.len() - 1)
     }
 
-    /// Splits a full leaf and inserts `item` at position `at` of it.
+    /// Splits a full leaf and inserts `item` at its position `at`.
     fn insert_into_full(&mut self, source: &Source, leaf: usize, at: usize, item: Item) {
         let Body::Leaf(items) = &mut self.nodes[leaf].body else {
             unreachable!("only leaves have items");
@@ -479,7 +484,8 @@ impl Tree {
         }
     }
 
-    /// The branch above a loaded leaf, and the leaf's position in it; `None` for the root.
+    /// Returns the branch above a loaded leaf, and the leaf's position in it. Returns `None` for
+    /// the root.
     fn parent_of(&self, source: &Source, leaf: usize, key: Span) -> Option<(usize, usize)> {
         let key = source.bytes(key);
         let mut above = None;
@@ -499,13 +505,14 @@ impl Tree {
     }
 }
 
-/// Position of the child that covers `key`.
+/// Returns the position of the child that covers `key`.
 fn seek_child(source: &Source, children: &[Child], key: &[u8]) -> usize {
     let rest = children.get(1..).unwrap_or_default();
     rest.partition_point(|child| source.bytes(child.key) <= key)
 }
 
-/// Turns a page into a node's body. Its keys must ascend: later searches and merges rely on it.
+/// Converts a page to a node's body. The page's keys must ascend, because later searches and merges
+/// rely on it.
 fn load_body(source: &Source, page: &Page<'_>, at: PageId) -> Result<Body> {
     let snapshot = &source.snapshot;
     let fault = |e| snapshot.fault(at, e);

@@ -1,8 +1,8 @@
-//! A few consecutive pages of a state, read from the file into a buffer.
+//! Consecutive pages of a state, read from the file into a buffer.
 //!
-//! Pages that a whole-file scan reads must not become resident memory through the map. They are
-//! best read in large pieces, because most pages that are read one after the other are neighbours
-//! in the file.
+//! The pages read by a scan of the whole file must not become resident memory through the map. They
+//! are read in large pieces, because most pages that are read in sequence are also neighbours in
+//! the file.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const WINDOW_BYTES: usize = 256 << 10;
 /// The maximum number of unneeded pages that are read between two needed ones.
 const GAP_PAGES_MAX: u64 = 4;
 
-/// A buffer over part of a state's file.
+/// A buffer over a part of a state's file.
 #[derive(Debug)]
 pub(super) struct Window {
     snapshot: Arc<Snapshot>,
@@ -30,16 +30,16 @@ impl Window {
         Self { snapshot, bytes: Vec::new(), start: PageId(0) }
     }
 
-    /// Reads the page that [`Self::load`] found at `at`.
+    /// Reads the page whose start in the buffer, as returned by [`Self::load`], is `at`.
     pub(super) fn page(&self, id: PageId, at: usize) -> Result<Page<'_>> {
         let bytes = self.bytes.get(at..).unwrap_or_default();
         let page = Page::parse(bytes, id, self.snapshot.page_bytes());
         page.map_err(|e| self.snapshot.fault(id, e))
     }
 
-    /// Reads a whole page into the buffer and returns its start there.
+    /// Reads a whole page into the buffer and returns its start in the buffer.
     ///
-    /// `next` are the pages that will be needed after it, as far as known.
+    /// `next` are the pages that are known to be needed after it.
     pub(super) fn load(&mut self, id: PageId, next: impl Iterator<Item = PageId>) -> Result<usize> {
         let page_bytes = self.snapshot.page_bytes();
         let pages_left = self.snapshot.meta.high_water.0.saturating_sub(id.0);
@@ -69,14 +69,14 @@ impl Window {
         (at < self.bytes.len()).then_some(at)
     }
 
-    /// The number of pages of the one at `at`.
+    /// Returns the number of pages that the page at `at` occupies.
     fn pages_at(&self, at: usize) -> Result<u64> {
         let header = page::header(self.bytes.get(at..).unwrap_or_default());
         let header = header.map_err(|e| self.snapshot.fault(self.start, e))?;
         Ok(u64::from(header.overflow) + 1)
     }
 
-    /// The number of pages to read from `id` on, including those that are needed next.
+    /// Returns the number of pages to read, starting at `id`, including those that are needed next.
     fn pages_wanted(&self, id: PageId, next: impl Iterator<Item = PageId>) -> u64 {
         let pages_max = (WINDOW_BYTES / self.snapshot.page_bytes()) as u64;
         let mut last = id;

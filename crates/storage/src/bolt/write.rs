@@ -1,12 +1,13 @@
-//! Write transactions: edits collected in memory until they are committed as one.
+//! Write transactions. Edits are collected in memory until they are committed together.
 //!
-//! There is one at a time. It reads the state of the last commit plus its own edits. Readers see
-//! none of its edits before [`WriteTx::commit`] has made them durable. Dropping it needs no undo:
-//! pages are allocated and written only during the commit.
+//! There is at most one write transaction at a time. It reads the last committed state plus its own
+//! edits. Readers do not see its edits until [`WriteTx::commit`] has made them durable. Dropping
+//! the transaction requires no undo, because pages are allocated and written only during the
+//! commit.
 //!
 //! # Not here
 //!
-//! The order of writes and syncs (`commit`), the edited tree (`tree`).
+//! The order of writes and syncs (`commit`), and the edited tree (`tree`).
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use super::source::Source;
 use super::tree::Tree;
 use super::{KEY_BYTES_MAX, PageId, VALUE_BYTES_MAX};
 
-/// The one write transaction. See [`super::Db::write`].
+/// The current write transaction. See [`super::Db::write`].
 #[derive(Debug)]
 pub struct WriteTx<'db> {
     pub(super) shared: &'db Shared,
@@ -30,7 +31,7 @@ pub struct WriteTx<'db> {
     pub(super) source: Source,
     pub(super) root: Tree,
     pub(super) edits: Vec<BucketEdit>,
-    /// The edited bucket that was used last.
+    /// The position of the bucket that was edited last.
     recent: usize,
 }
 
@@ -63,7 +64,7 @@ impl<'db> WriteTx<'db> {
         Ok(Self { shared, writer, source, root, edits: Vec::new(), recent: 0 })
     }
 
-    /// The state before this transaction, as a view.
+    /// Returns a view of the state before this transaction.
     #[must_use]
     pub fn base(&self) -> ReadTx {
         ReadTx::new(Arc::clone(&self.source.snapshot))
@@ -82,7 +83,7 @@ impl<'db> WriteTx<'db> {
 
     /// Sets the value of a key.
     ///
-    /// Ascending keys are fastest; the bytes of `value` are copied once, when the page is written.
+    /// Ascending keys are fastest. The bytes of `value` are copied once, when the page is written.
     pub fn put(&mut self, bucket: &[u8], key: &[u8], value: Bytes) -> Result<()> {
         check_key(key)?;
         if value.len() > VALUE_BYTES_MAX {
@@ -98,22 +99,22 @@ impl<'db> WriteTx<'db> {
         self.edits[index].tree.delete(&self.source, key)
     }
 
-    /// Removes keys, which must ascend. Returns how many existed.
+    /// Removes the given keys, which must ascend. Returns the number of keys that existed.
     ///
-    /// This is for long lists: every leaf is visited once. If this fails, some keys may
-    /// already have been removed.
+    /// This is intended for long lists, because every leaf is visited once. If it fails, some keys
+    /// may already have been removed.
     pub fn delete_sorted<K: AsRef<[u8]>>(&mut self, bucket: &[u8], keys: &[K]) -> Result<u64> {
         let index = self.edited(bucket)?;
         self.edits[index].tree.delete_sorted(&self.source, keys)
     }
 
-    /// Removes everything in a bucket, including buckets inside it.
+    /// Removes all entries of a bucket, including nested buckets.
     pub fn clear_bucket(&mut self, bucket: &[u8]) -> Result<()> {
         let index = self.edited(bucket)?;
         self.edits[index].tree.clear(&self.source)
     }
 
-    /// Returns the value of a key with all edits so far; `None` if the key does not exist.
+    /// Returns the value of a key with all edits so far, or `None` if the key does not exist.
     pub fn get(&self, bucket: &[u8], key: &[u8]) -> Result<Option<&[u8]>> {
         if let Some(edit) = self.edits.iter().find(|edit| *edit.name == *bucket) {
             let found = edit.tree.get(&self.source, key)?;
@@ -125,7 +126,7 @@ impl<'db> WriteTx<'db> {
         }
     }
 
-    /// Position in `edits` of an existing bucket.
+    /// Returns the position of an existing bucket in `edits`.
     pub(super) fn edited(&mut self, name: &[u8]) -> Result<usize> {
         match self.edits.get(self.recent) {
             Some(edit) if *edit.name == *name => Ok(self.recent),

@@ -1,27 +1,27 @@
-//! A change of a file that no sync has made durable yet, for simulated disks: how it is undone, how
+//! A change of a file on a simulated disk that no sync has made durable yet: how it is undone, how
 //! it reaches the medium, whole or in sectors, and what remains of it if its sync failed and later
 //! syncs succeeded.
 
-/// The unit that a device writes atomically.
+/// The unit that a device writes atomically, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
-/// One change of a file's bytes or length, with what is needed to undo it.
+/// A change of a file's bytes or length, with the data needed to undo it.
 #[derive(Clone, Debug)]
 pub(super) struct FileChange {
     /// The offset of the change.
     pub(super) offset: u64,
     /// The bytes at `offset` before the change, up to the end of the file.
     pub(super) before: Vec<u8>,
-    /// The written bytes; empty for a change of length.
+    /// The written bytes. Empty for a change of length.
     pub(super) after: Vec<u8>,
-    /// The file's length before.
+    /// The file's length before the change.
     pub(super) len_before: u64,
     /// The file's length after the change.
     pub(super) len_after: u64,
 }
 
 impl FileChange {
-    /// Undoes the change in a file in which it is the last one.
+    /// Undoes the change. It must be the last change of the file.
     pub(super) fn undo(&self, bytes: &mut Vec<u8>) {
         bytes.resize(position(self.len_before), 0);
         let at = position(self.offset);
@@ -30,7 +30,7 @@ impl FileChange {
         }
     }
 
-    /// Redoes the change: for each sector, `lot` decides whether it reaches the medium.
+    /// Repeats the change. For each sector, `lot` decides whether it reaches the medium.
     pub(super) fn redo(&self, bytes: &mut Vec<u8>, lot: &mut dyn FnMut() -> bool) {
         let whole = lot();
         if self.after.is_empty() {
@@ -39,8 +39,8 @@ impl FileChange {
             }
             return;
         }
-        // The file system writes the length, the device writes the sectors: either may be lost
-        // alone.
+        // The file system writes the length and the device writes the sectors, so either may be
+        // lost without the other.
         if lot() && bytes.len() < position(self.len_after) {
             bytes.resize(position(self.len_after), 0);
         }
@@ -61,15 +61,16 @@ impl FileChange {
         }
     }
 
-    /// Reduces a change whose sync has failed to the bytes that are still undecided: those that
-    /// none of the later durable changes has written again, up to the file's length. Returns
-    /// whether there are any.
+    /// Reduces a change whose sync failed to the bytes that are still undecided. These are the
+    /// bytes within the file that no later durable change has overwritten. Returns whether there
+    /// are any.
     pub(super) fn outlives(&mut self, durable: &[Self], len: u64) -> bool {
         let count = self.after.len();
         self.before.resize(count, 0);
         for later in durable {
             if later.after.is_empty() {
-                // A truncation removes the bytes after the new end, even if the file grows again.
+                // A truncation removes the bytes after the new end, even if the file grows again
+                // later.
                 let kept = count.min(position(later.len_after.saturating_sub(self.offset)));
                 self.before[kept..].fill(0);
                 self.after[kept..].fill(0);
@@ -93,7 +94,7 @@ impl FileChange {
     }
 }
 
-/// Converts an offset; files of this disk fit in memory.
+/// Converts an offset. Files on this disk fit in memory.
 fn position(offset: u64) -> usize {
     usize::try_from(offset).expect("a file under test fits in memory")
 }

@@ -1,32 +1,34 @@
-//! A disk in memory that fails on demand, fills up, and loses unsynced changes at a power cut.
+//! A disk in memory that fails on demand, can be full, and loses unsynced changes when the power is
+//! cut.
 //!
-//! It guarantees what [`super`] promises and no more: each file has the writes that no sync has
-//! made durable, each directory has the name changes that no sync has made durable.
-//! [`FaultyDisk::cut_power`] selects one of the states in which such a disk could be found.
-//! [`FaultyDisk::crash`] writes one of them to a directory of this machine. The end of a process
-//! ([`FaultyDisk::end_process`]) loses nothing.
+//! It guarantees what [`super`] promises and no more. It records the writes of each file, and the
+//! name changes of each directory, that no sync has made durable. [`FaultyDisk::cut_power`] selects
+//! one of the states that such a disk could have after a power cut. [`FaultyDisk::crash`] writes
+//! one of them to a directory of this machine. The end of a process ([`FaultyDisk::end_process`])
+//! loses no data.
 //!
 //! # Effects of a power cut
 //!
-//! * Each unsynced write is kept, lost, or torn: any subset of its 512-byte sectors is written.
+//! * Each unsynced write is kept, lost, or torn (any subset of its 512-byte sectors is written).
 //!   Writes are independent, so a later one may be kept without an earlier one.
-//! * A file that an unsynced write had extended may keep the new length with zeros inside.
-//! * Of a directory's unsynced changes a prefix is kept, as in file systems with a metadata
-//!   journal; directories are independent of each other. A rename within a directory is atomic.
-//! * The writes of a failed sync stay undecided, even after later syncs. If the same bytes are
+//! * A file that was extended by an unsynced write may keep the new length and contain zeros
+//!   instead of the written bytes.
+//! * A prefix of a directory's unsynced changes is kept, as in file systems with a metadata
+//!   journal. Directories are independent of each other. A rename within a directory is atomic.
+//! * The writes of a failed sync remain undecided, even after later syncs. If the same bytes are
 //!   written again and synced, they are durable.
 //!
-//! The result depends on the seed alone.
+//! The result depends only on the seed.
 //!
 //! # Other faults
 //!
-//! The power is cut at the n-th operation, which may or may not have reached the medium
-//! ([`Faults`]); operations of a kind fail ([`Fault`]); space is limited; a bit flips
-//! ([`FaultyDisk::rot`]).
+//! The power can be cut at the n-th operation, which may or may not have reached the medium
+//! ([`Faults`]). Operations of a given kind can fail ([`Fault`]), space can be limited, and a bit
+//! can flip ([`FaultyDisk::rot`]).
 //!
 //! # Not here
 //!
-//! The duration of operations: the caller decides it.
+//! The duration of operations, which the caller decides.
 
 mod content;
 mod tree;
@@ -43,12 +45,12 @@ use self::content::{Change, Fate};
 use self::tree::{NodeId, Tree};
 use super::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode};
 
-/// `EIO`, with its number on every Unix.
+/// `EIO`. It has the same number on every Unix.
 pub const IO_ERROR: i32 = 5;
-/// `ENOSPC`, with its number on every Unix.
+/// `ENOSPC`. It has the same number on every Unix.
 const NO_SPACE: i32 = 28;
 
-/// The kinds of operations, to choose where a [`Fault`] applies.
+/// A kind of operation, used to select the operations that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Opening or creating a file.
@@ -65,7 +67,7 @@ pub enum Operation {
     Sync,
     /// Syncing a directory.
     SyncDir,
-    /// Renaming.
+    /// Renaming a file or directory.
     Rename,
     /// Removing a file or a tree.
     Remove,
@@ -73,25 +75,25 @@ pub enum Operation {
     CreateDir,
 }
 
-/// A fault to inject: which operations fail, and with which error.
+/// A fault to inject. It determines which operations fail, and with which error.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The kind of operation that fails.
     pub operation: Operation,
-    /// A text that the path of an operation must contain.
+    /// A text that the path of the operation must contain.
     pub path_contains: String,
-    /// The number of such operations that succeed first.
+    /// The number of matching operations that succeed first.
     pub skip_count: u64,
-    /// The number of such operations that then fail.
+    /// The number of matching operations that fail after that.
     pub fail_count: u64,
     /// The system's error number.
     pub errno: i32,
-    /// For a write: the number of bytes that are still written.
+    /// For a write, the number of bytes that are written before it fails.
     pub bytes_written: usize,
 }
 
 impl Fault {
-    /// A fault that lets `skip_count` operations pass and then fails one with `errno`.
+    /// Creates a fault that lets `skip_count` operations succeed and then fails one with `errno`.
     #[must_use]
     pub fn nth(operation: Operation, skip_count: u64, errno: i32) -> Self {
         Self {
@@ -112,39 +114,40 @@ impl Fault {
     }
 }
 
-/// The faults that will happen.
+/// Faults that are still to be injected.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// The operations that fail.
+    /// Failures of operations.
     pub failing: Vec<Fault>,
-    /// The number of operations that change the disk before the power is cut at the next one.
+    /// The number of operations that change the disk before the power is cut at the next one, if it
+    /// is to be cut.
     pub power_cut_after: Option<u64>,
-    /// The number of bytes by which all files together may grow.
+    /// The number of bytes by which all files together may grow, if it is limited.
     pub room: Option<u64>,
-    /// Whether the backend file cannot grow: there is less room than it allocates at a time, but
-    /// enough for all other files.
+    /// Whether the backend file cannot grow. It simulates a disk with less room than the backend
+    /// file allocates at a time, but enough room for all other files.
     pub is_backend_full: bool,
 }
 
-/// The faults that have happened.
+/// The faults that have occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultsHit {
     /// Whether the power was cut.
     pub power_cut: bool,
-    /// Whether an operation has failed.
+    /// Whether an operation failed.
     pub failure: bool,
-    /// Whether a file could not grow for lack of space.
+    /// Whether a file could not grow because the disk was full.
     pub no_room: bool,
 }
 
-/// How much of the undurable state survives a power cut.
+/// Which undurable changes survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surviving {
-    /// Nothing.
+    /// None of the changes.
     None,
-    /// Everything.
+    /// All changes.
     All,
-    /// Each piece independently, at random.
+    /// Each change independently, at random.
     Drawn,
 }
 
@@ -155,7 +158,7 @@ struct World {
     faults_hit: FaultsHit,
     /// The number of operations that changed the disk.
     operation_count: u64,
-    /// The number of the current process: files that an earlier process opened are closed.
+    /// The number of the current process. Files opened by an earlier process are closed.
     process: u64,
     next_handle: u64,
 }
@@ -168,39 +171,40 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Copies the directory `root` of this machine, under the same path. All of the copy is
-    /// durable.
+    /// Creates a disk with a copy of the machine's directory `root`, under the same path. The whole
+    /// copy is durable.
     pub fn new(root: &Path) -> io::Result<Self> {
         let tree = Tree::read(root)?;
         let world = Arc::new(Mutex::new(World { tree, ..World::default() }));
         Ok(Self { root: root.to_path_buf(), world })
     }
 
-    /// Arms a fault; several may be armed at once.
+    /// Adds a fault. Several faults may be active at once.
     pub fn inject(&self, fault: Fault) {
         self.world.lock().faults.failing.push(fault);
     }
 
-    /// Sets the faults that happen from now on.
+    /// Replaces the faults that are still to be injected.
     pub fn set_faults(&self, faults: Faults) {
         self.world.lock().faults = faults;
     }
 
-    /// The faults that have not happened yet.
+    /// Returns the faults that have not occurred yet.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.world.lock().faults.clone()
     }
 
-    /// Lets files grow by at most `bytes` in all before the disk is full; `None` removes the limit.
+    /// Allows files to grow by at most `bytes` in total before the disk is full. `None` removes the
+    /// limit.
     pub fn limit_growth(&self, bytes: Option<u64>) {
         self.world.lock().faults.room = bytes;
     }
 
     /// Cuts the power at the operation with this number, counted as [`Self::operation_count`] does.
     ///
-    /// That operation may have reached the medium but reports failure (a sync has no effect), and
-    /// all later operations fail without effect.
+    /// That operation may have reached the medium, but it reports a failure. A sync has no effect
+    /// in this case. All later operations fail without effect.
     pub fn stop_at(&self, operation: u64) {
         let mut world = self.world.lock();
         world.faults.power_cut_after = Some(operation.saturating_sub(world.operation_count));
@@ -212,34 +216,34 @@ impl FaultyDisk {
         self.world.lock().operation_count
     }
 
-    /// Takes the faults that have happened since the last call.
+    /// Returns the faults that have occurred since the last call.
     #[must_use]
     pub fn take_faults_hit(&self) -> FaultsHit {
         std::mem::take(&mut self.world.lock().faults_hit)
     }
 
-    /// Whether any fault has happened since the last [`Self::take_faults_hit`].
+    /// Returns whether any fault has occurred since the last [`Self::take_faults_hit`].
     #[must_use]
     pub fn has_faults_hit(&self) -> bool {
         self.world.lock().faults_hit != FaultsHit::default()
     }
 
-    /// Ends the process that has files open. All written bytes stay, synced or not.
+    /// Ends the process that has opened the files. All written bytes are kept, synced or not.
     pub fn end_process(&self) {
         let mut world = self.world.lock();
         world.end_process();
         world.tree.release_locks();
     }
 
-    /// Cuts the power: afterwards the disk is in one of the possible states.
+    /// Cuts the power. Afterwards the disk is in one of the possible states.
     pub fn cut_power(&self, mercy: Surviving, draw: &mut SplitMix64) {
         let mut world = self.world.lock();
         world.tree = world.tree.after_power_cut(&mut Fate { mercy, draw });
         world.end_process();
     }
 
-    /// Writes one possible state after a power cut into `into`, an empty or missing directory of
-    /// this machine.
+    /// Writes one of the possible states after a power cut into `into`, an empty or missing
+    /// directory on this machine.
     ///
     /// The disk itself does not change, so any number of seeds can be tried at the same point.
     /// Seeds 0 and 1 are the two extremes: all undecided changes are lost, or all are kept.
@@ -253,7 +257,7 @@ impl FaultyDisk {
         self.world.lock().tree.after_power_cut(fate).write(&self.root, into)
     }
 
-    /// A copy of the disk as it is, with everything durable.
+    /// Returns a copy of the disk in its current state, with all changes durable.
     #[must_use]
     pub fn copy(&self) -> Self {
         let copy = Self { root: self.root.clone(), ..Self::default() };
@@ -261,7 +265,7 @@ impl FaultyDisk {
         copy
     }
 
-    /// Replaces the content of this disk with that of another one.
+    /// Replaces the content of this disk with that of another disk.
     pub fn replace_with(&self, other: &Self) {
         let mut draw = SplitMix64::new(0);
         let fate = &mut Fate { mercy: Surviving::All, draw: &mut draw };
@@ -271,19 +275,19 @@ impl FaultyDisk {
         world.process += 1;
     }
 
-    /// Removes everything.
+    /// Removes all files and directories.
     pub fn wipe(&self) {
         let mut world = self.world.lock();
         world.tree = Tree::default();
         world.process += 1;
     }
 
-    /// Flips one bit of a file on the medium. Returns whether the file has that byte.
+    /// Flips one bit of a file on the medium. Returns whether the file has a byte at that offset.
     pub fn rot(&self, path: &Path, offset: u64, bit: u32) -> bool {
         self.world.lock().tree.flip(path, offset, bit)
     }
 
-    /// Bytes of space that files take.
+    /// Returns the number of bytes of disk space that the files occupy.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.world.lock().tree.bytes()
@@ -304,12 +308,12 @@ impl FaultyDisk {
     }
 }
 
-/// The effect of faults on one operation.
+/// The effect of the faults on an operation.
 enum FaultEffect {
     Proceed,
-    /// It fails; a write fails after this many bytes.
+    /// The operation fails. A write fails after this many bytes.
     Fail(io::Error, usize),
-    /// The power is cut during the operation: it has reached the medium, but the caller gets an
+    /// The power is cut during the operation. It reaches the medium, but the caller receives an
     /// error.
     LastOne,
 }
@@ -325,7 +329,7 @@ impl World {
         self.faults.failing.clear();
     }
 
-    /// Decides the effect of faults on an operation, and counts the operation.
+    /// Determines the effect of the faults on an operation, and counts the operation.
     fn decide(&mut self, operation: Operation, path: &Path) -> FaultEffect {
         if self.faults_hit.power_cut {
             return FaultEffect::Fail(power_cut(), 0);
@@ -359,7 +363,7 @@ impl World {
         FaultEffect::Proceed
     }
 
-    /// Takes space for a file that grows, or releases space of a file that shrinks.
+    /// Takes up space for a file that grows, or releases space of a file that shrinks.
     fn take_room(&mut self, before: u64, after: u64, is_backend: bool) -> io::Result<()> {
         let no_room = is_backend && self.faults.is_backend_full && after > before;
         let left = match self.faults.room {
@@ -465,7 +469,7 @@ struct FaultyFile {
 }
 
 impl FaultyFile {
-    /// Makes a change, as far as the faults allow it.
+    /// Applies a change, as far as the faults allow it.
     fn change(&self, operation: Operation, change: Change<'_>) -> io::Result<()> {
         let mut world = self.world.lock();
         if world.process != self.process {

@@ -1,7 +1,7 @@
 //! Read-only shared maps of files, and why slices of a map are sound.
 //!
 //! The backend reads its pages through a map. The map may be larger than the file, so that a
-//! growing file needs no new map: only the part within the file's last known length is visible.
+//! growing file needs no new map. Only the part within the file's last known length is visible.
 #![expect(unsafe_code, reason = "backend reads use memory maps to avoid copies")]
 
 use std::io;
@@ -15,11 +15,11 @@ use super::open_file::OpenFile;
 
 /// A read-only view of a file's first bytes. Later writes to the file are visible in it.
 ///
-/// It dereferences to the *visible* bytes: the smaller of the mapped length and the file's length,
-/// at the time of the map or of the last [`Mapping::refresh`].
+/// It dereferences to the *visible* bytes. Their number is the smaller of the mapped length and the
+/// file's length, as of the creation of the map or the last [`Mapping::refresh`].
 ///
-/// A caller that shortens the file must first ensure that no slice reaches beyond the new end:
-/// reading there would end the process with a signal.
+/// Before a caller shortens the file, it must ensure that no slice extends beyond the new end,
+/// because reading there would terminate the process with a signal.
 #[derive(Debug)]
 pub struct Mapping {
     map: Mmap,
@@ -28,27 +28,28 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `len` bytes of `file`, but at least one byte, because an empty map is not possible.
+    /// Maps `len` bytes of `file`, or one byte if `len` is 0, because an empty map is not possible.
     pub(super) fn new(file: Arc<OpenFile>, len: usize) -> io::Result<Self> {
         // SAFETY: a map of a file is sound as long as no bytes are invalidated while they are read.
         // (1) Other programs: the owner of the mapping holds the file's lock (`flock` on the
         // backend file), which the mapping keeps alive with `file`. etcd, bbolt and Quorate all
-        // respect it, so no other engine writes or truncates the file. (2) This program writes to a
-        // mapped page only while no reader can reach it: the backend is copy-on-write and never
-        // reuses a page that an open transaction can see, and meta pages are copied and verified by
-        // checksum. (3) Bytes beyond the end of the file are never returned: `deref` stops at
-        // `visible`, which is taken from the file's length, and the one place that shortens the
-        // file (the backend's own truncation) first waits for the transactions that could see the
-        // tail.
+        // respect the lock, so no other engine writes to the file or truncates it. (2) This program
+        // writes to a mapped page only while no reader can reach it: the backend is copy-on-write
+        // and never reuses a page that an open transaction can see, and meta pages are copied and
+        // verified by checksum. (3) Bytes beyond the end of the file are never returned: `deref`
+        // stops at `visible`, which is taken from the file's length, and the only code that
+        // shortens the file (the backend's own truncation) first waits for the transactions that
+        // could see the tail.
         let map = unsafe { MmapOptions::new().len(len.max(1)).map(&**file)? };
         let mapping = Self { map, file, visible: AtomicUsize::new(0) };
         mapping.refresh()?;
         Ok(mapping)
     }
 
-    /// Reads the file's length again and makes that much visible, up to the mapped length.
+    /// Reads the file's length again and makes the file visible up to that length or to the mapped
+    /// length, whichever is smaller.
     ///
-    /// Returns the number of visible bytes. This is for a file that grew; before a file is
+    /// Returns the number of visible bytes. This is used after a file has grown. Before a file is
     /// shortened, use [`Mapping::hide_from`].
     pub fn refresh(&self) -> io::Result<usize> {
         let file_len = usize::try_from(self.file.metadata()?.len()).unwrap_or(usize::MAX);
@@ -59,7 +60,7 @@ impl Mapping {
 
     /// Hides the bytes from `len` on, before the file is shortened to `len`.
     ///
-    /// Existing slices are not affected: the caller ensures that none reaches that far.
+    /// Existing slices are not affected. The caller ensures that none of them extends that far.
     pub fn hide_from(&self, len: usize) {
         self.visible.fetch_min(len, Ordering::AcqRel);
     }
@@ -71,10 +72,11 @@ impl Mapping {
     }
 
     /// Locks the visible pages in memory (`mlock`). The mapped bytes beyond the end of the file are
-    /// not locked: the system refuses to lock them, and would count them against this process.
+    /// not locked, because the system would refuse to lock them but count them against this
+    /// process's limit.
     pub fn lock_in_memory(&self) -> io::Result<()> {
         let bytes = self.visible.load(Ordering::Acquire);
-        // SAFETY: the bytes are a part of the map, which lives as long as `self`.
+        // SAFETY: the bytes are part of the map, which lives as long as `self`.
         unsafe { rustix::mm::mlock(self.map.as_ptr().cast_mut().cast(), bytes) }?;
         Ok(())
     }

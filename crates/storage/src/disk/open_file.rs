@@ -12,12 +12,11 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::LockKind;
 
-/// The file and its locks, shared by a handle and the mappings made from it. The locks last until
-/// the last of them is dropped.
+/// A file and its locks, shared by a handle and its mappings. The locks last until the last of
+/// these is dropped.
 ///
-/// Locks end with the open file description. But while another thread forks, the child process
-/// shares the same description for a moment and would keep the lock. So the locks are released
-/// explicitly.
+/// Locks end with the open file description. But when another thread forks, the child process
+/// briefly shares that description and would keep the lock. So the locks are released explicitly.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     file: File,
@@ -34,7 +33,8 @@ impl OpenFile {
         let (granted, flag) = match kind {
             LockKind::OfdExclusive => match ofd_lock(&self.file, libc::F_WRLCK) {
                 Ok(granted) => (granted, &self.ofd_locked),
-                // For kernels and file systems without such locks. etcd falls back in the same way.
+                // Some kernels and file systems do not have such locks. etcd uses the same
+                // fallback.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                     return self.try_lock(LockKind::FlockExclusive);
                 }
@@ -62,7 +62,7 @@ impl Deref for OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        // Closing the file releases the locks too, so a failure here has no effect.
+        // Closing the file also releases the locks, so a failure here has no effect.
         if *self.ofd_locked.get_mut() {
             ofd_lock(&self.file, libc::F_UNLCK).ok();
         }
@@ -86,10 +86,11 @@ fn short(constant: libc::c_int) -> libc::c_short {
         .expect("types of locks and origins of offsets are small numbers")
 }
 
-/// Sets or clears a lock over the whole file; `false` means that another open file holds one.
+/// Sets or clears a lock over the whole file. Returns `false` if another open file holds one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
-    // From the start to the end, wherever it is, with the process id 0 that these locks require.
+    // The range from the start to the end of the file, wherever that is. These locks require the
+    // process id 0.
     let range = libc::flock {
         l_type: short(kind),
         l_whence: short(libc::SEEK_SET),
@@ -110,7 +111,7 @@ fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// Reports that this system has no such locks.
+/// Returns an error, because this system does not have such locks.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn ofd_lock(_file: &File, _kind: libc::c_int) -> io::Result<bool> {
     Err(io::ErrorKind::InvalidInput.into())

@@ -1,4 +1,4 @@
-//! The machine's own files, through the same system calls that etcd uses.
+//! The machine's own files, accessed through the same system calls that etcd uses.
 #![expect(clippy::disallowed_types, reason = "the disk is made of files")]
 
 use std::ffi::OsString;
@@ -70,8 +70,8 @@ impl Disk for RealDisk {
     }
 }
 
-/// Creates a file without a name, whose bytes are in memory and which can be mapped like any other.
-/// The disk in memory keeps its mapped files in such files.
+/// Creates a file without a name. Its bytes are in memory, and it can be mapped like any other
+/// file. The simulated disk keeps its mapped files in such files.
 ///
 /// # Errors
 ///
@@ -92,7 +92,7 @@ fn unnamed() -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// An open file of the machine.
+/// An open file of this machine.
 #[derive(Debug)]
 struct RealFile {
     file: Arc<OpenFile>,
@@ -167,7 +167,7 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Opens a file the way `mode` says, always closed on exec.
+/// Opens a file as `mode` specifies. The file is always closed on exec.
 pub(super) fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -189,7 +189,7 @@ pub(super) fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
     options.open(path)
 }
 
-/// Writes one group of slices and returns the offset after them.
+/// Writes a group of slices and returns the offset after them.
 fn write_group(file: &File, group: &[IoSlice<'_>], mut at: u64) -> io::Result<u64> {
     let mut rest = group.to_vec();
     let mut rest = rest.as_mut_slice();

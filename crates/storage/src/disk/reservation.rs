@@ -1,25 +1,25 @@
-//! Reserves space ahead of need, and limits the reservation if the disk is nearly full: space that
-//! is reserved early would be missing for writes that need it now.
+//! Reserves space in advance, and limits the reservation if the disk is nearly full, because space
+//! that is reserved early would not be available to writes that need it now.
 //!
-//! A caller can continue without the reservation. So missing space is not an error here, and if a
-//! reservation fails, any space that it took is released.
+//! A caller can continue without the reservation. So a lack of space is not an error here, and if a
+//! reservation fails, the space that it took is released.
 
 use std::io;
 
 use super::DiskFile;
 
-/// The divisor of the free space that yields the size of one reservation on a disk that is short of
-/// space.
+/// If the disk is short of space, this fraction (one eighth) of the free space is reserved at a
+/// time.
 const SHARE_WHEN_SHORT: u64 = 8;
 
-/// The minimum size of such a reservation. A smaller one is not worth a system call.
+/// The minimum size of such a reservation, in bytes. A smaller one is not worth a system call.
 const SHARE_BYTES_MIN: u64 = 64 * 1024;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Reserves space from `from`, the end of the file, up to `to` if `kept_free` bytes then stay free;
-/// otherwise a share of the free space. Returns the end of the reserved space: at least `from`, at
-/// most `to`.
+/// Reserves space from `from`, the end of the file, up to `to`, if `kept_free` bytes then remain
+/// free. Otherwise, reserves only a share of the free space. Returns the end of the reserved space,
+/// which is between `from` and `to`.
 pub(crate) fn reserve_ahead(
     file: &dyn DiskFile,
     from: u64,
@@ -37,20 +37,20 @@ pub(crate) fn reserve_ahead(
     Ok(from + share)
 }
 
-/// The bytes to reserve on a disk with `free` bytes.
+/// Returns the number of bytes to reserve on a disk with `free` bytes of free space.
 fn share_of(free: u64) -> u64 {
     let share = free / SHARE_WHEN_SHORT / PAGE_BYTES * PAGE_BYTES;
     if share < SHARE_BYTES_MIN { 0 } else { share }
 }
 
-/// Extends the file to at least `len` bytes and allocates the space. Returns `false` if there is no
-/// room; the file then has its former length.
+/// Extends the file to at least `len` bytes and allocates the space. If there is no room, restores
+/// the file's previous length and returns `false`.
 pub(crate) fn try_allocate(file: &dyn DiskFile, len: u64) -> io::Result<bool> {
     let len_before = file.len()?;
     match file.allocate(len) {
         Ok(()) => Ok(true),
         Err(error) if is_no_room(&error) => {
-            // Some file systems keep the space that they allocated before they ran out.
+            // Some file systems keep the space that they allocated before they ran out of space.
             file.set_len(len_before)?;
             Ok(false)
         }
@@ -58,8 +58,8 @@ pub(crate) fn try_allocate(file: &dyn DiskFile, len: u64) -> io::Result<bool> {
     }
 }
 
-/// Whether an operation failed for lack of space: the disk is full, or the quota of the process is
-/// reached.
+/// Returns whether an operation failed for lack of space, because the disk is full or the process
+/// has reached its quota.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! The real disk compared with `std::fs`.
+//! Tests that compare the real disk with `std::fs`.
 
 use std::io::IoSlice;
 

@@ -1,15 +1,15 @@
-//! Backend files received from a leader: receiving, storing under their index, and installing.
+//! Backend files received from a leader: how they are received, stored under their index, and installed.
 //!
 //! ```text
 //! tmp<number>  --complete, synced-->  <hex16 index>.snap.db  --snapshot accepted-->  db
 //! ```
 //!
-//! Each step is a rename after a sync, so that after a crash the file has either the old name or
-//! the new one. Between the steps, raft decides whether it accepts the snapshot.
+//! Each step is a rename after a sync, so that after a crash the file has either the old name or the new one. Raft
+//! decides between the steps whether it accepts the snapshot.
 //!
 //! # Not here
 //!
-//! Whether the bytes are a backend file of that index: the caller checks it before each step.
+//! The check that the bytes are a backend file with that index. The caller performs it before each step.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,12 +29,11 @@ pub fn database_path(dir: &Path, index: u64) -> PathBuf {
     dir.join(format!("{index:016x}{SUFFIX}"))
 }
 
-/// The number of received bytes after which they are synced. One sync of a whole file at its end
-/// would block every other write of the machine for as long as it takes, including those of the log.
+/// The number of received bytes after which they are synced. A single sync at the end of the file would block all other
+/// writes of the machine for its whole duration, including writes to the log.
 const SYNC_BYTES: u64 = 1 << 20;
 
-/// A backend file that is being received. If it is dropped before it is complete, its file stays
-/// for `clean_up`.
+/// A backend file that is being received. If it is dropped before it is complete, its file remains until `clean_up`.
 #[derive(Debug)]
 pub struct IncomingDatabase {
     disk: Arc<dyn Disk>,
@@ -46,7 +45,7 @@ pub struct IncomingDatabase {
 }
 
 impl IncomingDatabase {
-    /// Creates a file; `number` distinguishes it from others that are received at the same time.
+    /// Creates a file. `number` distinguishes it from others that are received concurrently.
     pub fn create(disk: Arc<dyn Disk>, dir: &Path, number: u64) -> Result<Self, SnapError> {
         let path = dir.join(format!("tmp{number}"));
         let file = disk.open(&path, OpenMode::CreateNew(FILE_MODE));
@@ -73,16 +72,16 @@ impl IncomingDatabase {
         &self.path
     }
 
-    /// Returns the number of received bytes.
+    /// Returns the number of bytes received so far.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Makes the complete file durable under the snapshot's index; returns its path.
+    /// Makes the complete file durable under the snapshot's index. Returns its path.
     ///
-    /// An existing file with that name is kept: it is the same snapshot, and may be in use. On
-    /// failure, no file remains.
+    /// An existing file with that name is kept, because it contains the same snapshot and may be in use. On failure, no
+    /// file remains.
     pub fn finish(self, index: u64) -> Result<PathBuf, SnapError> {
         assert!(
             self.unsynced_bytes <= self.bytes,
@@ -125,9 +124,9 @@ pub fn find_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf,
     if found.is_some() { Ok(path) } else { Err(SnapError::NoDatabase { path }) }
 }
 
-/// Replaces the member's own backend file with the received one of the snapshot at `index`.
+/// Replaces the member's own backend file with the received backend file of the snapshot at `index`.
 ///
-/// Views of the old file stay readable. On return, the new file is durable under its name.
+/// Views of the old file remain readable. On return, the new file is durable under its name.
 pub fn install_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf, SnapError> {
     let source = find_database(disk, dir, index)?;
     let target = dir.join("db");
@@ -136,8 +135,8 @@ pub fn install_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathB
     Ok(target)
 }
 
-/// Removes received backend files older than the snapshot at `index`, because the backend file now
-/// contains them. Returns their paths.
+/// Removes the received backend files of snapshots older than `index`, because the backend file now contains those
+/// snapshots. Returns their paths.
 pub fn release_databases(
     disk: &dyn Disk,
     dir: &Path,

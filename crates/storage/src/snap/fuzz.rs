@@ -1,12 +1,13 @@
-//! Fuzz target: a `.snap` file of any bytes, with a correct checksum or another.
+//! Fuzz target: a `.snap` file with arbitrary bytes, with a correct or an incorrect checksum.
 
 use std::path::Path;
 
 use super::*;
 use crate::disk::RealDisk;
 
-/// Asserts that a file reads back as it was written. The first byte selects whether the rest is the
-/// whole file or only the part that the checksum covers.
+/// Asserts that a file that can be read is written back as the same snapshot. The first byte
+/// selects whether the remaining bytes are the whole file or only the part that the checksum
+/// covers.
 pub fn file(folder: &Path, data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let path = folder.join("0000000000000001-0000000000000001.snap");

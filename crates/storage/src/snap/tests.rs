@@ -1,5 +1,5 @@
-//! Snapshot files compared with etcd's bytes and with damage; received backend files through
-//! crashes.
+//! Tests of snapshot files against etcd's bytes and against damage, and of received backend files
+//! across crashes.
 
 use std::fs;
 use std::process::Command;

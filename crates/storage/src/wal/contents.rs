@@ -1,7 +1,7 @@
-//! The content of a log: entries, hard state and snapshot marks, built from its records.
+//! The content of a log (entries, hard state and snapshot marks), built from its records.
 //!
-//! Reading never changes a file and takes no lock, so it works beside a running member. Opening for
-//! writing (`open`) builds on it.
+//! Reading never changes a file and takes no lock, so it can be used while a member is running.
+//! Opening for writing (`open`) builds on it.
 
 use std::path::{Path, PathBuf};
 
@@ -18,33 +18,33 @@ use crate::disk::{Disk, OpenMode};
 /// The content of a log.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// The member's identity (`etcdserverpb.Metadata`); missing only if the log lost its head.
+    /// The member's identity (`etcdserverpb.Metadata`). Missing only if the log has lost its head.
     pub metadata: Option<Bytes>,
-    /// The latest hard state; empty if none was saved.
+    /// The latest hard state. Empty if none was saved.
     ///
-    /// Its commit index may be lower than the applied index: see `Wal::append`.
+    /// Its commit index may be lower than the applied index (see `Wal::append`).
     pub hard_state: HardState,
-    /// The entries after the start, without holes and without overwritten ones.
+    /// The entries after the start, without gaps and without overwritten entries.
     pub entries: Vec<Entry>,
-    /// Whether the log has a mark of the snapshot at the start.
+    /// Whether the log has a mark for the snapshot at the start.
     pub start_marked: bool,
-    /// Index of the last entry record or snapshot mark, whichever is higher. A mark beyond the
-    /// commit index belongs to a snapshot whose installation never finished, and does not count.
+    /// The index of the last entry record or snapshot mark, whichever is higher. A mark beyond the
+    /// commit index belongs to a snapshot whose installation never finished, and is ignored.
     pub last_index: u64,
-    /// The torn end that was cut off; always `None` when only reading.
+    /// The torn end that was cut off. Always `None` when the log is only read.
     pub repaired: Option<Repair>,
 }
 
-/// A torn end that was cut off when the log was opened.
+/// The repair of a torn end, which was cut off when the log was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
-    /// The segment.
+    /// The repaired segment.
     pub path: PathBuf,
     /// The offset of the torn record, which is now the segment's length.
     pub offset: u64,
     /// The segment's length before the repair.
     pub bytes_before: u64,
-    /// A copy of the segment before the repair; `None` if there was no room for one.
+    /// A copy of the segment before the repair, or `None` if there was no room for one.
     pub backup: Option<PathBuf>,
 }
 
@@ -52,7 +52,8 @@ pub struct Repair {
 pub(super) struct Collector {
     start_index: u64,
     start_term: u64,
-    /// The indexes of all marks. Those that count are known once the last hard state is read.
+    /// The indexes of all marks. Which of them are valid is known once the last hard state has been
+    /// read.
     marked_indexes: Vec<u64>,
     contents: Contents,
 }
@@ -64,7 +65,7 @@ impl Collector {
         Self { start_index: start.index, start_term: start.term, marked_indexes, contents }
     }
 
-    /// Builds the content after the last record.
+    /// Returns the content, after the last record.
     pub(super) fn finish(mut self) -> Contents {
         self.drop_replaced();
         let commit = self.contents.hard_state.commit;
@@ -74,12 +75,12 @@ impl Collector {
     }
 
     /// Drops entries that were in the log before a leader's snapshot replaced it. Their records
-    /// come before the mark from which the log is read, and their indexes are above it.
+    /// precede the mark from which the log is read, and their indexes are above it.
     ///
-    /// Their terms are lower than the snapshot's: terms never decrease along a log, and a log that
-    /// agrees with the snapshot is not replaced. Entries that are appended after the mark begin
-    /// right above it and overwrite the old ones. So either all entries that were read are old
-    /// ones, or none is.
+    /// Their terms are lower than the snapshot's, because terms never decrease along a log, and a
+    /// log that agrees with the snapshot is not replaced. Entries appended after the mark start
+    /// right above it and overwrite the old ones. So the entries read are either all old or all
+    /// new.
     fn drop_replaced(&mut self) {
         let contents = &mut self.contents;
         if contents.entries.first().is_some_and(|first| first.term < self.start_term) {
@@ -126,14 +127,13 @@ impl Collector {
         Ok(())
     }
 
-    /// Puts an entry at its index. It overwrites the entry there and all after it.
+    /// Puts an entry at its index. It replaces the entry at that index and all later ones.
     fn place(&mut self, entry: Entry) -> Result<(), WalError> {
         self.contents.last_index = entry.index;
         let Some(position) =
             entry.index.checked_sub(self.start_index).and_then(|n| n.checked_sub(1))
         else {
-            // The snapshot covers this entry, but the entries after the one that it overwrites are
-            // dropped too.
+            // The snapshot covers this entry, but all entries after the replaced one are dropped.
             self.contents.entries.clear();
             return Ok(());
         };
@@ -154,7 +154,7 @@ impl Collector {
         }
     }
 
-    /// The term of the entry before the last one.
+    /// Returns the term of the entry before the last one.
     fn term_before_last(&self) -> Option<u64> {
         let entries = &self.contents.entries;
         let before = entries.len().checked_sub(2)?;
@@ -177,7 +177,7 @@ impl Collector {
     }
 }
 
-/// The end of a log, where it can be continued.
+/// The end of a log, at which it can be continued.
 pub(super) struct End {
     pub(super) offset: u64,
     pub(super) crc: u32,
@@ -206,9 +206,9 @@ pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Content
 
 /// Returns the marks of all snapshots in a log that are not beyond its last commit index.
 ///
-/// This reads the last segment and all before it that follow each other without a gap: a crash
+/// This reads the last segment and all segments before it up to the first gap, because a crash
 /// during a purge may have left a segment before a gap. A member may start from any of these
-/// snapshots; a mark beyond the commit index belongs to a snapshot whose installation never
+/// snapshots. A mark beyond the commit index belongs to a snapshot whose installation never
 /// finished.
 pub fn snapshot_marks(disk: &dyn Disk, dir: &Path) -> Result<Vec<SnapshotMark>, WalError> {
     let names = list(disk, dir)?.segments;

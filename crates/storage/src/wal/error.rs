@@ -1,4 +1,4 @@
-//! Errors of the log, with the texts that operators know from etcd.
+//! Errors of the log, with texts that operators know from etcd.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use thiserror::Error;
 /// A log that cannot be created, read or written.
 #[derive(Debug, Error)]
 pub enum WalError {
-    /// An operation of the file system failed.
+    /// A file system operation failed.
     #[error("wal: failed to {action} {}: {source}", path.display())]
     Io {
         /// The failed action, as a verb.
@@ -18,7 +18,7 @@ pub enum WalError {
         /// The system's error.
         source: io::Error,
     },
-    /// The directory already contains a log, so none is created.
+    /// The directory already contains a log, so no log was created.
     #[error("wal: file already exists in {}", dir.display())]
     AlreadyExists {
         /// The log's directory.
@@ -30,7 +30,7 @@ pub enum WalError {
         /// The log's directory.
         dir: PathBuf,
     },
-    /// Every segment begins after the snapshot to start from.
+    /// Every segment begins after the snapshot at which reading should start.
     #[error("wal: file not found which matches the snapshot index '{index}'")]
     NoSegmentForSnapshot {
         /// The snapshot's log index.
@@ -42,7 +42,7 @@ pub enum WalError {
         dir.display()
     )]
     SequenceGap {
-        /// The position of the first segment to read in the sorted list of segments.
+        /// The position of the first segment to be read in the sorted list of segments.
         position: usize,
         /// The log's directory.
         dir: PathBuf,
@@ -53,7 +53,8 @@ pub enum WalError {
         /// The segment.
         path: PathBuf,
     },
-    /// The log ends inside a record. Only readers return this: opening for writing repairs it.
+    /// The log ends inside a record. Returned only when the log is read, because opening it for
+    /// writing repairs it.
     #[error("unexpected EOF: in file '{}' at position: {offset}", path.display())]
     Torn {
         /// The segment.
@@ -69,7 +70,7 @@ pub enum WalError {
     CrcMismatch {
         /// The checksum stored in the record.
         expected: u32,
-        /// The checksum of the log so far.
+        /// The checksum computed over the log so far.
         computed: u32,
         /// The segment.
         path: PathBuf,
@@ -79,7 +80,7 @@ pub enum WalError {
     /// Bytes cannot be decoded as the expected message.
     #[error("proto: cannot parse invalid wire-format data: {what} in file '{}' at position: {offset}", path.display())]
     Malformed {
-        /// The expected message.
+        /// The name of the expected message.
         what: &'static str,
         /// The segment.
         path: PathBuf,
@@ -99,22 +100,22 @@ pub enum WalError {
     /// Two segments belong to different members.
     #[error("wal: conflicting metadata found in file '{}' at position: {offset}", path.display())]
     MetadataConflict {
-        /// The segment with the second version.
+        /// The segment with the different metadata.
         path: PathBuf,
-        /// The offset of its metadata record.
+        /// The offset of the segment's metadata record.
         offset: u64,
     },
-    /// The log has a snapshot mark with the start index but another term.
+    /// The log has a snapshot mark with the start index but a different term.
     #[error("wal: snapshot mismatch: index {index} has term {found} in the log, not {wanted}")]
     SnapshotMismatch {
         /// The snapshot's log index.
         index: u64,
-        /// The term that the caller named.
+        /// The term that the caller passed.
         wanted: u64,
         /// The term in the log.
         found: u64,
     },
-    /// Entries are missing between two existing ones.
+    /// Entries are missing between two existing entries.
     #[error(
         "wal: slice bounds out of range, snapshot[Index: {start_index}, Term: {start_term}], current entry[Index: {index}, Term: {term}], len(ents): {count}"
     )]
@@ -123,38 +124,38 @@ pub enum WalError {
         start_index: u64,
         /// The term of that index.
         start_term: u64,
-        /// The index of the entry after the hole.
+        /// The index of the entry after the gap.
         index: u64,
-        /// Its term.
+        /// The term of the entry after the gap.
         term: u64,
-        /// The number of entries before the hole.
+        /// The number of entries before the gap.
         count: usize,
     },
-    /// The term falls from one entry to the next, which no log of a member has.
+    /// The term decreases from one entry to the next, which is impossible in a member's log.
     #[error(
         "wal: the entry at index {index} has term {term}, lower than term {before} of the entry before it: in file '{}' \
          at position: {offset}",
         path.display()
     )]
     TermFalls {
-        /// The entry.
+        /// The index of the entry.
         index: u64,
-        /// Its term.
+        /// The term of the entry.
         term: u64,
-        /// The term of the entry before it.
+        /// The term of the previous entry.
         before: u64,
         /// The segment.
         path: PathBuf,
-        /// Where the entry's record begins.
+        /// The offset of the entry's record.
         offset: u64,
     },
     /// The damage is not at the end of the log, or was found again after a repair.
     #[error("failed to read WAL, cannot be repaired: {source}")]
     CannotRepair {
-        /// The error of reading the log.
+        /// The error that occurred when the log was read.
         source: Box<Self>,
     },
-    /// A snapshot record lacks the `ConfState`, which every reader since etcd 3.5 needs.
+    /// A snapshot record lacks the `ConfState`, which every reader since etcd 3.5 requires.
     #[error("Saved (not-initial) snapshot is missing ConfState: index {index} term {term}")]
     MarkWithoutConfState {
         /// The snapshot's log index.
@@ -171,13 +172,13 @@ pub enum WalError {
 }
 
 impl WalError {
-    /// Returns whether the log only ends too early, which a repair may solve.
+    /// Returns whether the only problem is that the log ends too early, which a repair may fix.
     #[must_use]
     pub const fn is_torn(&self) -> bool {
         matches!(self, Self::Torn { .. })
     }
 
-    /// Wraps the system's error with the action and its path.
+    /// Wraps a system error with the action and its path.
     pub(super) fn io(
         action: &'static str,
         path: &std::path::Path,

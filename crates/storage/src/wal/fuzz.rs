@@ -1,7 +1,8 @@
-//! Fuzz targets: a log of any bytes, and a log of well-formed records with any content.
+//! Fuzz targets: a log with arbitrary bytes, and a log of well-formed records with arbitrary
+//! content.
 //!
-//! The properties: opening for writing returns the same content as reading, the log accepts further
-//! entries, and afterwards it still contains everything.
+//! The checked properties: opening for writing returns the same content as reading, the log accepts
+//! more entries, and it still contains all entries afterwards.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,18 +13,18 @@ use super::record::{RecordEncoder, kind};
 use super::*;
 use crate::disk::RealDisk;
 
-/// One saved entry fills a segment of this size.
+/// The segment size. One saved entry fills a segment.
 const SEGMENT_BYTES: u64 = 2048;
 
-/// Begins another segment in the input of [`records`].
+/// A byte in the input of [`records`] that starts another segment.
 const NEXT_SEGMENT: u8 = 0xff;
 
-/// The input is a log of one segment.
+/// Treats the input as a log with one segment.
 pub fn bytes(folder: &Path, data: &[u8]) {
     with_log(folder, &[data.to_vec()], check_log);
 }
 
-/// The input is a list of records, each with its type, its length and its content. Checksums and
+/// Treats the input as a list of records, each with its type, length and content. Checksums and
 /// lengths are corrected, so that the content is decoded.
 pub fn records(folder: &Path, data: &[u8]) {
     let mut encoder = RecordEncoder::new(0);
@@ -48,12 +49,12 @@ pub fn records(folder: &Path, data: &[u8]) {
     with_log(folder, &segments, check_log);
 }
 
-/// Writes the segments as a log, and removes it afterwards.
+/// Writes the segments as a log, and removes the log afterwards.
 fn with_log(folder: &Path, segments: &[Vec<u8>], check_log: impl FnOnce(&Path)) {
     let dir = folder.join("wal");
     RealDisk.create_dir_all(&dir, 0o700).expect("the fuzzer's folder is writable");
     for (sequence, bytes) in (0..).zip(segments) {
-        // With this index, a read from the beginning selects every segment.
+        // With this index, reading from the beginning selects every segment.
         let name = SegmentName { sequence, index: sequence };
         std::fs::write(dir.join(name.file_name()), bytes).expect("a segment is written");
     }
@@ -78,7 +79,7 @@ fn check_log(dir: &Path) {
     assert_eq!(contents.hard_state, seen.hard_state);
     let index = contents.entries.len() as u64 + 1;
     let data = Bytes::from(vec![0x5a; SEGMENT_BYTES as usize]);
-    // Terms never fall along a log, and a log whose terms fall is refused.
+    // Terms never decrease along a log. A log with decreasing terms is refused.
     let term = contents.entries.last().map_or(0, |last| last.term).max(contents.hard_state.term);
     let added = Entry { index, term, kind: 0, data };
     let saved = wal.save(Some(&contents.hard_state), std::slice::from_ref(&added));
@@ -110,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A log in which every kind of record occurs.
+    /// Returns a log that contains every kind of record.
     fn sample() -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("wal");

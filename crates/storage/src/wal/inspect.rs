@@ -1,6 +1,7 @@
-//! Visits a log record by record, with positions, for tools that show or verify it.
+//! Visits a log record by record, with positions, for tools that display or verify it.
 //!
-//! Nothing is collected, so a log of any length needs little memory. Nothing is locked or changed.
+//! Nothing is collected, so visiting needs little memory however long the log is. Nothing is locked
+//! or changed.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,7 @@ pub struct RecordPosition<'a> {
 /// The decoded content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// The running checksum, at the head of a segment.
+    /// The running checksum at the head of a segment.
     Checksum(u32),
     /// The member's identity (`etcdserverpb.Metadata`).
     Metadata(&'a [u8]),
@@ -33,23 +34,22 @@ pub enum Content<'a> {
     Entry(EntryRef<'a>),
     /// The term, vote and commit index that the member must remember.
     State(HardState),
-    /// A mark that a snapshot was taken or received.
+    /// A mark for a snapshot that was taken or received.
     Mark(SnapshotMark),
 }
 
-/// How a log ends.
+/// The end of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// The segment with the end.
+    /// The last segment of the log.
     pub path: PathBuf,
-    /// The offset after the last whole record.
+    /// The offset after the last complete record.
     pub offset: u64,
-    /// Whether the last write is incomplete: the next start cuts it off.
+    /// Whether the last write is incomplete. The next start cuts it off.
     pub is_torn: bool,
 }
 
-/// Visits every record of a log, from the first segment on that is followed by the others without a
-/// gap.
+/// Visits every record of a log, starting at the first segment from which on there is no gap.
 ///
 /// Checksums are verified. A torn end is not an error, because a member can start with it.
 pub fn visit<E: From<WalError>>(
@@ -94,8 +94,8 @@ pub fn visit<E: From<WalError>>(
     Ok(Ending { path, offset: scanner.offset(), is_torn: false })
 }
 
-/// Only the last segment may end within a record: otherwise a later, acknowledged segment would
-/// follow.
+/// Returns whether this is the last segment. Only the last segment may end within a record, because
+/// otherwise a later, acknowledged segment would follow.
 fn is_last(segments: &[super::Segment], path: &Path) -> bool {
     segments.last().is_some_and(|last| last.path == path)
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::disk::RealDisk;
 
-    /// Every record of a log as text, and the end of the log.
+    /// Returns every record of a log as text, and the end of the log.
     fn seen(dir: &Path) -> Result<(Vec<String>, Ending), WalError> {
         let mut seen = Vec::new();
         let ending = visit(&RealDisk, dir, |place, content| -> Result<(), WalError> {

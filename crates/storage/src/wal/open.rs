@@ -1,5 +1,5 @@
-//! Creates a log, and opens one for writing: repair of a torn end, positioning after the last
-//! record.
+//! Creating a log, and opening one for writing: repair of a torn end, and positioning after the
+//! last record.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -21,13 +21,14 @@ use crate::sync_failure;
 /// Permission bits of a log's directory.
 const DIR_MODE: u32 = 0o700;
 
-/// Bytes copied at once, when a damaged segment is copied or the last one written again.
+/// The number of bytes copied at a time, when a damaged segment is copied or the last segment is
+/// rewritten.
 const COPY_BYTES: usize = 256 * 1024;
 
-/// Returns whether a directory contains a log: at least one name that ends in `.wal`.
+/// Returns whether a directory contains a log, that is, at least one name that ends in `.wal`.
 ///
-/// This alone decides whether a member has been initialised. A directory that is missing or cannot
-/// be read contains none.
+/// This alone determines whether a member has been initialised. A directory that is missing or
+/// unreadable contains no log.
 #[must_use]
 pub fn exists(disk: &dyn Disk, dir: &Path) -> bool {
     let names = disk.read_dir(dir).unwrap_or_default();
@@ -35,10 +36,10 @@ pub fn exists(disk: &dyn Disk, dir: &Path) -> bool {
 }
 
 impl Wal {
-    /// Creates a log that carries `metadata` at the head of every segment.
+    /// Creates a log with `metadata` at the head of every segment.
     ///
-    /// The log appears under its name in one step, complete and durable. Other content of the
-    /// directory is removed; an existing log is an error.
+    /// The log appears under its name in a single step, complete and durable. Other content of the
+    /// directory is removed. An existing log is an error.
     pub fn create(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -88,8 +89,8 @@ impl Wal {
             return Ok(());
         }
         disk.sync_dir(parent(dir)).map_err(|source| {
-            // The next start must not find the log: it would treat it as the log of an initialised
-            // member.
+            // The next start must not find the log, because it would treat it as the log of an
+            // initialised member.
             drop(disk.rename(dir, building));
             WalError::Io { action: "sync", path: parent(dir).to_path_buf(), source }
         })
@@ -98,7 +99,7 @@ impl Wal {
     /// Opens a log for writing, and returns its content after the snapshot `start`.
     ///
     /// All segments from `start` on are locked. If the log ends in a torn record, the last segment
-    /// is copied to `<name>.broken` and truncated, once; other damage is an error. The bytes after
+    /// is copied to `<name>.broken` and truncated, once. Other damage is an error. The bytes after
     /// the last record are zeroed, and everything that was read is durable on return.
     pub fn open(
         disk: Arc<dyn Disk>,
@@ -115,8 +116,8 @@ impl Wal {
         }
         remove_reserved(&*disk, dir);
         if options.sync {
-            // A process that ended between a rename and its sync has left a name that may not be on
-            // the medium.
+            // A process that ended between a rename and its sync may have left a name that is not
+            // on the medium.
             for names in [parent(dir), dir] {
                 match disk.sync_dir(names) {
                     // A process without read permission for the parent directory has not renamed
@@ -152,7 +153,7 @@ impl Wal {
             poisoned: false,
         };
         if end.offset == 0 {
-            // The segment lost its head, without which it could not be read alone.
+            // The segment has lost its head, without which it could not be read alone.
             wal.push_head();
         }
         Ok((wal, contents))
@@ -168,7 +169,7 @@ fn create_first(disk: &dyn Disk, dir: &Path) -> Result<Segment, WalError> {
     Ok(segment)
 }
 
-/// The tail of the segment, with as much space reserved ahead as the disk has room for.
+/// Returns the tail of the segment, with as much space reserved ahead as the disk has room for.
 fn new_tail(segment: &Segment, written: u64, options: &Options) -> Result<Tail, WalError> {
     let tail = Tail::new(Arc::clone(&segment.file), written, options);
     let mut tail = tail.map_err(WalError::io("inspect", &segment.path))?;
@@ -176,16 +177,16 @@ fn new_tail(segment: &Segment, written: u64, options: &Options) -> Result<Tail, 
     Ok(tail)
 }
 
-/// Removes the segments that an earlier process reserved and never began, to release their space.
+/// Removes segments that an earlier process reserved but never started, to release their space.
 fn remove_reserved(disk: &dyn Disk, dir: &Path) {
     for number in 0..2 {
-        // Usually there is none. If the removal fails, the file takes space and is emptied when it
-        // is used.
+        // Usually there are none. If the removal fails, the file occupies space until it is used,
+        // and it is emptied then.
         drop(disk.remove_file(&dir.join(format!("{number}.tmp"))));
     }
 }
 
-/// Reads a log. If its end is torn, repairs the last segment and reads again.
+/// Reads a log. If its end is torn, repairs the last segment and reads the log again.
 fn read_or_repair(
     disk: &dyn Disk,
     segments: &[Segment],
@@ -209,8 +210,8 @@ fn read_or_repair(
 
 /// Copies a segment and truncates it to `offset`.
 ///
-/// If there is no room for the copy, the repair continues without it: a torn record was never
-/// acknowledged, and a member that could not start could not free any space either.
+/// If there is no room for the copy, the repair continues without it. A torn record was never
+/// acknowledged, and a member that cannot start cannot free any space either.
 fn cut_off(
     disk: &dyn Disk,
     segment: &Segment,
@@ -224,7 +225,7 @@ fn cut_off(
     let backup = match copied {
         Ok(()) => Some(backup),
         Err(WalError::Io { source, .. }) if is_no_room(&source) => {
-            // A partial copy is useless and takes space.
+            // A partial copy is useless and occupies space.
             drop(disk.remove_file(&backup));
             None
         }
@@ -237,7 +238,8 @@ fn cut_off(
     Ok(Repair { path: path.clone(), offset, bytes_before, backup })
 }
 
-/// Copies a segment, durably: the copy is the only trace of the bytes that are cut off afterwards.
+/// Copies a segment durably, because the copy is the only trace of the bytes that are cut off
+/// afterwards.
 fn copy_broken(
     disk: &dyn Disk,
     segment: &Segment,
@@ -264,10 +266,10 @@ fn copy_broken(
     Ok(())
 }
 
-/// Zeros the bytes after the last record, keeping the segment's length if there is room for it.
+/// Zeroes the bytes after the last record. Keeps the segment's length if there is room for it.
 ///
-/// A zero length ends a segment, but after it there may be bytes of a write that never finished. A
-/// later record that covers only a part of them would be followed by the other part.
+/// A zero length ends a segment, but bytes of an unfinished write may follow it. If a later record
+/// covered only a part of these bytes, the remaining ones would follow that record.
 fn zero_after_end(segment: &Segment, offset: u64) -> Result<(), WalError> {
     let (file, path): (&dyn DiskFile, _) = (&*segment.file, &segment.path);
     let len = file.len().map_err(WalError::io("read", path))?;
@@ -278,11 +280,11 @@ fn zero_after_end(segment: &Segment, offset: u64) -> Result<(), WalError> {
     Ok(())
 }
 
-/// Makes the records and zeros of the last segment durable before anything is appended: a process
-/// that ended before a sync has left records that may be only in the system's memory.
+/// Makes the records and zeros of the last segment durable before anything is appended, because a
+/// process that ended before a sync may have left records only in the system's memory.
 ///
 /// After a failed sync the system treats them as written, and no later sync would write them. In
-/// this case they are written again. The earlier segments were synced when this one was begun.
+/// this case they are written again. The earlier segments were synced when this one was started.
 fn make_durable(disk: &dyn Disk, dir: &Path, segment: &Segment, end: u64) -> Result<(), WalError> {
     let mark = failure_mark(dir);
     let has_failed = sync_failure::is_marked(disk, &mark);
@@ -309,7 +311,7 @@ fn write_again(segment: &Segment, end: u64) -> Result<(), WalError> {
         match file.write_all_at(part, at) {
             Ok(()) => at += count,
             // On a copy-on-write file system, overwriting may need space. The bytes do not change,
-            // so this is safe.
+            // so it is safe to continue without it.
             Err(error) if is_no_room(&error) => break,
             Err(error) => return Err(WalError::io("write", path)(error)),
         }
@@ -317,7 +319,7 @@ fn write_again(segment: &Segment, end: u64) -> Result<(), WalError> {
     Ok(())
 }
 
-/// The path of the mark that a write or a sync of this log has failed.
+/// Returns the path of the mark that a write or sync of this log has failed.
 pub(super) fn failure_mark(dir: &Path) -> PathBuf {
     dir.join("sync-failed.tmp")
 }

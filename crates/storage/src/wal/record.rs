@@ -1,4 +1,4 @@
-//! Records: the frames in a segment, and their five types of content.
+//! Records: the frames in a segment, and the five types of their content.
 //!
 //! ```text
 //! frame    0       8                        8 + n                  8 + n + pad
@@ -7,7 +7,7 @@
 //! Record   1 type (varint), 2 crc (varint), 3 data (bytes; absent in a crc record)
 //! ```
 //!
-//! The crc is a running CRC-32C over the data fields of all records of all segments.
+//! The crc is a running CRC-32C over the data fields of all records in all segments.
 
 use bytes::Bytes;
 use quorate_protobuf::{Fields, Value};
@@ -15,7 +15,7 @@ use quorate_protobuf::{Fields, Value};
 use crate::checksum::crc32c_extend;
 use crate::head::Head;
 
-/// The types of records, with the numbers of the format.
+/// The types of records, with their numbers in the format.
 pub(super) mod kind {
     pub(in crate::wal) const METADATA: i64 = 1;
     pub(in crate::wal) const ENTRY: i64 = 2;
@@ -24,35 +24,35 @@ pub(super) mod kind {
     pub(in crate::wal) const SNAPSHOT: i64 = 5;
 }
 
-/// Bytes of the length field before each record.
+/// The size of the length field before each record.
 pub(super) const LENGTH_BYTES: usize = 8;
 
-/// Memory an encoder keeps between batches.
+/// The maximum amount of memory that an encoder keeps between batches.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// One raft log entry (`raftpb.Entry`).
+/// A raft log entry (`raftpb.Entry`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Position in the raft log.
+    /// The entry's position in the raft log.
     pub index: u64,
-    /// Term of the leader that proposed it.
+    /// The term of the leader that proposed the entry.
     pub term: u64,
-    /// 0 normal, 1 `ConfChange`, 2 `ConfChangeV2`.
+    /// The type: 0 normal, 1 `ConfChange`, 2 `ConfChangeV2`.
     pub kind: u8,
-    /// The data for the state machine; empty for a leader's no-op.
+    /// The data for the state machine. Empty for a leader's no-op entry.
     pub data: Bytes,
 }
 
-/// A raft log entry that borrows its data, for writing.
+/// A raft log entry with borrowed data, for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryRef<'a> {
-    /// Position in the raft log.
+    /// The entry's position in the raft log.
     pub index: u64,
-    /// Term of the leader that proposed it.
+    /// The term of the leader that proposed the entry.
     pub term: u64,
-    /// 0 normal, 1 `ConfChange`, 2 `ConfChangeV2`.
+    /// The type: 0 normal, 1 `ConfChange`, 2 `ConfChangeV2`.
     pub kind: u8,
-    /// The data for the state machine; empty for a leader's no-op.
+    /// The data for the state machine. Empty for a leader's no-op entry.
     pub data: &'a [u8],
 }
 
@@ -67,7 +67,7 @@ impl<'a> From<&'a Entry> for EntryRef<'a> {
 pub struct HardState {
     /// The latest term.
     pub term: u64,
-    /// The member that it voted for in that term; 0 for none.
+    /// The member that this member voted for in that term, or 0.
     pub vote: u64,
     /// The highest index known to be committed.
     pub commit: u64,
@@ -81,18 +81,18 @@ impl HardState {
     }
 }
 
-/// A record in the log that a snapshot was taken or received (`walpb.Snapshot`).
+/// A log record of a snapshot that was taken or received (`walpb.Snapshot`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotMark {
-    /// Last log index the snapshot contains.
+    /// The last log index that the snapshot contains.
     pub index: u64,
-    /// Term of that index.
+    /// The term of that index.
     pub term: u64,
-    /// Encoded `raftpb.ConfState`; missing in the first mark of every log, and in old logs.
+    /// The encoded `raftpb.ConfState`. Missing in the first mark of every log, and in old logs.
     pub conf_state: Option<Bytes>,
 }
 
-/// A record's fields, with the data still in the reader's buffer.
+/// The fields of a record. Its data is still in the reader's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
     pub(super) kind: i64,
@@ -100,7 +100,7 @@ pub(super) struct Record<'a> {
     pub(super) data: &'a [u8],
 }
 
-/// Collects encoded records and continues the checksum from one to the next.
+/// A buffer of encoded records. It continues the checksum from one record to the next.
 #[derive(Debug)]
 pub(super) struct RecordEncoder {
     pub(super) buffer: Vec<u8>,
@@ -112,13 +112,13 @@ impl RecordEncoder {
         Self { buffer: Vec::new(), crc }
     }
 
-    /// Removes the records that have been written, and keeps the memory of an ordinary batch.
+    /// Removes the records that have been written. Keeps the memory for an average batch.
     pub(super) fn clear(&mut self) {
         self.buffer.clear();
         self.buffer.shrink_to(KEPT_BYTES_MAX);
     }
 
-    /// Adds a record with the checksum so far.
+    /// Adds a record that contains the checksum so far.
     pub(super) fn push_crc(&mut self) {
         let head = Head::new().number(1, kind::CRC as u64).number(2, u64::from(self.crc));
         self.push_frame(head, [&[], &[]]);
@@ -181,7 +181,7 @@ impl RecordEncoder {
     }
 }
 
-/// Splits a length field into the lengths of the record and of the padding.
+/// Splits a length field into the record's length and the padding's length.
 pub(super) const fn split_length(length: u64) -> (u64, u64) {
     let padding = if length >> 63 == 1 { length >> 56 & 7 } else { 0 };
     (length & 0x00ff_ffff_ffff_ffff, padding)

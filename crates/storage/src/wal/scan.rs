@@ -1,14 +1,14 @@
-//! Reads records from segments one after the other, and classifies the end of the log.
+//! Reads records sequentially from segments, and classifies the end of the log.
 //!
-//! Damage is classified here. A log may end in the middle of a record, because the power failed
-//! while it was written: such a record is *torn*, and cutting it off loses nothing that was
-//! acknowledged. Any other damage is an error, which is never repaired. The rules are etcd's:
+//! Damage is classified here. A log may end in the middle of a record because the power failed
+//! during its write. Such a record is *torn*, and cutting it off loses no acknowledged data. All
+//! other damage is an error, which is never repaired. The rules are etcd's:
 //!
 //! * a zero length, or the end of the file, ends a segment;
 //! * a record that reaches beyond the end of its file is torn;
-//! * in the last segment, a record that does not decode or has a wrong checksum is torn if its
-//!   bytes in one of the 512-byte sectors are all zeros: a sector is written whole or not at all,
-//!   and the space ahead of the log is zeros;
+//! * in the last segment, a record that cannot be decoded or has a wrong checksum is torn if its
+//!   bytes in one of the 512-byte sectors are all zeros, because a sector is written completely or
+//!   not at all, and the space ahead of the log contains zeros;
 //! * everything else is fatal.
 //!
 //! # Not here
@@ -22,34 +22,34 @@ use super::record::{LENGTH_BYTES, Record, decode_record, kind, split_length};
 use super::segment::Segment;
 use crate::size::in_memory;
 
-/// Bytes of one read. A longer record is still read whole.
+/// The number of bytes in a read. A longer record is still read as a whole.
 const READ_BYTES: usize = 256 * 1024;
 
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// A record, its segment, and its offset there.
+/// A record, its segment, and its offset in that segment.
 pub(super) struct Found<'w, 's> {
     pub(super) record: Record<'w>,
     pub(super) path: &'s Path,
     pub(super) offset: u64,
 }
 
-/// Iterates over the records of consecutive segments.
+/// An iterator over the records of consecutive segments.
 pub(super) struct Scanner<'s> {
     segments: &'s [Segment],
-    /// The index of the current segment.
+    /// The position of the current segment in `segments`.
     current: usize,
-    /// The offset of the next record in it.
+    /// The offset of the next record in the current segment.
     offset: u64,
     file_bytes: u64,
-    /// Checksum of the data of all records so far; also 0 if reading began in the middle of the
+    /// The checksum of the data of all records so far, or 0 if reading began in the middle of the
     /// chain.
     crc: u32,
     window: Window,
 }
 
 impl<'s> Scanner<'s> {
-    /// Starts at the beginning of the first segment. `segments` is not empty.
+    /// Starts at the beginning of the first segment. `segments` must not be empty.
     pub(super) fn new(segments: &'s [Segment]) -> Result<Self, WalError> {
         let mut scanner = Self {
             segments,
@@ -63,7 +63,7 @@ impl<'s> Scanner<'s> {
         Ok(scanner)
     }
 
-    /// Returns the offset of the next record; after the end, the offset at which the log is
+    /// Returns the offset of the next record. At the end, this is the offset at which the log is
     /// continued.
     pub(super) const fn offset(&self) -> u64 {
         self.offset
@@ -100,7 +100,7 @@ impl<'s> Scanner<'s> {
             return Err(torn_or(WalError::Malformed { what: "Record", path, offset: start }));
         };
         if record.kind == kind::CRC {
-            // A running value of 0 means that reading began in the middle of the chain.
+            // A running checksum of 0 means that reading began in the middle of the chain.
             if self.crc != 0 && record.crc != self.crc {
                 return Err(mismatch(record.crc, self.crc));
             }
@@ -115,7 +115,7 @@ impl<'s> Scanner<'s> {
         Ok(Some(Found { record, path: &segment.path, offset: start }))
     }
 
-    /// Reads the next frame into the window. Returns the length of its record and of the whole
+    /// Reads the next frame into the window. Returns the lengths of the record and of the whole
     /// frame.
     fn next_frame(&mut self) -> Result<Option<(usize, usize)>, WalError> {
         loop {
@@ -133,7 +133,7 @@ impl<'s> Scanner<'s> {
             if room.is_none_or(|room| record_bytes > room) {
                 return Err(self.torn());
             }
-            // Not larger than the rest of the file, which was just checked.
+            // The length is not greater than the rest of the file, which was just checked.
             let record_bytes = usize::try_from(record_bytes).map_err(|_| self.torn())?;
             let frame_bytes = LENGTH_BYTES + record_bytes + in_memory(padding);
             if self.fill(frame_bytes)? < frame_bytes {
@@ -164,7 +164,7 @@ impl<'s> Scanner<'s> {
 }
 
 /// Returns whether there is a sector in which all bytes of `body` are zero. `body` begins at
-/// `offset` of its file.
+/// `offset` in its file.
 fn is_torn(body: &[u8], offset: u64) -> bool {
     let to_boundary = in_memory(SECTOR_BYTES - offset % SECTOR_BYTES);
     let (first, rest) = body.split_at(to_boundary.min(body.len()));
@@ -176,7 +176,7 @@ fn is_torn(body: &[u8], offset: u64) -> bool {
 #[derive(Default)]
 struct Window {
     bytes: Vec<u8>,
-    /// The number of `bytes` that were consumed.
+    /// The number of consumed bytes in `bytes`.
     consumed: usize,
     /// The offset in the file at which `bytes` ends.
     file_offset: u64,

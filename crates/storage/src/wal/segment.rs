@@ -1,4 +1,4 @@
-//! Segments: their names, the selection of those to read, and their locks.
+//! Segments: their names, the selection of segments to read, and their locks.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,28 +7,29 @@ use std::sync::Arc;
 use super::error::WalError;
 use crate::disk::{Disk, DiskFile, LockKind, OpenMode};
 
-/// A segment's name: its number in the sequence and the first log index that may be in it.
+/// A segment's name, which consists of its sequence number and the first log index that it may
+/// contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentName {
-    /// The number of the segment, from 0.
+    /// The sequence number of the segment, starting at 0.
     pub sequence: u64,
-    /// The last index saved before the segment was begun, plus one.
+    /// The last index saved before the segment was started, plus one.
     pub index: u64,
 }
 
 impl SegmentName {
-    /// Returns the file name, `<sequence>-<index>.wal` in 16 hexadecimal digits each.
+    /// Returns the file name, `<sequence>-<index>.wal` with 16 hexadecimal digits for each number.
     #[must_use]
     pub fn file_name(&self) -> String {
         format!("{:016x}-{:016x}.wal", self.sequence, self.index)
     }
 
-    /// Parses a file name; `None` if it is not that of a segment.
+    /// Parses a file name. Returns `None` if it is not the name of a segment.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (sequence, index) = name.strip_suffix(".wal")?.split_once('-')?;
         let name = Self { sequence: parse_hex(sequence)?, index: parse_hex(index)? };
-        // The name of a following segment could not be represented.
+        // The sequence number of the next segment could not be represented.
         (name.sequence < u64::MAX).then_some(name)
     }
 
@@ -47,9 +48,9 @@ pub(crate) fn parse_hex(digits: &str) -> Option<u64> {
 /// The content of a log's directory.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// The segments in the order of their names.
+    /// The segments, sorted by name.
     pub segments: Vec<SegmentName>,
-    /// Unknown names, for a warning; preallocated files are not among them.
+    /// Unexpected names, for a warning. Preallocated files are not included.
     pub ignored: Vec<OsString>,
 }
 
@@ -69,8 +70,8 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing, WalError> {
     Ok(listing)
 }
 
-/// Returns the segments to read for the records after `index`: the last one that may contain it,
-/// and all later ones.
+/// Returns the segments to read for the records after `index`: the last one that may contain
+/// `index`, and all later ones.
 pub(super) fn select(
     dir: &Path,
     segments: &[SegmentName],
@@ -109,7 +110,7 @@ impl Segment {
     }
 }
 
-/// Locks a segment. The error names the segment and the cause.
+/// Locks a segment. The error contains the segment and the cause.
 pub(super) fn lock(file: &dyn DiskFile, path: &Path) -> Result<(), WalError> {
     match file.try_lock(LockKind::OfdExclusive).map_err(WalError::io("lock", path))? {
         true => Ok(()),

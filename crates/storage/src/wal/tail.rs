@@ -1,10 +1,10 @@
-//! The segment that is being written: its end, and the zeros ahead of the end.
+//! The segment that is being written: its end, and the zeros ahead of its end.
 //!
-//! Space ahead of the log is reserved when a segment is created. But on most file systems a
-//! reserved block that was never written still costs a metadata update at its first sync. So zeros
-//! are written ahead of the log in large steps. Then a sync of appended records writes data only,
-//! which takes half the time. The zeros never reach beyond the reserved space. On a disk without
-//! room for a reservation, records are appended at the end of the file.
+//! Space ahead of the log is reserved when a segment is created. But on most file systems, a
+//! reserved block that has never been written still costs a metadata update at its first sync. So
+//! zeros are written ahead of the log in large steps. A sync of appended records then writes only
+//! data, which takes half the time. The zeros never extend beyond the reserved space. If the disk
+//! has no room for a reservation, records are appended at the end of the file.
 //!
 //! # Invariant
 //!
@@ -19,26 +19,27 @@ use crate::size::in_memory;
 
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// Zeros written ahead of the log end at a page boundary.
+/// The page size. The zeros written ahead of the log end at a page boundary.
 const PAGE_BYTES: u64 = 4096;
 
 #[derive(Debug)]
 pub(super) struct Tail {
     file: Arc<dyn DiskFile>,
-    /// Bytes of records in the file, which is also the offset of the next record.
+    /// The number of bytes of records in the file, which is also the offset of the next record.
     written: u64,
-    /// Up to this offset, the file's blocks were written at least once.
+    /// The offset up to which all blocks of the file have been written at least once.
     zeroed_to: u64,
-    /// Up to this offset, space is allocated, written or not.
+    /// The offset up to which space is allocated, written or not.
     reserved_to: u64,
     /// The planned size of the segment.
     segment_bytes: u64,
-    /// Bytes that must stay free when space is reserved.
+    /// The number of bytes that must stay free on the disk when space is reserved.
     kept_free_bytes: u64,
 }
 
 impl Tail {
-    /// Continues a file at `written`. From there to its end, the file must contain zeros.
+    /// Continues a file at `written`. From that offset to its end, the file must contain only
+    /// zeros.
     pub(super) fn new(
         file: Arc<dyn DiskFile>,
         written: u64,
@@ -55,7 +56,7 @@ impl Tail {
         })
     }
 
-    /// Reserves the rest of the segment, or as much of it as the disk has room for.
+    /// Reserves the remaining space of the segment, or as much of it as the disk has room for.
     pub(super) fn reserve(&mut self) -> io::Result<()> {
         if self.is_reserved() {
             return Ok(());
@@ -65,7 +66,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Whether all the planned space of the segment is reserved.
+    /// Returns whether all planned space of the segment is reserved.
     pub(super) const fn is_reserved(&self) -> bool {
         self.reserved_to >= self.segment_bytes
     }
@@ -86,7 +87,7 @@ impl Tail {
         &*self.file
     }
 
-    /// Appends `bytes`. If they reach the end of the zeros, another `step` of zeros is written with
+    /// Appends `bytes`. If they extend beyond the zeros, another `step` of zeros is written with
     /// them.
     pub(super) fn append(&mut self, bytes: &[u8], step: u64) -> io::Result<()> {
         let end = self.written + bytes.len() as u64;
@@ -108,7 +109,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Both ends of the invariant: every change of one of the three positions ends here.
+    /// Asserts the order of the three positions. Every function that changes one of them ends with
+    /// this call.
     fn assert_ordered(&self) {
         assert!(
             self.written <= self.zeroed_to,
@@ -120,18 +122,18 @@ impl Tail {
         );
     }
 
-    /// Writes `bytes`. If there is no room, the written part is cut off: the next start would have
-    /// to repair it, and may have no room for that either.
+    /// Writes `bytes`. If there is no room, cuts off the partially written bytes, because otherwise
+    /// the next start would have to repair them, and may have no room for the repair either.
     fn write_or_cut_back(&self, bytes: &[u8]) -> io::Result<()> {
         let written = self.file.write_all_at(bytes, self.written);
         if written.as_ref().is_err_and(is_no_room) {
-            // If this fails too, the next start repairs the log.
+            // If this also fails, the next start repairs the log.
             drop(self.file.set_len(self.written));
         }
         written
     }
 
-    /// Writes `bytes` and zeros in one call. Returns `false` if there is no room for all of it.
+    /// Writes `bytes` and zeros in one call. Returns `false` if there is no room for all of them.
     fn append_with_zeros(&mut self, bytes: &[u8], zeros: u64) -> io::Result<bool> {
         let mut slices = vec![IoSlice::new(bytes)];
         slices.extend(zero_slices(zeros));
@@ -140,8 +142,8 @@ impl Tail {
                 self.zeroed_to = self.written + bytes.len() as u64 + zeros;
                 Ok(true)
             }
-            // Reserved space is not always available when it is written. The bytes written so far
-            // are a part of `bytes`, which is written again, or zeros after them.
+            // Even reserved space may be unavailable when it is written. The bytes written so far
+            // are a part of `bytes`, which is written again, or zeros after it.
             Err(e) if is_no_room(&e) => {
                 self.give_back(self.written)?;
                 Ok(false)
@@ -150,19 +152,19 @@ impl Tail {
         }
     }
 
-    /// Truncates the file to `end` for lack of room; nothing is reserved after that.
+    /// Truncates the file to `end` because the disk is full. No space is reserved after that.
     fn give_back(&mut self, end: u64) -> io::Result<()> {
         self.file.set_len(end)?;
         self.reserved_to = end;
         Ok(())
     }
 
-    /// Returns the number of zeros that are missing for a lead of `lead` bytes over the log.
+    /// Returns the number of zeros that are missing for `lead` bytes of zeros ahead of the log.
     pub(super) fn zeros_wanted(&self, lead: u64) -> u64 {
         self.planned(self.written.saturating_add(lead)).saturating_sub(self.zeroed_to)
     }
 
-    /// Writes `count` more zeros ahead, as far as there is room. The caller syncs.
+    /// Writes `count` more zeros ahead of the log, as far as there is room. The caller syncs them.
     pub(super) fn write_zeros(&mut self, count: u64) -> io::Result<()> {
         let slices: Vec<IoSlice<'_>> = zero_slices(count).collect();
         match self.file.write_all_vectored_at(&slices, self.zeroed_to) {
@@ -174,8 +176,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Returns a page boundary near `offset` that is within the reserved space and the segment's
-    /// planned size.
+    /// Returns a page boundary near `offset`, within the reserved space and the segment's planned
+    /// size.
     fn planned(&self, offset: u64) -> u64 {
         (offset / PAGE_BYTES * PAGE_BYTES).min(self.reserved_to).min(self.segment_bytes)
     }

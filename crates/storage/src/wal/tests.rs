@@ -1,4 +1,5 @@
-//! The log compared with etcd's bytes and with a list, and tested with damage and power cuts.
+//! Tests that compare the log with etcd's bytes and with a list, and tests with damage and power
+//! cuts.
 
 mod crash;
 mod damage;
@@ -16,7 +17,7 @@ use bytes::Bytes;
 use super::*;
 use crate::disk::{FaultyDisk, RealDisk};
 
-/// Options with segments that fill quickly.
+/// Returns options for segments that fill quickly.
 fn small_options() -> Options {
     Options {
         segment_bytes: 16 * 1024,
@@ -46,7 +47,8 @@ fn mark(index: u64, term: u64) -> SnapshotMark {
     SnapshotMark { index, term, conf_state: Some(Bytes::from_static(b"\x08\x2a\x28\x00")) }
 }
 
-/// Opens from the beginning, without syncs, which take time and do not matter here.
+/// Opens a log from its beginning. It is never synced, because syncs take time and do not matter in
+/// these tests.
 fn open(dir: &Path) -> Result<(Wal, Contents), WalError> {
     let options = Options { sync: false, ..small_options() };
     Wal::open(real(), dir, &SnapshotMark::default(), options)
@@ -56,7 +58,7 @@ fn create(dir: &Path) -> Wal {
     Wal::create(real(), dir, metadata(), small_options()).unwrap()
 }
 
-/// The path of the log's last segment.
+/// Returns the path of the log's last segment.
 fn last_segment(dir: &Path) -> PathBuf {
     let listing = list(&RealDisk, dir).unwrap();
     dir.join(listing.segments.last().unwrap().file_name())

@@ -1,7 +1,7 @@
-//! The write-ahead log and damage to it, in golden scripts in `testdata/log`.
+//! Golden scripts in `testdata/log` about the write-ahead log and damage to it.
 //!
-//! A script begins without a log. It writes one, damages the files as power cuts, media and people
-//! do, and opens the log again. `UPDATE=1` rewrites the expected output.
+//! A script starts without a log. It creates one, damages its files in ways that power cuts, media and people do, and
+//! opens the log again. `UPDATE=1` rewrites the expected output.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
@@ -17,24 +17,24 @@ use quorate_storage::wal::{
 };
 use quorate_test_support::script::{Command, Interpreter, run_own};
 
-/// A few entries fill a segment of this size.
+/// The segment size. A few entries fill a segment.
 const SEGMENT_BYTES: u64 = 4096;
 
 /// A log and its directory.
 struct Log {
     folder: tempfile::TempDir,
-    /// The log while it is open.
+    /// The log, if it is open.
     wal: Option<Wal>,
     /// The records of the log when it was last undamaged.
     records: Vec<Record>,
 }
 
-/// A record with its name in scripts and its position.
+/// A record, its name in scripts, and its position.
 #[derive(Clone)]
 struct Record {
     name: String,
     segment: PathBuf,
-    /// The offset of its first byte.
+    /// The offset of the record's first byte.
     start: u64,
     /// The offset of the next record.
     end: u64,
@@ -51,13 +51,13 @@ impl Log {
 
     fn run(&mut self, command: &Command) -> String {
         let text = match command.name.as_str() {
-            // create: a log of a new member
+            // create: creates the log of a new member
             "create" => {
                 let metadata = Bytes::from_static(b"\x08\x2a\x10\x2b");
                 self.wal = Some(Wal::create(disk(), &self.dir(), metadata, options()).unwrap());
                 "ok".to_owned()
             }
-            // save 1 2 term=1 vote=2 commit=1 bytes=900: entries, and a hard state if a vote is named
+            // save 1 2 term=1 vote=2 commit=1 bytes=900: saves entries, and a hard state if a vote is given
             "save" => self.save(command),
             // mark 5 term=1: records that a snapshot exists
             "mark" => {
@@ -67,16 +67,16 @@ impl Log {
                 self.wal.as_mut().unwrap().save_snapshot(&mark).unwrap();
                 "ok".to_owned()
             }
-            // close
+            // close: closes the log
             "close" => {
                 self.wal.take().unwrap().close().unwrap();
                 "ok".to_owned()
             }
             // open from=5 term=1: opens the log after a snapshot
             "open" => self.open(command),
-            // marks: the snapshots that a start may use
+            // marks: prints the snapshots that a start may use
             "marks" => self.marks(),
-            // show: all records
+            // show: prints all records
             "show" => {
                 let records = self.records();
                 let place = |record: &Record| segment_number(&record.segment);
@@ -90,14 +90,14 @@ impl Log {
                 file.set_len(record.start + keep).unwrap();
                 "ok".to_owned()
             }
-            // zero (entry,3) keep=20: zeros the record from there to its end
+            // zero (entry,3) keep=20: zeroes the record from that offset to its end
             "zero" => {
                 let (record, keep) = self.damaged(command);
                 let zeros = vec![0; usize::try_from(record.end - record.start - keep).unwrap()];
                 write_at(&record.segment, &zeros, record.start + keep);
                 "ok".to_owned()
             }
-            // rot (entry,3) keep=20: changes one byte there
+            // rot (entry,3) keep=20: changes the byte at that offset
             "rot" => {
                 let (record, keep) = self.damaged(command);
                 let mut bytes = fs::read(&record.segment).unwrap();
@@ -105,7 +105,7 @@ impl Log {
                 fs::write(&record.segment, bytes).unwrap();
                 "ok".to_owned()
             }
-            // lose-segment 1
+            // lose-segment 1: removes a segment
             "lose-segment" => {
                 let names = wal::list(&RealDisk, &self.dir()).unwrap().segments;
                 let name = names.iter().find(|name| name.sequence == number(command, 0)).unwrap();
@@ -164,7 +164,7 @@ impl Log {
         }
     }
 
-    /// All records of a log that is undamaged, or its records before the damage.
+    /// Returns all records of an undamaged log, or the records before the damage.
     fn records(&mut self) -> Vec<Record> {
         let mut records: Vec<Record> = Vec::new();
         let ending = inspect::visit(&RealDisk, &self.dir(), |place, content| {
@@ -196,7 +196,7 @@ impl Log {
         self.records.clone()
     }
 
-    /// The record that a command damages, and how many of its bytes stay.
+    /// Returns the record that a command damages, and how many of its bytes are kept.
     fn damaged(&mut self, command: &Command) -> (Record, u64) {
         let name = command.plain().next().unwrap().replace(['(', ')'], "").replace(',', " ");
         let found = self.records().into_iter().rfind(|record| record.name.starts_with(&name));
@@ -227,7 +227,7 @@ fn write_at(path: &Path, bytes: &[u8], offset: u64) {
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
 }
 
-/// The number of a segment in the sequence.
+/// Returns the sequence number of a segment.
 fn segment_number(path: &Path) -> u64 {
     wal::SegmentName::parse(path.file_name().unwrap().to_str().unwrap()).unwrap().sequence
 }
@@ -259,7 +259,7 @@ fn contents_text(contents: &Contents) -> String {
     text
 }
 
-/// Leaves out checksums, which mean nothing to a reader.
+/// Formats an error without checksums, which mean nothing to a reader.
 fn error_text(error: &WalError) -> String {
     let error = error.to_string();
     match error.split_once("expected: ") {

@@ -1,6 +1,6 @@
-//! Power cuts at every operation of a workload, and failing disks. With any part of the unsynced
-//! writes kept, the file opens with exactly the last committed state, or that of the commit in
-//! progress.
+//! Tests of failing disks, and of power cuts at every operation of a workload. Whatever part of the
+//! unsynced writes survives, the file opens with exactly the last committed state, or with that of
+//! the commit in progress.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ struct Edits {
     puts: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The edits of transaction `number` to a state.
+/// Returns the edits of transaction `number` to a state.
 fn edits(number: u64, state: &Model) -> Edits {
     let mut draw = SplitMix64::new(number + 1);
     let mut after = state.clone();
@@ -60,7 +60,8 @@ fn commit(db: &Db, number: u64, state: &Model) -> Result<Model> {
     Ok(after)
 }
 
-/// Runs the workload until it ends or the power is cut. Returns the states that may be found then.
+/// Runs the workload until it ends or the power is cut. Returns the states that the file may
+/// contain then.
 fn run(disk: &Arc<dyn Disk>, path: &Path) -> Vec<Model> {
     let mut state = Model::new();
     let Ok(db) = Db::open(disk, path, durable()) else { return vec![state] };
@@ -73,7 +74,7 @@ fn run(disk: &Arc<dyn Disk>, path: &Path) -> Vec<Model> {
                 return vec![state, after];
             }
         }
-        // Reclaiming moves pages and truncates the file, but changes no content.
+        // Reclaiming moves pages and truncates the file, but does not change its content.
         let mut done = number % 4 != 3;
         while !done {
             match db.reclaim(10) {
@@ -85,11 +86,12 @@ fn run(disk: &Arc<dyn Disk>, path: &Path) -> Vec<Model> {
     vec![state]
 }
 
-/// Asserts that after a fault no further commit succeeds, and the content is unchanged.
+/// Asserts that no further commit succeeds after a fault, and that the content is unchanged.
 fn assert_refuses(db: &Db) {
     let before = db.read().txid();
     if let Ok(mut tx) = db.write() {
-        // The fault came before anything was written, so the disk refuses, not the writer.
+        // The fault occurred before anything was written, so the writer accepts edits and the disk
+        // makes the commit fail.
         tx.create_bucket_if_missing(b"more").unwrap();
         tx.commit().unwrap_err();
     }
@@ -142,7 +144,7 @@ fn a_power_cut_at_any_operation_loses_no_committed_transaction() {
     }
 }
 
-/// Commits two transactions, then lets the third one fail.
+/// Commits two transactions, then makes the third one fail.
 fn fail_third(fault: impl Fn(&FaultyDisk)) -> (TestDir, FaultyDisk, Db, Model, BoltError) {
     let place = TestDir::new();
     let disk = FaultyDisk::new(place.directory.path()).unwrap();
@@ -216,8 +218,8 @@ fn opening_after_a_failed_sync_uses_a_durable_state() {
     }
 }
 
-/// With up to two injected write failures: whether opening a file, or the first commit after that,
-/// fails.
+/// Makes the write after the next `skip` ones fail. Returns whether that write happens while the
+/// file is opened. If it does not, the first commit after that must fail.
 fn writes_at_open(disk: &FaultyDisk, path: &Path, skip: u64) -> bool {
     const EIO: i32 = 5;
     disk.inject(Fault::nth(Operation::Write, skip, EIO));
@@ -239,7 +241,7 @@ fn writes_at_open(disk: &FaultyDisk, path: &Path, skip: u64) -> bool {
 #[test]
 fn opening_rewrites_a_meta_page_only_if_its_sync_has_failed() {
     const EIO: i32 = 5;
-    // The syncs of a commit: of the grown file, of its pages, of the meta page.
+    // A commit has three syncs: of the grown file, of its pages, and of the meta page.
     for (failed, is_of_meta) in [(0, false), (1, false), (2, true)] {
         let fault = Fault::nth(Operation::Sync, failed, EIO);
         let (place, disk, db, _, _) = fail_third(|disk| disk.inject(fault.clone()));
@@ -257,7 +259,7 @@ fn a_full_disk_fails_only_the_commit_that_needs_space() {
     assert!(matches!(error, BoltError::NoRoom { .. }), "{error}");
     assert_eq!(content(&db), state);
     assert_sound(&db, "on a full disk");
-    // A commit that fits into free pages still succeeds.
+    // A commit that fits in the free pages still succeeds.
     let mut tx = db.write().unwrap();
     tx.put(BUCKET, b"transaction", Bytes::from_static(b"small")).unwrap();
     tx.commit().unwrap();

@@ -1,4 +1,4 @@
-//! Damaged files: every operation returns a result, and a reported damage names the file.
+//! Tests of damaged files. Every operation returns a result, and a fault names the file.
 
 use bytes::Bytes;
 
@@ -6,7 +6,8 @@ use super::*;
 
 const BUCKET: &[u8] = b"key";
 
-/// A file with all features: two levels of branches, long leaves, inline buckets, free pages.
+/// Returns a file with all features: two levels of branches, long leaves, inline buckets and free
+/// pages.
 fn sound_file() -> Vec<u8> {
     let place = TestDir::new();
     let db = place.open();
@@ -33,12 +34,12 @@ fn sound_file() -> Vec<u8> {
     bytes
 }
 
-/// Runs every operation on the file and returns the first fault, if there is any.
+/// Runs every operation on the file and returns the first fault, if any.
 fn exercise(place: &TestDir, flat: bool) -> Result<(), BoltError> {
     let options = Options { flat, ..small() };
     let db = Db::open(&place.disk, &place.path(), options)?;
     let view = db.read();
-    // Neither the check nor the scan may depend on the other's result.
+    // The check and the scan must not depend on each other's result.
     let problems = view.check();
     for problem in &problems {
         assert!(!problem.to_string().is_empty());
@@ -101,7 +102,7 @@ fn write_everywhere(db: &Db) -> Result<(), BoltError> {
     Ok(())
 }
 
-/// Asserts that a fault names its file, as all errors but refusals do.
+/// Asserts that a fault names its file, as all errors except refusals do.
 fn assert_named(error: &BoltError, place: &TestDir) {
     let refusal = matches!(
         error,
@@ -139,7 +140,7 @@ fn flipped_bits_never_panic() {
     for round in 0..100 {
         let mut bytes = sound.clone();
         let page = draw.below(bytes.len() as u64 / 1024) as usize * 1024;
-        // Two of three hit headers and element tables, where structure is.
+        // Two thirds of the flips hit headers and element tables, which define the structure.
         let within = if round % 3 == 0 { draw.below(1024) } else { draw.below(120) };
         for _ in 0..=draw.below(3) {
             bytes[page + within as usize] ^= 1 << draw.below(8);
@@ -162,7 +163,7 @@ fn zeroed_and_swapped_pages_never_panic() {
             if draw.below(2) == 0 { vec![0; 1024] } else { sound[from..][..1024].to_vec() };
         bytes[at..at + 1024].copy_from_slice(&copied);
         if from != at && at >= 2048 && draw.below(2) == 0 {
-            // The copy has the right page number for its place.
+            // The copied page is given the page number of its new place.
             bytes[at..at + 8].copy_from_slice(&(at as u64 / 1024).to_le_bytes());
         }
         try_damaged(&bytes);
@@ -238,7 +239,7 @@ fn a_page_whose_overflow_is_too_large_is_reported_before_it_is_freed() {
         std::fs::write(place.path(), bytes).unwrap();
     };
     let is_leaf = |page: usize| sound[page * 1024 + 8] == 2 && sound[page * 1024 + 12] == 0;
-    // A leaf that claims the pages of others: opening finds it if it reads all leaves.
+    // A leaf that claims other pages as its overflow. Opening detects it if all leaves are read.
     let claims = |page: usize| {
         damaged(page);
         matches!(exercise(&place, false), Err(BoltError::Corrupt { reason, .. }) if reason.contains("twice"))

@@ -1,4 +1,4 @@
-//! `FORMAT.md` and the engine agree about pages.
+//! Tests that `FORMAT.md` and the engine agree about pages.
 
 use super::super::commit::{RESERVED_BYTES, WRITE_BYTES};
 use super::super::meta::{
@@ -13,7 +13,7 @@ use super::*;
 use crate::checksum::fnv1a_64;
 use crate::format_file::{assert_says, declared, grouped, map, read_numbers};
 
-/// Field names with their numbers, in the form that reading a map returns.
+/// Returns field names with their numbers, in the form that reading a map returns.
 fn fields(fields: &[(&str, u64)]) -> Vec<(String, u64)> {
     fields.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect()
 }

@@ -1,5 +1,5 @@
-//! Files written by etcd: they are read without a fault, can be edited, and agree with the online
-//! snapshot of the same server.
+//! Tests with files written by etcd. They can be read without a fault and edited, and have the same
+//! content as the online snapshot of the same server.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ const BUCKETS: [&str; 10] = [
     "meta",
 ];
 
-/// Unpacks every archive of the golden folder and calls `check` with the directory.
+/// Unpacks every archive in the golden folder and calls `check` with the directory.
 #[expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
 fn for_each_golden(check: impl Fn(&Path, &str)) {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN") else {
@@ -45,7 +45,7 @@ fn for_each_golden(check: impl Fn(&Path, &str)) {
     }
 }
 
-/// Every entry of every bucket, in order.
+/// Returns every entry of every bucket, in order.
 fn content(view: &ReadTx) -> Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     for name in view.bucket_names().unwrap() {

@@ -1,5 +1,6 @@
-//! The engine compared with a `BTreeMap`: random transactions, with reopening and reclamation in
-//! between, a full check of the file after every commit, and snapshots that must not change.
+//! Compares the engine with a `BTreeMap`. The test runs random transactions, reopens the file and
+//! reclaims space in between, checks the whole file after every commit, and holds snapshots that
+//! must not change.
 
 use std::collections::BTreeMap;
 
@@ -73,8 +74,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Keys differ in length, so that their order is not that of their numbers. Two of the longest keys
-/// fill a branch. That makes trees deep, and every deletion below such a branch a special case.
+/// Returns the key of a number. Keys differ in length, so that they do not sort by their numbers.
+/// Two of the longest keys fill a branch. This makes trees deep, so that every deletion below such
+/// a branch is a special case.
 fn key(number: u32) -> Vec<u8> {
     let suffix = match number % 4000 {
         0..1000 if number.is_multiple_of(3) => "-longer-by-a-suffix".len(),
@@ -165,7 +167,8 @@ impl Run {
     }
 }
 
-/// Applies a step to both; false for a step that ends the transaction.
+/// Applies a step to the transaction and to the model. Returns `false` for a step that ends the
+/// transaction.
 fn edit(tx: &mut WriteTx<'_>, model: &mut Model, step: &Step, draw: &mut SplitMix64) -> bool {
     match *step {
         Step::Puts { bucket, from, count, stride, value_max } => {
@@ -241,7 +244,7 @@ fn assert_shows(view: &ReadTx, model: &Model) {
     }
 }
 
-/// Reads many keys at once, existing and missing ones, in order and in other orders.
+/// Reads many keys at once, both existing and missing ones, sorted and in other orders.
 fn assert_finds_many(bucket: &BucketReader<'_>, entries: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let mut asked: Vec<_> = (0..5000).step_by(23).map(key).collect();
     asked.extend(entries.keys().step_by(11).cloned());
@@ -251,7 +254,7 @@ fn assert_finds_many(bucket: &BucketReader<'_>, entries: &BTreeMap<Vec<u8>, Vec<
             0 => asked.sort(),
             1 => asked.reverse(),
             _ => {
-                // In this order, neighbouring keys are far from each other.
+                // In this order, consecutive keys are far apart.
                 let skipping = |from| asked.iter().skip(from).step_by(7).cloned();
                 asked = (0..7).flat_map(skipping).collect();
             }

@@ -1,4 +1,4 @@
-//! Reclaiming space: the file becomes as small as its content, readers and writers are not
+//! Tests of reclaiming space. The file becomes as small as its content, readers and writers are not
 //! affected, and pages that readers still see stay in the file.
 
 use bytes::Bytes;
@@ -29,7 +29,7 @@ fn delete(db: &Db, numbers: impl Iterator<Item = u64>) {
     tx.commit().unwrap();
 }
 
-/// Reclaims until done and returns the number of truncated bytes.
+/// Reclaims until done. Returns the number of truncated bytes.
 fn reclaim_all(db: &Db, budget: u64) -> u64 {
     let (mut steps, mut truncated) = (0, 0);
     loop {
@@ -56,7 +56,7 @@ fn live_bytes(view: &ReadTx) -> u64 {
     bytes
 }
 
-/// The size of the same entries when written at once into a new file.
+/// Returns the size of a new file into which the same entries are written at once.
 fn ideal_bytes(db: &Db) -> u64 {
     let place = TestDir::new();
     let copy = place.open();
@@ -68,7 +68,7 @@ fn ideal_bytes(db: &Db) -> u64 {
         tx.put(BUCKET, entry.key, Bytes::copy_from_slice(entry.value)).unwrap();
     }
     tx.commit().unwrap();
-    // Two meta pages and a directory of buckets are in both.
+    // Both files have two meta pages and a directory of buckets.
     copy.stats().in_use_bytes
 }
 
@@ -85,7 +85,7 @@ fn reclaim_shrinks_the_file_to_its_content() {
     for batch in 0..20 {
         fill(&db, batch * 500..(batch + 1) * 500, |n| 60 + (n % 50) as usize);
     }
-    // Everything in the first half, and two of three after it.
+    // Deletes all entries in the first half, and two thirds of those after it.
     delete(&db, 0..5000);
     delete(&db, (5000..10_000).filter(|n| n % 3 != 0));
     let before = db.stats();
@@ -96,7 +96,7 @@ fn reclaim_shrinks_the_file_to_its_content() {
     assert_eq!(std::fs::metadata(place.path()).unwrap().len(), after.file_bytes);
     assert_small(&db);
     assert_eq!(db.reclaim(1000).unwrap().truncated_bytes, 0, "there is nothing left to gain");
-    // The file grows again like any other, and can be opened again.
+    // The file can grow again and be reopened like any other file.
     fill(&db, 20_000..21_000, |_| 100);
     assert_sound(&db, "grown again");
     let live = live_bytes(&db.read());
@@ -109,8 +109,9 @@ fn reclaim_merges_sparse_leaves() {
     let place = TestDir::new();
     let db = place.open();
     fill(&db, 0..4000, |_| 100);
-    // Eight entries in a leaf: half of every other leaf, then of the others. So no transaction
-    // rewrites two neighbours, and no leaf becomes small enough to be joined at once.
+    // A leaf has eight entries. Half of every other leaf is deleted first, then half of the
+    // remaining leaves. So no transaction rewrites two neighbours, and no leaf becomes small enough
+    // to be joined immediately.
     for parity in 0..2 {
         delete(&db, (0..4000).filter(|n| n / 8 % 2 == parity && n % 8 < 4));
     }

@@ -1,5 +1,5 @@
-//! Views stay the same during commits, also across threads, and cost only the space of the pages
-//! that they pin.
+//! Tests of views. They do not change during commits, even across threads, and cost only the space
+//! of the pages that they pin.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -119,7 +119,7 @@ fn a_long_snapshot_does_not_make_the_file_grow_with_every_commit() {
     for generation in 6..40 {
         write_generation(&db, 1000, generation);
     }
-    // Pages that were both written and replaced since the snapshot are used again.
+    // Pages that were both written and replaced since the snapshot are reused.
     assert_eq!(db.stats().size_bytes, after_few);
     assert_eq!(assert_generation(&view, 1000), 1);
     assert_sound(&db, "under a held snapshot");
@@ -134,7 +134,7 @@ fn a_view_can_be_copied_as_a_valid_file_during_commits() {
     let mut image = vec![0; view.image_len() as usize];
     let mut offset = 0;
     let mut generation = 2;
-    // Odd sizes, so that reads cross the end of the meta pages and of the image.
+    // The sizes are odd, so that reads cross the ends of the meta pages and of the image.
     while offset < image.len() {
         let end = (offset + 777).min(image.len());
         let count = view.read_image_at(offset as u64, &mut image[offset..end]).unwrap();
@@ -152,7 +152,7 @@ fn a_view_can_be_copied_as_a_valid_file_during_commits() {
     assert_eq!(copied.read().txid(), view.txid());
     assert_eq!(assert_generation(&copied.read(), 800), 1);
     assert_sound(&copied, "the image");
-    // The image is a live file like any other.
+    // The image can be used like any live file.
     write_generation(&copied, 800, 77);
     drop(copied);
     assert_eq!(assert_generation(&copy.open().read(), 800), 77);

@@ -1,7 +1,7 @@
-//! The content of one file: its bytes, the changes that no sync has made durable, and the result of
-//! a power cut.
+//! The content of a file on the simulated disk: its bytes, the changes that no sync has made
+//! durable, and the result of a power cut.
 //!
-//! A file that is mapped moves into an unnamed file of the machine, so that maps show later writes.
+//! A mapped file is moved into an unnamed file of the machine, so that maps show later writes.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::disk::change::FileChange;
 use crate::disk::{DiskFile, Mapping, unnamed_file};
 use quorate_seeded_random::SplitMix64;
 
-/// A requested change.
+/// A requested change of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
     Write { offset: u64, bytes: &'a [u8] },
@@ -20,7 +20,7 @@ pub(super) enum Change<'a> {
 }
 
 impl Change<'_> {
-    /// The first bytes of a write; `None` for other changes.
+    /// Returns the first bytes of a write, or `None` for other changes.
     pub(super) fn first(self, count: usize) -> Option<Self> {
         match self {
             Self::Write { offset, bytes } if count > 0 => {
@@ -30,7 +30,7 @@ impl Change<'_> {
         }
     }
 
-    /// The file's length after the change.
+    /// Returns the file's length after the change.
     const fn len_after(&self, len_before: u64) -> u64 {
         match *self {
             Self::Resize(len) => len,
@@ -38,8 +38,8 @@ impl Change<'_> {
         }
     }
 
-    /// The end of the file's allocated space after the change. Extending the file's length
-    /// allocates nothing.
+    /// Returns the end of the file's allocated space after the change. Extending the file's length
+    /// allocates no space.
     pub(super) const fn taken_after(&self, taken_before: u64) -> u64 {
         let least = match *self {
             Self::Write { offset, bytes } => offset + bytes.len() as u64,
@@ -50,7 +50,7 @@ impl Change<'_> {
     }
 }
 
-/// The bytes of a file, in memory or in an unnamed file that can be mapped.
+/// The bytes of a file, either in memory or in an unnamed file that can be mapped.
 #[derive(Debug)]
 enum Content {
     Plain(Vec<u8>),
@@ -112,16 +112,16 @@ enum Lock {
     Shared(Vec<u64>),
 }
 
-/// One file.
+/// A file on the simulated disk.
 #[derive(Debug)]
 pub(super) struct File {
     content: Content,
     /// The end of the allocated space.
     taken: u64,
-    /// Changes that are not durable, in order.
+    /// Changes that are not durable yet, in order.
     unsynced: Vec<FileChange>,
-    /// The number of these whose sync has failed. No later sync makes them durable; only writing
-    /// the same bytes again does.
+    /// The number of these changes whose sync has failed. No later sync makes them durable. Only
+    /// writing the same bytes again does.
     doomed: usize,
     lock: Lock,
     pub(super) mode: u32,
@@ -240,7 +240,7 @@ impl File {
         self.lock = Lock::Free;
     }
 
-    /// The state of the medium after a power cut.
+    /// Returns the state of the medium after a power cut.
     pub(super) fn after_power_cut(&self, fate: &mut Fate<'_>) -> Self {
         let mut bytes = self.content.to_vec();
         if fate.mercy != Surviving::All {
@@ -263,7 +263,7 @@ fn put(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     content[at..end].copy_from_slice(bytes);
 }
 
-/// Decides which of the changes that are not durable survive.
+/// Decides which of the changes that are not durable survive a power cut.
 #[derive(Debug)]
 pub(super) struct Fate<'a> {
     pub(super) mercy: Surviving,
@@ -279,7 +279,7 @@ impl Fate<'_> {
         }
     }
 
-    /// How many of `count` ordered changes survive.
+    /// Returns how many of `count` ordered changes survive.
     pub(super) fn prefix(&mut self, count: usize) -> usize {
         match self.mercy {
             Surviving::None => 0,
@@ -289,7 +289,7 @@ impl Fate<'_> {
     }
 }
 
-/// Converts an offset; files of this disk fit in memory.
+/// Converts an offset. Files on this disk fit in memory.
 fn position(offset: u64) -> usize {
     usize::try_from(offset).expect("a file under test fits in memory")
 }

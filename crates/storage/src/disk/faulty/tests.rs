@@ -1,4 +1,4 @@
-//! Ending processes, power cuts, and faults, on one disk.
+//! Tests of ended processes, power cuts and faults.
 
 use std::fs;
 
@@ -165,7 +165,7 @@ fn a_power_cut_may_lose_or_tear_unsynced_writes_but_no_synced_writes() {
         }
         seen.insert((bytes.len(), bytes[512], bytes[1024]));
     }
-    // Kept, lost, torn in both ways, and the three possible lengths.
+    // The write is kept, lost or torn in both ways, and there are three possible lengths.
     assert!(seen.len() >= 8, "{seen:?}");
     file.sync_data().unwrap();
     assert_eq!(fs::read(image(&disk, 0).path().join("f")).unwrap(), kept);
@@ -216,7 +216,7 @@ fn injected_faults_hit_the_selected_operations() {
     // A later sync does not repair the failed one.
     file.sync_data().unwrap();
     assert_eq!(fs::read(image(&disk, 0).path().join("f")).unwrap(), [0; 8]);
-    // Bytes that are written again and synced are durable, whatever happens to the others.
+    // Bytes that are written again and synced are durable, whatever happens to the other bytes.
     file.write_all_at(b"rst", 2).unwrap();
     file.sync_data().unwrap();
     assert_eq!(fs::read(image(&disk, 0).path().join("f")).unwrap(), b"\0\0rst\0\0\0");

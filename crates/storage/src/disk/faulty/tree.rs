@@ -1,7 +1,7 @@
-//! Directories: their current names, and those on the medium.
+//! Directories of the simulated disk: their current names, and the names on the medium.
 //!
-//! Nodes correspond to inodes: a name and the bytes of the file are made durable by different
-//! syncs, so they are separate.
+//! Nodes correspond to inodes. They are separate from names because a name and the bytes of the
+//! file are made durable by different syncs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,12 +20,12 @@ pub(super) type NodeId = u64;
 
 const ROOT: NodeId = 0;
 
-/// The mode of directories for which no caller has set one.
+/// The mode of a directory for which no caller has set a mode.
 const DIR_MODE: u32 = 0o700;
 
 type Names = BTreeMap<OsString, NodeId>;
 
-/// Names that are set and removed in one atomic step.
+/// Names that are set and removed in a single atomic step.
 type NameChange = Vec<(OsString, Option<NodeId>)>;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Node {
     }
 }
 
-/// All directories and files.
+/// All directories and files of a simulated disk.
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: BTreeMap<NodeId, Node>,
@@ -55,7 +55,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Copies a directory of this machine, under the same path. All of the copy is durable.
+    /// Reads a copy of a directory on this machine, under the same path. The whole copy is durable.
     pub(super) fn read(root: &Path) -> io::Result<Self> {
         let mut tree = Self::default();
         tree.create_dirs(root, DIR_MODE)?;
@@ -79,7 +79,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a directory to one of this machine.
+    /// Writes a directory to a directory on this machine.
     pub(super) fn write(&self, path: &Path, into: &Path) -> io::Result<()> {
         fs::create_dir_all(into)?;
         for name in self.names(path)? {
@@ -167,7 +167,8 @@ impl Tree {
             let (old, new) = names(from).zip(names(to)).ok_or(io::ErrorKind::InvalidInput)?;
             return self.change(from, vec![(old, None), (new, Some(node))]);
         }
-        // Two directories have two syncs, so either half may survive alone.
+        // Two directories need two syncs, so either half of the rename may survive without the
+        // other.
         self.link(to, Some(node))?;
         self.link(from, None)
     }
@@ -226,7 +227,7 @@ impl Tree {
             .sum()
     }
 
-    /// The state of the medium after a power cut.
+    /// Returns the state of the medium after a power cut.
     pub(super) fn after_power_cut(&self, fate: &mut Fate<'_>) -> Self {
         let mut after = Self::default();
         after.take_over(self, ROOT, ROOT, fate);

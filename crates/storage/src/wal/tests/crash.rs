@@ -1,10 +1,10 @@
-//! Power cuts at every operation, full disks and failing syncs.
+//! Tests with power cuts at every operation, full disks and failing syncs.
 
 use super::*;
 use crate::disk::{Fault, Operation};
 use crate::purge::purge;
 
-/// The entries that a log has acknowledged, and those it was asked to write after that.
+/// The entries that a log has acknowledged, and the entries that it was asked to write after that.
 #[derive(Clone, Default)]
 struct Progress {
     acknowledged: Vec<Entry>,
@@ -14,7 +14,8 @@ struct Progress {
     created: bool,
 }
 
-/// Runs a member until its end or until the power is cut. Returns what was acknowledged.
+/// Runs a member until its end or until the power is cut. Returns its acknowledged and
+/// unacknowledged entries.
 fn live(disk: &FaultyDisk, dir: &Path) -> Progress {
     let mut done = Progress::default();
     drop(try_live(disk, dir, &mut done));
@@ -30,7 +31,7 @@ fn try_live(disk: &FaultyDisk, dir: &Path, done: &mut Progress) -> Result<(), Wa
         let count = round % 3 + 1;
         let size = [40, 700, 1500][round as usize % 3];
         let from = done.acknowledged.len() as u64;
-        // Every fourth round overwrites the entry before, as a new leader does.
+        // Every fourth round overwrites the previous entry, as a new leader does.
         let from = if round % 4 == 0 { from - 1 } else { from };
         let batch: Vec<Entry> =
             (1..=count).map(|n| entry(from + n, round, &vec![round as u8; size])).collect();
@@ -100,7 +101,7 @@ fn an_unsynced_segment_name_of_an_earlier_process_is_synced_at_open() {
     assert_eq!(survived.last_index, next);
 }
 
-/// Asserts that a log after a power cut opens and contains everything that was acknowledged.
+/// Asserts that a log can be opened after a power cut, and contains all acknowledged entries.
 fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     if !exists(&RealDisk, dir) {
         assert!(!done.created, "{what}: the log is gone");
@@ -110,8 +111,8 @@ fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     assert!(marks.iter().all(|mark| mark.index <= done.offered.len() as u64));
     let (mut wal, contents) = open(dir).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(contents.metadata, Some(metadata()), "{what}");
-    // The acknowledged entries, unless a later save that overwrites or continues them was in
-    // progress.
+    // The log contains the acknowledged entries, unless a later save that overwrites or continues
+    // them was in progress.
     let found = &contents.entries;
     let agrees = |list: &[Entry]| found.iter().zip(list).all(|(a, b)| a == b);
     let is_acknowledged = agrees(&done.acknowledged) && found.len() >= done.acknowledged.len();
@@ -221,7 +222,8 @@ fn old_bytes_after_the_log_end_are_never_read_as_records() {
         let end = wal.tail.written() as usize;
         wal.close().unwrap();
         let mut bytes = fs::read(last_segment(&dir)).unwrap();
-        // Valid lengths, in old bytes, at the offset where the second of the new records will end.
+        // The old bytes contain valid lengths at the offset at which the second new record will
+        // end.
         for place in bytes[end + 2112..end + 9000].as_chunks_mut().0 {
             *place = 64u64.to_le_bytes();
         }
@@ -293,7 +295,7 @@ fn a_start_overwrites_no_record_unless_a_sync_has_failed() {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), small_options()).unwrap();
     wal.save(None, &[entry(1, 1, b"acknowledged")]).unwrap();
-    // The process is killed.
+    // Dropping the log simulates a killed process.
     drop(wal);
     let start = SnapshotMark::default();
     let reopen = || {
@@ -305,7 +307,7 @@ fn a_start_overwrites_no_record_unless_a_sync_has_failed() {
     assert_eq!(last_index, 1);
     wal.save(None, &[entry(2, 1, b"fails")]).expect_err("the first write is this one");
     drop(wal);
-    // After a failure, records are written again, once.
+    // After a failure, records are written again once.
     disk.inject(Fault::nth(Operation::Write, 0, 5));
     assert!(reopen().unwrap_err().to_string().contains("write"));
     drop(reopen().unwrap());
@@ -332,7 +334,7 @@ fn a_log_without_space_to_reserve_uses_the_remaining_disk_space() {
     let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), small_options()).unwrap();
     assert_eq!(wal.take_shortage(), None);
     disk.limit_growth(Some(40_000));
-    // No segment is reserved ahead, because the room is needed for other writes.
+    // No segment is reserved ahead, because the remaining space is needed for other writes.
     while wal.prepare(1 << 20).unwrap() {}
     assert_eq!(disk.metadata(&dir.join("0.tmp")).unwrap(), None);
     let (mut count, mut segments, mut shortages) = (0, 0, 0);
@@ -348,10 +350,10 @@ fn a_log_without_space_to_reserve_uses_the_remaining_disk_space() {
         while wal.prepare(1 << 20).unwrap() {}
     };
     assert!(matches!(error, WalError::Io { action: "write", .. }), "{error}");
-    // The reserved segment, and all the room after it.
+    // The entries fill the reserved segment and all remaining space after it.
     assert_eq!((count, segments, shortages), (54, 3, 3));
     drop(wal);
-    // Acknowledged entries are there, nothing needs repair, and the start needs no room.
+    // All acknowledged entries are present, no repair is needed, and the start requires no space.
     disk.limit_growth(Some(0));
     let begin = SnapshotMark::default();
     let (_, contents) = Wal::open(Arc::clone(&shared), &dir, &begin, small_options()).unwrap();
@@ -425,7 +427,7 @@ fn a_torn_end_is_cut_off_without_disk_space_for_a_backup() {
     assert_eq!(contents.entries.len(), 1);
     let names = disk.read_dir(&dir).unwrap();
     assert_eq!(names.len(), 1, "{names:?}");
-    // Cutting off the end has freed space.
+    // Cutting off the torn end has freed space.
     assert!(wal.save(None, &[entry(2, 2, &[2; 1500])]).unwrap().synced);
 }
 
@@ -441,21 +443,21 @@ fn segments_reserved_by_an_earlier_process_are_removed() {
     assert!(!dir.join("0.tmp").exists());
 }
 
-/// Takes snapshots (a leader's in odd rounds, its own otherwise) and purges whenever possible.
-/// Returns the index up to which everything was acknowledged.
+/// Takes snapshots (a leader's in odd rounds, the member's own in even rounds) and purges whenever
+/// possible. Returns the index up to which all entries were acknowledged.
 fn run_with_snapshots(disk: &FaultyDisk, dir: &Path) -> u64 {
     let mut promised = 0;
     let mut try_live = || -> Result<(), WalError> {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let options = Options { segment_bytes: 3000, ..small_options() };
         let mut wal = Wal::create(shared, dir, metadata(), options)?;
-        // The purger runs on a thread of its own.
+        // In production, the purger runs on its own thread.
         let purge = || drop(purge(disk, dir, ".wal", 1, true));
         let mut committed = HardState::default();
         for round in 1..=4 {
             for _ in 0..3 {
                 let next = entry(promised + 1, 1, &[1; 1500]);
-                // The commit index of this moment is not written.
+                // The commit index is still that of the previous round.
                 wal.save(Some(&state(1, 1, committed.commit)), &[next])?;
                 promised += 1;
                 purge();

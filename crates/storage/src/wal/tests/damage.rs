@@ -1,4 +1,4 @@
-//! Damage at every byte of the last record, with the same outcome as in etcd's reader.
+//! Tests of damage at every byte of the last record. The outcome is the same as in etcd's reader.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 /// The outcome of opening a damaged log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// All entries are there, and nothing was repaired.
+    /// All entries are present, and nothing was repaired.
     Whole,
     /// The last entry is missing, without a repair.
     Gone,
@@ -20,7 +20,8 @@ enum Outcome {
 
 const RECORD_BYTES: usize = 1856;
 
-/// A log whose last of three entries takes `RECORD_BYTES` bytes and has no zero in its data.
+/// A log with three entries. The record of the last one has `RECORD_BYTES` bytes, and its data
+/// contains no zero byte.
 struct Sample {
     root: tempfile::TempDir,
     bytes: Vec<u8>,
@@ -48,7 +49,7 @@ impl Sample {
         self.root.path().join("wal")
     }
 
-    /// Opens the log with these bytes. A log that opens must accept an entry and open again.
+    /// Opens the log with these bytes. If it opens, it must also accept an entry and open again.
     fn outcome(&self, bytes: &[u8]) -> Outcome {
         let dir = self.dir();
         let path = last_segment(&dir);
@@ -108,10 +109,10 @@ fn a_last_record_truncated_at_any_byte_is_cut_off() {
 fn a_last_record_is_cut_off_only_if_a_whole_sector_is_zero() {
     let sample = Sample::new();
     let start = sample.start;
-    // The two bytes of padding are zero already.
+    // The two padding bytes are zero in any case.
     let data_end = RECORD_BYTES - 2;
     for kept in 0..=RECORD_BYTES {
-        // Sectors of the record's body that are entirely zero: all that begin at or after the cut.
+        // A sector of the record's body is entirely zero if it begins at or after the cut.
         let body = start + 8..start + RECORD_BYTES;
         let whole_sector_zero = {
             let cut = start + kept;
@@ -127,7 +128,7 @@ fn a_last_record_is_cut_off_only_if_a_whole_sector_is_zero() {
             0 => Outcome::Gone,
             _ if kept >= data_end => Outcome::Whole,
             _ if whole_sector_zero => Outcome::Repaired,
-            // Only the low bytes of the length field are not zero.
+            // Only the low bytes of the length field are non-zero.
             _ => Outcome::Crc,
         };
         let got = sample.with(|b| b[start + kept..start + RECORD_BYTES].fill(0));
@@ -142,9 +143,9 @@ fn one_changed_byte_of_a_record_is_detected() {
     for at in 0..RECORD_BYTES {
         let got = sample.with(|b| b[start + at] ^= 0x5a);
         let fine = match at {
-            // A length that is wrong but possible, or that reaches beyond the end of the file.
+            // The length is wrong but possible, or reaches beyond the end of the file.
             0..=6 => matches!(got, Outcome::Crc | Outcome::Malformed | Outcome::Repaired),
-            // More padding, less padding or none: the checksum does not cover the padding.
+            // There is more padding, less padding or none. The checksum does not cover the padding.
             7 => got != Outcome::Gone,
             9 => got == Outcome::Kind,
             _ if at >= RECORD_BYTES - 2 => got == Outcome::Whole,
@@ -159,7 +160,8 @@ fn the_log_is_cut_off_at_a_length_that_exceeds_the_file() {
     let sample = Sample::new();
     let got = sample.with(|b| b[sample.start + 6] = 1);
     assert_eq!(got, Outcome::Repaired);
-    // Before the second entry: the third one is cut off with it, although it is undamaged.
+    // The damage precedes the second entry. The third one is cut off with it, although it is
+    // undamaged.
     let mut bytes = sample.bytes.clone();
     let second = bytes.windows(8).rposition(|w| w[1..] == [3, 0, 0, 0, 0, 0, 0x80 | w[7] & 7]);
     let second = second.expect("an entry of 900 bytes and its head");
@@ -177,13 +179,13 @@ fn bytes_after_the_log_end_are_ignored_torn_or_malformed() {
     let end = sample.start + RECORD_BYTES;
     // Bytes after a zero length are ignored.
     assert_eq!(sample.with(|b| b[end + 8..end + 12_000].fill(0xee)), Outcome::Whole);
-    // A length beyond the end of the file is torn.
+    // A record whose length reaches beyond the end of the file is torn.
     let mut bytes = sample.bytes.clone();
     bytes[end..end + 8].fill(0x7e);
     fs::write(last_segment(&sample.dir()), &bytes).unwrap();
     let (_, contents) = open(&sample.dir()).unwrap();
     assert_eq!((contents.entries.len(), contents.repaired.unwrap().offset), (3, end as u64));
-    // A possible length with wrong bytes after it is neither.
+    // A record with a possible length and wrong bytes is neither ignored nor torn.
     let got = sample.with(|b| {
         b[end] = 0x40;
         b[end + 8..end + 80].fill(0xee);
@@ -195,7 +197,7 @@ fn bytes_after_the_log_end_are_ignored_torn_or_malformed() {
 fn a_last_segment_without_its_head_is_continued() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
-    // 16 and 40 are the ends of the checksum and of the metadata record.
+    // Offsets 16 and 40 are the ends of the checksum record and of the metadata record.
     for head_bytes in [0usize, 5, 16, 20, 40] {
         drop(fs::remove_dir_all(&dir));
         let mut wal = create(&dir);
@@ -215,7 +217,8 @@ fn a_last_segment_without_its_head_is_continued() {
         wal.close().unwrap();
         assert_eq!(open(&dir).unwrap().1.entries.len(), 17, "{head_bytes}");
     }
-    // The very first segment, all zeros, reads as an empty log, which the owner must notice.
+    // If the very first segment contains only zeros, it reads as an empty log, which the owner must
+    // detect.
     drop(fs::remove_dir_all(&dir));
     create(&dir).close().unwrap();
     fs::write(last_segment(&dir), vec![0; 4096]).unwrap();
@@ -241,17 +244,17 @@ fn damage_before_the_last_segment_is_not_repaired() {
         fs::write(&first, bytes).unwrap();
         open(&dir).map(|(_, contents)| contents.entries.len())
     };
-    // A short record there is classified as torn, but no repair reaches it.
+    // A record cut short in an earlier segment is classified as torn, but it cannot be repaired.
     let error = damaged(&good[..good.len() - 3]).unwrap_err();
     assert!(error.to_string().starts_with("failed to read WAL, cannot be repaired"), "{error}");
-    // In an earlier segment, zeroed sectors are not torn.
+    // Zeroed sectors in an earlier segment are not torn.
     let mut zeroed = good.clone();
     let end = zeroed.len();
     zeroed[end - 600..].fill(0);
     assert!(matches!(damaged(&zeroed), Err(WalError::CrcMismatch { .. })));
     // Bytes after a zero length are not read.
     assert_eq!(damaged(&[&good[..], &[0; 8], &[0xee; 90]].concat()).unwrap(), 16);
-    // The records before the next head are missing altogether.
+    // All records before the next segment's head are missing.
     assert!(matches!(
         damaged(&good[..0]),
         Ok(_) | Err(WalError::CrcMismatch { .. } | WalError::Hole { .. })
@@ -286,7 +289,7 @@ fn opening_any_log_bytes_accepts_no_more_than_reading() {
         fs::write(last_segment(&sample.dir()), &bytes).unwrap();
         drop(snapshot_marks(&RealDisk, &sample.dir()));
         let seen = read(&RealDisk, &sample.dir(), &SnapshotMark::default());
-        // Opening for writing accepts no more than reading does, and returns the same content.
+        // Opening for writing accepts the same logs as reading, and returns the same content.
         if let Ok((_, contents)) = open(&sample.dir()) {
             prop_assert_eq!(contents.entries, seen.unwrap().entries);
         }

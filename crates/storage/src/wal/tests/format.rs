@@ -1,4 +1,4 @@
-//! The bytes on disk, and the ordinary behaviour of a log.
+//! Tests of the bytes on disk, and of a log's ordinary behaviour.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn a_new_log_is_encoded_as_in_etcd() {
     let bytes = fs::read(&path).unwrap();
     assert_eq!(bytes.len(), 64_000_000);
 
-    // Checksums computed over the data fields in order: metadata, snapshot, entries, state.
+    // The checksums are computed over the data fields in order: metadata, snapshot, entries, state.
     let mut crc = 0;
     let mut expected = Vec::new();
     expected.extend(b"\x04\0\0\0\0\0\0\x84\x08\x04\x10\x00\0\0\0\0");
@@ -73,7 +73,7 @@ fn a_new_segment_can_be_read_without_the_earlier_segments() {
     let mut wal = create(&dir);
     let mut segments = Vec::new();
     for index in 1..=60 {
-        // The state is saved in the first segment only; later ones repeat it.
+        // The state is saved only in the first segment. Later segments repeat it.
         let state = (index < 10).then(|| state(3, 7, index - 1));
         let saved = wal.save(state.as_ref(), &[entry(index, 3, &[b'x'; 1000])]).unwrap();
         if let Some(path) = saved.new_segment {
@@ -114,18 +114,18 @@ fn a_commit_index_alone_waits_for_the_next_sync() {
     assert!(!wal.save(Some(&state(1, 2, 1)), &[]).unwrap().synced);
     assert_eq!(wal.save(None, &[]).unwrap(), Saved::default());
     assert_eq!(wal.save(Some(&HardState::default()), &[]).unwrap(), Saved::default());
-    // A kill loses it.
+    // A killed process loses the commit index.
     let seen = read(&RealDisk, &dir, &SnapshotMark::default()).unwrap();
     assert_eq!(seen.hard_state, state(1, 2, 0));
-    // A vote writes it too, and so does an orderly close.
+    // Saving a vote also writes it, and so does closing the log.
     assert!(wal.save(Some(&state(2, 3, 1)), &[]).unwrap().synced);
     assert!(!wal.save(Some(&state(2, 3, 4)), &[]).unwrap().synced);
     wal.close().unwrap();
     let (mut wal, contents) = open(&dir).unwrap();
     assert_eq!(contents.hard_state, state(2, 3, 4));
-    // The state that was read is not written again.
+    // The hard state that was read when the log was opened is not written again.
     assert!(!wal.save(Some(&state(2, 3, 5)), &[]).unwrap().synced);
-    // Many of them do not accumulate in memory.
+    // A large number of commit indexes does not accumulate in memory.
     for commit in 0..10_000 {
         wal.save(Some(&state(2, 3, commit)), &[]).unwrap();
     }
@@ -147,12 +147,13 @@ fn segments_are_unlocked_only_before_a_durable_snapshot_mark() {
         let file = RealDisk.open(&dir.join(name.file_name()), OpenMode::ReadWrite).unwrap();
         file.try_lock(crate::disk::LockKind::OfdExclusive).unwrap()
     };
-    // No segment is released before a hard state on disk covers the mark, so that a start may use
+    // No segment is released before a hard state on disk covers the mark, because a start may need
     // it.
     wal.release_to(names[2].index);
     wal.append(Some(&state(1, 1, u64::MAX)), []).unwrap();
     assert!(!names.iter().any(is_free));
-    // Segments begin at 16, 31, ...: the predecessor of the first one at or after the index stays.
+    // Segments begin at 16, 31, and so on. The segment before the first one that begins at or after
+    // the index stays locked.
     wal.sync().unwrap();
     assert_eq!(names.iter().map(is_free).collect::<Vec<_>>()[..3], [true, false, false]);
     wal.release_to(names[2].index + 1);
@@ -200,8 +201,8 @@ fn snapshot_marks_beyond_the_commit_index_are_ignored() {
     let marks = snapshot_marks(&RealDisk, &dir).unwrap();
     assert_eq!(marks, [SnapshotMark::default(), mark(2, 1)]);
     drop(wal);
-    // From a snapshot: entries that it contains are left out; its term must match; a mark is not
-    // needed.
+    // If reading starts at a snapshot, the entries that the snapshot contains are left out and its
+    // term must match. A mark is not required.
     let at = |index, term| Wal::open(real(), &dir, &mark(index, term), small_options());
     assert_eq!(at(2, 1).unwrap().1.entries, [entry(3, 1, b"")]);
     let mismatch = at(2, 9).unwrap_err().to_string();
@@ -221,14 +222,14 @@ fn index_gaps_and_segments_of_other_members_are_refused() {
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
     wal.save(None, &[entry(1, 1, b"")]).unwrap();
-    // Bypasses the check that refuses such an entry.
+    // Encodes the entry directly, to bypass the check that refuses it.
     wal.encoder.push_entry(EntryRef::from(&entry(3, 1, b"")));
     wal.close().unwrap();
     assert_eq!(
         open(&dir).unwrap_err().to_string(),
         "wal: slice bounds out of range, snapshot[Index: 0, Term: 0], current entry[Index: 3, Term: 1], len(ents): 1"
     );
-    // A segment of another member after ours.
+    // A segment of another member follows.
     let other = root.path().join("other");
     let foreign = Wal::create(real(), &other, Bytes::from_static(b"\x08\x01"), small_options());
     foreign.unwrap().close().unwrap();
@@ -261,7 +262,7 @@ fn entries_replaced_by_a_leaders_snapshot_are_not_read() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
-    // Entries of a deposed leader: only the first one was committed.
+    // These are the entries of a deposed leader. Only the first one was committed.
     let old: Vec<_> = (1..=5).map(|index| entry(index, 1, b"of the old leader")).collect();
     wal.save(Some(&state(1, 0, 1)), &old).unwrap();
     let snapshot = mark(3, 2);
@@ -276,7 +277,7 @@ fn entries_replaced_by_a_leaders_snapshot_are_not_read() {
     drop(wal);
     let contents = read(&RealDisk, &dir, &snapshot).unwrap();
     assert_eq!(contents.entries, [entry(4, 2, b"of the new leader")]);
-    // A snapshot of the member's own log replaces no entries.
+    // A snapshot of the member's own state replaces no entries.
     let whole = read(&RealDisk, &dir, &SnapshotMark::default()).unwrap();
     assert_eq!(whole.entries.len(), 4);
 }

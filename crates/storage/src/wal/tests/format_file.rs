@@ -1,4 +1,4 @@
-//! `FORMAT.md` and the log agree about frames, records and space.
+//! Tests that `FORMAT.md` and the log agree about frames, records and space.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::format_file::{
     table,
 };
 
-/// The record in the frame that `write` encodes.
+/// Returns the record in the frame that `write` encodes.
 fn record_of(write: impl FnOnce(&mut RecordEncoder)) -> Vec<u8> {
     let mut encoder = RecordEncoder::new(0);
     write(&mut encoder);

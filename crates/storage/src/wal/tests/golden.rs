@@ -1,4 +1,4 @@
-//! Logs written by real etcd.
+//! Tests with logs written by real etcd.
 
 use std::process::Command;
 
@@ -48,7 +48,8 @@ fn logs_of_etcd_members_are_read_and_continued() {
         assert!(marks.len() > 3, "{name}: {marks:?}");
         assert!(marks[1..].iter().all(|mark| mark.conf_state.is_some()));
 
-        // Re-encoding the content gives the same bytes as etcd, in the layout of its version.
+        // Encoding the content again yields the same bytes as etcd's, in the layout of that
+        // version.
         let (mut wal, contents) = Wal::open(real(), dir, &start, Options::default()).unwrap();
         assert_eq!((contents.entries.len(), contents.repaired), (seen.entries.len(), None));
         if name.contains("3.7") {
@@ -67,7 +68,7 @@ fn logs_of_etcd_members_are_read_and_continued() {
     });
 }
 
-/// The data of all entry records in the log.
+/// Returns the data of all entry records in the log.
 fn original(dir: &Path, seen: &Contents) -> Vec<Vec<u8>> {
     let listing = list(&RealDisk, dir).unwrap();
     let segments: Vec<Segment> = listing
@@ -86,7 +87,7 @@ fn original(dir: &Path, seen: &Contents) -> Vec<Vec<u8>> {
     found
 }
 
-/// The data of the same entry records as Quorate encodes them.
+/// Returns the data of the same entry records as encoded by Quorate.
 fn rewritten(seen: &Contents) -> Vec<Vec<u8>> {
     let encode = |entry: &Entry| {
         let mut encoder = RecordEncoder::new(0);

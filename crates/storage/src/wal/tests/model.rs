@@ -1,4 +1,5 @@
-//! Random operations, compared with a list of entries: saving, overwriting, cutting and reopening.
+//! Compares random operations with a list of entries: saving, overwriting, starting new segments,
+//! and reopening.
 
 use proptest::prelude::*;
 
@@ -6,7 +7,8 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Saves this many entries of this size; the first overwrites this many of the last ones.
+    /// Saves this many entries of this size. The first of them overwrites this many of the last
+    /// entries.
     Save {
         back: u64,
         count: u64,
