@@ -52,7 +52,7 @@ impl<T> AppliedWaits<T> {
         self.count -= waiters.len();
         assert!(
             !self.by_index.is_empty() || self.count == 0,
-            "waiters are counted while they wait: otherwise the bound on them would refuse readers for ever"
+            "the count is 0 when no waiter is left: otherwise readers would be refused forever"
         );
         Some(waiters)
     }

@@ -318,7 +318,7 @@ impl<T, R> BackendWriter<T, R> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
         assert!(
             self.superseded.is_none() || !matches!(step, Step::Commit(_)),
-            "no batch is written while a snapshot supersedes batches: the file would lack the entries in between"
+            "no batch is written while a snapshot supersedes batches: otherwise the file would lack the dropped entries"
         );
         let report = match step {
             Step::Commit(batch) => match self.commit(&batch) {
@@ -352,7 +352,7 @@ impl<T, R> BackendWriter<T, R> {
             let (before, _) = self.backend.read().consistent_index()?;
             assert!(
                 index >= before,
-                "the backend file is a prefix of the log and grows: a lower index would apply entries again at a start"
+                "the index of the backend file never decreases: otherwise a start would apply entries twice"
             );
         }
         self.backend.commit(batch)
@@ -371,7 +371,7 @@ impl<T, R> BackendWriter<T, R> {
         self.steps.push_front(step);
         assert!(
             self.superseded.is_none(),
-            "a batch that a snapshot supersedes waits for no room: the snapshot behind it would wait for ever"
+            "a superseded batch never waits for room: otherwise the snapshot behind it would wait forever"
         );
         let was_reported = std::mem::replace(&mut self.lacks_space, true);
         Ok((!was_reported).then_some(Report::NoRoom(error)))

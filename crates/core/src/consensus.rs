@@ -143,7 +143,7 @@ impl<R: WaitingReads> Consensus<R> {
             }
             Event::Tick => self.state.ticked_at = self.now,
             Event::Applied { index } => return self.notice_applied(*index),
-            Event::ReadBarrier { .. } => unreachable!("rounds are begun here alone"),
+            Event::ReadBarrier { .. } => unreachable!("only `Consensus` starts rounds"),
             Event::Propose(_)
             | Event::Withdraw(_)
             | Event::ProposeConfChange { .. }

@@ -22,8 +22,8 @@ pub enum InstallError {
     Snap(#[from] SnapError),
     /// The image must not replace the backend file.
     #[error(
-        "the image of the snapshot at index {index} cannot be put in place of the backend file, which stays \
-         as it was: {fault}; remove this member from the cluster, then its data directory, and add it again"
+        "the image of the snapshot at index {index} cannot replace the backend file, which is unchanged: {fault}; \
+         remove this member from the cluster, delete its data directory, and add it again"
     )]
     Unfit {
         /// The snapshot's index.

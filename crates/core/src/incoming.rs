@@ -56,7 +56,7 @@ pub enum NotForUs {
     Removed,
     #[error("cannot process message to mismatch member")]
     OtherMember,
-    #[error("cannot process message with the id of another member than its sender")]
+    #[error("cannot process message: its sender id differs from the id of the sending member")]
     OtherSender,
     #[error("cannot process message from unknown member")]
     UnknownSender,
@@ -89,7 +89,7 @@ pub enum Refused {
     #[error("the image is invalid: {0}")]
     Image(#[from] ReceivedFault),
     #[error(
-        "the snapshot counts members that its image does not list: {counted:?}, not {listed:?}"
+        "the members of the snapshot ({counted:?}) differ from the members in its image ({listed:?})"
     )]
     Members { counted: Box<ConfState>, listed: Box<ConfState> },
 }
@@ -119,7 +119,7 @@ impl Snapshot {
         let snapshot = message.snapshot.as_ref().ok_or(Refused::Unfit("it is missing"))?;
         let named = snapshot.metadata.clone();
         if named.index == LogIndex::ZERO || named.term == Term::ZERO || named.term > message.term {
-            return Err(Refused::Unfit("its index or term is none"));
+            return Err(Refused::Unfit("its index or term is missing"));
         }
         let ConfState { voters, learners, voters_outgoing, .. } = &named.conf_state;
         let mut members = voters.iter().chain(learners).chain(voters_outgoing);
@@ -156,31 +156,31 @@ impl Depot {
 
     /// Creates a file for a snapshot's image, unless too many images are being received.
     pub fn begin(&self, snapshot: Snapshot) -> Result<Arriving, Refused> {
-        let place = self.place()?;
+        let permit = self.permit()?;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let file = IncomingDatabase::create(Arc::clone(&self.disk), &self.dir, number)?;
-        Ok(Arriving { snapshot, disk: Arc::clone(&self.disk), file, _place: place })
+        Ok(Arriving { snapshot, disk: Arc::clone(&self.disk), file, _permit: permit })
     }
 
-    fn place(&self) -> Result<Place, Refused> {
+    fn permit(&self) -> Result<Permit, Refused> {
         let taken = self.arriving.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
             (count < INCOMING_MAX).then_some(count + 1)
         });
         taken.map_err(|_| Refused::TooMany)?;
-        Ok(Place(Arc::clone(&self.arriving)))
+        Ok(Permit(Arc::clone(&self.arriving)))
     }
 }
 
 /// A permit to receive an image, given back on drop.
 #[derive(Debug)]
-struct Place(Arc<AtomicUsize>);
+struct Permit(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let before = self.0.fetch_sub(1, Ordering::AcqRel);
         assert!(
             before > 0,
-            "a place was given back that nobody had, so the bound on images is gone"
+            "each permit is returned once: otherwise the bound on images would be lost"
         );
     }
 }
@@ -191,7 +191,7 @@ pub struct Arriving {
     snapshot: Snapshot,
     disk: Arc<dyn Disk>,
     file: IncomingDatabase,
-    _place: Place,
+    _permit: Permit,
 }
 
 impl Arriving {

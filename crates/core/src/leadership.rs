@@ -104,7 +104,8 @@ impl LeadershipState {
         let age_max = confirmed_millis_max(timeout);
         assert!(
             age_max <= extension_millis(timeout),
-            "a successor lengthens leases by as long as an old leader may renew them: otherwise it ends what was promised"
+            "a successor extends leases by at least as long as an old leader may renew them: otherwise leases would \
+             end early"
         );
         let is_recent = now.0.saturating_sub(self.confirmed_at.0) <= age_max;
         self.leads() && (self.is_alone || !self.gives_way && is_recent)
@@ -140,7 +141,7 @@ impl LeadershipState {
     pub(crate) fn change(&mut self, leadership: Leadership, now: Millis) {
         assert!(
             leadership.term >= self.leadership.term,
-            "terms never fall: a leader of an older term would be obeyed again"
+            "terms never decrease: otherwise a leader of an older term would be followed again"
         );
         self.leadership = leadership;
         let is_leaderless = leadership.leader == NONE;
@@ -155,7 +156,10 @@ impl LeadershipState {
 
     /// Records that a quorum has answered messages that this leader sent at this time.
     pub(crate) fn confirm(&mut self, at: Millis) {
-        assert!(self.leads(), "only a leader is confirmed: any other member would renew leases");
+        assert!(
+            self.leads(),
+            "only a leader is confirmed: otherwise another member would renew leases"
+        );
         self.confirmed_at = self.confirmed_at.max(at);
     }
 }
@@ -192,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_confirmation_changes_nothing() {
+    fn an_older_confirmation_is_ignored() {
         let mut state = leading();
         state.confirm(Millis(500));
         state.confirm(Millis(300));

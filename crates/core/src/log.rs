@@ -83,7 +83,7 @@ impl Log {
         let is_next = self.unsynced.is_none_or(|before| before < persist.token);
         assert!(
             is_next,
-            "orders to persist come in order: otherwise one sync would acknowledge an order that is not written"
+            "persist orders arrive in order: otherwise a sync would acknowledge an unwritten order"
         );
         if let Some(snapshot) = &persist.snapshot {
             self.begin_at(snapshot)?;
@@ -91,7 +91,8 @@ impl Log {
         let hard_state = persist.hard_state.map(to_wal_state);
         assert!(
             hard_state.as_ref().is_none_or(|state| state.commit >= self.wal.hard_state().commit),
-            "the commit index never falls: a start would pass over the newest snapshot, whose log is released"
+            "the commit index never decreases: otherwise a start would ignore the newest mark, whose earlier segments \
+             are released"
         );
         let entries = persist.entries.iter().map(to_wal_entry);
         let appended = self.wal.append(hard_state.as_ref(), entries)?;
@@ -146,7 +147,7 @@ impl Log {
     fn write_mark(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
         assert!(
             LogIndex(mark.index) > self.marked,
-            "marks of snapshots rise: a start goes by the last one and would need segments that are purged"
+            "snapshot marks increase: otherwise a start would use an older mark and need purged segments"
         );
         self.wal.save_snapshot(mark)?;
         self.wal.release_to(mark.index);

@@ -59,7 +59,7 @@ pub struct Load {
 struct Hold {
     bytes: usize,
     /// The last term in which this member had led when it accepted the proposal.
-    reign: Term,
+    led_term: Term,
 }
 
 /// The proposals in progress, and their limits. `W` identifies a waiter.
@@ -70,7 +70,7 @@ pub struct Pending<W> {
     withdrawn: Map<Hold>,
     load: Load,
     /// The last term in which this member led.
-    reign: Term,
+    led_term: Term,
     count_max: usize,
     bytes_max: usize,
 }
@@ -83,7 +83,7 @@ impl<W> Pending<W> {
             awaited: Map::default(),
             withdrawn: Map::default(),
             load: Load::default(),
-            reign: Term::ZERO,
+            led_term: Term::ZERO,
             count_max,
             bytes_max,
         }
@@ -103,7 +103,7 @@ impl<W> Pending<W> {
         }
         load.count += 1;
         load.bytes += bytes;
-        self.awaited.insert(request_id, (waiter, Hold { bytes, reign: self.reign }));
+        self.awaited.insert(request_id, (waiter, Hold { bytes, led_term: self.led_term }));
         true
     }
 
@@ -131,7 +131,7 @@ impl<W> Pending<W> {
 
     /// Records that this member leads in this term. From now on it appends accepted proposals to its own log.
     pub const fn begin_term(&mut self, term: Term) {
-        self.reign = term;
+        self.led_term = term;
     }
 
     /// Forgets withdrawn proposals, and returns their request ids in ascending order. A leader forgets only those that
@@ -140,10 +140,10 @@ impl<W> Pending<W> {
         if self.withdrawn.is_empty() {
             return Vec::new();
         }
-        let reign = self.reign;
+        let led_term = self.led_term;
         let mut forgotten = std::mem::take(&mut self.withdrawn);
         if leads {
-            self.withdrawn = forgotten.extract_if(|_, hold| hold.reign == reign).collect();
+            self.withdrawn = forgotten.extract_if(|_, hold| hold.led_term == led_term).collect();
         }
         forgotten.values().for_each(|hold| self.release(*hold));
         let mut ids: Vec<u64> = forgotten.into_keys().collect();
@@ -165,13 +165,13 @@ impl<W> Pending<W> {
     fn release(&mut self, hold: Hold) {
         assert!(
             self.load.count > 0,
-            "a place is given back once: otherwise the bound counts nothing"
+            "each proposal is released once: otherwise the bound would have no effect"
         );
         self.load.count -= 1;
         self.load.bytes -= hold.bytes;
         assert!(
             self.load.count > 0 || self.load.bytes == 0,
-            "without proposals no bytes are counted: otherwise new proposals would be refused for ever"
+            "no bytes are counted when no proposal is left: otherwise new proposals would be refused forever"
         );
     }
 }

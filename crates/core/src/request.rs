@@ -119,7 +119,7 @@ impl Course {
             |is_serializable: bool| Step::Ready(Ready::Read { needs_barrier: !is_serializable });
         let propose = Step::Ready(Ready::Propose);
         let step = match (ask, self.last) {
-            (_, Some(Step::Ready(_))) => unreachable!("a course has one end"),
+            (_, Some(Step::Ready(_))) => unreachable!("no step follows the last one"),
             (Ask::Range(range), _) => {
                 check_range(range)?;
                 read(range.serializable)

@@ -29,7 +29,7 @@ impl SnapshotOrder {
             V2Membership { members: members.clone(), cluster_version: versions.cluster() };
         assert!(
             index > LogIndex::ZERO,
-            "a snapshot stands at an entry: one at index 0 would be no snapshot to the member that receives it"
+            "the index of a snapshot is above 0: otherwise its receiver would treat it as missing"
         );
         let metadata = SnapshotMetadata { conf_state: configuration_of(members), index, term };
         Self(quorate_raft::Snapshot { data: membership.to_json().into(), metadata })

@@ -54,7 +54,7 @@ pub enum StartError {
         problem: &'static str,
     },
     /// The metadata of the backend file cannot be read.
-    #[error("database file ({}) of the backend cannot be examined: {source}", path.display())]
+    #[error("database file ({}) of the backend cannot be checked: {source}", path.display())]
     BackendUnreadable {
         /// The path of the file.
         path: PathBuf,
@@ -292,10 +292,10 @@ fn check_backend_file(
     let unreadable = |source| StartError::BackendUnreadable { path: path.clone(), source };
     let facts = disk.metadata(&path).map_err(unreadable)?;
     let problem = match &facts {
-        Some(facts) if !facts.is_file => "no regular file",
+        Some(facts) if !facts.is_file => "not a regular file",
         // The directory lists the name, but the target is missing, so the file is a symbolic link.
         None if disk.read_dir(&dirs.snap()).map_err(unreadable)?.contains(&"db".into()) => {
-            "a link to a file that is not there"
+            "a link to a missing file"
         }
         None if mark.index > 0 => return Err(StartError::BackendMissing { path }),
         Some(facts) if mark.index > 0 && facts.len == 0 => {

@@ -242,7 +242,7 @@ impl<T> StateMachine<T> {
     ) -> Result<Next, ApplyError> {
         assert!(
             self.installing.is_none(),
-            "no job is done while an image is installed: its changes would be lost with the file that is replaced"
+            "no job runs while an image is installed: otherwise its changes would be lost with the replaced file"
         );
         match job {
             Job::Apply(entries) => self.apply(entries, now, outlet)?,
@@ -282,8 +282,7 @@ impl<T> StateMachine<T> {
         let (last_index, last_term) = (last.index, last.term);
         assert!(
             self.verdicts.is_empty() && self.accepted.is_empty(),
-            "outcomes leave with the batch of their entries: otherwise a client would be answered before the change \
-             can be read"
+            "outcomes are returned with their batch: otherwise a client would be answered before the change can be read"
         );
         let file_bytes = self.backend.size_bytes();
         let meta = |entry: &Entry, reply_wanted| EntryMeta {

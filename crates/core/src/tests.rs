@@ -15,7 +15,7 @@ use self::client::Client;
 use self::member::{Folder, Member};
 
 #[test]
-fn every_machine_may_move_to_another_thread() {
+fn state_machines_can_be_sent_to_other_threads() {
     fn assert_send<T: Send>() {}
     assert_send::<crate::Consensus<Vec<u64>>>();
     assert_send::<crate::Log>();

@@ -92,7 +92,7 @@ pub(crate) fn read_message(map: &str, message: &[u8]) -> BTreeMap<String, Conten
         (name.to_owned(), content)
     });
     let read = read.collect();
-    assert!(names.is_empty(), "not written: {names:?} of {map}");
+    assert!(names.is_empty(), "fields {names:?} of {map} are not written");
     read
 }
 

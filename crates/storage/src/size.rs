@@ -1,13 +1,15 @@
 //! Conversion of counts in files to counts in memory. This crate maps whole files, so it requires a
 //! 64-bit machine.
 
-const _: () =
-    assert!(usize::BITS == 64, "files are mapped whole, which needs a 64-bit address space");
+const _: () = assert!(
+    usize::BITS == 64,
+    "files are mapped as a whole, which requires a 64-bit address space"
+);
 
 /// Converts a count or offset in a file to one in memory.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "they have the same width, which is asserted above"
+    reason = "the types have the same width, as asserted above"
 )]
 pub(crate) const fn in_memory(count: u64) -> usize {
     count as usize

@@ -182,7 +182,8 @@ impl Wal {
             let follows = last == 0 || entry.index <= last.saturating_add(1);
             assert!(
                 follows,
-                "an entry follows the last one or replaces an entry: otherwise the log has a hole and cannot be read"
+                "an entry follows the last one or replaces an entry: otherwise the log would have a gap and be \
+                 unreadable"
             );
             self.encoder.push_entry(entry);
             self.last_index = entry.index;
@@ -192,7 +193,7 @@ impl Wal {
             let known = self.hard_state;
             assert!(
                 state.term >= known.term,
-                "the term never falls: after a restart the member could vote again in a term in which it voted"
+                "the term never decreases: otherwise a restarted member could vote twice in the same term"
             );
             sync_needed |= state.vote != known.vote || state.term != known.term;
             self.encoder.push_state(state);
@@ -270,7 +271,7 @@ impl Wal {
         self.held.drain(..keep_from);
         assert!(
             !self.held.is_empty(),
-            "the last segment stays locked: otherwise it could be purged while it is written"
+            "the last segment stays locked: otherwise it could be purged while it is being written"
         );
     }
 
@@ -288,7 +289,7 @@ impl Wal {
         }
         assert!(
             self.tail.written() <= self.tail.reserved_to(),
-            "records lie in reserved space: otherwise a full disk would be noticed in the middle of a record"
+            "records are in reserved space: otherwise a full disk would be detected in the middle of a record"
         );
         let lead = self.options.zero_lead_bytes;
         let step = bytes_max.max(1);
@@ -418,7 +419,7 @@ impl Wal {
     }
 
     fn tail_segment(&self) -> &Segment {
-        self.held.last().expect("a log holds at least its last segment")
+        self.held.last().expect("a log has at least one open segment")
     }
 
     /// Closes this segment and starts the next one. Returns the new path, or `None` if the disk has no room for another
@@ -429,7 +430,7 @@ impl Wal {
     fn cut(&mut self) -> Result<Option<PathBuf>, WalError> {
         assert!(
             self.encoder.buffer.is_empty(),
-            "a segment ends with whole records: buffered ones would stand before the head of the next segment"
+            "no records are buffered at a segment's end: otherwise they would precede the head of the next segment"
         );
         let end = self.tail.written();
         self.tail.file().set_len(end).map_err(|e| self.tail_error("truncate", e))?;
@@ -450,7 +451,7 @@ impl Wal {
         }
         assert!(
             self.tail_segment().name.precedes(&name),
-            "segments are numbered without a gap: otherwise the next start refuses the log"
+            "segment numbers have no gaps: otherwise the next start would refuse the log"
         );
         self.held.push(Segment { name, path: path.clone(), file: next.file });
         self.tail = next.tail;

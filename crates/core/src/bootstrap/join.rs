@@ -85,7 +85,7 @@ impl AskSameUrls {
     /// Returns the two lists to compare.
     #[must_use]
     pub fn urls(&self) -> (&[String], &[String]) {
-        let (member, _) = self.unmatched.front().expect("a question is about a member");
+        let (member, _) = self.unmatched.front().expect("a comparison has a member");
         (&member.peer_urls, &self.unclaimed[self.position].1)
     }
 

@@ -219,7 +219,7 @@ fn a_member_with_a_held_version_does_not_open_files_of_a_higher_version() {
 }
 
 #[test]
-fn an_empty_log_founds_only_the_same_cluster_again() {
+fn a_founder_with_an_empty_log_founds_only_the_same_cluster_again() {
     let founders = ["a", "b", "c"].map(id_of);
     let own = || identity(cluster_id(founders));
     let mut world = World { initial: Some(initial(&["a", "b", "c"])), ..World::default() };

@@ -15,7 +15,7 @@ impl<T> StateMachine<T> {
         now: Now,
         outlet: &mut O,
     ) -> Result<(), ApplyError> {
-        let snapshot = self.installing.take().expect("an image was asked for");
+        let snapshot = self.installing.take().expect("an image was requested");
         self.generation += 1;
         self.commit_at = None;
         self.state.install(&self.backend)?;
@@ -28,8 +28,8 @@ impl<T> StateMachine<T> {
             (&snapshot.metadata.conf_state, configuration_of(self.state.members()));
         assert!(
             listed.is_equivalent(counted),
-            "an image lists the members that its snapshot counts: otherwise a member would count a quorum of members \
-             that the table does not list; at entry {index}: {counted:?}, not {listed:?}"
+            "an image lists the members that its snapshot counts: otherwise quorums would include unlisted members; \
+             at entry {index}: {counted:?}, not {listed:?}"
         );
         let is_compacting = !self.state.store().is_compaction_idle();
         let over = self.compaction.restart(is_compacting, now.instant);

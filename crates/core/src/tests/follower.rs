@@ -37,7 +37,7 @@ fn check(cluster: &mut Cluster, what: &str) {
 }
 
 #[test]
-fn a_follower_loses_nothing_it_has_acknowledged_in_a_power_cut_at_any_operation() {
+fn a_power_cut_at_any_operation_loses_no_entry_acknowledged_by_a_follower() {
     for seed in 0..2 {
         let (mut cluster, disk, started) = Cluster::found(seed, None);
         started.and_then(|()| run_workload(&mut cluster)).unwrap();

@@ -77,16 +77,16 @@ fn committed(member: &Member) -> LogIndex {
 }
 
 #[test]
-fn a_full_disk_delays_the_backend_file_but_no_write() {
+fn a_full_disk_delays_backend_commits_but_no_client_write() {
     let mut life = Life::new();
     life.write(6);
     life.disk.limit_growth(Some(0));
     life.write(20);
-    life.run_until(|member| member.writer.lacks_space() && member.said.alarms > 0);
+    life.run_until(|member| member.writer.lacks_space() && member.outputs.alarms > 0);
     let stuck_at = committed(&life.member);
     life.write(5);
     assert_eq!(committed(&life.member), stuck_at);
-    assert_eq!(life.member.said.alarms, 1, "requested once");
+    assert_eq!(life.member.outputs.alarms, 1, "requested once");
     // After a power cut, the log still has all entries.
     let folder = Folder::new();
     life.disk.crash(0, folder.path()).unwrap();
@@ -105,7 +105,7 @@ fn a_full_disk_delays_the_backend_file_but_no_write() {
 }
 
 #[test]
-fn a_snapshot_without_disk_space_is_taken_later() {
+fn a_snapshot_waits_for_disk_space() {
     let mut life = Life::new();
     let fault = Fault { fail_count: 3, ..Fault::nth(Operation::Write, 0, NO_SPACE).on(".snap") };
     life.disk.inject(fault);

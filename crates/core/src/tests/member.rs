@@ -108,7 +108,7 @@ enum LogOrder {
 
 /// The outputs of the state machine that the other machines have not taken yet, and the outcomes of entries.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Outputs {
     inputs: VecDeque<Input>,
     orders: VecDeque<Order<u64, u64>>,
     /// Applied writes. They are acknowledged when they are published.
@@ -121,7 +121,7 @@ pub(super) struct Said {
     pub(super) alarms: u64,
 }
 
-impl Outlet for Said {
+impl Outlet for Outputs {
     type Ticket = u64;
     type Completion = u64;
 
@@ -218,7 +218,7 @@ pub(super) struct Member {
     pub(super) inputs: VecDeque<Input>,
     log_orders: VecDeque<LogOrder>,
     pub(super) jobs: VecDeque<Job<u64>>,
-    pub(super) said: Said,
+    pub(super) outputs: Outputs,
     /// The index of the newest snapshot that consensus has ordered to be installed.
     installs: LogIndex,
     is_installing: bool,
@@ -270,7 +270,7 @@ impl Member {
             inputs: VecDeque::new(),
             log_orders: VecDeque::new(),
             jobs: VecDeque::new(),
-            said: Said { published: applied, ..Said::default() },
+            outputs: Outputs { published: applied, ..Outputs::default() },
             installs: LogIndex::ZERO,
             is_installing: false,
             is_installed: false,
@@ -303,7 +303,7 @@ impl Member {
     }
 
     pub(super) fn applied(&self) -> LogIndex {
-        self.said.published
+        self.outputs.published
     }
 
     pub(super) const fn reads_done(&self) -> u64 {
@@ -331,8 +331,8 @@ impl Member {
             }
             Turn::Purge => self.purger.run(|_| ())?,
         }
-        self.inputs.append(&mut self.said.inputs);
-        client.acknowledged = client.acknowledged.max(self.said.acknowledged);
+        self.inputs.append(&mut self.outputs.inputs);
+        client.acknowledged = client.acknowledged.max(self.outputs.acknowledged);
         Ok(())
     }
 
@@ -342,7 +342,7 @@ impl Member {
         self.inputs.iter().all(is_tick)
             && self.log_orders.is_empty()
             && self.jobs.is_empty()
-            && self.said.orders.is_empty()
+            && self.outputs.orders.is_empty()
             && !self.is_installing
             && self.machine.wake_at().is_none()
             && LogIndex(self.machine.state().applied().0) == self.consensus.commit_index()
@@ -357,13 +357,13 @@ impl Member {
                 }
                 Input::Read => self.consensus.next_readers().push(client.acknowledged),
                 Input::Change(change) => {
-                    self.consensus.propose_conf_change(change, self.said.published);
+                    self.consensus.propose_conf_change(change, self.outputs.published);
                 }
                 Input::Mark(mark) => self.mark(mark)?,
             }
         }
         self.consensus.end_batch();
-        self.consensus.notice_applied(self.said.published);
+        self.consensus.notice_applied(self.outputs.published);
         loop {
             while let Some(effect) = self.consensus.poll_effect() {
                 self.carry_out(effect, client)?;
@@ -406,7 +406,7 @@ impl Member {
             Effect::TakeSnapshot => self.jobs.push_back(Job::TakeSnapshot),
             Effect::Leadership(leadership) => {
                 let leads = leadership.role == quorate_raft::Role::Leader;
-                self.said.leads_in = leads.then_some(leadership.term);
+                self.outputs.leads_in = leads.then_some(leadership.term);
                 if !leads {
                     self.jobs.push_back(Job::LostLeadership);
                 }
@@ -419,7 +419,7 @@ impl Member {
             Effect::ProposalFailed { request_id, failure } => {
                 panic!("proposal {request_id} has failed: {failure:?}");
             }
-            Effect::RefuseWrites(refuses) => self.said.alarms += u64::from(refuses),
+            Effect::RefuseWrites(refuses) => self.outputs.alarms += u64::from(refuses),
             Effect::Stop(fault) => panic!("an intact log is reported as faulty: {fault}"),
         }
         Ok(())
@@ -484,19 +484,19 @@ impl Member {
         if self.is_installing {
             if std::mem::take(&mut self.is_installed) {
                 self.is_installing = false;
-                self.machine.installed(now, &mut self.said)?;
+                self.machine.installed(now, &mut self.outputs)?;
             }
         } else if let Some(job) = self.jobs.pop_front() {
-            match self.machine.take(job, now, &mut self.said)? {
-                Next::GoOn => self.machine.hand_over_if_due(now.instant, &mut self.said),
+            match self.machine.take(job, now, &mut self.outputs)? {
+                Next::GoOn => self.machine.hand_over_if_due(now.instant, &mut self.outputs),
                 Next::AwaitInstall => self.is_installing = true,
                 Next::End => panic!("no test stops the machine in a turn"),
             }
         } else {
-            self.machine.compact(now.instant, &mut self.said);
-            self.machine.hand_over_if_due(now.instant, &mut self.said);
+            self.machine.compact(now.instant, &mut self.outputs);
+            self.machine.hand_over_if_due(now.instant, &mut self.outputs);
         }
-        let applied = self.said.published;
+        let applied = self.outputs.published;
         let view = self.machine.state().published().view();
         let written = u64::try_from(view.current_revision()).unwrap() - 1;
         for (_, writes) in self.waiting_reads.extract_if(.., |(index, _)| *index <= applied) {
@@ -515,7 +515,7 @@ impl Member {
                 return Ok(());
             }
             None => {
-                if let Some(order) = self.said.orders.pop_front() {
+                if let Some(order) = self.outputs.orders.pop_front() {
                     self.writer.take(order, self.now().instant);
                 } else if self.writer.reclaim_at().is_some() {
                     self.writer.reclaim(self.now().instant)?;
@@ -538,10 +538,12 @@ impl Member {
                 self.images.push((message, bytes));
             }
             Report::Installed { .. } => self.is_installed = true,
-            Report::Complete(completion) => self.said.completions.push(completion),
+            Report::Complete(completion) => self.outputs.completions.push(completion),
             Report::NoRoom(_) => self.note_room(true),
             Report::RoomAgain => self.note_room(false),
-            Report::Defragmented { completions, .. } => self.said.completions.extend(completions),
+            Report::Defragmented { completions, .. } => {
+                self.outputs.completions.extend(completions)
+            }
             Report::Compacted(_) | Report::Superseded | Report::Ended => {}
         }
         Ok(())
@@ -586,8 +588,8 @@ impl Member {
     /// Stops the member cleanly.
     pub(super) fn stop(mut self) -> Outcome {
         let hard_state: Option<HardState> = self.consensus.unwritten_hard_state();
-        self.machine.take(Job::Stop, self.now(), &mut self.said)?;
-        while let Some(order) = self.said.orders.pop_front() {
+        self.machine.take(Job::Stop, self.now(), &mut self.outputs)?;
+        while let Some(order) = self.outputs.orders.pop_front() {
             self.writer.take(order, self.now().instant);
             while self.writer.step()?.is_some() {}
         }

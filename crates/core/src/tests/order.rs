@@ -92,7 +92,7 @@ fn a_leaders_snapshot_purges_no_segment_before_its_hard_state_is_synced() {
 }
 
 #[test]
-fn the_wal_mark_of_an_own_snapshot_is_durable_when_it_is_reported() {
+fn the_wal_mark_of_a_members_own_snapshot_is_durable_when_reported() {
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
     // An unsynced entry is appended first. The commit index on disk is still that of the founding.
@@ -343,7 +343,7 @@ fn an_image_is_kept_until_the_backend_file_contains_its_index() {
 }
 
 #[test]
-fn an_image_that_does_not_match_its_snapshot_replaces_nothing() {
+fn an_image_that_does_not_match_its_snapshot_is_not_installed() {
     for (image, words) in [
         (vec![7; 20_000], "not a valid backend file"),
         (image_at(19), "does not match with snapshot"),

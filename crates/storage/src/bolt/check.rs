@@ -99,7 +99,7 @@ impl<'s> Check<'s> {
             match page.kind {
                 PageKind::Leaf => {
                     if *leaf_depth.get_or_insert(bounds.depth) != bounds.depth {
-                        self.report(id, 0, "leaves of one tree are not equally deep");
+                        self.report(id, 0, "leaves of one tree have different depths");
                     }
                     self.leaf(&page, id, bounds, buckets);
                 }
@@ -161,7 +161,7 @@ impl<'s> Check<'s> {
                 let mut inner = Vec::new();
                 self.leaf(&page, holder, Bounds { low: None, high: None, depth: 0 }, &mut inner);
                 if !inner.is_empty() {
-                    self.report(holder, 0, "inline bucket holds a bucket");
+                    self.report(holder, 0, "inline bucket contains a bucket");
                 }
             }
         }

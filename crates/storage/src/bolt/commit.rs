@@ -330,7 +330,7 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
         assert!(placed.run.start >= end, "two nodes never share a page: one of them would be lost");
         assert!(
             placed.run.end() <= meta.high_water,
-            "pages lie below the high-water mark: otherwise the next start would take the file for damaged"
+            "pages are below the high-water mark: otherwise the next start would report a damaged file"
         );
         if placed.run.start != end || buffer.len() >= WRITE_BYTES {
             flush(&mut buffer, end)?;
@@ -375,7 +375,8 @@ fn encode(out: &mut Vec<u8>, source: &Source, layout: &Layout, placed: &Placed, 
     let Placed { tree, node, run } = *placed;
     let (ids, end) = (&layout.ids[tree], out.len() + in_memory(run.count) * page_bytes);
     out.reserve(end - out.len());
-    let overflow = u32::try_from(run.count - 1).expect("keys and values are below 4 GiB together");
+    let overflow =
+        u32::try_from(run.count - 1).expect("the keys and values of a page take less than 4 GiB");
     match &layout.trees[tree].nodes[node].body {
         Body::Leaf(items) => {
             let entries = items
@@ -396,7 +397,7 @@ fn encode(out: &mut Vec<u8>, source: &Source, layout: &Layout, placed: &Placed, 
     }
     assert!(
         out.len() <= end && out.len() > end - page_bytes.max(HEADER_BYTES),
-        "a node takes the pages that it was given: otherwise it would overwrite the next page"
+        "a node occupies its allocated pages: otherwise it would overwrite the next page"
     );
     out.resize(end, 0);
 }
@@ -412,7 +413,8 @@ fn publish(
     let txid = snapshot.meta.txid;
     assert!(
         writer.meta_in_flight.is_none(),
-        "a state is published when its meta page is durable: otherwise a client could read what a power cut takes back"
+        "a state is published after its meta page is durable: otherwise a client could read data that a power cut \
+         then loses"
     );
     writer.superseded.clear();
     let allocated: Vec<Run> = layout.placed.iter().map(|placed| placed.run).collect();

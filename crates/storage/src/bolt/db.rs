@@ -74,7 +74,9 @@ impl Db {
     /// page is detected when the page is read, or by [`ReadTx::check`].
     pub fn open(disk: &Arc<dyn Disk>, path: &Path, options: Options) -> Result<Self> {
         if !meta::is_page_size(options.page_bytes_new) {
-            return Err(BoltError::Options { reason: "page size is not a power of two, 1-64 KiB" });
+            return Err(BoltError::Options {
+                reason: "the page size must be a power of two from 1 to 64 KiB",
+            });
         }
         let path: Arc<Path> = Arc::from(path);
         let file = open_file(&**disk, &path, &options)?;
@@ -282,8 +284,7 @@ fn new_file(page_bytes: usize) -> Vec<u8> {
     let mut content = Vec::with_capacity(in_memory(NEW_FILE_PAGES) * page_bytes);
     for index in 0..2 {
         let meta = Meta {
-            page_bytes: u32::try_from(page_bytes)
-                .expect("a page size was accepted: at most 64 KiB"),
+            page_bytes: u32::try_from(page_bytes).expect("an accepted page size is at most 64 KiB"),
             root: PageId(3),
             root_sequence: 0,
             freelist: PageId(2),

@@ -28,7 +28,7 @@ pub enum BoltError {
         source: io::Error,
     },
     /// The disk has no room for a larger file. Nothing was changed, so the caller may retry.
-    #[error("{}: cannot grow the file at offset {wanted_bytes}: {source}", path.display())]
+    #[error("{}: cannot grow the file to {wanted_bytes} bytes: {source}", path.display())]
     NoRoom {
         /// The backend file.
         path: Arc<Path>,
@@ -76,7 +76,7 @@ pub enum BoltError {
         path: Arc<Path>,
     },
     /// A write transaction was requested for a file that is open for reading only.
-    #[error("{}: opened read-only", path.display())]
+    #[error("{}: the file is opened read-only", path.display())]
     ReadOnly {
         /// The backend file.
         path: Arc<Path>,
@@ -101,7 +101,7 @@ pub enum BoltError {
     },
     /// The key names a bucket where a value is expected, or vice versa.
     #[error(
-        "key {:?} is a bucket where a value is expected, or the reverse",
+        "key {:?} is a bucket where a value is expected, or vice versa",
         String::from_utf8_lossy(key)
     )]
     WrongKind {
@@ -124,7 +124,7 @@ pub enum BoltError {
         len: usize,
     },
     /// The keys of a sorted operation are not in ascending order.
-    #[error("key number {index} does not ascend")]
+    #[error("key number {index} is not greater than the previous key")]
     KeysUnsorted {
         /// The position of the first key that is not greater than its predecessor.
         index: usize,

@@ -278,7 +278,7 @@ impl PendingPages {
         }
         assert!(
             self.batches.last().is_none_or(|last| last.freed_by < by),
-            "transactions are noted in order: otherwise pages would be given out that a snapshot still reads"
+            "transactions are recorded in order: otherwise pages that a snapshot still reads would be allocated"
         );
         if !runs.is_empty() {
             self.batches.push(Batch { freed_by: by, runs, looked_through: false });
@@ -313,7 +313,7 @@ impl PendingPages {
         self.batches.retain(|batch| !batch.runs.is_empty());
         assert!(
             !self.batches.is_empty() || self.count == 0,
-            "pending pages are counted while they wait: otherwise the size in use would be reported too low"
+            "the count is 0 when no pending page is left: otherwise the size in use would be reported incorrectly"
         );
         if older.is_empty() {
             // Later snapshots see all pages allocated so far.

@@ -376,7 +376,7 @@ pub(super) fn put_branch<'a>(
 }
 
 fn count_u16(count: usize) -> u16 {
-    u16::try_from(count).expect("a page holds fewer than 65,535 elements by its size")
+    u16::try_from(count).expect("a page is too small for 65,535 elements")
 }
 
 /// Returns the first eight bytes as a number that sorts like the bytes. A shorter key is padded

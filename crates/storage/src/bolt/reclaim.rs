@@ -105,7 +105,7 @@ fn truncate(shared: &Shared) -> Result<u64> {
     let reach = older.into_iter().fold(meta.high_water, |reach, (_, mark)| reach.max(mark));
     assert!(
         reach >= meta.high_water,
-        "the file is cut behind the durable state: otherwise committed pages would be lost"
+        "the file is truncated only after the durable state: otherwise committed pages would be lost"
     );
     let len = reach.0 * u64::from(meta.page_bytes);
     let cut = writer.file_bytes.saturating_sub(len);
@@ -156,7 +156,7 @@ impl Pass {
         next.boundary_min = next.boundary_min.min(self.boundary_min);
         assert!(
             next.boundary_min <= self.boundary_min && next.high_water_min <= self.high_water_min,
-            "a pass is measured against the best one before: otherwise a reclamation might never end"
+            "a pass is compared with the best previous pass: otherwise a reclamation might never end"
         );
         (joined || !full && !stuck).then_some(next)
     }
@@ -309,7 +309,7 @@ impl<'s> Walk<'s> {
             }
             let child = self.snapshot.page(page.child(at).map_err(fault)?)?;
             if child.kind == PageKind::Leaf {
-                let reason = "leaves of one tree are not equally deep";
+                let reason = "leaves of one tree have different depths";
                 return Err(self.snapshot.corrupt(child.id, 8, reason));
             }
             page = child;
@@ -326,7 +326,7 @@ impl<'s> Walk<'s> {
                 let child = page.child(*at).map_err(|e| self.snapshot.fault(page.id, e))?;
                 let child = self.snapshot.page(child)?;
                 if child.kind == PageKind::Leaf {
-                    let reason = "leaves of one tree are not equally deep";
+                    let reason = "leaves of one tree have different depths";
                     return Err(self.snapshot.corrupt(child.id, 8, reason));
                 }
                 return self.descend(path, child, &[]);

@@ -106,7 +106,7 @@ impl Shaper<'_> {
         let packed = self.pack(&children, edge);
         assert!(
             packed.is_empty() == children.is_empty(),
-            "packing keeps the children: otherwise all keys below them would be lost"
+            "packing keeps children: otherwise all keys below them would be lost"
         );
         let node = &mut self.tree.nodes[branch];
         node.shrunk |= packed.len() < count_before;
@@ -140,7 +140,7 @@ impl Shaper<'_> {
                     branches_joined = true;
                 }
                 _ => {
-                    let reason = "leaves of one tree are not equally deep";
+                    let reason = "leaves of one tree have different depths";
                     return Err(self.source.snapshot.corrupt(PageId(0), 0, reason));
                 }
             }
@@ -237,7 +237,7 @@ impl Shaper<'_> {
         for &end in ends {
             assert!(
                 start < end,
-                "no node is empty but a lone root: a search would end in a page without keys"
+                "only a root may be empty: otherwise a search would end in a page without keys"
             );
             let piece = &all[start..end];
             let mut node = Node::new(body(piece.to_vec()));

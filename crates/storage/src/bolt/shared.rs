@@ -114,7 +114,7 @@ impl Published {
     pub(super) fn publish(&mut self, snapshot: Snapshot, pin: &Arc<Pin>) {
         assert!(
             snapshot.meta.txid.0 == self.snapshot.meta.txid.0 + 1,
-            "transactions are numbered without a gap: otherwise two in a row would overwrite the same meta page"
+            "transaction numbers have no gaps: otherwise two consecutive commits would overwrite the same meta page"
         );
         self.snapshot = Arc::new(snapshot);
         self.tracked.push(Tracked::new(&self.snapshot, pin));
@@ -125,7 +125,7 @@ impl Published {
         let current = self.snapshot.meta.txid;
         assert!(
             self.tracked.last().is_some_and(|last| last.txid == current),
-            "the current state is tracked: otherwise its pages would be written while it is read"
+            "the current state is tracked: otherwise its pages would be overwritten while they are read"
         );
         self.tracked.retain(|state| state.txid == current || state.pin.strong_count() > 0);
         // If a count has reached zero, this makes the last owner's reads happen before this point.
@@ -172,7 +172,7 @@ pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapsho
     drop(published);
     assert!(
         older.is_sorted(),
-        "older states are in order: otherwise pages that one of them reads would be given out"
+        "older states are in order: otherwise pages that one of them reads would be allocated"
     );
     writer.pending.release(&older, &mut writer.free);
     writer.free.drop_tail();

@@ -129,7 +129,7 @@ impl Snapshot {
         let offset = slice.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
         assert!(
             offset.checked_add(slice.len()).is_some_and(|end| end <= self.data.len()),
-            "only slices of the snapshot's own bytes have a place in it"
+            "the slice is part of the snapshot's bytes"
         );
         offset
     }

@@ -441,7 +441,7 @@ impl Tree {
         // Freeing a page also frees its overflow pages. With a wrong overflow count, that would
         // free a neighbour's pages.
         if pages > used / snapshot.page_bytes() + 1 {
-            return Err(snapshot.corrupt(id, 12, "more overflow than the elements need"));
+            return Err(snapshot.corrupt(id, 12, "page has more overflow than its elements need"));
         }
         let body = load_body(source, &page, id)?;
         self.freed.push(Run { start: id, count: pages as u64 });

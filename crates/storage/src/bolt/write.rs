@@ -55,8 +55,8 @@ impl<'db> WriteTx<'db> {
         }
         assert!(
             writer.meta_in_flight.is_none(),
-            "a transaction begins when the meta page of the one before is durable: otherwise a power cut could damage \
-             both meta pages"
+            "a transaction begins after the previous meta page is durable: otherwise a power cut could damage both \
+             meta pages"
         );
         let snapshot = release_pages(shared, &mut writer);
         let root = Tree::on_page(snapshot.meta.root);

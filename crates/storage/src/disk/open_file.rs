@@ -82,8 +82,7 @@ fn try_flock(file: &File, operation: FlockOperation) -> io::Result<bool> {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn short(constant: libc::c_int) -> libc::c_short {
-    libc::c_short::try_from(constant)
-        .expect("types of locks and origins of offsets are small numbers")
+    libc::c_short::try_from(constant).expect("lock types and offset origins are small numbers")
 }
 
 /// Sets or clears a lock over the whole file. Returns `false` if another open file holds one.

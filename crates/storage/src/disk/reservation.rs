@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_reservation_changes_nothing() {
+    fn a_refused_reservation_leaves_the_file_unchanged() {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         let file = disk.open(&root.path().join("f"), OpenMode::CreateNew(0o600)).unwrap();

@@ -85,7 +85,7 @@ impl IncomingDatabase {
     pub fn finish(self, index: u64) -> Result<PathBuf, SnapError> {
         assert!(
             self.unsynced_bytes <= self.bytes,
-            "bytes are counted once: otherwise the image would not be synced while it arrives"
+            "the unsynced bytes are a part of the received bytes: otherwise bytes would be counted twice"
         );
         let target = database_path(&self.dir, index);
         match self.publish(&target) {

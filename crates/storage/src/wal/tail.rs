@@ -114,11 +114,11 @@ impl Tail {
     fn assert_ordered(&self) {
         assert!(
             self.written <= self.zeroed_to,
-            "records end in blocks that were written: otherwise old bytes could be read as records behind them"
+            "records end within written blocks: otherwise old bytes after them could be read as records"
         );
         assert!(
             self.zeroed_to <= self.reserved_to,
-            "zeros are written into reserved space: otherwise they would take the room of the backend file"
+            "zeros are written into reserved space: otherwise they would take space that the backend file needs"
         );
     }
 

@@ -272,7 +272,7 @@ fn error_text(error: &WalError) -> String {
 }
 
 #[test]
-fn log_scenarios() {
+fn log_scenarios_produce_the_expected_output() {
     run_own(env!("CARGO_MANIFEST_DIR"), "log", || -> Interpreter {
         let mut log = Log::new();
         Box::new(move |command| log.run(command))

@@ -304,14 +304,14 @@ fn an_invalid_backend_file_is_named_in_the_error() {
     refused("empty");
     std::fs::remove_file(&db).unwrap();
     std::os::unix::fs::symlink(folder.path().join("nowhere"), &db).unwrap();
-    refused("a link to a file that is not there");
+    refused("a link to a missing file");
     assert!(!folder.path().join("nowhere").exists(), "nothing was created there");
     std::fs::remove_file(&db).unwrap();
     std::os::unix::fs::symlink("/dev/null", &db).unwrap();
-    refused("no regular file");
+    refused("not a regular file");
     std::fs::remove_file(&db).unwrap();
     std::fs::create_dir(&db).unwrap();
-    refused("no regular file");
+    refused("not a regular file");
     std::fs::remove_dir(&db).unwrap();
     // A symbolic link to the file is accepted.
     std::os::unix::fs::symlink(&own, &db).unwrap();

@@ -86,7 +86,7 @@ fn etcd_files_can_be_read_and_pass_the_check() {
 }
 
 #[test]
-fn an_image_of_a_snapshot_file_equals_the_file() {
+fn the_image_of_a_snapshot_file_equals_the_file() {
     for_each_golden(|directory, name| {
         let path = directory.join("snapshot.db");
         let original = std::fs::read(&path).unwrap();

@@ -91,7 +91,7 @@ impl Content {
     fn resize(&mut self, len: u64) {
         match self {
             Self::Plain(bytes) => bytes.resize(position(len), 0),
-            Self::Mapped(file) => file.set_len(len).expect("an unnamed file takes any length"),
+            Self::Mapped(file) => file.set_len(len).expect("an unnamed file can have any length"),
         }
     }
 

@@ -62,7 +62,7 @@ fn only_synced_changes_must_survive_a_power_cut() {
 }
 
 #[test]
-fn a_mapping_shows_later_writes_and_a_process_exit_loses_none() {
+fn later_writes_appear_in_a_mapping_and_survive_a_process_exit() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     file.write_all_at(b"abc", 0).unwrap();

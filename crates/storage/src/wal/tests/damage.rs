@@ -277,7 +277,7 @@ fn the_checksum_error_contains_file_and_position() {
 }
 
 #[test]
-fn opening_any_log_bytes_accepts_no_more_than_reading() {
+fn opening_accepts_only_logs_that_reading_accepts() {
     let sample = Sample::new();
     let changes = proptest::collection::vec((0usize..3000, any::<u8>()), 1..12);
     proptest!(ProptestConfig::with_cases(400), |(changes in changes, kept in 100usize..6000)| {

@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_log_contains_saved_entries(steps in proptest::collection::vec(step(), 1..60)) {
+    fn a_log_contains_the_saved_entries_after_random_operations(steps in proptest::collection::vec(step(), 1..60)) {
         run(&steps);
     }
 }
