@@ -2,9 +2,9 @@
 //!
 //! The response to a change names the revision that the change wrote. Every other revision was written by an operation
 //! with an unknown outcome, which wrote at most one revision, or by the end of a lease. If several such operations
-//! could have written a revision, the checker need not find out which of them did. It is enough that all these
-//! revisions can have a cause at the same time, which is a matching of revisions with operations (Kuhn's algorithm, by
-//! shortest augmenting paths).
+//! could have written a revision, the checker need not determine which of them did. It is enough that all these
+//! revisions can be assigned different operations at the same time. This is a bipartite matching, found by Kuhn's
+//! algorithm with shortest augmenting paths.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -72,7 +72,7 @@ impl Causes {
     }
 }
 
-/// Operations that may have written a revision although no response of theirs names one.
+/// Operations that may have written a revision, but whose responses name none.
 struct Unknown(Vec<usize>);
 
 impl Unknown {
@@ -207,7 +207,7 @@ fn unexplained(history: &History, revision: i64) -> Box<Violation> {
     let suspects = (0..history.operations.len()).filter(|at| produces(history, *at, revision));
     let suspects: Vec<usize> = suspects.take(SUSPECTS_MAX).collect();
     let description = format!(
-        "revision {revision} has no cause, or its operation already has another revision: {events:?}"
+        "no operation explains revision {revision}, or the operation already wrote another revision: {events:?}"
     );
     Violation::new(Property::SingleCause, description).by(history, &suspects)
 }

@@ -13,7 +13,7 @@ struct Compaction {
     revision: i64,
 }
 
-/// All compactions that may have been carried out.
+/// All compactions that may have been executed.
 #[derive(Clone, Debug)]
 pub(crate) struct Compactions(Vec<Compaction>);
 

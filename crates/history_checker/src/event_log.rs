@@ -38,7 +38,7 @@ struct Change {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// Two sources recorded different events for one revision.
-    #[error("revision {revision} is recorded as {first:?} and as {second:?}")]
+    #[error("revision {revision} is recorded with different events: {first:?} and {second:?}")]
     Conflicting {
         /// The revision.
         revision: i64,
@@ -56,7 +56,7 @@ pub enum RecordError {
         last: i64,
     },
     /// The revision in an event differs from the revision for which it was recorded.
-    #[error("revision {revision} contains an event of another revision: {event:?}")]
+    #[error("revision {revision} is recorded with an event of a different revision: {event:?}")]
     WrongRevision {
         /// The revision.
         revision: i64,

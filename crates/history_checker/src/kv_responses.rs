@@ -59,19 +59,21 @@ impl Call<'_> {
         let last = history.event_log.last();
         if revision > last {
             let description =
-                format!("revision {revision} was acknowledged; the last revision is {last}");
+                format!("revision {revision} was acknowledged, but the last revision is {last}");
             return Err(blame(Property::Durable, description));
         }
         let effect = self.effect(history, revision - 1)?;
         let events = history.event_log.events(revision);
         if effect.events != events {
             let description = format!(
-                "revision {revision} was acknowledged for this operation; its events are {events:?}"
+                "revision {revision} was acknowledged for this operation, but its events are {events:?}"
             );
             return Err(blame(Property::Durable, description));
         }
         self.check_response(history, &effect)?;
-        let first = observations.first_of(revision).expect("its own response names it");
+        let first = observations
+            .first_of(revision)
+            .expect("the response to the operation is an observation");
         if first.at < self.called {
             let description = format!(
                 "revision {revision} or a later one was observed at {}, before the operation was called",
@@ -94,12 +96,13 @@ impl Call<'_> {
             |property, description| Violation::new(property, description).by(history, &[self.at]);
         let last = history.event_log.last();
         if revision > last {
-            let description = format!("read revision {revision}; the last revision is {last}");
+            let description = format!("read revision {revision}, but the last revision is {last}");
             return Err(blame(Property::Durable, description));
         }
         let effect = self.effect(history, revision)?;
         if !effect.events.is_empty() {
-            let description = format!("reported no change at {revision}, where it changes keys");
+            let description =
+                format!("reported no change at revision {revision}, at which it changes keys");
             return Err(blame(Property::Response, description));
         }
         self.check_response(history, &effect)?;
@@ -110,8 +113,9 @@ impl Call<'_> {
             && observation.revision > revision
         {
             let (newer, at) = (observation.revision, observation.at.0);
-            let description =
-                format!("read revision {revision}; revision {newer} was observed earlier, at {at}");
+            let description = format!(
+                "read revision {revision}, but revision {newer} was observed earlier, at {at}"
+            );
             return Err(add_source(
                 history,
                 observation.source,
@@ -134,7 +138,7 @@ impl Call<'_> {
 
     fn effect(&self, history: &History, base: i64) -> Checked<Effect> {
         execute(&history.event_log, base, self.request).map_err(|refusal| {
-            let description = format!("succeeded; {refusal:?} was expected");
+            let description = format!("succeeded, but {refusal:?} was expected");
             Violation::new(Property::Response, description).by(history, &[self.at])
         })
     }

@@ -1,4 +1,4 @@
-//! Checks that each lease lives for its TTL, and that it never comes back after its end.
+//! Checks that each lease lives for its TTL and never exists again after its end.
 //!
 //! There are two kinds of facts about a lease. Either the lease was *alive* at some moment between a call and its
 //! response, and if that call renewed the lease, it lives for its TTL from then on. Or the lease was *gone* at a
@@ -44,12 +44,12 @@ struct Gone {
 
 #[derive(Debug, Default)]
 struct Lease {
-    /// The grants of this id that may have been carried out, as positions in the history.
+    /// The grants of this id that may have been executed, as positions in the history.
     grants: Vec<usize>,
     ttl_secs: Option<i64>,
     alive: Vec<Alive>,
     gone: Vec<Gone>,
-    /// When each revocation that may have been carried out was called.
+    /// The moments of the calls of all revocations that may have been executed.
     revoked: Vec<Moment>,
     /// The revision that deleted the lease's keys, if only the end of the lease can have caused that revision.
     ended: Option<i64>,
@@ -170,7 +170,7 @@ fn gather(history: &History, rules: &Rules) -> BTreeMap<i64, Lease> {
                 }
                 Fact::Revoked => lease.revoked.push(called),
                 Fact::Gone => {
-                    let by = returned.expect("a lease is gone only by a response");
+                    let by = returned.expect("only a response shows that a lease is gone");
                     lease.gone.push(Gone { operation: Some(at), called, by });
                 }
             }
@@ -244,7 +244,7 @@ fn check_lease(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verd
         if let Some(alive) = last
             && asked(alive) > gone.by
         {
-            let description = format!("lease {id} is alive after it was gone at {}", gone.by.0);
+            let description = format!("lease {id} is alive although it was gone at {}", gone.by.0);
             return blame(Property::LeaseEnd, description, alive);
         }
         let is_revoked = lease.revoked.iter().any(|called| *called <= gone.by);
@@ -304,7 +304,7 @@ fn check_reads(history: &History, reads: &Reads, id: i64, lease: &Lease) -> Verd
     match reads.lowest_after(gone) {
         Some((revision, at)) if revision < ended => {
             let description = format!(
-                "lease {id} was gone at {}; its keys were deleted at revision {ended}, but a later call read revision {revision}",
+                "lease {id} was gone at {} and its keys were deleted at revision {ended}, but a later call read revision {revision}",
                 gone.0
             );
             Err(Violation::new(Property::LeaseEnd, description).by(history, &[at]))

@@ -156,7 +156,9 @@ impl Model<'_> {
         if range.count_only {
             kvs.clear();
         } else if more {
-            kvs.truncate(usize::try_from(range.limit).expect("fewer than there are"));
+            kvs.truncate(
+                usize::try_from(range.limit).expect("the limit is less than the number of records"),
+            );
         }
         if range.keys_only {
             // Since 3.7, etcd answers such requests from its index, which does not store leases.

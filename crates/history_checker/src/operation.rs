@@ -32,7 +32,7 @@ pub struct KeyValue {
 pub struct KeyRange {
     /// The first key.
     pub key: Bytes,
-    /// The first key after the range; empty for `key` alone, one zero byte for all keys from `key` on.
+    /// The first key after the range. It is empty for `key` alone, and one zero byte for all keys from `key` on.
     pub end: Bytes,
 }
 
@@ -40,7 +40,7 @@ impl KeyRange {
     /// All keys.
     pub const ALL: Self = Self { key: Bytes::from_static(b"\0"), end: Bytes::from_static(b"\0") };
 
-    /// Returns one key.
+    /// Creates the range of a single key.
     #[must_use]
     pub const fn one(key: Bytes) -> Self {
         Self { key, end: Bytes::new() }
@@ -160,7 +160,7 @@ pub enum KvRequest {
     Delete(Delete),
     /// Read keys.
     Range(Range),
-    /// Execute several requests atomically; they may be nested.
+    /// Execute several requests atomically. Transactions may be nested.
     Txn(Txn),
 }
 
@@ -233,7 +233,7 @@ pub enum KvResponse {
     },
 }
 
-/// The response to a [`Request`] that was carried out.
+/// The response to an executed [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
     /// Response to a request about keys.
@@ -284,7 +284,7 @@ pub enum Refusal {
 /// The outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The operation was carried out.
+    /// The operation was executed.
     Succeeded {
         /// When the client received the response.
         at: Moment,
@@ -301,10 +301,10 @@ pub enum Outcome {
         /// The reason.
         refusal: Refusal,
     },
-    /// The outcome is unknown. The request may have been carried out at any moment since the call, it may still be
-    /// carried out, or it may never be. Examples are a missing response, a broken connection, a change of leader, and
-    /// "no space", which a member may report for a request that another member carried out. A request that was
-    /// certainly never carried out need not be recorded.
+    /// The outcome is unknown. The request may have been executed at any moment since the call, it may still be
+    /// executed, or it may never be. Examples are a missing response, a broken connection, a change of leader, and "no
+    /// space", which one member may report for a request that another member executed. A request that was certainly
+    /// never executed need not be recorded.
     Unknown,
 }
 

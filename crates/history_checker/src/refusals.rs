@@ -12,7 +12,7 @@ use crate::operation::{KvRequest, Operation, Outcome, Refusal, Request, Response
 use crate::violation::{Property, Violation};
 use crate::{History, Moment};
 
-/// Checks refusals of requests about keys and of compactions, and also the compactions that were carried out.
+/// Checks the refusals of requests about keys and of compactions, and the executed compactions.
 pub(crate) fn check(
     history: &History,
     observations: &Observations,
@@ -105,8 +105,9 @@ impl Checker<'_> {
         if (from..=to).any(|revision| event_log.at(&put.key, revision).is_none()) {
             return Ok(());
         }
-        let description =
-            format!("refused as a missing key, which exists from revision {from} to {to}");
+        let description = format!(
+            "refused because of a missing key, but the key exists from revision {from} to {to}"
+        );
         Err(Violation::new(Property::Response, description))
     }
 
@@ -115,8 +116,9 @@ impl Checker<'_> {
         match self.observations.before(operation.called) {
             Some(observation) if observation.revision >= revision => {
                 let (known, at) = (observation.revision, observation.at.0);
-                let description =
-                    format!("refused as a future revision; {known} was observed at {at}");
+                let description = format!(
+                    "refused as a future revision, but revision {known} was observed at {at}"
+                );
                 let violation = Violation::new(Property::RealTime, description);
                 Err(add_source(self.history, observation.source, violation))
             }
@@ -154,13 +156,15 @@ impl Checker<'_> {
         }
         let bound = self.bound.by(returned);
         if revision > bound {
-            let description =
-                format!("compacted at {revision}; the highest possible revision was {bound}");
+            let description = format!(
+                "compacted at revision {revision}, but the highest possible revision was {bound}"
+            );
             return Err(Violation::new(Property::Compaction, description));
         }
         match self.compactions.has_passed(revision - 1, operation.called) {
             Some(earlier) => {
-                let description = "compacted at a revision that was compacted before".to_owned();
+                let description =
+                    "compacted at a revision that had already been compacted".to_owned();
                 Err(Violation::new(Property::Compaction, description).by(self.history, &[earlier]))
             }
             None => Ok(()),

@@ -70,7 +70,7 @@ impl<'a> Walk<'a> {
             && missing.revision() <= complete_to
         {
             let description = format!(
-                "not received, although every event up to {complete_to} was awaited: {missing:?}"
+                "the recorder waited for every event up to revision {complete_to}, but the watcher did not receive {missing:?}"
             );
             return Err(Violation::new(Property::WatchEvents, description));
         }
@@ -80,7 +80,9 @@ impl<'a> Walk<'a> {
     fn events(&mut self, at: Moment, events: &[Event], is_fragment: bool) -> Outcome {
         for event in events {
             let Some(expected) = self.upcoming() else {
-                let description = format!("an event that does not exist, or again: {event:?}");
+                let description = format!(
+                    "received an event that does not exist, or received it again: {event:?}"
+                );
                 return Err(Violation::new(Property::WatchEvents, description));
             };
             if event.kv != expected.kv || event.is_delete != expected.is_delete {
@@ -108,13 +110,13 @@ impl<'a> Walk<'a> {
         let (revision, expected_revision) = (event.revision(), expected.revision());
         let is_known = self.event_log.events(revision).iter().any(|known| known.kv == event.kv);
         if !is_known {
-            format!("an event that does not exist: {event:?}, instead of {expected:?}")
+            format!("received an event that does not exist: {event:?} instead of {expected:?}")
         } else if revision < expected_revision {
-            format!("an event again, or out of order: {event:?}, instead of {expected:?}")
+            format!("received an event again or out of order: {event:?} instead of {expected:?}")
         } else if !self.matches(event) {
-            format!("an event that the request excludes: {event:?}")
+            format!("received an event that the request excludes: {event:?}")
         } else {
-            format!("{event:?} skips {expected:?}")
+            format!("received {event:?} without the preceding {expected:?}")
         }
     }
 
@@ -136,13 +138,15 @@ impl<'a> Walk<'a> {
         if let Some(missing) = self.upcoming()
             && missing.revision() <= revision
         {
-            let description = format!("progress to {revision} was reported without {missing:?}");
+            let description =
+                format!("progress to revision {revision} was reported without {missing:?}");
             return Err(Violation::new(Property::WatchProgress, description));
         }
         let start = self.request.start_revision;
         if revision + 1 < start {
-            let description =
-                format!("progress to {revision} was reported before the start at {start}");
+            let description = format!(
+                "progress to revision {revision} was reported before the start revision {start}"
+            );
             return Err(Violation::new(Property::WatchProgress, description));
         }
         self.known = self.known.max(revision + 1);
@@ -152,9 +156,11 @@ impl<'a> Walk<'a> {
     fn compacted(&self, at: Moment, revision: i64) -> Outcome {
         let next = self.known;
         let description = if !self.compactions.may_be_at(revision, at) {
-            format!("ended by a compaction at {revision} that was not requested")
+            format!("ended by a compaction at revision {revision} that was not requested")
         } else if next >= revision {
-            format!("ended by a compaction at {revision}, which removed nothing from {next} on")
+            format!(
+                "ended by a compaction at revision {revision}, which removed no event from revision {next} on"
+            )
         } else {
             return Ok(());
         };

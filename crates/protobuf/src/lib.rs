@@ -14,7 +14,7 @@
 //!
 //! * Untrusted bytes cause neither a panic nor an allocation, and every length in them is checked.
 //! * Decoded values are slices of the input.
-//! * Unknown fields of any wire type can be skipped, as in etcd's own decoders; groups are skipped as a whole.
+//! * Unknown fields of any wire type can be skipped, as in etcd's own decoders. A group is skipped as a whole.
 //!
 //! # Not here
 //!

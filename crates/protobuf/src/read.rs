@@ -30,7 +30,7 @@ pub enum Malformed {
     #[error("invalid wire type")]
     WireType,
     /// Groups are not properly nested, or are nested too deeply.
-    #[error("groups that do not nest")]
+    #[error("groups are not properly nested")]
     Groups,
 }
 
@@ -41,11 +41,11 @@ pub enum Value<'a> {
     Varint(u64),
     /// Bytes, text or a nested message.
     Bytes(&'a [u8]),
-    /// Eight bytes; no message decoded here uses them.
+    /// Eight bytes. No message decoded with this crate uses their value.
     Fixed64,
-    /// Four bytes; no message decoded here uses them.
+    /// Four bytes. No message decoded with this crate uses their value.
     Fixed32,
-    /// A group; no message of etcd ever used one.
+    /// A group. No etcd message has ever used one.
     Group,
 }
 

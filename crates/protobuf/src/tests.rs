@@ -98,7 +98,7 @@ fn fixed_width_fields_are_little_endian() {
 fn refusal(bytes: &[u8]) -> Malformed {
     let mut fields = Fields::new(bytes);
     let refusal = fields.find_map(Result::err).unwrap();
-    assert_eq!(fields.next(), None, "an error is the end");
+    assert_eq!(fields.next(), None, "iteration ends after an error");
     refusal
 }
 

@@ -62,7 +62,7 @@ const PADDED_BYTES: usize = 5;
 
 /// A nested message that is being written, whose length is not known yet.
 #[derive(Debug)]
-#[must_use = "its length is missing until it is ended"]
+#[must_use = "the length of the message is missing until `end` is called"]
 pub struct Begun {
     start: usize,
 }

@@ -29,11 +29,11 @@ impl SplitMix64 {
 
     /// Draws an index into a sequence of this length, which must not be zero.
     pub fn position(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(length as u64)).expect("a remainder is below its divisor")
+        usize::try_from(self.below(length as u64)).expect("a remainder is less than its divisor")
     }
 }
 
-/// Maps each number to a different one, one to one, so that similar numbers become very different.
+/// Applies a bijection that maps similar numbers to very different ones.
 #[must_use]
 pub const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -146,7 +146,7 @@ fn main() {
     create(&mut streams[0], KEYS, b"key-0001000000ff", false);
     let mut buffer = BytesMut::new();
     drain(&mut streams, &mut buffer);
-    measure("put that none of 10,001 watchers watches", KEYS, || {
+    measure("put of a key that no watcher watches, 10,001 watchers", KEYS, || {
         log.apply_all(entries.iter().cloned());
     });
     drop(streams);

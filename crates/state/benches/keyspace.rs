@@ -132,7 +132,7 @@ fn main() {
     drop(std::mem::replace(&mut load.store, Store::new(StoreOptions::default())));
     let started = Clock::now();
     load.store = Store::recover(&load.backend, StoreOptions::default()).unwrap().0;
-    report("restart after it, each record", count, &started);
+    report("restart after the compaction, each record", count, &started);
     println!("memory: {} MB", resident_mb() - base);
 }
 

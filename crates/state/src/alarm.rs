@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! * The cause is a full disk only if every entry that raised the alarm says so. An alarm that was also raised by the
-//!   quota or an operator stays until an operator deactivates it.
+//! * The cause is a full disk only if every entry that raised the alarm says so. An alarm that the quota or an operator
+//!   also raised stays until an operator deactivates it.
 //!
 //! # Not here
 //!
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_row_with_an_unknown_value_has_another_cause() {
+    fn an_unknown_alarm_cause_is_loaded_as_other() {
         let own = alarm(1, AlarmType::Nospace);
         let alarms = Alarms::load([(&own.key()[..], &b"other"[..])]).unwrap();
         assert_eq!(alarms.due_for_disk(own.member, false), None);

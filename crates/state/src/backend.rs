@@ -64,7 +64,8 @@ impl Backend {
         Ok(Self { db: Arc::new(ArcSwap::from_pointee(db)), path: Arc::from(path), options })
     }
 
-    /// Opens the file that has replaced this one. Views of the old file stay valid and unchanged.
+    /// Opens the file that has replaced the current one. Views of the old file stay valid and
+    /// unchanged.
     pub fn reopen(&self, disk: &Arc<dyn Disk>) -> Result<(), Fault> {
         let db = open_db(disk, &self.path, &self.options)?;
         self.db.store(Arc::new(db));

@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn quota_zero_is_the_default_and_negative_is_unlimited() {
+    fn a_quota_of_zero_is_the_default_and_a_negative_one_is_unlimited() {
         assert_eq!(Quota::new(0).bytes_max(), Some(2_147_483_648));
         assert_eq!(Quota::new(-1).bytes_max(), None);
         assert_eq!(Quota::new(1).bytes_max(), Some(1));
     }
 
     #[test]
-    fn a_request_must_fit_below_the_quota() {
+    fn a_request_that_would_reach_the_quota_is_refused() {
         let quota = Quota::new(1000);
         for (file_bytes, cost, allowed) in [
             (0, 999, true),

@@ -38,7 +38,7 @@ pub enum Bucket {
     Members,
     /// Ids of removed members.
     MembersRemoved,
-    /// Facts about the file itself.
+    /// Metadata of the file, such as its consistent index and version.
     Meta,
 }
 
@@ -310,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
+        fn arbitrary_bytes_are_decoded_without_panic(bytes: Vec<u8>) {
             let _key = RecordKey::decode(&bytes);
         }
     }

@@ -90,7 +90,8 @@ impl Versions {
     /// Sets the downgrade. Without a batch, it is set only in memory.
     pub fn set_downgrade(&mut self, downgrade: Downgrade, batch: Option<&mut Batch>) {
         if let Some(batch) = batch {
-            let json = serde_json::to_vec(&downgrade).expect("two plain fields always encode");
+            let json =
+                serde_json::to_vec(&downgrade).expect("two plain fields can always be encoded");
             batch.put(Bucket::Cluster, cluster::DOWNGRADE, json);
         }
         self.downgrade = downgrade;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// A major and minor version. It is printed with the patch number 0.
+/// A major and minor version. Its text form ends with the patch number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// The major version.

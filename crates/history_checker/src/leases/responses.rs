@@ -43,7 +43,7 @@ pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lea
             ) => {
                 let asked = |grant: &usize| history.operations[*grant].called <= *returned;
                 let exists = leases.get(id).is_some_and(|lease| lease.grants.iter().any(asked));
-                (id, (!exists).then_some("exists already, but was granted by no other operation"))
+                (id, (!exists).then_some("already exists, but no other operation granted it"))
             }
             (
                 Request::Kv(_)

@@ -1,4 +1,4 @@
-//! Hand-written histories, correct and incorrect, one property at a time.
+//! Hand-written correct and incorrect histories, each of which tests one property.
 
 use bytes::Bytes;
 
@@ -307,7 +307,8 @@ fn a_deposed_leader_may_renew_within_the_renewal_slack() {
     let rules = Rules { renewal_slack: 3 * (at(1).0 - at(0).0), ..super::RULES };
     assert!(check(&scenario.history, &rules).is_ok());
     scenario.answered(7, 8, renewal, renewed);
-    let violation = check(&scenario.history, &rules).expect_err("the renewal slack has passed");
+    let violation =
+        check(&scenario.history, &rules).expect_err("the renewal is after the renewal slack");
     assert_eq!(violation.property, Property::LeaseEnd);
 }
 
@@ -362,7 +363,7 @@ fn a_watcher_of_compacted_revisions_must_be_cancelled() {
 }
 
 #[test]
-fn a_watcher_of_a_future_revision_gets_no_progress_below_it() {
+fn a_watcher_of_a_future_revision_receives_no_progress_before_it() {
     let mut scenario = Scenario::default();
     scenario.put(0, 1, kv("a", "1", 2, 2, 1));
     let request =

@@ -45,7 +45,7 @@ fn take(
     let mut next = store.clone();
     match &operation.outcome {
         Outcome::Succeeded { revision, response: Response::Kv(response), .. } => {
-            let revision = revision.expect("of keys it is known");
+            let revision = revision.expect("a response about keys has a revision");
             let carried_out = if is_serializable(request) && revision <= store.revision() {
                 next.states.truncate(usize::try_from(revision).unwrap());
                 let past = next.kv(request);

@@ -129,7 +129,7 @@ impl Generator<'_> {
         let relation = [Relation::Equal, Relation::NotEqual, Relation::Less, Relation::Greater]
             [self.random.position(4)];
         let compare = Compare { keys: self.keys(), relation, operand };
-        // The API does not let a transaction write a key twice.
+        // The API does not allow a transaction to write a key twice.
         let mut branch = |wrote: &mut Vec<Bytes>| -> Vec<KvRequest> {
             let mut requests = Vec::new();
             for _ in 0..self.random.below(3) {

@@ -61,8 +61,8 @@ impl State {
     }
 
     /// Authenticates a user whose password was checked by the member that received the request. An
-    /// entry without a token text creates no token, because the receiving member signs one itself
-    /// (JWT).
+    /// entry without a token text creates no token, because the receiving member signs a token
+    /// itself (JWT).
     fn authenticate(
         &self,
         entry: &EntryMeta,

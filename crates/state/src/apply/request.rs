@@ -161,7 +161,7 @@ pub enum RequestFault {
     #[error("the request has neither a header nor an id")]
     NoHeader,
     /// The kind of the request is unknown to this version.
-    #[error("request {id} is of a kind that this version does not know")]
+    #[error("request {id} has a type that this version does not support")]
     UnknownCommand {
         /// The id of the request.
         id: u64,
@@ -214,7 +214,7 @@ impl Request {
     }
 }
 
-/// Returns the request that is set. If several are set, it returns the first one in etcd's order.
+/// Returns the request that is set. If several are set, the first one in etcd's order is returned.
 fn command(mut request: pb::InternalRaftRequest) -> Option<Command> {
     if let Some(command) = cluster_command(&mut request) {
         return Some(Command::Cluster(command));

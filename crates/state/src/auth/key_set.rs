@@ -144,7 +144,7 @@ mod tests {
         assert!(set.covers(b"a", b""));
         assert!(set.covers(b"a", b"a\0"));
         assert!(!set.covers(b"a\0", b""));
-        assert!(!set.covers(b"a", b"\0"), "everything from the key on is more than the key alone");
+        assert!(!set.covers(b"a", b"\0"), "a single key does not cover all keys from it on");
     }
 
     #[test]
@@ -154,8 +154,8 @@ mod tests {
         assert!(!set.covers(b"b", b""));
     }
 
-    /// Returns a key of one byte, from `a` on. There are so few keys that a model can list them
-    /// all.
+    /// Returns the one-byte key with this number, starting at `a`. The few keys can all be listed
+    /// by a model.
     fn key_of(letter: u8) -> Vec<u8> {
         vec![b'a' + letter]
     }

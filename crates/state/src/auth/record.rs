@@ -69,7 +69,7 @@ fn read_role(key: &Bytes, value: &Bytes) -> Result<(String, authpb::Role), Recor
 
 fn read_name(key: &Bytes, stored: &Bytes) -> Result<String, RecordFault> {
     if key != stored {
-        return Err("the value has another name than the key");
+        return Err("the name in the value differs from the key");
     }
     String::from_utf8(key.to_vec()).map_err(|_| "the name is not valid UTF-8")
 }

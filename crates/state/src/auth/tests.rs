@@ -98,7 +98,7 @@ fn an_auth_change_is_visible_only_after_publication() {
     let before = reader.stamp().unwrap();
     assert!(!before.is_enabled() && !reader.may_be_enabled());
     auth.begin_publication();
-    assert_eq!(reader.stamp(), None, "data and permissions do not go together now");
+    assert_eq!(reader.stamp(), None, "data and permissions do not match during a publication");
     assert!(reader.may_be_enabled());
     assert!(!reader.view().is_enabled());
     auth.publish();

@@ -2,8 +2,9 @@
 //!
 //! A token consists of a random text and a number derived from the entry that created it, so every
 //! member has the same token, regardless of which member the client contacted. Tokens are kept only
-//! in memory. Each member expires a token that was not used on that member for the token lifetime.
-//! A connection that has looked up a token keeps it, and checks it without a lock from then on.
+//! in memory. A member expires a token once it has not been used on that member for the token
+//! lifetime. A connection that has looked up a token keeps it, and checks it without a lock from
+//! then on.
 //!
 //! # Invariants
 //!
@@ -280,14 +281,17 @@ mod tests {
         assert_eq!(tokens.count(), 3);
         tokens.table.lock().sweep(Millis(4), 3);
         assert!(tokens.find(b"good.0").is_none());
-        assert!(oldest.validate(Millis(4)).is_none(), "it is also invalid for its holder");
+        assert!(
+            oldest.validate(Millis(4)).is_none(),
+            "a dropped token is also invalid for its holders"
+        );
         for text in ["good.1", "good.2"] {
             assert_eq!(user_of(&tokens, text, 4).as_deref(), Some("ann"));
         }
     }
 
     #[test]
-    fn the_text_of_a_token_ends_with_its_index_in_the_table() {
+    fn the_text_of_a_token_ends_with_the_index_of_the_previous_entry() {
         assert_eq!(Tokens::text("AbC", 42), "AbC.41");
         assert_eq!(Tokens::index(&Tokens::text("AbC", 42)), Some(42));
         for bad in

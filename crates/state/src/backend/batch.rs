@@ -38,7 +38,7 @@ impl Batch {
         let (key, value) = (key.into(), value.into());
         assert!(
             bucket != Bucket::Key,
-            "records are put by revision: another key in their bucket would stop the next start"
+            "records are put by revision: otherwise an invalid key in their bucket would make the next start fail"
         );
         self.byte_count += key.len() + value.len();
         self.operations.push(Operation::Put(bucket, key, value));
@@ -49,7 +49,7 @@ impl Batch {
         let key = key.into();
         assert!(
             bucket != Bucket::Key,
-            "records are deleted by revision: otherwise deletions would not be sorted for the commit"
+            "records are deleted by revision: otherwise the commit would not sort their deletions"
         );
         self.byte_count += key.len();
         self.operations.push(Operation::Delete(bucket, key));
@@ -60,7 +60,7 @@ impl Batch {
         self.byte_count += RecordKey::ENCODED_LEN_MAX + value.len();
         assert!(
             self.last_revision.is_none_or(|before| before <= key.revision.main),
-            "records are put in the order of their revisions: otherwise the window would drop records that the file lacks"
+            "records are put in revision order: otherwise the window would drop records that are not in the file"
         );
         self.last_revision = Some(key.revision.main);
         self.operations.push(Operation::PutRecord(key, value));
@@ -77,7 +77,7 @@ impl Batch {
     pub fn set_consistent_index(&mut self, index: u64, term: u64) {
         assert!(
             self.consistent_index.is_none_or(|(before, _)| before <= index),
-            "the index of a batch never falls: otherwise a restart would apply entries again that the file contains"
+            "the index of a batch never decreases: otherwise a restart would apply entries that the file already contains"
         );
         self.consistent_index = Some((index, term));
     }
@@ -127,7 +127,7 @@ impl Batch {
     pub(crate) fn put_compaction(&mut self, name: &'static [u8], revision: i64) {
         assert!(
             revision >= 0,
-            "a compaction is at a revision: a negative one would be read as beyond every revision"
+            "a compacted revision is not negative: otherwise it would be decoded as later than every revision"
         );
         let value = Bytes::copy_from_slice(&Revision::new(revision, 0).encode());
         self.put(Bucket::Meta, name, value);
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_full_by_the_count_or_the_bytes_of_its_changes() {
+    fn a_batch_is_full_at_its_change_limit_or_its_byte_limit() {
         let mut batch = Batch::new();
         for number in 0..30_u8 {
             assert_eq!(batch.fill(10), usize::from(number) / 10);

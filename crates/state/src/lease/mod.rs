@@ -1,6 +1,6 @@
 //! Leases: lifetimes that keys attach to, and the clock that expires them.
 //!
-//! The lessor has two halves that share one lock, which is only held briefly. [`Lessor`] belongs to
+//! The lessor has two halves that share one lock, which is held only briefly. [`Lessor`] belongs to
 //! the applier: it grants, revokes and checkpoints leases and attaches keys, as log entries
 //! require. [`Leases`] is a handle for all other threads, for renewals, lookups and the leader's
 //! scan for expired leases. These operations are not log entries, and none of them waits for the
@@ -130,7 +130,8 @@ impl Lessor {
         self.leases.clone()
     }
 
-    /// Creates a lease. The caller stores the returned record, which holds the effective lifetime.
+    /// Creates a lease. The caller stores the returned record, which contains the effective
+    /// lifetime.
     pub fn grant(
         &mut self,
         id: LeaseId,
@@ -167,7 +168,7 @@ impl Lessor {
             let held = self.attached.remove(&key);
             assert!(
                 held == Some(id),
-                "a key is attached to the lease that lists it: otherwise the end of one lease would delete keys of another"
+                "a key is attached to the lease that lists it: otherwise revoking one lease would delete keys of another"
             );
         }
         true

@@ -38,7 +38,7 @@ pub struct Leases {
 /// The outcome of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// The lease is renewed; the reply carries its granted lifetime.
+    /// The lease is renewed, and the reply contains its granted lifetime.
     Renewed {
         /// Granted lifetime, in seconds.
         ttl_secs: i64,
@@ -116,7 +116,7 @@ impl Leases {
         let before = shared.term.replace(term);
         assert!(
             before.is_none_or(|before| before < term),
-            "terms rise: by the clocks of an older one, leases would end that a newer leader has renewed"
+            "terms increase: otherwise the clocks of an older term would expire leases that a newer leader renewed"
         );
         let Shared { leases, expiries, checkpoints, .. } = &mut *shared;
         expiries.clear();
@@ -231,14 +231,14 @@ impl Leases {
                 Bound::Excluded(end) => {
                     assert!(
                         end > &key[..],
-                        "the end of a range is after every key in it: otherwise the check never ends"
+                        "the end of a range is after every key in it: otherwise the check would never end"
                     );
                     Bound::Included(end)
                 }
                 Bound::Included(last) => {
                     assert!(
                         last >= &key[..],
-                        "the end of a range is after every key in it: otherwise the check never ends"
+                        "the end of a range is after every key in it: otherwise the check would never end"
                     );
                     Bound::Excluded(last)
                 }
@@ -292,7 +292,7 @@ impl Leases {
                 }
                 assert!(
                     at <= now,
-                    "a lease is looked at when its deadline is due: otherwise every look would go through all leases"
+                    "a lease is visited only when its deadline is due: otherwise every scan would visit all leases"
                 );
                 if expiry <= now {
                     expired.push(id);
@@ -305,8 +305,8 @@ impl Leases {
         expired
     }
 
-    /// Returns at most `count_max` checkpoints that are due by the clock of the leader of `term`,
-    /// which the caller proposes.
+    /// Returns at most `count_max` checkpoints that are due by the clock of the leader of `term`.
+    /// The caller proposes them.
     #[must_use]
     pub fn due_checkpoints(&self, term: u64, now: Millis, count_max: usize) -> Vec<Checkpoint> {
         let mut due = Vec::new();
@@ -333,7 +333,7 @@ impl Leases {
                 let remaining_secs = left.div_ceil(1000).cast_signed();
                 assert!(
                     remaining_secs >= 0,
-                    "a checkpoint is no negative time: members would take it for the full lifetime"
+                    "a checkpointed lifetime is not negative: otherwise members would treat it as the full lifetime"
                 );
                 if remaining_secs > 0 && remaining_secs < lease.ttl_secs {
                     due.push(Checkpoint { id, remaining_secs });
@@ -409,8 +409,8 @@ impl Leases {
         Some(LeaseRecord { id, ttl_secs: lease.ttl_secs, remaining_secs })
     }
 
-    /// Moves a key from one lease to another; either may be [`LeaseId::NONE`]. Returns whether the
-    /// key is now attached to `to`.
+    /// Moves a key from one lease to another. Either lease may be [`LeaseId::NONE`]. Returns
+    /// whether the key is now attached to `to`.
     pub(super) fn move_key(&self, key: &Arc<[u8]>, from: LeaseId, to: LeaseId) -> bool {
         let mut shared = self.shared.lock();
         if let Some(lease) = shared.leases.get_mut(&from) {
@@ -485,7 +485,7 @@ fn spread(order: &mut [(Millis, LeaseId)]) {
         *expiry = earliest.max(*expiry);
         assert!(
             order[position - 1].0 <= order[position].0,
-            "expiries stay ascending: otherwise a second could have more of them than can be revoked in it"
+            "expiries stay ascending: otherwise more leases could expire in a second than can be revoked in it"
         );
     }
 }

@@ -122,7 +122,7 @@ fn an_expired_lease_is_returned_again_until_revoked() {
 }
 
 #[test]
-fn waiting_for_revocation_ends_with_the_lease_or_the_leadership() {
+fn a_wait_for_revocation_ends_when_the_lease_or_the_leadership_ends() {
     struct Count(AtomicUsize);
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
@@ -158,7 +158,7 @@ fn lease_deadlines_are_set_once_per_term() {
     assert_eq!(
         leases.expired(3, Millis(10_000), 10),
         [LeaseId(1)],
-        "started again, it lasts longer"
+        "a clock that started again would extend the lease"
     );
     assert_eq!(leases.term(), Some(3));
     leases.promote(5, 0, Millis(10_000));

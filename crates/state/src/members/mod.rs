@@ -151,7 +151,7 @@ pub enum MembershipFault {
     #[error(transparent)]
     Json(#[from] JsonError),
     /// The conf change and its context name different members.
-    #[error("conf change of member {change} carries member {context}")]
+    #[error("conf change for member {change} has a context for member {context}")]
     OtherMember {
         /// The member named in the conf change.
         change: MemberId,
@@ -338,7 +338,7 @@ impl Members {
             MemberChange::Add(member) => {
                 assert!(
                     !self.removed.contains(&member.id),
-                    "a removed id never comes back: its old process would take part again"
+                    "a removed id is never added again: otherwise its old process would rejoin the cluster"
                 );
                 put(&member, batch);
                 self.members.insert(member.id, member);
@@ -346,7 +346,7 @@ impl Members {
             MemberChange::Promote(id) => {
                 assert!(
                     self.members.get(&id).is_some_and(|member| member.is_learner),
-                    "only a learner is promoted: consensus would count a voter twice"
+                    "only a learner is promoted: otherwise consensus would count a voter twice"
                 );
                 self.update(id, batch, |member| member.is_learner = false);
             }
@@ -357,7 +357,7 @@ impl Members {
                 let removed = self.members.remove(&id);
                 assert!(
                     removed.is_some(),
-                    "only a member is removed: the id of a later member would be lost"
+                    "only an existing member is removed: otherwise the id of a future member would be unusable"
                 );
                 self.removed.insert(id);
                 batch.delete(Bucket::Members, id.to_string());
@@ -464,7 +464,7 @@ impl Members {
     }
 
     fn update(&mut self, id: MemberId, batch: &mut Batch, change: impl FnOnce(&mut Member)) {
-        let member = self.members.get_mut(&id).expect("a valid change is about a member");
+        let member = self.members.get_mut(&id).expect("a valid change names an existing member");
         change(member);
         put(member, batch);
     }

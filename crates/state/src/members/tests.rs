@@ -300,7 +300,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
+    fn arbitrary_bytes_are_decoded_without_panic(bytes: Vec<u8>) {
         let object = bytes.first() == Some(&123);
         prop_assert!(Member::from_json(&bytes).is_err() || object);
         prop_assert!(V2Membership::from_json(&bytes).is_err());

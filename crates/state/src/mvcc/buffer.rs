@@ -1,4 +1,4 @@
-//! Buffers that hold many encoded records side by side, so that records need few allocations.
+//! Buffers that contain many encoded records side by side, so that few allocations are needed.
 
 use bytes::{Bytes, BytesMut};
 use quorate_api::record::Fields;

@@ -21,7 +21,7 @@ pub enum Previous {
     Absent,
     /// The value is in the record of this revision.
     At(Revision),
-    /// The value was not looked up yet. It is found in the index by its key.
+    /// The value was not looked up yet. The index finds it by its key.
     Unknown,
 }
 
@@ -41,7 +41,7 @@ pub struct Change {
 pub struct Changes {
     /// The main revision.
     pub revision: i64,
-    /// The changes; never empty.
+    /// The changes. The list is never empty.
     pub events: Vec<Change>,
 }
 

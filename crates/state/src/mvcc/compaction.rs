@@ -80,7 +80,7 @@ impl Compactor {
     pub(super) fn schedule(&mut self, revision: i64) {
         assert!(
             self.jobs.back().is_none_or(|last| last.revision < revision),
-            "compactions are accepted in ascending order: otherwise a later one would find its garbage deleted"
+            "compactions are accepted in ascending order: otherwise the garbage of a later one would already be deleted"
         );
         self.jobs.push_back(Job { revision, stage: Stage::Gather { runs: Vec::new() } });
     }
@@ -114,7 +114,7 @@ impl Compactor {
                 let due = run.0.next.revision.main <= revision;
                 assert!(
                     due,
-                    "a compaction deletes nothing beyond its revision: clients may still read what follows"
+                    "a compaction deletes nothing beyond its revision: clients may still read later revisions"
                 );
                 batch.delete_record(run.0.next);
                 step.deleted_count += 1;
@@ -149,7 +149,8 @@ impl Gather<'_> {
             if let Some(front) =
                 self.history.front().filter(|front| front.superseded_by <= self.revision)
             {
-                // Tombstones are in their own queue, because one at the revision itself stays.
+                // Tombstones are collected from their own queue, because a tombstone at the
+                // compacted revision itself stays.
                 if !front.tombstone {
                     self.push(RecordKey { revision: front.revision(), tombstone: false });
                 }

@@ -119,7 +119,7 @@ impl History {
         self.end += 1;
         assert!(
             record.previous < self.end,
-            "a record links to older records only: otherwise a read of the key's history would never end"
+            "a record links only to older records: otherwise a read of the key's history would never end"
         );
         self.end
     }
@@ -133,7 +133,7 @@ impl History {
     pub(super) fn pop_front(&mut self) {
         assert!(
             self.len() > 0,
-            "only records that exist are removed: otherwise chains would end before the change that a reader wants"
+            "only existing records are removed: otherwise chains would end before the change that a reader needs"
         );
         self.view.base += 1;
         if self.view.base - self.view.first == SEGMENT_LEN {

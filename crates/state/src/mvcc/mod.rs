@@ -189,7 +189,7 @@ impl Store {
         self.compacted
     }
 
-    /// Returns bytes of records in memory.
+    /// Returns the bytes of records in memory.
     #[must_use]
     pub const fn window_bytes(&self) -> usize {
         self.window.byte_count()
@@ -265,7 +265,7 @@ impl Store {
     pub fn publish(&mut self) {
         assert!(
             self.persisted <= self.current,
-            "the file holds no revision that is not applied: otherwise readers would see half an entry"
+            "the file contains only applied revisions: otherwise readers would see part of an entry"
         );
         assert!(
             self.compacted <= self.current,

@@ -354,11 +354,11 @@ const fn within(value: i64, min: i64, max: i64) -> bool {
 }
 
 fn created(found: &Found<'_>) -> i64 {
-    found.generation.expect("loaded before it is used").0
+    found.generation.expect("the generation was loaded before it is used").0
 }
 
 fn version(found: &Found<'_>) -> i64 {
-    found.generation.expect("loaded before it is used").1
+    found.generation.expect("the generation was loaded before it is used").1
 }
 
 const fn in_order(order: SortOrder, ordering: Ordering) -> Ordering {

@@ -92,8 +92,8 @@ impl Records<'_> {
         Fault::MissingRecord { path, revision }
     }
 
-    /// Visits every record up to a main revision in order, with its stored key and value. Garbage
-    /// not yet deleted is included.
+    /// Visits every record up to a main revision in order, with its stored key and value. Undeleted
+    /// garbage is included.
     pub(super) fn for_each(
         &self,
         last_main: i64,

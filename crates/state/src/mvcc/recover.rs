@@ -59,7 +59,7 @@ impl Rebuild {
         let sub = u32::try_from(revision.sub).map_err(|_| "the sub revision is out of range")?;
         let fields = Fields::decode(value).ok_or("the value is not a record")?;
         if self.records.last().is_some_and(|last| last.revision() >= revision) {
-            return Err("the revision does not ascend");
+            return Err("the revision is not above the previous one");
         }
         self.records.push(Scanned {
             key_at: self.keys.len(),
@@ -307,8 +307,8 @@ mod tests {
         rebuild.push(key(5, 0).as_ref(), b"\x0a\x01a").unwrap();
         for (key, value, problem) in [
             (&b"short"[..], &b""[..], "the key is not a revision"),
-            (key(5, 0).as_ref(), b"", "the revision does not ascend"),
-            (key(4, 9).as_ref(), b"", "the revision does not ascend"),
+            (key(5, 0).as_ref(), b"", "the revision is not above the previous one"),
+            (key(4, 9).as_ref(), b"", "the revision is not above the previous one"),
             (key(6, 1 << 40).as_ref(), b"", "the sub revision is out of range"),
             (key(6, 0).as_ref(), b"\x0a\x09a", "the value is not a record"),
         ] {

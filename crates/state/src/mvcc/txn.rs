@@ -215,7 +215,7 @@ fn new_entry(
     let previous = replaced.map_or(0, |entry| {
         assert!(
             (entry.main, i64::from(entry.sub)) < (revision.main, revision.sub),
-            "a change supersedes older changes only: otherwise a compaction would delete the newest value of the key"
+            "a change supersedes only older changes: otherwise a compaction would delete the newest value of the key"
         );
         history.push(&Superseded {
             main: entry.main,

@@ -245,7 +245,8 @@ impl Window {
         while self.byte_count > self.bytes_max
             && self.view.sealed.get(spare).is_some_and(|part| part.last_main <= persisted)
         {
-            let oldest = self.sealed_bytes.pop_front().expect("every sealed chunk has its size");
+            let oldest =
+                self.sealed_bytes.pop_front().expect("every sealed chunk has a recorded size");
             self.byte_count -= oldest;
             spare += 1;
         }
@@ -254,7 +255,7 @@ impl Window {
         }
         assert!(
             !self.view.sealed.is_empty() || self.byte_count == self.active_bytes,
-            "bytes are counted for chunks that exist: otherwise every chunk would be dropped at once from now on"
+            "bytes are counted only for existing chunks: otherwise every new chunk would be dropped immediately"
         );
     }
 
@@ -266,7 +267,7 @@ impl Window {
         assert_eq!(
             self.sealed_bytes.len(),
             self.view.sealed.len(),
-            "every sealed chunk has its size: otherwise the window would drop records to meet a budget that is met"
+            "every sealed chunk has a recorded size: otherwise the window would drop records although it is within its budget"
         );
     }
 }

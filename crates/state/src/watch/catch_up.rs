@@ -6,9 +6,9 @@
 //! the group becomes live. No event is therefore missed or sent twice, however fast revisions are
 //! published.
 //!
-//! The bytes read under the lock and the bytes of a response are bounded, except that a response
-//! always contains at least one whole revision. A group with more history to read stays behind, and
-//! the next pass continues with it.
+//! The bytes read under the lock are bounded, however large a revision is. The bytes of a response
+//! are also bounded, except that it always contains at least one whole revision. A group with more
+//! history to read stays behind, and the next pass continues with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,7 +162,8 @@ impl State {
         self.drop_group(handle);
         let owner = self.streams.get_mut(stream).expect("a group's stream is open");
         for &watch_id in &*watch_ids {
-            owner.watchers.get_mut(&watch_id).expect("members are watchers").group = None;
+            owner.watchers.get_mut(&watch_id).expect("the members of a group are watchers").group =
+                None;
             let reply = Item::Canceled { watch_id, revision: 0, compact_revision };
             self.wakers.extend(owner.queue.push_control(reply));
         }
@@ -249,7 +250,7 @@ impl Sweep {
         state.serial += 1;
         let mut near = Vec::new();
         for unit in self.units {
-            let covered = unit.covered.expect("set when the reading ended");
+            let covered = unit.covered.expect("the read of history has ended");
             let set = (!unit.events.is_empty()).then(|| Arc::new(unit.events.finish(&state.held)));
             for handle in unit.groups {
                 // The watchers were cancelled, or their stream was closed, after the pass began.

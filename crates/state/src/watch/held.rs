@@ -67,7 +67,7 @@ impl Drop for Held {
         let before = self.of.used.fetch_sub(bytes, Ordering::Relaxed);
         assert!(
             before >= bytes,
-            "bytes are given back once: otherwise the bound on events in memory would count nothing"
+            "bytes are released only once: otherwise the bound on events in memory would have no effect"
         );
     }
 }

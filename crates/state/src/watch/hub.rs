@@ -333,7 +333,7 @@ impl Hub {
             let done = closing.watchers.is_empty();
             assert!(
                 bytes <= state.watcher_bytes,
-                "memory is given back once: otherwise the bound on watchers would count nothing"
+                "memory is released only once: otherwise the bound on watchers would have no effect"
             );
             state.watcher_bytes -= bytes;
             for handle in groups {
@@ -394,13 +394,13 @@ impl std::ops::Deref for Locked<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
-        self.guard.as_ref().expect("the guard is present until the drop")
+        self.guard.as_ref().expect("the guard is present until it is dropped")
     }
 }
 
 impl std::ops::DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut State {
-        self.guard.as_mut().expect("the guard is present until the drop")
+        self.guard.as_mut().expect("the guard is present until it is dropped")
     }
 }
 
@@ -436,7 +436,7 @@ impl State {
     fn deliver(&mut self, revision: i64, events: &[Event<'_>]) {
         assert!(
             revision > self.current,
-            "revisions are published in order, each once: otherwise a watcher would get an event twice"
+            "revisions are published once and in order: otherwise a watcher would receive an event twice"
         );
         self.current = revision;
         if self.index.is_empty() {
@@ -485,7 +485,7 @@ impl State {
                     self.wakers.extend(waker);
                     slot += 1;
                 }
-                // This removes the group from the list, and another group takes its slot.
+                // This removes the group from the list, and another group moves to its slot.
                 Err(Full) => self.reposition(handle, Position::Parked { next: revision }),
             }
         }
@@ -547,8 +547,8 @@ impl State {
         true
     }
 
-    /// Returns whether the group has reached its start revision and all events so far have been queued for
-    /// it.
+    /// Returns whether the group has reached its start revision and every event up to the current
+    /// revision has been queued for it.
     pub(super) fn is_synced(&self, handle: Handle) -> bool {
         let group = self.groups.get(handle).expect("a watcher's group exists");
         matches!(group.position, Position::Live { .. }) && group.from <= self.current
@@ -612,7 +612,7 @@ impl State {
             Position::Behind { next } => {
                 assert!(
                     next <= self.current,
-                    "a group that catches up lacks events: it would get events twice that it gets live"
+                    "a group that is behind lacks events: otherwise it would receive live events a second time"
                 );
                 self.behind.push_back(handle);
                 self.wakers.extend(self.catch_up_waker.take());
@@ -620,7 +620,7 @@ impl State {
             Position::Parked { next } => {
                 assert!(
                     next <= self.current,
-                    "a parked group lacks events: it would get events twice that it gets live"
+                    "a parked group lacks events: otherwise it would receive live events a second time"
                 );
                 owner.parked.push(handle);
             }
@@ -643,7 +643,7 @@ impl State {
             let removed = list.swap_remove(slot);
             assert!(
                 removed == handle,
-                "a live group knows its slot: otherwise another group would get no events any more"
+                "a live group knows its slot: otherwise another group would receive no more events"
             );
             if let Some(&moved) = list.get(slot) {
                 let moved = self.groups.get_mut(moved).expect("the index lists groups that exist");
@@ -673,7 +673,8 @@ impl State {
         self.drop_group(handle);
         let owner = self.streams.get_mut(stream).expect("a group's stream is open");
         for watch_id in &*watch_ids {
-            let watcher = owner.watchers.get_mut(watch_id).expect("members are watchers");
+            let watcher =
+                owner.watchers.get_mut(watch_id).expect("the members of a group are watchers");
             watcher.group = Some(host);
         }
         let host = self.groups.get_mut(host).expect("the lookup above found it");

@@ -159,11 +159,11 @@ impl Queue {
         }
         assert!(
             state.control_count <= state.items.len(),
-            "replies are counted while they wait: otherwise events would be refused for ever"
+            "replies are counted while they wait: otherwise events would be refused forever"
         );
         assert!(
             !state.items.is_empty() || (state.bytes, state.event_count) == (0, 0),
-            "an empty queue counts nothing: otherwise it would refuse events for ever"
+            "an empty queue has a byte count of zero: otherwise it would refuse events forever"
         );
         let room_again = state.refused && self.takes_history(&state);
         if room_again {

@@ -1,5 +1,6 @@
-//! A table of values that are accessed by small handles, with reused slots. A handle may outlive
-//! its value. A lookup then returns `None`, even if the slot contains another value.
+//! A table of values that are accessed by small handles. Slots of removed values are reused. A
+//! handle may outlive its value. A lookup then returns `None`, even if the slot contains another
+//! value.
 
 /// Identifies a value in a [`Slab`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +34,7 @@ impl<T> Slab<T> {
             let place = &mut self.places[position as usize];
             assert!(
                 place.value.is_none(),
-                "a slot is reused after its value was removed: two handles would name one value"
+                "a slot is reused only after its value is removed: otherwise two handles would refer to the same slot"
             );
             place.value = Some(value);
             return Handle { position, generation: place.generation };

@@ -73,7 +73,7 @@ impl Cluster {
         let published = self.state.published();
         let token = published.auth.tokens().find(text.as_bytes());
         let user = token.as_ref().and_then(|token| token.validate(self.now));
-        user.map_or_else(|| "nobody's".to_owned(), ToString::to_string)
+        user.map_or_else(|| "no valid token".to_owned(), ToString::to_string)
     }
 
     /// Runs a check of the published state, without the log.

@@ -27,7 +27,7 @@ use commands::Cluster;
 const OUTCOME_COLUMN: usize = 52;
 
 #[test]
-fn auth_scripts() {
+fn auth_scripts_produce_their_recorded_outcomes() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/auth");
     let mut paths: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -24,26 +24,26 @@ fn run(area: &str) {
 }
 
 #[test]
-fn keyspace_scenarios() {
+fn keyspace_scripts_produce_their_recorded_output() {
     run("keyspace");
 }
 
 #[test]
-fn watch_scenarios() {
+fn watch_scripts_produce_their_recorded_output() {
     run("watch");
 }
 
 #[test]
-fn lease_scenarios() {
+fn lease_scripts_produce_their_recorded_output() {
     run("lease");
 }
 
 #[test]
-fn alarm_scenarios() {
+fn alarm_scripts_produce_their_recorded_output() {
     run("alarm");
 }
 
 #[test]
-fn members_scenarios() {
+fn members_scripts_produce_their_recorded_output() {
     run("members");
 }

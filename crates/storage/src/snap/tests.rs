@@ -26,7 +26,7 @@ fn mark(term: u64, index: u64) -> SnapshotMark {
 fn snapshot_files_of_etcd_are_re_encoded_byte_for_byte() {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
-        assert!(!required.contains("golden"), "QUORATE_GOLDEN is required and not set");
+        assert!(!required.contains("golden"), "QUORATE_GOLDEN is required but not set");
         println!("skipped: QUORATE_GOLDEN is not set");
         return;
     };

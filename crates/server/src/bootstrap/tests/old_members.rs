@@ -9,7 +9,7 @@ use super::*;
 fn members_missing_in_the_backend_of_older_versions_are_restored() {
     let Some(golden) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
-        assert!(!required.contains("golden"), "QUORATE_GOLDEN is required and not set");
+        assert!(!required.contains("golden"), "QUORATE_GOLDEN is required but not set");
         println!("skipped: QUORATE_GOLDEN is not set");
         return;
     };

@@ -139,7 +139,7 @@ fn cluster() -> Vec<u8> {
 }
 
 #[test]
-fn any_entries_give_the_same_state_as_the_model() {
+fn arbitrary_entries_produce_the_same_state_as_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let samples = [("keys", keys()), ("leases", leases()), ("cluster", cluster())];
     bounded("apply", &samples, 1500, |data| entries(folder.path(), data));

@@ -71,7 +71,7 @@ fn checking_nested_transactions_for_overlap_takes_near_linear_steps() {
 }
 
 #[test]
-fn puts_that_keep_values_beside_deletions_take_near_linear_steps() {
+fn checking_puts_that_keep_values_against_deletions_takes_near_linear_steps() {
     is_near_linear(400, |size| {
         let mut log = Log::new();
         for at in 0..size {

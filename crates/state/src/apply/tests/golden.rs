@@ -26,7 +26,7 @@ fn goldens() -> Vec<Golden> {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var_os("QUORATE_REQUIRE").unwrap_or_default();
         let is_required = required.to_string_lossy().contains("golden");
-        assert!(!is_required, "QUORATE_GOLDEN is required and not set");
+        assert!(!is_required, "QUORATE_GOLDEN is required but not set");
         println!("skipped: QUORATE_GOLDEN is not set");
         return Vec::new();
     };
@@ -46,7 +46,7 @@ fn goldens() -> Vec<Golden> {
         let said = serde_json::from_slice(&said).unwrap();
         found.push(Golden { name: name.to_owned(), folder: unpacked, said });
     }
-    assert!(!found.is_empty(), "the folder holds golden data");
+    assert!(!found.is_empty(), "the folder contains golden data");
     found
 }
 

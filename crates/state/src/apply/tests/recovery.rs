@@ -190,10 +190,7 @@ fn a_backend_file_from_the_leader_replaces_the_state() {
     let before = published.auth.stamp().unwrap();
     log.state.install(&theirs).unwrap();
     let after = published.auth.stamp();
-    assert!(
-        after.is_some_and(|after| after != before),
-        "reads under way look at permissions again"
-    );
+    assert!(after.is_some_and(|after| after != before), "concurrent reads check permissions again");
     assert_eq!(log.state.take_batch().op_count(), 0);
     assert_eq!(log.state.applied(), (14, 2));
     assert_eq!(published.view().current_revision(), 6);

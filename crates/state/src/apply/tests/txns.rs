@@ -146,7 +146,7 @@ fn operations_see_earlier_writes_of_the_same_transaction() {
             OpResponse::ResponseDeleteRange(delete) => {
                 format!("deleted {} @{}", delete.deleted, revision_of(delete.header.as_ref()))
             }
-            OpResponse::ResponseTxn(_) => unreachable!("none was asked for"),
+            OpResponse::ResponseTxn(_) => unreachable!("no reply was wanted"),
         })
         .collect();
     assert_eq!(

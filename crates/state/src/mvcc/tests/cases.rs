@@ -170,7 +170,7 @@ fn both_events_of_a_key_written_twice_have_the_value_before_the_entry() {
 }
 
 #[test]
-fn the_mark_of_a_restore_compacts_all_revisions_and_is_no_event() {
+fn a_restore_marker_compacts_all_revisions_and_is_not_an_event() {
     let bed = Bed::new();
     let mut batch = Batch::new();
     let record = |key: &[u8], main| {
@@ -206,7 +206,7 @@ fn the_mark_of_a_restore_compacts_all_revisions_and_is_no_event() {
 }
 
 #[test]
-fn the_fault_for_an_invalid_record_names_file_and_entry() {
+fn the_fault_for_an_invalid_record_names_the_file_and_the_entry() {
     let bed = Bed::new();
     let good = RecordKey { revision: Revision::new(2, 0), tombstone: false };
     let db = bed.backend.db();
@@ -223,7 +223,7 @@ fn the_fault_for_an_invalid_record_names_file_and_entry() {
 }
 
 #[test]
-fn the_fault_for_a_missing_record_contains_its_revision() {
+fn the_fault_for_a_missing_record_names_its_revision() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"");
     for _ in 0..2000 {
@@ -262,7 +262,7 @@ fn later_pages_of_a_list_use_the_pinned_index() {
 }
 
 #[test]
-fn existing_readers_read_from_a_replaced_store() {
+fn existing_readers_switch_to_the_new_store_after_a_replacement() {
     let (mut old, mut new) =
         (Store::new(StoreOptions::default()), Store::new(StoreOptions::default()));
     let reader = old.reader();

@@ -14,11 +14,11 @@ use serde_json::Value;
 use super::*;
 
 #[test]
-fn ranges_in_etcd_files_return_the_answers_of_etcd() {
+fn ranges_over_etcd_files_match_etcds_answers() {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var_os("QUORATE_REQUIRE").unwrap_or_default();
         let is_required = required.to_string_lossy().contains("golden");
-        assert!(!is_required, "QUORATE_GOLDEN is required and not set");
+        assert!(!is_required, "QUORATE_GOLDEN is required but not set");
         println!("skipped: QUORATE_GOLDEN is not set");
         return;
     };
@@ -39,7 +39,7 @@ fn ranges_in_etcd_files_return_the_answers_of_etcd() {
         check_file(&scratch.path().join("data/member/snap/db"), &answers);
         compared += 1;
     }
-    assert!(compared > 0, "{} holds no answers", folder.display());
+    assert!(compared > 0, "{} contains no answers", folder.display());
 }
 
 /// Compares the content of the file with the answers. Returns the file's revision.

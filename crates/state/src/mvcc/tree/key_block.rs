@@ -183,7 +183,7 @@ impl KeyBlock {
     }
 
     fn u32_at(&self, at: usize) -> usize {
-        let bytes = self.bytes[at..].first_chunk().expect("the block's tables are whole");
+        let bytes = self.bytes[at..].first_chunk().expect("the block contains all of its tables");
         u32::from_le_bytes(*bytes) as usize
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! Older versions of a key (`history`), records (`records`).
+//! Older versions of a key (`history`), and records (`records`).
 
 mod key_block;
 mod node;

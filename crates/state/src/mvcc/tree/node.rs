@@ -314,7 +314,7 @@ fn insert_child(
 ) -> Option<(Box<[u8]>, Child)> {
     assert!(
         position < inner.children.len(),
-        "a child is added behind the one that was split: otherwise its keys would not be found"
+        "a child is added after the child that was split: otherwise its keys would not be found"
     );
     inner.separators = inner.separators.insert(position, separator);
     inner.children.insert(position + 1, child);
@@ -329,7 +329,7 @@ fn insert_child(
     inner.separators = inner.separators.slice(0..middle - 1);
     assert!(
         !inner.children.is_empty() && !right.children.is_empty(),
-        "no node is empty after a split: otherwise a search would find no child to go on with"
+        "no node is empty after a split: otherwise a search would find no child to continue with"
     );
     let right = Child { live: right.live(), node: Node::Inner(Arc::new(right)) };
     Some((separator, right))

@@ -113,7 +113,7 @@ fn at_the_memory_limit_reading_streams_are_served_from_history() {
     assert_eq!(received(&mut stream), ["1@6: put a=5 put a=6"]);
     stream.request_progress();
     assert_eq!(received(&mut stream), ["-1@6:"]);
-    assert_eq!(hub.stats().slow_watcher_count, 3, "of those who do not read");
+    assert_eq!(hub.stats().slow_watcher_count, 3, "the watchers of streams that do not read");
     drop(idle);
 }
 
@@ -150,7 +150,7 @@ fn at_the_memory_limit_only_empty_queues_receive_events() {
         catch_up(&hub);
         assert!(hub.poll_behind(&Context::from_waker(Waker::noop())).is_pending());
     }
-    assert_eq!(hub.stats().held_bytes, held, "nothing is kept for those who do not read");
+    assert_eq!(hub.stats().held_bytes, held, "no events are held for streams that do not read");
     let received = drain(&mut streams[0]);
     assert_eq!(received.iter().map(|response| response.events.len()).sum::<usize>(), 1);
     catch_up(&hub);

@@ -129,7 +129,7 @@ fn catch_up_reads_bounded_bytes_under_the_lock() {
     let received = read_all(&hub, &mut stream);
     assert_eq!(hub.stats().slow_watcher_count, 0);
     let counts: Vec<usize> = received.iter().map(Vec::len).collect();
-    assert_eq!(counts, [50, 1].repeat(10), "each revision whole, in a response of its own");
+    assert_eq!(counts, [50, 1].repeat(10), "each whole revision arrives in a separate response");
     let most = locked_bytes.load(Ordering::Relaxed);
     assert!(most > 0, "small revisions are read under the lock");
     assert!(most < 1500, "{most} bytes were read under the lock");

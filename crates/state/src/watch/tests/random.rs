@@ -124,7 +124,7 @@ impl Client {
             }
             return;
         }
-        let seen = self.seen.get_mut(&response.watch_id).expect("an id that was asked for");
+        let seen = self.seen.get_mut(&response.watch_id).expect("an id that was requested");
         assert!(!seen.cancelled);
         if response.created {
             assert!(!std::mem::replace(&mut seen.created, true));
@@ -136,9 +136,12 @@ impl Client {
         } else {
             assert!(seen.created);
             assert!(!seen.compacted);
-            assert!(seen.fragment || !response.fragment, "nobody asked for fragments");
+            assert!(seen.fragment || !response.fragment, "no watcher requested fragments");
             let fits = response.encoded_len() < self.fragment_bytes_max;
-            assert!(!seen.fragment || response.events.len() == 1 || fits, "a piece is too large");
+            assert!(
+                !seen.fragment || response.events.len() == 1 || fits,
+                "a fragment is too large"
+            );
             seen.take_events(response, facts);
         }
     }

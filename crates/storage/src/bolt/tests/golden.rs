@@ -27,7 +27,7 @@ const BUCKETS: [&str; 10] = [
 fn for_each_golden(check: impl Fn(&Path, &str)) {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN") else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
-        assert!(!required.contains("golden"), "QUORATE_GOLDEN is required and not set");
+        assert!(!required.contains("golden"), "QUORATE_GOLDEN is required but not set");
         println!("skipped: QUORATE_GOLDEN is not set");
         return;
     };
