@@ -1,7 +1,7 @@
-//! The tree of commands: the name, arguments and run function of each, and the lookup of a command line's
-//! command.
+//! The command tree: the name, arguments and run function of each command, and the lookup of the command for a command
+//! line.
 //!
-//! A name may be abbreviated as long as it is unambiguous (`mem li`). An unknown word at the top level is an
+//! A name may be abbreviated if the abbreviation is unambiguous (`mem li`). An unknown word at the top level is an
 //! error; an unknown word below a group prints the group's help, as in etcd's tools.
 
 use crate::flags::{Flag, Kind};
@@ -9,42 +9,43 @@ use crate::flags::{Flag, Kind};
 /// A command or a group of commands. `R` is the type of run functions.
 #[derive(Clone, Copy, Debug)]
 pub struct Command<R: 'static> {
-    /// Name and arguments; the first word is the name.
+    /// Name and arguments. The first word is the name.
     pub usage: &'static str,
-    /// One line for the list of commands.
+    /// One-line description for the list of commands.
     pub short: &'static str,
-    /// The text at the beginning of the command's own help. If it is empty, `short` is shown there.
+    /// The text at the beginning of the command's own help. If it is empty, `short` is shown instead.
     pub long: &'static str,
     /// Example lines for the command's help.
     pub example: &'static str,
-    /// Example lines that are shown only when the tool is called by its own name; etcd's tool has none there.
+    /// Example lines shown only when the tool is called by its own name, for commands whose help in etcd's tool has no
+    /// examples.
     pub own_example: &'static str,
-    /// The heading under which its parent lists it.
+    /// The heading under which the parent command lists this command.
     pub group: Option<&'static str>,
-    /// The headings of the list of its children, in order.
+    /// The headings in the list of the command's children, in order.
     pub groups: &'static [&'static str],
     /// The command's own flags.
     pub flags: &'static [Flag],
-    /// Flags that all commands below it accept as well.
+    /// Flags that the command and all its subcommands accept.
     pub inherited: &'static [Flag],
-    /// Flags that all commands below it accept as well, and that no help text shows.
+    /// Flags that the command and all its subcommands accept but that no help text shows.
     pub hidden: &'static [Flag],
-    /// The commands below it, sorted by name.
+    /// The subcommands, sorted by name.
     pub children: &'static [&'static Self],
-    /// Whether it needs no server, and therefore ignores the environment.
+    /// Whether the command needs no server. Such a command ignores the environment variables.
     pub is_local: bool,
-    /// The exit code for an invalid command line of this command or one below it, if it differs from the tool's
-    /// usual code.
+    /// The exit code for an invalid command line of this command or one of its subcommands, if it differs from the
+    /// tool's usual code.
     pub failure_code: Option<u8>,
-    /// Whether etcd's tool has no such command. It cannot be abbreviated, so that abbreviations used in scripts
-    /// keep their meaning.
+    /// Whether the command is our own, that is, missing from etcd's tool. Its name cannot be abbreviated, so that
+    /// abbreviations used in scripts keep their meaning.
     pub is_own: bool,
     /// The run function; `None` for a group.
     pub run: Option<R>,
 }
 
 impl<R> Command<R> {
-    /// An empty command, as a base for others.
+    /// An empty command, as a base for constructing commands.
     pub const EMPTY: Self = Self {
         usage: "",
         short: "",
@@ -63,18 +64,18 @@ impl<R> Command<R> {
         run: None,
     };
 
-    /// The command's name.
+    /// Returns the command's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.usage.split(' ').next().unwrap_or_default()
     }
 
-    /// Whether one of the commands lists the global flags, so that no other help text repeats them.
+    /// Whether a separate subcommand lists the global flags, so that no other help text repeats them.
     pub(crate) fn lists_flags_apart(&self) -> bool {
         self.children.iter().any(|child| child.name() == "options")
     }
 
-    /// The child that `word` names or abbreviates.
+    /// Returns the child that `word` names or abbreviates.
     fn child(&self, word: &str) -> Option<&'static Self> {
         let exact = self.children.iter().find(|child| child.name() == word);
         let is_short_form = |child: &&&Self| !child.is_own && child.name().starts_with(word);
@@ -86,13 +87,14 @@ impl<R> Command<R> {
         exact.or(only).copied()
     }
 
-    /// The error text for a word that is no child of this command, the root of `program`.
+    /// Returns the error text for a word that is not a child of this command, which is the root of `program`.
     #[must_use]
     pub fn unknown(&self, program: &str, word: &str) -> String {
         let mut text = format!("unknown command \"{word}\" for \"{program}\"");
         let close = |child: &&&Self| {
             let name = child.name();
-            // Our own commands are suggested only for close matches, so that etcd's suggestions stay visible.
+            // Our own commands are suggested only for close matches, so that suggestions are otherwise the same as
+            // etcd's.
             let distance_max = if child.is_own { 1 } else { 2 };
             edit_distance(word, name) <= distance_max || name.starts_with(&word.to_lowercase())
         };
@@ -105,27 +107,27 @@ impl<R> Command<R> {
     }
 }
 
-/// A command that was found, with its groups and the rest of the command line.
+/// A command found by [`find`], with its groups and the rest of the command line.
 #[derive(Clone, Debug)]
 pub struct Found<R: 'static> {
-    /// From the root to the command.
+    /// The commands from the root to the found command.
     pub path: Vec<&'static Command<R>>,
-    /// The command line without the names of the commands.
+    /// The command line without the command names.
     pub line: Vec<Vec<u8>>,
 }
 
 impl<R> Found<R> {
-    /// The command itself.
+    /// Returns the found command itself.
     ///
     /// # Panics
     ///
-    /// Never: the path of a found command is not empty.
+    /// Never, because the path of a found command is not empty.
     #[must_use]
     pub fn command(&self) -> &'static Command<R> {
         self.path.last().expect("a path begins with the root")
     }
 
-    /// The exit code for an invalid command line, if it differs from the usual one.
+    /// Returns the exit code for an invalid command line, if it differs from the usual one.
     pub(crate) fn failure_code(&self) -> Option<u8> {
         self.path.iter().rev().find_map(|command| command.failure_code)
     }
@@ -134,7 +136,7 @@ impl<R> Found<R> {
         self.path.first().expect("a path begins with the root")
     }
 
-    /// All flags that the command accepts.
+    /// Returns all flags that the command accepts.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         let inherited = self.path.iter().flat_map(|command| command.inherited);
@@ -143,11 +145,11 @@ impl<R> Found<R> {
     }
 }
 
-/// Finds the command of a command line.
+/// Finds the command for a command line.
 ///
 /// # Errors
 ///
-/// The unknown word at the top level.
+/// Returns the unknown word if the first word is not a top-level command.
 pub fn find<R: Clone>(root: &'static Command<R>, line: &[Vec<u8>]) -> Result<Found<R>, String> {
     let mut found = Found { path: vec![root], line: line.to_vec() };
     while !found.command().children.is_empty() {
@@ -165,7 +167,7 @@ pub fn find<R: Clone>(root: &'static Command<R>, line: &[Vec<u8>]) -> Result<Fou
     Ok(found)
 }
 
-/// The position of the first word that is neither a flag nor the value of one.
+/// Returns the position of the first word that is neither a flag nor a flag's value.
 fn first_word(flags: &[Flag], line: &[Vec<u8>]) -> Option<usize> {
     let mut at = 0;
     while let Some(word) = line.get(at) {
@@ -192,7 +194,7 @@ fn first_word(flags: &[Flag], line: &[Vec<u8>]) -> Option<usize> {
     None
 }
 
-/// The number of letters to change, add or remove, ignoring case.
+/// Returns the number of letters to change, add or remove to turn one word into the other, ignoring case.
 fn edit_distance(one: &str, other: &str) -> usize {
     let one: Vec<char> = one.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=one.len()).collect();

@@ -1,8 +1,8 @@
-//! The grammar of flags: that of pflag, which `etcdctl` and `etcdutl` use.
+//! The grammar of flags, which is that of pflag, the library used by `etcdctl` and `etcdutl`.
 //!
-//! Flags and arguments may be mixed. `--` ends the flags. `--name value` and `--name=value` are equivalent,
-//! except that a boolean takes a value only after `=`. One-letter flags can be combined. Error messages are
-//! those of pflag.
+//! Flags and arguments may be mixed. `--` marks the end of the flags. `--name value` and `--name=value` are equivalent,
+//! except that a boolean takes a value only after `=`. One-letter flags can be combined. Error messages are those of
+//! pflag.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::gotext::{parse_duration, parse_int, parse_uint, quote};
 /// The type of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// True or false.
+    /// A boolean.
     Bool,
     /// A number.
     Int,
@@ -20,20 +20,20 @@ pub enum Kind {
     Uint,
     /// Any text.
     Text,
-    /// A span of time.
+    /// A duration.
     Duration,
-    /// Comma-separated; repeated flags add up.
+    /// A comma-separated list. The values of repeated flags are concatenated.
     List,
 }
 
-/// A flag that a command takes.
+/// A flag of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
-    /// Its name, without dashes.
+    /// The name, without dashes.
     pub name: &'static str,
     /// The one-letter form.
     pub short: Option<char>,
-    /// The type of its value.
+    /// The type of the value.
     pub kind: Kind,
     /// The default, as written on the command line.
     pub default: &'static str,
@@ -42,31 +42,31 @@ pub struct Flag {
 }
 
 impl Flag {
-    /// A boolean flag, off by default.
+    /// Creates a boolean flag, off by default.
     #[must_use]
     pub const fn bool(name: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Bool, default: "false", usage }
     }
 
-    /// A number, 0 by default.
+    /// Creates a number flag, 0 by default.
     #[must_use]
     pub const fn int(name: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Int, default: "0", usage }
     }
 
-    /// An unsigned number.
+    /// Creates an unsigned number flag.
     #[must_use]
     pub const fn uint(name: &'static str, default: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Uint, default, usage }
     }
 
-    /// Any text.
+    /// Creates a text flag.
     #[must_use]
     pub const fn text(name: &'static str, default: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Text, default, usage }
     }
 
-    /// A span of time.
+    /// Creates a duration flag.
     #[must_use]
     pub const fn duration(name: &'static str, default: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Duration, default, usage }
@@ -78,7 +78,7 @@ impl Flag {
         Self { short: Some(short), ..self }
     }
 
-    /// Checks a value; the error is the reason.
+    /// Checks a value. The error is the reason why the value is invalid.
     fn check(&self, value: &str) -> Result<(), String> {
         match self.kind {
             Kind::Bool => parse_bool(value).map(drop),
@@ -108,7 +108,7 @@ fn parse_bool(value: &str) -> Result<bool, String> {
 /// A command line error, or a request for help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlagError {
-    /// Help was asked for.
+    /// The user requested help.
     Help,
     /// The error, in pflag's words.
     Wrong(String),
@@ -117,13 +117,13 @@ pub enum FlagError {
 /// A parsed command line.
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
-    /// The values by flag name; every known flag has one.
+    /// Values by flag name. Every known flag has a value.
     values: BTreeMap<&'static str, String>,
-    /// The flags that were given.
+    /// The flags given on the command line.
     changed: BTreeMap<&'static str, bool>,
     /// The arguments.
     pub args: Vec<Vec<u8>>,
-    /// How many of `args` precede `--`, if there is one.
+    /// The number of `args` before `--`, if there is a `--`.
     pub args_before_dashes: Option<usize>,
 }
 
@@ -160,7 +160,7 @@ impl Matches {
         rest: &mut impl Iterator<Item = &'a Vec<u8>>,
     ) -> Result<(), FlagError> {
         if word.starts_with(['-', '=']) {
-            // The value may be a secret.
+            // Do not print the value, because it may be a secret.
             let shown = word.split_once('=').map_or(word, |(shown, _)| shown);
             return Err(FlagError::Wrong(format!("bad flag syntax: --{shown}")));
         }
@@ -200,7 +200,8 @@ impl Matches {
                 return Err(match letter {
                     'h' => FlagError::Help,
                     _ => {
-                        // The rest may be a secret, as in `-user=name:password` or `-uname:password`.
+                        // Do not print the rest, because it may contain a secret, as in `-user=name:password` or
+                        // `-uname:password`.
                         let seen = letters.len() - tail.len();
                         let shown = letters[..seen].trim_end_matches('=');
                         FlagError::Wrong(format!("unknown shorthand flag: '{letter}' in -{shown}"))
@@ -250,47 +251,47 @@ impl Matches {
         self.changed.contains_key(name)
     }
 
-    /// A flag's value as text.
+    /// Returns a flag's value as text.
     ///
     /// # Panics
     ///
-    /// The command has no such flag, which is a bug.
+    /// Panics if the command has no such flag, which is a bug.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         self.values.get(name).map(String::as_str).expect("a command asks for its own flags")
     }
 
-    /// The value of a boolean flag.
+    /// Returns the value of a boolean flag.
     #[must_use]
     pub fn bool(&self, name: &str) -> bool {
         parse_bool(self.text(name)).expect("values were checked when they were given")
     }
 
-    /// The value of a number flag.
+    /// Returns the value of a number flag.
     #[must_use]
     pub fn int(&self, name: &str) -> i64 {
         parse_int(self.text(name), 0).expect("values were checked when they were given")
     }
 
-    /// The value of an unsigned number flag.
+    /// Returns the value of an unsigned number flag.
     #[must_use]
     pub fn uint(&self, name: &str) -> u64 {
         parse_uint(self.text(name), 0).expect("values were checked when they were given")
     }
 
-    /// The value of a duration flag.
+    /// Returns the value of a duration flag.
     #[must_use]
     pub fn duration(&self, name: &str) -> Duration {
         parse_duration(self.text(name)).expect("values were checked when they were given")
     }
 
-    /// The value of a list flag.
+    /// Returns the value of a list flag.
     #[must_use]
     pub fn list(&self, name: &str) -> Vec<String> {
         self.text(name).split(',').map(|item| item.trim().to_owned()).collect()
     }
 
-    /// An argument as text.
+    /// Returns the argument at `position` as text, if there is one.
     #[must_use]
     pub fn arg(&self, position: usize) -> Option<String> {
         self.args.get(position).map(|arg| String::from_utf8_lossy(arg).into_owned())

@@ -1,5 +1,5 @@
-//! Texts as etcd's tools print and parse them: Go's formats (`quorate-gotext`), with the tools' error texts,
-//! and human-readable sizes.
+//! Text formats that etcd's tools print and parse: Go's formats (`quorate-gotext`) with the tools' error texts, and
+//! human-readable sizes.
 //!
 //! Scripts parse the output of etcd's tools, so these formats are part of the interface.
 
@@ -9,7 +9,7 @@ use quorate_gotext::SignedDuration;
 use quorate_gotext::number::{self, NumberError};
 pub use quorate_gotext::quote::{go_quote_bytes as quote, go_reason as reason, unquote};
 
-/// Prints a duration as Go does: `1m2.5s`, `2.345678ms`, `0s`.
+/// Formats a duration as Go does: `1m2.5s`, `2.345678ms`, `0s`.
 pub fn duration(duration: Duration) -> String {
     SignedDuration::from(duration).to_string()
 }
@@ -22,7 +22,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     nanos.map(Duration::from_nanos).map_err(negative)
 }
 
-/// Parses a number like Go's `strconv.ParseInt`; base 0 takes the base from the text.
+/// Parses a number like Go's `strconv.ParseInt`. With base 0, a prefix in the text determines the base.
 pub fn parse_int(text: &str, base: u32) -> Result<i64, String> {
     number::parse_int(text, base).map_err(|error| refusal("ParseInt", text, error))
 }
@@ -37,7 +37,7 @@ fn refusal(function: &str, text: &str, error: NumberError) -> String {
     format!("strconv.{function}: parsing {text}: {reason}")
 }
 
-/// Prints a number of bytes in SI units: `20 kB`, `2.1 GB`.
+/// Formats a number of bytes in SI units: `20 kB`, `2.1 GB`.
 pub fn size(bytes: u64) -> String {
     if bytes < 10 {
         return format!("{bytes} B");

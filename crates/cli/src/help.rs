@@ -1,16 +1,16 @@
-//! Help texts in the layout of cobra, which people and scripts know.
+//! Help texts in cobra's layout, which users and scripts already know.
 
 use crate::command::{Command, Found};
 use crate::flags::{Flag, Kind};
 use crate::gotext::{duration, parse_duration, quote};
 
-/// The first word of every tool that is called by its own name.
+/// The first word of the command name if a tool is called by its own name.
 const OWN: &str = "quorate";
 
-/// The minimum width of the column of command names.
+/// The minimum width of the column with command names.
 const NAME_WIDTH_MIN: usize = 11;
 
-/// The help text of a command. `program` is the name under which the tool was called.
+/// Returns the help text of a command. `program` is the name under which the tool was called.
 #[must_use]
 pub fn help<R: Copy>(program: &str, found: &Found<R>) -> String {
     let command = found.command();
@@ -29,7 +29,7 @@ pub fn help<R: Copy>(program: &str, found: &Found<R>) -> String {
     out
 }
 
-/// The part of the help text that is also printed after an error.
+/// Returns the part of the help text that is also printed after an error.
 #[must_use]
 pub fn usage<R: Copy>(program: &str, found: &Found<R>) -> String {
     let command = found.command();
@@ -51,12 +51,12 @@ pub fn usage<R: Copy>(program: &str, found: &Found<R>) -> String {
     }
     out.push_str(&children(command));
     let mut local: Vec<Flag> = command.flags.to_vec();
-    // Global flags are listed only by a separate command, if there is one.
+    // If a separate command lists the global flags, no other help text does.
     let apart = found.root().lists_flags_apart();
     let shows_flags = found.path.len() > 1 || !apart;
     if shows_flags {
         local.extend(command.inherited);
-        // This entry is only for the text; the grammar handles `-h` itself.
+        // This entry is only for the help text, because the grammar handles `-h` itself.
         local.push(Flag::bool("help", "").short('h'));
         let help =
             format!("help for {}", if found.path.len() == 1 { program } else { command.name() });
@@ -101,7 +101,7 @@ fn children<R>(command: &Command<R>) -> String {
     out
 }
 
-/// A table of flags, sorted by name. `help` is the description of the help flag.
+/// Returns a table of flags, sorted by name. `help` is the description of the help flag.
 #[must_use]
 pub fn flag_usages(flags: &[Flag], help: Option<&str>) -> String {
     let mut flags = flags.to_vec();
@@ -126,7 +126,7 @@ pub fn flag_usages(flags: &[Flag], help: Option<&str>) -> String {
     flags.iter().map(line).collect()
 }
 
-/// The end of a flag's line: its default, if that is not the zero value.
+/// Returns the end of a flag's line, which shows the default unless that is the zero value.
 pub(crate) fn shown_default(flag: &Flag) -> String {
     match flag.kind {
         Kind::Bool if flag.default == "false" => String::new(),

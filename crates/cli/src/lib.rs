@@ -1,14 +1,14 @@
-//! Command lines in the style of etcd's tools: the grammar of flags, the tree of commands, help texts, tables,
-//! log lines, and the start of a tool.
+//! Command lines in the style of etcd's tools: the grammar of flags, the command tree, help texts, tables, log lines,
+//! and the start of a tool.
 //!
-//! `etcdctl` and `etcdutl` use the same libraries (pflag, cobra), so scripts and people know one grammar, one
-//! layout of help and one wording of errors. A tool declares its commands as constants; `R` is the type of
-//! their run functions.
+//! `etcdctl` and `etcdutl` use the same libraries (pflag, cobra), so both have the same grammar, the same help layout
+//! and the same error texts, which scripts and users rely on. A tool declares its commands as constants. `R` is the
+//! type of their run functions.
 //!
 //! # Not here
 //!
-//! The work of the commands, and exit codes other than that of an invalid command line: each tool has its own.
-//! The server's flags, which follow another grammar (`quorate-config`).
+//! The implementation of the commands, and all exit codes except the one for an invalid command line, because each tool
+//! has its own. The server's flags, which follow another grammar (`quorate-config`).
 
 pub mod command;
 pub mod completion;

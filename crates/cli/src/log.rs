@@ -1,18 +1,18 @@
-//! Log lines on standard error: JSON, as `etcdctl` writes them, and columns, as `etcdutl` writes them.
+//! Log lines on standard error, in JSON like `etcdctl`'s and in columns like `etcdutl`'s.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// One JSON log line, in the form of etcd's loggers.
+/// A JSON log line in the format of etcd's loggers.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
     /// The level.
     pub level: &'a str,
     /// The name of the logger.
     pub logger: Option<&'a str>,
-    /// The position in the program.
+    /// The position in the source code.
     pub caller: Option<&'a str>,
     /// The message.
     pub message: &'a str,
@@ -35,7 +35,7 @@ impl Line<'_> {
             text.push_str(&format!(",{}:{value}", quoted(key)));
         }
         text.push_str("}\n");
-        // If standard error is closed, the line is lost.
+        // The line is lost if standard error is closed.
         drop(out.write_all(text.as_bytes()));
     }
 }
@@ -66,15 +66,15 @@ pub fn columns(out: &mut dyn Write, level: &str, message: &str, fields: &[(&str,
         text.push_str(&format!("\t{{{}}}", fields.join(", ")));
     }
     text.push('\n');
-    // If standard error is closed, the line is lost.
+    // The line is lost if standard error is closed.
     drop(out.write_all(text.as_bytes()));
 }
 
-/// A time since 1970 as RFC 3339 in UTC, with microseconds.
+/// Formats a time since 1970 as RFC 3339 in UTC, with microseconds.
 #[must_use]
 pub fn timestamp(since: Duration) -> String {
     let (seconds, days) = (since.as_secs(), since.as_secs() / 86_400);
-    // Days are counted from March of year 0 in eras of 400 years, which puts leap days last.
+    // Days are counted from 1 March of year 0, in eras of 400 years, so that a leap day is the last day of its year.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

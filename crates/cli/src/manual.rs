@@ -1,7 +1,7 @@
-//! Manual pages generated from the tree of commands: one for `man`, and one in Markdown.
+//! Generates manual pages from the command tree: one for `man`, and one in Markdown.
 //!
-//! They contain the help of each command, and the texts that the tree does not have ([`Manual`]). Each tool has
-//! a test that compares its committed pages with the generated ones.
+//! The pages contain the help text of each command, and texts that are not in the command tree ([`Manual`]). Each tool
+//! has a test that compares its committed pages with the generated ones.
 
 mod markdown;
 mod roff;
@@ -12,36 +12,36 @@ use crate::help::shown_default;
 
 pub use self::roff::Page;
 
-/// A program, and the texts that its tree of commands does not have.
+/// A program and the manual texts that its command tree does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Manual<R: 'static> {
-    /// The page's name, `quorate-ctl`.
+    /// The name of the page, for example `quorate-ctl`.
     pub name: &'static str,
-    /// The command to type, `quorate ctl`.
+    /// The command that the user types, for example `quorate ctl`.
     pub program: &'static str,
     /// Another name of the program, if it has one.
     pub alias: Option<&'static str>,
-    /// One line, without a full stop.
+    /// One-line summary without a full stop.
     pub summary: &'static str,
-    /// Paragraphs of the description.
+    /// The paragraphs of the description.
     pub description: &'static [&'static str],
-    /// Paragraphs about environment variables.
+    /// The paragraphs about environment variables.
     pub environment: &'static [&'static str],
-    /// Exit codes, each with its meaning.
+    /// The exit codes, each with its meaning.
     pub exits: &'static [(&'static str, &'static str)],
-    /// Related pages.
+    /// The related pages.
     pub see_also: &'static [&'static str],
-    /// Its commands.
+    /// The root of the program's command tree.
     pub root: &'static Command<R>,
 }
 
-/// A command that can be run, with its groups.
+/// A command that can be run, with the path from the root to it.
 struct Leaf<R: 'static> {
     found: Found<R>,
 }
 
 impl<R> Leaf<R> {
-    /// The command line, with arguments.
+    /// Returns the command line with its arguments.
     fn usage(&self, program: &str) -> String {
         let [_, groups @ .., last] = &self.found.path[..] else { return program.to_owned() };
         let groups = groups.iter().map(|group| group.name());
@@ -53,7 +53,7 @@ impl<R> Leaf<R> {
         if command.long.is_empty() { command.short } else { command.long }
     }
 
-    /// The flags of the command and of its groups below the root.
+    /// Returns the flags of the command and of its groups below the root.
     fn flags(&self) -> Vec<Flag> {
         let groups = self.found.path.iter().skip(1).flat_map(|command| command.inherited);
         sorted(self.found.command().flags.iter().chain(groups))
@@ -61,14 +61,14 @@ impl<R> Leaf<R> {
 }
 
 impl<R> Manual<R> {
-    /// All commands that can be run, in the order of the help lists.
+    /// Returns all commands that can be run, in the order of the help lists.
     fn leaves(&self) -> Vec<Leaf<R>> {
         let mut leaves = Vec::new();
         gather(&mut vec![self.root], &mut leaves);
         leaves
     }
 
-    /// The flags of all commands.
+    /// Returns the flags that all commands accept.
     fn global_flags(&self) -> Vec<Flag> {
         sorted(self.root.inherited.iter())
     }
@@ -79,7 +79,7 @@ fn gather<R>(path: &mut Vec<&'static Command<R>>, leaves: &mut Vec<Leaf<R>>) {
     if command.run.is_some() {
         leaves.push(Leaf { found: Found { path: path.clone(), line: Vec::new() } });
     }
-    // Commands whose names begin with an underscore are for scripts.
+    // Commands whose names begin with an underscore are omitted, because only scripts use them.
     for child in command.children.iter().filter(|child| !child.name().starts_with('_')) {
         path.push(child);
         gather(path, leaves);
@@ -93,13 +93,13 @@ fn sorted<'a>(flags: impl Iterator<Item = &'a Flag>) -> Vec<Flag> {
     flags
 }
 
-/// The forms of a flag: `-w`, `--write-out`.
+/// Returns the forms of a flag: `-w`, `--write-out`.
 fn names_of(flag: &Flag) -> Vec<String> {
     let short = flag.short.map(|short| format!("-{short}"));
     short.into_iter().chain([format!("--{}", flag.name)]).collect()
 }
 
-/// The placeholder for a flag's value.
+/// Returns the placeholder for a flag's value.
 const fn value_of(flag: &Flag) -> Option<&'static str> {
     match flag.kind {
         Kind::Bool => None,
@@ -110,7 +110,7 @@ const fn value_of(flag: &Flag) -> Option<&'static str> {
     }
 }
 
-/// The description of a flag as one sentence, with its default.
+/// Returns the description of a flag as one sentence, with its default.
 fn description_of(flag: &Flag) -> String {
     let mut description = flag.usage.trim().trim_end_matches('.').to_owned();
     if let Some(first) = description.get(..1).map(str::to_uppercase) {

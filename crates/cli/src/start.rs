@@ -1,4 +1,4 @@
-//! The start of a tool: finds and parses its command, or prints help or an error.
+//! Starts a tool: finds and parses its command, or prints help or an error.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -14,13 +14,13 @@ use crate::help;
 /// The exit code for an invalid command line.
 const MISTAKE: u8 = 1;
 
-/// The exit code if the reader of the output is gone; a shell reports the same code for SIGPIPE.
+/// The exit code if the reader of the output has closed the pipe. A shell reports the same code for SIGPIPE.
 pub const BROKEN_PIPE: u8 = 141;
 
 /// The names of a tool.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
-    /// The name of etcd's tool, used if this tool is called by that name.
+    /// The name of the corresponding etcd tool, used if this tool is called by that name.
     pub of_etcd: &'static str,
     /// The tool's own name.
     pub own: &'static str,
@@ -31,7 +31,7 @@ pub struct Names {
 pub struct Begun<R: 'static> {
     /// The name under which the tool was called.
     pub program: &'static str,
-    /// The command.
+    /// The command to run.
     pub found: Found<R>,
     /// The flags and arguments.
     pub matches: Matches,
@@ -39,7 +39,7 @@ pub struct Begun<R: 'static> {
     pub run: R,
 }
 
-/// Finds and parses the command to run. Otherwise prints help or an error, and returns the exit code. The first
+/// Finds and parses the command to run. If there is none, prints help or an error and returns the exit code. The first
 /// argument is the tool's name; `unknown` formats the error for an unknown command.
 pub fn begin<R: Copy>(
     names: Names,
@@ -71,7 +71,7 @@ pub fn begin<R: Copy>(
         Ok(matches) => Some(matches),
         Err(FlagError::Help) => None,
     };
-    // A group without `--help` lacks a command, which some tools treat as an error.
+    // The command line names a group but no command in it, which some tools treat as an error unless `--help` is given.
     let code = matches.as_ref().and(found.failure_code()).unwrap_or(0);
     let (Some(matches), Some(run)) = (matches, found.command().run) else {
         say(if code == 0 { output } else { errors }, &help::help(program, &found));
@@ -84,7 +84,7 @@ pub fn begin<R: Copy>(
 const SERVER: Names = Names { of_etcd: "etcd", own: "quorate" };
 
 impl Names {
-    /// The name for a program that was started by this path.
+    /// Returns the name of a program that was started by this path.
     fn for_path(self, path: Option<&OsString>) -> &'static str {
         match path.map(Path::new).and_then(Path::file_name) {
             Some(name) if name == self.of_etcd => self.of_etcd,
@@ -93,7 +93,7 @@ impl Names {
     }
 }
 
-/// Like `begin`, for a subcommand of the server program; etcd prints its errors on other streams.
+/// Like `begin`, but for a subcommand of the server program, for which etcd prints errors on other streams.
 pub fn begin_of_server<R: Copy>(
     root: &'static Command<R>,
     args: impl IntoIterator<Item = OsString>,
@@ -120,17 +120,16 @@ pub fn begin_of_server<R: Copy>(
     }
 }
 
-/// Ends the process with this code. If the reader of the output is gone, ends it by SIGPIPE, like every tool in
-/// a pipe.
+/// Ends the process with `code`. For [`BROKEN_PIPE`], ends it with SIGPIPE, as is usual for a tool in a pipe.
 pub fn end(code: u8) -> ExitCode {
     if code == BROKEN_PIPE {
-        // If the signal does not end the process, the exit code has the same meaning.
+        // If the signal does not end the process, the process exits with the code that has the same meaning.
         drop(signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE));
     }
     ExitCode::from(code)
 }
 
-/// Writes to a stream whose reader may be gone.
+/// Writes to a stream. Errors are ignored, because the reader may have closed the stream.
 fn say(stream: &mut dyn Write, text: &str) {
     drop(stream.write_all(text.as_bytes()).and_then(|()| stream.flush()));
 }
@@ -149,7 +148,7 @@ mod tests {
     };
     const NAMES: Names = Names { of_etcd: "etcdtool", own: "quorate tool" };
 
-    /// The result of a command line: the run function or exit code, and the printed text.
+    /// Returns the result of a command line (the run function or the exit code) and the printed text.
     fn check(line: &str) -> (Result<(&'static str, u8), u8>, String) {
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         let args = line.split(' ').map(OsString::from);

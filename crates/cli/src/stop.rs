@@ -1,14 +1,14 @@
-//! Ends a serving program on SIGTERM or SIGINT, after a final action.
+//! Ends a server program on SIGTERM or SIGINT, after a final action.
 //!
-//! The program ends by the signal itself, so that the parent process sees the signal in the exit status. As
-//! process 1 it exits with 0, because the kernel does not let an uncaught signal end process 1.
+//! The signal itself ends the program, so that the parent process finds the signal in the exit status. As process 1,
+//! the program exits with code 0 instead, because the kernel does not allow an uncaught signal to end process 1.
 
 use std::io;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Installs the handlers; `first` runs before the process ends.
+/// Installs the signal handlers. `first` runs before the process ends.
 pub fn on_signal(first: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -18,8 +18,8 @@ pub fn on_signal(first: impl FnOnce() + Send + 'static) -> io::Result<()> {
             exit(0);
         }
         let signal = received.unwrap_or(SIGTERM);
-        // This returns only if the signal cannot be raised; the exit code is then the one that a shell would
-        // report.
+        // This function returns only if the signal cannot be raised. The process then exits with the code that a shell
+        // would report for the signal.
         drop(signal_hook::low_level::emulate_default_handler(signal));
         exit(128 + signal);
     })?;

@@ -1,6 +1,6 @@
 //! Tables for terminals: box-drawing characters, centred headings, right-aligned cells.
 
-/// Draws a table: the borders, the headings and every row, one line each.
+/// Draws a table with borders and headings. Each row takes one line.
 #[must_use]
 pub fn draw(header: &[&str], rows: &[Vec<String>]) -> String {
     let header: Vec<String> =

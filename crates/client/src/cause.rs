@@ -1,6 +1,7 @@
-//! Why an endpoint was not reached, in the words of Go's libraries, for which users search.
+//! Explains why an endpoint was not reached, with the error texts of Go's libraries, because users
+//! search for these texts.
 //!
-//! Known errors get Go's text; other errors keep their own.
+//! Known errors are reported with Go's text. Other errors keep their own text.
 
 use std::error::Error;
 use std::io;
@@ -9,7 +10,8 @@ use quorate_tls::{ConnectError, Place, tls_reason};
 
 use crate::failure::system_text;
 
-/// The error of a failed connection: the address, the network, or the TLS handshake.
+/// Returns the error text for a connection that failed because of the address, the network or the
+/// TLS handshake.
 pub(super) fn not_connected(place: &Place, error: &(dyn Error + 'static)) -> String {
     let reason = innermost(error);
     if is_handshake(error) {
@@ -29,7 +31,7 @@ pub(super) fn not_connected(place: &Place, error: &(dyn Error + 'static)) -> Str
     undialed(&format!("{target}{}", system_text(&reason)))
 }
 
-/// The error of a connection attempt that took too long.
+/// Returns the error text for a connection attempt that took too long.
 pub(super) fn too_late(place: &Place) -> String {
     undialed(&match place {
         Place::Host(authority) => format!("dial tcp {authority}: i/o timeout"),
@@ -37,27 +39,29 @@ pub(super) fn too_late(place: &Place) -> String {
     })
 }
 
-/// The error of an address that cannot be dialled.
+/// Returns the error text for an address that cannot be dialled.
 pub(super) fn no_address(fault: &str) -> String {
     undialed(&format!("dial tcp: {fault}"))
 }
 
-/// The error of a connection that failed before the server sent its first frame.
+/// Returns the error text for a connection that failed before the server sent its first frame.
 pub(super) fn not_greeted(reason: &str) -> String {
     unconnected(&format!("error reading server preface: {reason}"))
 }
 
-/// The error of a connection on which the server sent nothing in time.
+/// Returns the error text for a connection on which the server did not send its first frame in
+/// time.
 pub(super) fn silent() -> String {
     not_greeted("i/o timeout")
 }
 
-/// The error of a connection that broke after the server's first frame and before any response.
+/// Returns the error text for a connection that broke after the server's first frame but before any
+/// response.
 pub(super) fn no_answer(reason: &str) -> String {
     unconnected(&format!("error reading from server: {reason}"))
 }
 
-/// The error of an invalid `host:port`; `None` if it is valid.
+/// Returns the error text for an invalid `host:port`, or `None` if it is valid.
 pub(super) fn fault_of(authority: &str) -> Option<String> {
     let address = |fault: &str| Some(format!("address {authority}: {fault}"));
     if authority.is_empty() {
@@ -87,12 +91,12 @@ pub(super) fn fault_of(authority: &str) -> Option<String> {
     }
 }
 
-/// The text of an error that broke a connection.
+/// Returns the text of an error that broke a connection.
 pub(super) fn broken(error: &(dyn Error + 'static)) -> String {
     tls_reason(error).unwrap_or_else(|| system_text(&innermost(error)))
 }
 
-/// The text of the innermost error.
+/// Returns the text of the innermost error.
 fn innermost(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -110,7 +114,7 @@ fn undialed(reason: &str) -> String {
 }
 
 fn is_handshake(error: &(dyn Error + 'static)) -> bool {
-    // An `io::Error` does not return the wrapped error as its source, but that error's source.
+    // The source of an `io::Error` is not the wrapped error but the wrapped error's source.
     let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error.is::<ConnectError>()
         || wrapped.is_some_and(|wrapped| wrapped.is::<ConnectError>())

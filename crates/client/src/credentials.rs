@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * Passwords and tokens never appear in `Debug` output or messages.
+//! * Passwords and tokens never appear in `Debug` output or in messages.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub type Token = MetadataValue<Ascii>;
 /// The credentials of a client.
 #[derive(Default)]
 pub enum Credentials {
-    /// None. A client certificate may still identify the user.
+    /// No credentials. A client certificate may still identify the user.
     #[default]
     None,
     /// A signed token.
@@ -41,7 +41,8 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Credentials with a user name. The password is given, or follows the name and a colon, or is asked for.
+    /// Creates credentials with a user name. The password is passed separately, follows the name and a colon, or is
+    /// read from the user.
     pub fn login(
         user: &str,
         password: &str,
@@ -58,7 +59,7 @@ impl Credentials {
             }
             (password, _) => (user, password.to_owned()),
         };
-        // As in etcd's client, an incomplete login counts as none.
+        // As in etcd's client, an incomplete login counts as no credentials.
         if user.is_empty() || password.is_empty() {
             return Ok(Self::None);
         }
@@ -66,7 +67,7 @@ impl Credentials {
     }
 }
 
-/// A token as a header value that is marked as sensitive; `None` for a text that is no valid header.
+/// Returns a token as a header value that is marked as sensitive, or `None` if the text is not a valid header value.
 #[must_use]
 pub fn token(text: &str) -> Option<Token> {
     let mut token = Token::try_from(text).ok()?;

@@ -1,5 +1,5 @@
-//! A watch that survives the loss of its connection. It continues at the revision after the last one that it has received,
-//! so it misses no event and reports none twice.
+//! A watch that survives the loss of its connection. It continues at the revision after the last received one, so that
+//! it reports every event exactly once.
 
 use std::time::Duration;
 
@@ -15,19 +15,18 @@ use tonic::{Code, Status, Streaming};
 use crate::failure::status_text;
 use crate::{Client, Connection, as_grpc_go};
 
-/// The pause before a lost stream is opened again.
+/// The delay before a lost stream is reopened.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// The capacity of a stream's request queue. When it is full, progress requests are queued already.
+/// The capacity of a stream's request queue. When the queue is full, it already contains progress requests.
 const REQUESTS_MAX: usize = 4;
 const NO_LEADER: &str = "etcdserver: no leader";
 
-/// Whether a watch ends when its member has no leader.
+/// Determines whether a watch ends when its member has no leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leader {
-    /// It ends, unless the watch has just lost its connection to another member, which may have been the
-    /// leader.
+    /// The watch ends, unless it has just lost its connection to another member, which may have been the leader.
     Required,
-    /// It waits for a leader.
+    /// The watch waits for a leader.
     Awaited,
 }
 
@@ -35,29 +34,29 @@ pub enum Leader {
 #[expect(missing_debug_implementations, reason = "a watch under way prints nothing of use")]
 pub struct Events<'a> {
     client: &'a Client,
-    /// The request that would create the watch now.
+    /// The request that would create the watch at its current revision.
     create: WatchCreateRequest,
     leader: Leader,
-    /// The number of streams so far.
+    /// The number of streams on which the watch has been created so far.
     streams: u64,
-    /// The number of streams when the current one was opened.
+    /// The value of `streams` when the current stream was opened.
     streams_before: u64,
     stream: Option<Stream>,
     /// Whether to send a progress request on the next stream.
     asks_progress: bool,
-    /// Whether the loss of all servers has been logged; reset by each response.
+    /// Whether the loss of all servers has been logged. Each response resets this flag.
     has_warned: bool,
 }
 
 struct Stream {
     connection: Connection,
-    /// Dropping the sender ends the stream.
+    /// Sender of the stream's requests. Dropping it ends the stream.
     requests: mpsc::Sender<WatchRequest>,
     responses: Streaming<WatchResponse>,
 }
 
 impl<'a> Events<'a> {
-    /// Prepares a watch; nothing is sent before the first call of [`Self::next`].
+    /// Prepares a watch. No request is sent before the first call of [`Self::next`].
     #[must_use]
     pub fn new(client: &'a Client, create: WatchCreateRequest, leader: Leader) -> Self {
         Self {
@@ -72,8 +71,8 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The next response, including those of creation and cancellation, over as many streams as needed. The
-    /// error is the reason why the watch ended. Cancel-safe.
+    /// Returns the next response, including responses to creation and cancellation, opening as many streams as needed.
+    /// The error is the reason why the watch ended. This method is cancel-safe.
     pub async fn next(&mut self) -> Result<WatchResponse, Status> {
         loop {
             let status = match self.try_next().await {
@@ -99,7 +98,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Sends a progress request; without a stream, as soon as there is one.
+    /// Sends a progress request now or, if there is no stream, as soon as one is opened.
     pub fn ask_progress(&mut self) {
         match &self.stream {
             Some(stream) => stream.ask_progress(),
@@ -142,7 +141,7 @@ impl<'a> Events<'a> {
 impl Stream {
     fn ask_progress(&self) {
         let union = RequestUnion::ProgressRequest(WatchProgressRequest {});
-        // If the queue is full, a request is queued already; if it is closed, the next call returns the error.
+        // If the queue is full, a progress request is already queued. If it is closed, the next call returns the error.
         drop(self.requests.try_send(WatchRequest { request_union: Some(union) }));
     }
 }
@@ -155,7 +154,7 @@ async fn open(
     let connection = client.connect(None).await?;
     let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
     let union = RequestUnion::CreateRequest(create.clone());
-    // The channel is new and its receiver exists, so there is room.
+    // The channel is new and its receiver exists, so sending cannot fail.
     drop(requests.try_send(WatchRequest { request_union: Some(union) }));
     let opening = async {
         let mut request = client.stream_request(ReceiverStream::new(receiver)).await?;
@@ -173,7 +172,7 @@ async fn open(
     }
 }
 
-/// The reason why the server ended a watch, in the words of etcd's client.
+/// Returns the reason why the server ended a watch, in the words of etcd's client.
 #[must_use]
 pub fn cancel_text(response: &WatchResponse) -> String {
     if response.compact_revision != 0 {
@@ -199,9 +198,9 @@ pub fn is_progress(response: &WatchResponse) -> bool {
         && revision != 0
 }
 
-/// Whether the watch may continue on another stream. A member without a leader ends the watches of clients that
-/// require one, unless the watch `awaits_leader`: the lost member may have been the leader, and the others are
-/// about to elect a new one.
+/// Whether the watch may continue on another stream. A member without a leader ends the watches that require one. Such
+/// a watch may still continue if it `awaits_leader`, because the lost member may have been the leader, and the other
+/// members are about to elect a new one.
 fn can_go_on(status: &Status, awaits_leader: bool) -> bool {
     match status.code() {
         Code::Unavailable => awaits_leader || status.message() != NO_LEADER,

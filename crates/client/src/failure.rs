@@ -1,13 +1,13 @@
-//! How a command fails: a message on standard error and an exit code.
+//! The failure of a command: a message on standard error and an exit code.
 
 use quorate_api::code;
 use tonic::{Code, Status};
 
 /// The exit codes that scripts rely on.
 pub mod exit {
-    /// The cluster refused the request, or an error without an exit code of its own occurred.
+    /// The cluster refused the request, or an error occurred that has no exit code of its own.
     pub const ERROR: u8 = 1;
-    /// No connection could be made.
+    /// No connection could be established.
     pub const BAD_CONNECTION: u8 = 2;
     /// Standard input is malformed.
     pub const INVALID_INPUT: u8 = 3;
@@ -29,22 +29,22 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with this exit code.
+    /// Creates a failure with this exit code.
     pub fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: Some(message.into()) }
     }
 
-    /// A failure with the general exit code.
+    /// Creates a failure with the general exit code.
     pub fn error(message: impl Into<String>) -> Self {
         Self::new(exit::ERROR, message)
     }
 
-    /// An invalid command line.
+    /// Creates a failure for an invalid command line.
     pub fn bad_args(message: impl Into<String>) -> Self {
         Self::new(exit::BAD_ARGS, message)
     }
 
-    /// A failure whose reason has been printed.
+    /// Creates a failure whose reason has already been printed.
     #[must_use]
     pub const fn silent(code: u8) -> Self {
         Self { code, message: None }
@@ -64,8 +64,8 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// The text of a failed call, as in etcd's tools: only the message for refusals by the server, or else with the
-/// gRPC code.
+/// Returns the text of a failed call, as in etcd's tools. For a refusal by the server, the text is only the message;
+/// otherwise it includes the gRPC code.
 #[must_use]
 pub fn status_text(status: &Status) -> String {
     let message = status.message();
@@ -77,7 +77,7 @@ pub fn status_text(status: &Status) -> String {
     }
 }
 
-/// An operating system error in Go's wording: without its number, and starting in lower case.
+/// Rewords an operating system error like Go: without its number and starting in lower case.
 #[must_use]
 pub fn system_text(reason: &str) -> String {
     let words = reason.split_once(" (os error").map_or(reason, |(words, _)| words);

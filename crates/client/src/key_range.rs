@@ -1,16 +1,17 @@
-//! Key ranges of commands.
+//! Key ranges in commands.
 
-/// One key, or all keys from `key` up to but excluding `end`. An `end` of `\0` means no end.
+/// A single key, or all keys from `key` up to but excluding `end`. An `end` of `\0` means that the
+/// range has no end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {
     /// The first key.
     pub key: Vec<u8>,
-    /// The end of the range; empty for a single key.
+    /// The end of the range, or empty for a single key.
     pub end: Vec<u8>,
 }
 
 impl KeyRange {
-    /// All keys that begin with `key`; every key if it is empty.
+    /// Returns the range of all keys that begin with `key`. An empty `key` selects every key.
     #[must_use]
     pub fn prefix(key: Vec<u8>) -> Self {
         if key.is_empty() {
@@ -20,14 +21,14 @@ impl KeyRange {
         Self { key, end }
     }
 
-    /// All keys from `key` on.
+    /// Returns the range of all keys from `key` on.
     #[must_use]
     pub fn from(key: Vec<u8>) -> Self {
         Self { key: if key.is_empty() { vec![0] } else { key }, end: vec![0] }
     }
 }
 
-/// The end of the range of all keys that begin with `prefix`.
+/// Returns the end of the range of all keys that begin with `prefix`.
 #[must_use]
 pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -37,7 +38,7 @@ pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // No key follows the keys that begin with only 0xff bytes.
+    // The prefix is empty or consists only of 0xff bytes, so no end exists.
     vec![0]
 }
 

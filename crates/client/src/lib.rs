@@ -1,17 +1,16 @@
-//! The client of the command-line tools: chooses an endpoint, applies timeouts, and words errors as etcd's
-//! tools do.
+//! The client of the command-line tools. It chooses an endpoint, applies timeouts, and reports errors with the same
+//! texts as etcd's tools.
 //!
-//! A call tries one endpoint after another until a server sends its first frame (HTTP/2's SETTINGS) or the time
-//! is up. Without a timeout, the first connection is waited for indefinitely. Nothing is sent before that
-//! frame, so a connection that fails earlier can be replaced for every request. A request that was sent is
-//! never sent again unless it only reads. After a failure, the next endpoint is tried first and the failed one
-//! last.
+//! A call tries one endpoint after another until a server sends its first frame (HTTP/2's SETTINGS) or the timeout
+//! expires. Without a timeout, it waits indefinitely for the client's first connection. The request is not sent before
+//! that frame arrives, so any request can be retried on another connection if the connection fails earlier. A request
+//! that has been sent is sent again only if it is read-only. After a failure, the next endpoint is tried first and the
+//! failed endpoint last.
 //!
 //! # Not here
 //!
-//! Flags (`ctl::security`, `ctl::credentials`), and TLS itself (`tls`). The module `login` keeps tokens,
-//! `cause` words connection errors, `warning` logs them, and `events` has watches that survive the loss of a
-//! connection.
+//! Flags (`ctl::security`, `ctl::credentials`), and TLS itself (`tls`). The module `login` keeps tokens, `cause`
+//! formats connection errors, `warning` logs them, and `events` contains watches that survive the loss of a connection.
 
 mod cause;
 pub mod credentials;
@@ -49,21 +48,21 @@ pub use warning::Warning;
 
 const SEND_BYTES_MAX: usize = 2 << 20;
 const RECEIVE_BYTES_MAX: usize = i32::MAX as usize;
-/// Servers close connections that ping more often than every five seconds. The default interval is shorter, so
-/// it is raised to this one, as in etcd's client library.
+/// The minimum interval between pings. Servers close connections that ping more often than every five seconds. The
+/// tools' default interval is shorter, so it is raised to this minimum, as in etcd's client library.
 const KEEPALIVE_MIN: Duration = Duration::from_secs(10);
 /// The prefix of the error for a broken connection.
 const BROKEN: &str = "error reading from server: ";
 const NO_ENDPOINTS: &str = "etcdclient: no available endpoints";
-/// The pause before all endpoints are tried again.
+/// The delay before all endpoints are tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// The time limit for connecting, up to the server's first frame; zero for no limit.
+    /// The time limit for connecting, until the server's first frame arrives; zero for no limit.
     pub dial_timeout: Duration,
-    /// The idle time before a ping is sent; zero for never.
+    /// The idle time before a ping is sent; zero disables pings.
     pub keepalive_time: Duration,
     /// The time limit for the response to a ping.
     pub keepalive_timeout: Duration,
@@ -77,7 +76,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Zero stands for the default.
+    /// Creates limits from sizes in bytes. Zero stands for the default.
     pub fn new(send_bytes: usize, receive_bytes: usize) -> Result<Self, Failure> {
         if receive_bytes > 0 && receive_bytes < send_bytes {
             let text = format!(
@@ -92,7 +91,7 @@ impl Limits {
         })
     }
 
-    /// Refuses a request that is too large, in the words of grpc-go.
+    /// Refuses a request that is too large, with the error text of grpc-go.
     pub fn check_request(&self, len: usize) -> Result<(), Status> {
         let limit = self.send_bytes;
         if len <= limit {
@@ -106,9 +105,9 @@ impl Limits {
 /// Whether a call may be repeated after a connection failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// The call only reads.
+    /// The call is read-only and may be repeated.
     Safe,
-    /// The call may have taken effect.
+    /// The call may have taken effect and must not be repeated.
     Never,
 }
 
@@ -121,27 +120,27 @@ pub struct Client {
     credentials: Rc<Credentials>,
     /// The user's token.
     token: RefCell<Option<Token>>,
-    /// Also the time limit of a login.
+    /// The time limit for connecting, which is also the time limit for a login.
     dial_timeout: Option<Duration>,
     /// Whether a call without a timeout waits for the first connection.
     awaits_server: bool,
     logger: Logger,
 }
 
-/// Receives a message and its fields.
+/// A function that receives a message and its fields.
 pub type Debug = Rc<dyn Fn(&str, &[(&str, String)])>;
 
 /// Receives the log output of a client.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "closures print nothing of use")]
 pub struct Logger {
-    /// For debug messages.
+    /// Receives debug messages.
     pub debug: Debug,
-    /// For the causes of failed calls.
+    /// Receives the causes of failed calls.
     pub warn: Rc<dyn Fn(&Warning)>,
 }
 
-/// Logs nothing.
+/// The default logger discards all output.
 impl Default for Logger {
     fn default() -> Self {
         Self { debug: Rc::new(|_, _| {}), warn: Rc::new(|_| {}) }
@@ -152,13 +151,13 @@ impl Default for Logger {
 #[derive(Debug, Default)]
 struct State {
     current: Option<Connection>,
-    /// The number of connections so far.
+    /// The number of connections opened so far.
     count: u64,
     /// The index of the endpoint to try first.
     first: usize,
-    /// The number of the last connection that returned a response.
+    /// The number of the connection that last returned a response.
     answered: u64,
-    /// The last connection error since then.
+    /// The last connection error since that response.
     trouble: Option<String>,
 }
 
@@ -167,32 +166,32 @@ struct State {
 pub struct Connection {
     /// The channel for calls.
     pub channel: Channel,
-    /// Distinguishes this connection from the client's other ones.
+    /// The number that distinguishes this connection from the client's other connections.
     number: u64,
 }
 
 #[derive(Debug)]
 struct Target {
-    /// The endpoint as given.
+    /// The endpoint as given by the user.
     text: String,
     endpoint: Endpoint,
     connector: ChannelConnector,
-    /// The error of an invalid address.
+    /// The error text if the address is invalid.
     fault: Option<String>,
     dial_timeout: Option<Duration>,
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug)]
 enum Unconnected {
-    /// The error, in the words of Go's libraries.
+    /// The connection failed. The text is in the words of Go's libraries.
     Failed(String),
-    /// The server has accepted the connection but sent nothing.
+    /// The server accepted the connection but did not send its first frame.
     Silent,
 }
 
 impl Client {
-    /// Prepares a client; nothing is sent before the first call or login.
+    /// Prepares a client. It does not connect before the first call or login.
     pub fn new(
         endpoints: Vec<String>,
         transport: &Transport,
@@ -219,7 +218,7 @@ impl Client {
                 Place::File(_) => None,
             };
             let (scheme, authority) = match &place {
-                // No call uses this endpoint.
+                // The address is invalid, so calls never use this placeholder.
                 _ if fault.is_some() => ("http", "localhost"),
                 Place::Host(authority) if is_secured => ("https", authority.as_str()),
                 Place::Host(authority) => ("http", authority.as_str()),
@@ -228,8 +227,8 @@ impl Client {
             let bad_endpoint =
                 |error: InvalidUri| Failure::bad_args(format!("bad endpoint {text}: {error}"));
             let origin: Uri = format!("{scheme}://{authority}").parse().map_err(bad_endpoint)?;
-            // The connector speaks TLS. Given "https" here, tonic refuses to connect if its own TLS is compiled in, which
-            // any crate of the workspace can turn on.
+            // The connector handles TLS. With "https" here, tonic would refuse to connect if its own TLS is compiled
+            // in, and any crate of the workspace can enable that.
             let target: Uri = format!("http://{authority}").parse().map_err(bad_endpoint)?;
             let connector = ChannelConnector::new(place, tls);
             let mut endpoint = Endpoint::from(target)
@@ -268,44 +267,44 @@ impl Client {
         self
     }
 
-    /// The maximum size of a response.
+    /// Returns the maximum size of a response, in bytes.
     #[must_use]
     pub const fn receive_bytes_max(&self) -> usize {
         self.limits.receive_bytes
     }
 
-    /// The Auth service on a connection.
+    /// Returns the client of the Auth service on a connection.
     pub fn auth(&self, channel: Channel) -> AuthClient<Channel> {
         AuthClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    /// The KV service on a connection.
+    /// Returns the client of the KV service on a connection.
     pub fn kv(&self, channel: Channel) -> KvClient<Channel> {
         KvClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    /// The Watch service on a connection.
+    /// Returns the client of the Watch service on a connection.
     pub fn watch(&self, channel: Channel) -> WatchClient<Channel> {
         WatchClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    /// The Lease service on a connection.
+    /// Returns the client of the Lease service on a connection.
     pub fn lease(&self, channel: Channel) -> LeaseClient<Channel> {
         LeaseClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    /// The Cluster service on a connection.
+    /// Returns the client of the Cluster service on a connection.
     pub fn cluster(&self, channel: Channel) -> ClusterClient<Channel> {
         ClusterClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    /// The Maintenance service on a connection.
+    /// Returns the client of the Maintenance service on a connection.
     pub fn maintenance(&self, channel: Channel) -> MaintenanceClient<Channel> {
         MaintenanceClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    /// Makes a call, within the `timeout` if there is one. A call that a server refuses because of its token is
-    /// repeated with a new token.
+    /// Makes a call, within the `timeout` if there is one. If a server refuses the call because of its token, repeats
+    /// the call with a new token.
     pub async fn call<Message, Reply>(
         &self,
         timeout: Option<Duration>,
@@ -368,9 +367,8 @@ impl Client {
         }
     }
 
-    /// A connection on which the server has sent its first frame. Endpoints are tried until the `deadline`.
-    /// Without a deadline each is tried once, but the client's first connection is waited for, with one
-    /// warning.
+    /// Returns a connection on which the server has sent its first frame. Tries endpoints until the `deadline`. Without
+    /// a deadline, tries each endpoint once, except that it waits for the client's first connection, with one warning.
     pub async fn connect(&self, deadline: Option<Instant>) -> Result<Connection, Status> {
         if let Some(connection) = &self.state.borrow().current {
             return Ok(connection.clone());
@@ -427,15 +425,15 @@ impl Client {
         connection
     }
 
-    /// Records that this server responds.
+    /// Records that a server has responded on this connection.
     fn answered(&self, connection: &Connection) {
         let mut state = self.state.borrow_mut();
         state.answered = state.answered.max(connection.number);
         state.trouble = None;
     }
 
-    /// Gives up a connection because of this error; the next call opens another one. Several callers may report
-    /// the same connection; a newer connection stays.
+    /// Abandons a connection because of an error, so that the next call opens another one. Several callers may report
+    /// the same connection; a newer connection is not affected.
     pub fn leave(&self, connection: &Connection, reason: &Status) {
         let mut state = self.state.borrow_mut();
         let broke =
@@ -471,7 +469,7 @@ async fn within<T>(
 }
 
 impl Target {
-    /// A channel on which the server has sent its first frame.
+    /// Returns a channel on which the server has sent its first frame.
     async fn connect(&self) -> Result<Channel, Unconnected> {
         if let Some(fault) = &self.fault {
             return Err(Unconnected::Failed(cause::no_address(fault)));
@@ -502,7 +500,7 @@ impl Target {
     }
 }
 
-/// A connector to an endpoint for HTTP/1.
+/// Returns an HTTP/1 connector to an endpoint.
 pub fn http_stream(endpoint: &str, transport: &Transport) -> Result<ChannelConnector, Failure> {
     let Address { place, is_secured } = Address::of(endpoint, transport)?;
     let place = match place {
@@ -524,8 +522,8 @@ struct Address {
 }
 
 impl Address {
-    /// Parses an endpoint as etcd does. An endpoint without a scheme, or a socket file, uses TLS if any TLS
-    /// flag is set.
+    /// Parses an endpoint as etcd does. An endpoint that has no scheme or is a socket file uses TLS if any TLS flag is
+    /// set.
     fn of(endpoint: &str, transport: &Transport) -> Result<Self, Failure> {
         let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
         let is_secured = match scheme {
@@ -541,7 +539,7 @@ impl Address {
             _ => {
                 let authority = rest.split('/').next().unwrap_or(rest);
                 match authority.strip_prefix(':') {
-                    // An empty host means this machine.
+                    // An empty host means the local machine.
                     Some(port) if !port.contains(':') => Place::Host(format!("localhost:{port}")),
                     _ => Place::Host(authority.to_owned()),
                 }
@@ -551,13 +549,13 @@ impl Address {
     }
 }
 
-/// Converts the status of a failed call to what grpc-go would return, so that its code is meaningful.
+/// Converts the status of a failed call to the status that grpc-go would return, so that its code is meaningful.
 ///
-/// A status that tonic created from a transport error has that error as its source. tonic calls it unknown or
-/// cancelled, but the connection has failed or the time was up.
+/// A status that tonic created from a transport error has that error as its source. tonic uses the code unknown or
+/// cancelled for it, although the real cause is a failed connection or an expired timeout.
 #[must_use]
 pub fn as_grpc_go(status: Status) -> Status {
-    // grpc-go reads all responses like those of streams.
+    // grpc-go treats every response like that of a stream.
     let Some(error) = status.source() else { return in_grpc_gos_words(status, Kind::ServerStream) };
     if is_timeout(error) {
         return Status::deadline_exceeded("context deadline exceeded");
@@ -635,7 +633,7 @@ mod tests {
         assert_eq!(status.code(), Code::Unavailable);
         let text = "error reading from server: reading the body: connection reset";
         assert_eq!(status.message(), text);
-        // A status that the server itself sent as unknown is not changed.
+        // A status that the server itself sent as unknown stays unchanged.
         assert_eq!(as_grpc_go(Status::unknown("x")).code(), Code::Unknown);
         let expired = Status::from_error(Box::new(TimeoutExpired(())));
         assert_eq!(as_grpc_go(expired).code(), Code::DeadlineExceeded);
@@ -664,7 +662,7 @@ mod tests {
                     client.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
                     client
                 };
-                // The connections stay open.
+                // Collecting the streams keeps the connections open.
                 listener.incoming().map(greet).collect::<Vec<_>>()
             });
         }
@@ -675,7 +673,7 @@ mod tests {
         client.leave(&first, &reason);
         let second = client.connect(None).await.unwrap();
         assert_eq!(client.state.borrow().first, 1);
-        // Another task that shared the first connection reports it late.
+        // Another task that shared the first connection reports the failure late.
         client.leave(&first, &reason);
         assert_eq!(client.connect(None).await.unwrap().number, second.number);
         client.leave(&second, &reason);

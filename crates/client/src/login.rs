@@ -1,6 +1,6 @@
-//! Login: the token of every call, and its renewal when the servers no longer accept it.
+//! Login: adds the token to every call, and renews it when the servers no longer accept it.
 //!
-//! A call that is refused only because of its token has changed nothing, so it is repeated, even if it writes.
+//! A call that is refused because of its token has had no effect, so even a write is repeated.
 
 use std::cell::Cell;
 
@@ -13,11 +13,11 @@ use super::{Client, RETRY_PAUSE, Repeat, within};
 use crate::credentials::{Credentials, token};
 use crate::failure::{Failure, exit, status_text};
 
-/// The maximum number of logins for one call: a login is needed each time that users, roles or permissions
-/// change during the call.
+/// The maximum number of logins for one call. Every change to users, roles or permissions during the call makes another
+/// login necessary.
 pub(super) const LOGINS_MAX: usize = 20;
 
-/// The name of the header.
+/// The name of the header that contains the token.
 const TOKEN: &str = "token";
 const NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
 const NO_TOKEN: &str = "etcdserver: user name is empty";
@@ -33,20 +33,21 @@ impl Client {
         fetching.inspect_err(|status| self.warn(status, 0))
     }
 
-    /// Like [`Self::log_in`], with the error of a command that cannot connect.
+    /// Like [`Self::log_in`], but returns the error of a command that cannot connect.
     pub async fn logged_in(self) -> Result<Self, Failure> {
         let refused = |status| Failure::new(exit::BAD_CONNECTION, status_text(&status));
         self.log_in().await.map_err(refused)?;
         Ok(self)
     }
 
-    /// A request that opens a stream. A stream may be opened long after the last call, so it gets a new token.
+    /// Returns a request that opens a stream, with a new token, because a stream may be opened long after the last
+    /// call.
     pub async fn stream_request<T>(&self, message: T) -> Result<Request<T>, Status> {
         self.log_in().await?;
         Ok(self.signed(message))
     }
 
-    /// Adds the token to a request.
+    /// Wraps a message in a request with the token.
     pub(super) fn signed<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(token) = &*self.token.borrow() {
@@ -55,7 +56,7 @@ impl Client {
         request
     }
 
-    /// Gets a new token if a call was refused because of its token; returns whether the call may be repeated.
+    /// Requests a new token if a call was refused because of its token. Returns whether the call may be repeated.
     pub(super) async fn renew_token(
         &self,
         deadline: Option<Instant>,
@@ -63,10 +64,10 @@ impl Client {
         logins: usize,
     ) -> Result<bool, Status> {
         let is_worth_it = match (&self.credentials.as_ref(), refusal.message()) {
-            // A given token cannot be renewed here.
+            // The client cannot renew a token that the user has provided.
             (Credentials::Token(_), _) => false,
             (Credentials::Login { .. }, NO_TOKEN | INVALID | OLD) => true,
-            // A client certificate identifies the user on the next attempt as well.
+            // Without a token, a client certificate identifies the user, so the next attempt may succeed.
             (Credentials::None, INVALID | OLD) => true,
             (Credentials::Login { .. } | Credentials::None, _) => false,
         };
@@ -84,7 +85,7 @@ impl Client {
         let Credentials::Login { user, password } = &*self.credentials else { return Ok(()) };
         let login = AuthenticateRequest { name: user.clone(), password: password.clone() };
         let make = async |channel: Channel, request: Request<AuthenticateRequest>| {
-            // A login request carries no token.
+            // A login request must not carry a token.
             let mut request = request;
             request.metadata_mut().remove(TOKEN);
             self.auth(channel).authenticate(request).await

@@ -7,20 +7,21 @@ use quorate_tls::{
 
 use crate::failure::Failure;
 
-/// The TLS settings. Texts are paths; an empty path is unset.
+/// The TLS settings. All strings except the server name are paths, and an empty path counts as
+/// unset.
 #[derive(Clone, Debug, Default)]
 pub struct Transport {
-    /// The trusted authorities for server certificates.
+    /// The file with the trusted authorities for server certificates.
     pub cacert: String,
-    /// The client certificate.
+    /// The file with the client certificate.
     pub cert: String,
-    /// Its private key.
+    /// The file with the private key of the client certificate.
     pub key: String,
     /// Whether to use TLS even if no other setting implies it.
     pub is_demanded: bool,
-    /// Whether any server certificate is accepted.
+    /// Whether every server certificate is accepted without verification.
     pub trusts_all: bool,
-    /// The name that server certificates must be valid for, if it is not the host name.
+    /// The name for which server certificates must be valid, if it differs from the host name.
     pub server_name: Option<String>,
 }
 
@@ -32,12 +33,12 @@ impl Transport {
         is_named || self.is_demanded
     }
 
-    /// The TLS connector for gRPC.
+    /// Returns the TLS connector for gRPC.
     pub fn connector(&self) -> Result<Connector, Failure> {
         self.connector_for(true)
     }
 
-    /// The TLS connector for HTTP/1.
+    /// Returns the TLS connector for HTTP/1.
     pub fn http_connector(&self) -> Result<Connector, Failure> {
         self.connector_for(false)
     }
@@ -65,7 +66,7 @@ impl Transport {
     }
 }
 
-/// Why a file cannot be used, in etcd's words where they exist.
+/// Returns the reason why a file cannot be used, with etcd's text if etcd has one.
 fn unusable(error: &SetupError) -> String {
     match error {
         SetupError::Material(MaterialError::Pair { cert, key, reason }) => {

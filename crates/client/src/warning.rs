@@ -1,8 +1,8 @@
 //! Logs the cause of a call that failed because of a connection problem, because the returned error does not
 //! contain it.
 //!
-//! A call that timed out has no cause of its own; the likely cause is the last connection error. Errors that
-//! the server returned are printed without a warning.
+//! A call that timed out has no cause of its own, so the last connection error is logged as the likely cause. Errors
+//! that the server returned are printed without a warning.
 
 use serde_json::Value;
 use tonic::{Code, Status};
@@ -13,7 +13,7 @@ use crate::failure::status_text;
 /// A log line about a failed call.
 #[derive(Debug)]
 pub struct Warning {
-    /// The position in the program, as in etcd's logs.
+    /// The position in the source code, as in etcd's logs.
     pub caller: &'static str,
     /// The text.
     pub message: &'static str,
@@ -22,7 +22,7 @@ pub struct Warning {
 }
 
 impl Client {
-    /// Logs a connection failure of a call, after this many attempts.
+    /// Logs that a call failed because of a connection problem. `attempt` is the number of attempts.
     pub fn warn(&self, status: &Status, attempt: u64) {
         if is_refusal(status) {
             return;
@@ -45,14 +45,14 @@ impl Client {
         });
     }
 
-    /// Disables warnings, for callers that show failures in another place.
+    /// Disables warnings, for callers that report failures elsewhere.
     #[must_use]
     pub fn without_warnings(mut self) -> Self {
         self.logger.warn = Logger::default().warn;
         self
     }
 
-    /// The failure with its likely cause.
+    /// Returns the failure together with its likely cause.
     fn reason(&self, status: &Status) -> String {
         if status.code() != Code::DeadlineExceeded {
             return status_text(status);

@@ -4,7 +4,7 @@ use super::{Manual, description_of, names_of, value_of};
 use crate::flags::Flag;
 
 impl<R> Manual<R> {
-    /// The page for `docs/`.
+    /// Returns the page for `docs/`.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut page = format!(
@@ -43,7 +43,7 @@ impl<R> Manual<R> {
     }
 }
 
-/// Converts terminal text: paragraphs, with blocks of command lines between them.
+/// Converts terminal text, which consists of paragraphs and blocks of command lines, to Markdown.
 fn about(text: &str) -> String {
     let paragraphs = text.split("\n\n").map(|paragraph| {
         let is_typed = |line: &str| line.starts_with([' ', '\t', '$']);
@@ -56,7 +56,7 @@ fn about(text: &str) -> String {
     paragraphs.collect::<Vec<_>>().join("\n")
 }
 
-/// Escapes angle brackets outside of code, so that they are not taken for tags.
+/// Escapes angle brackets outside of code, so that they are not interpreted as tags.
 fn plain(text: &str) -> String {
     let pieces = text.split('`').enumerate();
     let pieces = pieces.map(|(place, piece)| match place % 2 {

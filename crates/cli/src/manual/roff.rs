@@ -1,16 +1,16 @@
-//! Pages for `man`, in the macros of man(7).
+//! Pages for `man`, written with the macros of man(7).
 
 use super::{Manual, description_of, names_of, value_of};
 use crate::flags::Flag;
 
-/// A page under construction.
+/// A manual page that is being built.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     text: String,
 }
 
 impl Page {
-    /// A page of section 1, with its first parts.
+    /// Creates a page of section 1 with its header and name section.
     #[must_use]
     pub fn new(name: &str, summary: &str) -> Self {
         let mut page = Self::default();
@@ -33,7 +33,7 @@ impl Page {
         self.line(&format!(".SS {}", quoted(title)));
     }
 
-    /// A synopsis: the program, and placeholders for its arguments.
+    /// Adds a synopsis: the program and placeholders for its arguments.
     pub fn synopsis(&mut self, program: &str, rest: &[&str]) {
         self.line(&format!(".B {}", inline(program)));
         for word in rest {
@@ -49,13 +49,13 @@ impl Page {
         self.line(".br");
     }
 
-    /// A paragraph.
+    /// Adds a paragraph.
     pub fn paragraph(&mut self, text: &str) {
         self.line(".PP");
         self.text(text);
     }
 
-    /// Plain text; empty lines separate paragraphs.
+    /// Adds plain text. Empty lines separate paragraphs.
     pub fn text(&mut self, text: &str) {
         let mut was_empty = false;
         for line in text.trim().lines() {
@@ -69,7 +69,7 @@ impl Page {
         }
     }
 
-    /// Preformatted lines.
+    /// Adds preformatted lines.
     pub fn example(&mut self, text: &str) {
         self.line(".PP");
         self.line(".EX");
@@ -77,7 +77,7 @@ impl Page {
         self.line(".EE");
     }
 
-    /// A list item: the typed text, the placeholder for its value, and the description.
+    /// Adds a list item: the text to type, the placeholder for its value, and the description.
     pub fn item(&mut self, typed: &str, value: Option<&str>, description: &str) {
         self.line(".TP");
         match value {
@@ -89,7 +89,7 @@ impl Page {
         self.text(description);
     }
 
-    /// The complete page.
+    /// Returns the complete page.
     #[must_use]
     pub fn finish(self) -> String {
         self.text
@@ -107,24 +107,24 @@ impl Page {
     }
 }
 
-/// Escapes text that does not begin a line.
+/// Escapes text that is not at the beginning of a line.
 fn inline(text: &str) -> String {
     text.replace('\\', r"\e").replace('-', r"\-")
 }
 
-/// The argument of a macro.
+/// Quotes the argument of a macro.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", inline(text).replace('"', r"\(dq"))
 }
 
-/// Escapes a line of text, so that it is never taken for a macro.
+/// Escapes a line of text, so that it is never interpreted as a macro.
 fn escaped(line: &str) -> String {
     let line = line.replace('\\', r"\e");
     if line.starts_with(['.', '\'']) { format!(r"\&{line}") } else { line }
 }
 
 impl<R> Manual<R> {
-    /// The page for `man`.
+    /// Returns the page for `man`.
     #[must_use]
     pub fn man_page(&self) -> String {
         let mut page = Page::new(self.name, self.summary);
