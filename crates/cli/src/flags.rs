@@ -258,31 +258,31 @@ impl Matches {
     /// Panics if the command has no such flag, which is a bug.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
-        self.values.get(name).map(String::as_str).expect("a command asks for its own flags")
+        self.values.get(name).map(String::as_str).expect("a command reads only its own flags")
     }
 
     /// Returns the value of a boolean flag.
     #[must_use]
     pub fn bool(&self, name: &str) -> bool {
-        parse_bool(self.text(name)).expect("values were checked when they were given")
+        parse_bool(self.text(name)).expect("values are checked when they are set")
     }
 
     /// Returns the value of a number flag.
     #[must_use]
     pub fn int(&self, name: &str) -> i64 {
-        parse_int(self.text(name), 0).expect("values were checked when they were given")
+        parse_int(self.text(name), 0).expect("values are checked when they are set")
     }
 
     /// Returns the value of an unsigned number flag.
     #[must_use]
     pub fn uint(&self, name: &str) -> u64 {
-        parse_uint(self.text(name), 0).expect("values were checked when they were given")
+        parse_uint(self.text(name), 0).expect("values are checked when they are set")
     }
 
     /// Returns the value of a duration flag.
     #[must_use]
     pub fn duration(&self, name: &str) -> Duration {
-        parse_duration(self.text(name)).expect("values were checked when they were given")
+        parse_duration(self.text(name)).expect("values are checked when they are set")
     }
 
     /// Returns the value of a list flag.

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn log_lines_are_json() {
+    fn log_lines_are_written_as_json() {
         let mut out = Vec::new();
         line(&mut out, "warn", Some("client"), "it \"happened\"", &[("path", "/a".to_owned())]);
         let value: Value = serde_json::from_slice(&out).unwrap();

@@ -26,7 +26,7 @@ pub fn on_signal(first: impl FnOnce() + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-#[expect(clippy::exit, reason = "ending the process is what this module is for")]
+#[expect(clippy::exit, reason = "this module ends the process")]
 fn exit(code: i32) -> ! {
     std::process::exit(code)
 }

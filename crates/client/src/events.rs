@@ -31,7 +31,7 @@ pub enum Leader {
 }
 
 /// A watch and its state.
-#[expect(missing_debug_implementations, reason = "a watch under way prints nothing of use")]
+#[expect(missing_debug_implementations, reason = "an active watch has no useful debug output")]
 pub struct Events<'a> {
     client: &'a Client,
     /// The request that would create the watch at its current revision.

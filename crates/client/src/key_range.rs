@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_ends_before_its_successor() {
+    fn the_range_of_a_prefix_ends_before_the_next_prefix() {
         for (key, end) in
             [(&b"a"[..], &b"b"[..]), (b"a\xff", b"b"), (b"\xff\xff", b"\0"), (b"ab", b"ac")]
         {

@@ -112,7 +112,7 @@ pub enum Repeat {
 }
 
 /// A client of one cluster.
-#[expect(missing_debug_implementations, reason = "a client under way prints nothing of use")]
+#[expect(missing_debug_implementations, reason = "an active client has no useful debug output")]
 pub struct Client {
     targets: Vec<Target>,
     limits: Limits,
@@ -132,7 +132,7 @@ pub type Debug = Rc<dyn Fn(&str, &[(&str, String)])>;
 
 /// Receives the log output of a client.
 #[derive(Clone)]
-#[expect(missing_debug_implementations, reason = "closures print nothing of use")]
+#[expect(missing_debug_implementations, reason = "closures have no useful debug output")]
 pub struct Logger {
     /// Receives debug messages.
     pub debug: Debug,

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_count_only_in_their_term_and_not_from_the_future() {
+    fn responses_with_another_term_or_a_future_time_do_not_count() {
         let mut confirmation = Confirmation::default();
         confirmation.note_time(50);
         confirmation.note_answer(Term(3), 2, 40);

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stalled_write_and_its_recovery_are_each_reported_once() {
+    fn a_stalled_write_and_the_recovery_are_each_reported_once() {
         let mut watch = DiskWatch::new(Some(10));
         let changes = [9, 10, 11, 0, 0].map(|age| watch.look(age));
         assert_eq!(changes, [None, Some(Change::Stalled), None, Some(Change::Recovered), None]);

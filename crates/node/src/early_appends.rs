@@ -35,7 +35,7 @@ impl EarlyAppends {
         if term != self.term {
             assert!(
                 term > self.term,
-                "terms never fall: an append of a deposed leader would drop those of its successor"
+                "terms never decrease: otherwise an append from a deposed leader would drop those of its successor"
             );
             *self = Self { term, ..Self::default() };
         }
@@ -60,7 +60,7 @@ impl EarlyAppends {
         self.bytes -= bytes_of(&message);
         assert!(
             !self.kept.is_empty() || self.bytes == 0,
-            "without kept appends no bytes are counted: otherwise none would be kept any more"
+            "no bytes are counted without kept appends: otherwise appends would no longer be kept"
         );
         Some(message)
     }

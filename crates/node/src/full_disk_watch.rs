@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(steps(&mut watch, &status, 9), [], "there is room");
         watch.note(true);
         assert_eq!(watch.tick(Some(&status), NONE), Some(Step::HandOver(2)));
-        assert_eq!(watch.tick(Some(&status), 2), None, "it is under way");
+        assert_eq!(watch.tick(Some(&status), 2), None, "the transfer is in progress");
         assert_eq!(watch.tick(Some(&status), NONE), Some(Step::HandOver(3)));
         assert_eq!(steps(&mut watch, &status, 9), [Step::RefuseWrites]);
         watch.note(false);
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(steps(&mut watch, &silent, 50), [Step::RefuseWrites]);
         let back = leader(&[(2, true)]);
         assert_eq!(watch.tick(Some(&back), NONE), Some(Step::HandOver(2)));
-        assert_eq!(watch.tick(None, NONE), Some(Step::TakeWrites), "it leads no more");
+        assert_eq!(watch.tick(None, NONE), Some(Step::TakeWrites), "the member no longer leads");
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub enum StartError {
         applied: LogIndex,
     },
     /// The consensus core refused the configuration.
-    #[error("consensus refuses to start")]
+    #[error("the consensus core cannot start")]
     Refused(#[from] ConfigError),
 }
 
@@ -157,7 +157,7 @@ impl Node {
         if config.applied > config.snapshot_index {
             // A snapshot for a peer covers at least the entries up to this index.
             let recorded = storage.create_snapshot(config.applied, config.conf_state, Bytes::new());
-            recorded.expect("the log was found to reach what is applied");
+            recorded.expect("the log reaches the applied index");
         }
         let raft = quorate_raft::Node::new(
             quorate_raft::Config {
@@ -366,7 +366,7 @@ impl Node {
         let expected = if is_round_over { 0 } else { before + 1 };
         assert!(
             !led || !self.raft.is_leader() || self.raft.election_elapsed() == expected,
-            "a leader's clock goes on with every tick: while it stands, the leader never looks for its quorum and leads \
+            "every tick advances a leader's clock: otherwise the leader would never check its quorum and would lead \
              for ever"
         );
     }
@@ -534,7 +534,7 @@ impl Node {
     fn begin_log_at(&mut self, snapshot: Snapshot) {
         assert!(
             snapshot.metadata.index > self.applied,
-            "a snapshot from the leader is newer than the state machine: otherwise it would take back applied entries"
+            "a snapshot from the leader is newer than the state machine: otherwise it would revert applied entries"
         );
         self.last_snapshot = snapshot.metadata.index;
         // If this member is taking a snapshot itself, that snapshot is older and may be dropped.
@@ -542,7 +542,7 @@ impl Node {
         self.raft
             .storage_mut()
             .apply_snapshot(snapshot.clone())
-            .expect("the core takes in no snapshot older than the last");
+            .expect("the core does not install a snapshot older than the last one");
         self.effects.push_back(Effect::InstallSnapshot(snapshot));
     }
 
@@ -667,7 +667,7 @@ impl Node {
         self.leadership = Leadership { leader, term: self.raft.term(), role };
         assert!(
             self.leadership.term >= previous.term,
-            "terms never fall: the member would obey a leader that was deposed"
+            "terms never decrease: otherwise the member would follow a deposed leader"
         );
         if self.leadership == previous {
             return;

@@ -77,7 +77,7 @@ impl Persistence {
         if let (Some(snapshot), Some(first)) = (&snapshot, order.entries.first()) {
             assert!(
                 first.index == snapshot.metadata.index.next(),
-                "entries that are written with a snapshot follow it: otherwise the log would have a hole behind it"
+                "entries written with a snapshot follow it: otherwise the log would have a gap after the snapshot"
             );
         }
         self.last_token += 1;
@@ -85,7 +85,7 @@ impl Persistence {
         if let Some(hard_state) = hard_state {
             assert!(
                 hard_state.term >= self.written.term,
-                "the written term never falls: after a restart the member could vote again in a term in which it voted"
+                "the written term never decreases: otherwise the member could vote twice in a term after a restart"
             );
             self.written = hard_state;
         }
@@ -138,13 +138,13 @@ impl Persistence {
     pub(crate) fn finish_write(&mut self, token: u64) -> Option<Write> {
         assert!(
             token <= self.last_token,
-            "a write is reported after it was ordered: otherwise entries would count as durable that are not"
+            "a write is reported only after it is ordered: otherwise unwritten entries would count as durable"
         );
         let write = self.writes.pop_front_if(|write| write.token <= token)?;
         self.writing_bytes -= encoded_bytes(&write.entries);
         assert!(
             !self.writes.is_empty() || self.writing_bytes == 0,
-            "without writes under way no bytes are written: otherwise the member would refuse appends for ever"
+            "no bytes are counted without pending writes: otherwise the member would refuse appends for ever"
         );
         Some(write)
     }
@@ -158,7 +158,7 @@ impl Persistence {
         let last_index = order.entries.last()?.index;
         assert!(
             self.applications.back().is_none_or(|before| before.last_index < last_index),
-            "entries are ordered to be applied in log order: otherwise one report would cover entries that follow it"
+            "entries are returned for applying in log order: otherwise a report would also cover later entries"
         );
         self.applications.push_back(Application { last_index, responses: order.responses });
         Some(Applying { entries: order.entries })

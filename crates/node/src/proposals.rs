@@ -93,7 +93,7 @@ impl Proposals {
         }
         assert!(
             !self.forwarded.is_empty() || self.forwarded_bytes == 0,
-            "without forwarded requests no bytes are counted: otherwise those of other members would be dropped"
+            "no bytes are counted without forwarded requests: otherwise new forwarded requests would be dropped"
         );
     }
 }

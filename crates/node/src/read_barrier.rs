@@ -49,7 +49,7 @@ impl ReadBarriers {
         let before = self.requests.insert(id, request);
         assert!(
             before.is_none(),
-            "a request id is used once: the answer to an older request would let newer readers read stale data"
+            "a request id is used only once: otherwise the answer to an older request could make newer reads stale"
         );
         Ok(Bytes::copy_from_slice(&id.to_be_bytes()))
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_index_response_confirms_earlier_rounds_too() {
+    fn a_read_index_response_also_confirms_earlier_rounds() {
         let mut barriers = ReadBarriers::new(7);
         let first = barriers.start(vec![1]).unwrap();
         let second = barriers.start(vec![2, 3]).unwrap();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn barrier_rounds_beyond_the_limit_are_returned_until_others_finish() {
+    fn barrier_rounds_beyond_the_limit_are_refused_until_others_finish() {
         let mut barriers = ReadBarriers::new(7);
         let bound = u64::try_from(BARRIER_ROUNDS_MAX).unwrap();
         let names: Vec<_> = (0..bound).map(|round| barriers.start(vec![round]).unwrap()).collect();

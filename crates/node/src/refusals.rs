@@ -40,11 +40,11 @@ impl Refusals {
         self.ticks_left = REFUSAL_NOTE_TICKS;
         let more = match std::mem::take(&mut self.left_out) {
             0 => String::new(),
-            count => format!(" ({count} more since the last such line)"),
+            count => format!(" ({count} more since the last line)"),
         };
         let what = match source {
-            Source::Peer => "a message of a peer",
-            Source::Own => "a report of this member's own storage",
+            Source::Peer => "a message from a peer",
+            Source::Own => "a report from this member's own storage",
         };
         Some(Note { level, text: format!("refused {what}: {reason}{more}") })
     }
@@ -61,12 +61,12 @@ mod tests {
             refusals.note(NoteLevel::Warn, Source::Peer, "nonsense").map(|note| note.text)
         };
         let first = text(&mut refusals);
-        assert_eq!(first.as_deref(), Some("refused a message of a peer: nonsense"));
+        assert_eq!(first.as_deref(), Some("refused a message from a peer: nonsense"));
         for _ in 0..REFUSAL_NOTE_TICKS {
             assert_eq!(text(&mut refusals), None);
             refusals.tick();
         }
         let later = text(&mut refusals).unwrap();
-        assert!(later.ends_with(&format!("({REFUSAL_NOTE_TICKS} more since the last such line)")));
+        assert!(later.ends_with(&format!("({REFUSAL_NOTE_TICKS} more since the last line)")));
     }
 }

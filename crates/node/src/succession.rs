@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn voters_campaign_one_after_the_other() {
+    fn voters_campaign_one_after_another() {
         let five = [1, 2, 3, 4, 5].into();
         let turn_of = |id: MemberId| {
             let mut succession = Succession::default();
@@ -110,10 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn another_candidate_delays_the_own_campaign() {
+    fn another_candidate_delays_a_members_campaign() {
         let mut succession = Succession::default();
         succession.step_back();
-        assert_eq!(turn_of(&mut succession), None, "it is nobody's turn");
+        assert_eq!(turn_of(&mut succession), None, "no member has a turn");
         succession.begin(1, LED, &[1, 2, 3].into());
         succession.step_back();
         assert_eq!(turn_of(&mut succession), Some(4));

@@ -230,7 +230,7 @@ fn a_leader_refuses_proposals_beyond_the_uncommitted_limit() {
     assert_eq!(member.refused, [(99, ProposalFailure::QueueFull)]);
     member.finish_writes();
     propose(&mut member, 100);
-    assert_eq!(member.refused.len(), 1, "what is committed counts no more");
+    assert_eq!(member.refused.len(), 1, "committed entries no longer count");
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn a_restart_continues_after_the_applied_index() {
 }
 
 #[test]
-fn appends_in_reverse_order_are_stored_without_a_rejection() {
+fn appends_in_reverse_order_are_accepted_without_a_rejection() {
     let mut members = three();
     exchange_messages(&mut members);
     for request_id in 0..5 {
@@ -362,7 +362,7 @@ fn appends_in_reverse_order_are_stored_without_a_rejection() {
     }
     let sent = std::mem::take(&mut members[0].sent);
     let mut to_second: Vec<_> = sent.into_iter().filter(|message| message.to == 2).collect();
-    assert!(to_second.len() > 1, "several appends are on their way");
+    assert!(to_second.len() > 1, "several appends are in flight");
     to_second.reverse();
     for message in to_second {
         members[1].handle(Event::Received(vec![message]));
@@ -392,7 +392,7 @@ fn an_append_without_its_predecessor_is_rejected_after_a_tick() {
 }
 
 #[test]
-fn a_leader_whose_process_has_ended_is_replaced_within_ticks() {
+fn a_leader_whose_process_has_ended_is_replaced_within_a_few_ticks() {
     let mut members = three();
     members[0].sent.clear();
     members[0].unfinished_writes.clear();
@@ -424,7 +424,7 @@ fn a_leader_whose_process_has_ended_is_replaced_within_ticks() {
 }
 
 #[test]
-fn a_leader_reported_gone_by_one_member_stays_leader() {
+fn a_leader_reported_as_ended_by_one_member_remains_leader() {
     let mut members = three();
     let term = members[0].node.leadership().term;
     members[1].handle(Event::Gone(1));
@@ -463,7 +463,7 @@ fn a_candidate_requests_votes_after_its_own_vote_is_durable() {
 }
 
 #[test]
-fn without_pre_vote_the_end_of_the_leader_starts_no_succession() {
+fn succession_does_not_start_without_pre_vote() {
     let mut member = Member::start(Config { pre_vote: false, ..config(2, &[1, 2, 3]) });
     let heartbeat = Message { term: Term(5), from: 1, ..Message::new(MessageKind::Heartbeat, 2) };
     member.handle(Event::Received(vec![heartbeat]));
@@ -570,8 +570,8 @@ fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
     let [LogFault::LogLost(error)] = &lost.stops[..] else { panic!("{:?}", lost.stops) };
     assert_eq!(
         error.to_string(),
-        "leader 1 counts on the acknowledgement of log entries up to index 2, and the log of this member \
-         ends at index 0: it has lost entries"
+        "leader 1 relies on acknowledged log entries up to index 2, but the log of this member ends at \
+         index 0: it has lost entries"
     );
     // After the fault, the member ignores all events and does not write anything.
     let mut lost = members.pop().unwrap();
@@ -603,7 +603,7 @@ fn messages_after_the_one_that_reveals_a_lost_log_are_ignored() {
 }
 
 #[test]
-fn a_member_whose_commits_the_group_has_lost_stops() {
+fn a_member_stops_if_the_group_has_lost_its_committed_entries() {
     let mut members = three();
     for request_id in 0..3 {
         members[0].propose(request_id, "acknowledged");
@@ -620,12 +620,12 @@ fn a_member_whose_commits_the_group_has_lost_stops() {
     members[1].handle(Event::Tick);
     exchange_messages(&mut members);
     assert!(matches!(&members[0].stops[..], [LogFault::GroupLost(_)]), "{:?}", members[0].stops);
-    assert_eq!(members[0].applied.len(), 4, "it keeps what it has");
+    assert_eq!(members[0].applied.len(), 4, "the member keeps its entries");
     assert!(members[1].stops.is_empty() && members[2].stops.is_empty());
 }
 
 #[test]
-fn refused_messages_are_logged_once_and_change_nothing() {
+fn refused_messages_are_logged_once_and_have_no_effect() {
     let mut members = three();
     drop(members[2].node.take_notes());
     let term = members[2].node.leadership().term;
@@ -635,8 +635,8 @@ fn refused_messages_are_logged_once_and_change_nothing() {
     }
     let texts: Vec<_> = members[2].node.take_notes().into_iter().map(|note| note.text).collect();
     let expected = format!(
-        "refused a message of a peer: MsgHeartbeat from 1 carries term {huge}, which no election can have \
-         led to from term {term}"
+        "refused a message from a peer: MsgHeartbeat from 1 carries term {huge}, which is implausibly far \
+         ahead of term {term}"
     );
     assert_eq!(texts, [expected]);
     assert_eq!(members[2].node.leadership().term, term);
@@ -646,7 +646,7 @@ fn refused_messages_are_logged_once_and_change_nothing() {
 }
 
 #[test]
-fn a_refused_report_of_the_own_storage_is_logged() {
+fn a_refused_report_from_the_members_own_storage_is_logged() {
     let mut member = Member::start(config(1, &[1]));
     member.finish_writes();
     assert_eq!(member.node.leadership().role, Role::Leader);
@@ -660,7 +660,7 @@ fn a_refused_report_of_the_own_storage_is_logged() {
     member.node.step_own(beyond);
     let notes = member.node.take_notes();
     assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].text.starts_with("refused a report of this member's own storage: 1 acknow"));
+    assert!(notes[0].text.starts_with("refused a report from this member's own storage: 1 acknow"));
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl<S: Storage> Raft<S> {
 
     /// Resets the state that belongs to a role or a term.
     fn reset(&mut self, term: Term) {
-        assert!(term >= self.term, "a member never goes back to an earlier term");
+        assert!(term >= self.term, "a member never returns to an earlier term");
         if self.term != term {
             self.term = term;
             self.vote = NONE;
@@ -147,7 +147,7 @@ impl<S: Storage> Raft<S> {
         }
         assert!(
             self.role != Role::Leader || self.election_elapsed < self.config.election_tick,
-            "a leader looks for its quorum once in an election timeout: otherwise it would lead for ever without one"
+            "a leader checks its quorum once per election timeout: otherwise it would lead for ever without one"
         );
     }
 
@@ -204,7 +204,7 @@ impl<S: Storage> Raft<S> {
             note!(
                 self,
                 Error,
-                "{id:x} cannot campaign at term {}: there is none after it",
+                "{id:x} cannot campaign at term {}: it is the last possible term",
                 self.term
             );
         } else if self.log.has_unapplied_conf_change() {

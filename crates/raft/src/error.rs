@@ -17,7 +17,7 @@ use crate::term::Term;
 #[non_exhaustive]
 pub enum ConfigError {
     /// Zero and the ids of the storage threads are not valid member ids.
-    #[error("{0:x} cannot be a member's id")]
+    #[error("{0:x} is not a valid member id")]
     Id(MemberId),
     /// The heartbeat interval must not be zero.
     #[error("heartbeat tick must be greater than 0")]
@@ -38,7 +38,7 @@ pub enum ConfigError {
     #[error("the stored configuration cannot be restored")]
     ConfState(#[source] ConfChangeError),
     /// The stored term is so high that no election could follow.
-    #[error("the stored term {0} cannot be genuine, and no election could follow it")]
+    #[error("the stored term {0} is implausibly high: no election could follow it")]
     Term(Term),
     /// The stored commit index is not in the stored log.
     #[error("commit {commit} is out of range [{first}, {last}]")]
@@ -87,7 +87,7 @@ pub enum StepError {
         term: Term,
     },
     /// An index is implausibly large, or a log term is higher than the term of the message.
-    #[error("{kind} from {from:x} carries an index or a log term beyond any real one")]
+    #[error("{kind} from {from:x} carries an implausibly high index or log term")]
     OutOfRange {
         /// The message's kind.
         kind: MessageKind,
@@ -96,7 +96,7 @@ pub enum StepError {
     },
     /// The term is implausibly far ahead; accepting it could make further elections impossible.
     #[error(
-        "{kind} from {from:x} carries term {term}, which no election can have led to from term {own}"
+        "{kind} from {from:x} carries term {term}, which is implausibly far ahead of term {own}"
     )]
     Term {
         /// The message's kind.
@@ -109,13 +109,13 @@ pub enum StepError {
         own: Term,
     },
     /// The proposal has no entries.
-    #[error("proposal without entries")]
+    #[error("the proposal has no entries")]
     EmptyProposal,
     /// The proposed membership change cannot be decoded.
-    #[error("proposal of an unreadable membership change")]
+    #[error("the proposed membership change cannot be decoded")]
     ConfChange(#[from] wire::DecodeError),
     /// The read request does not carry exactly one context.
-    #[error("read index request with {0} contexts")]
+    #[error("the read index request has {0} contexts instead of one")]
     ReadContexts(usize),
     /// The entries of an append are not consecutive, or their terms decrease.
     #[error("append after index {prev_index} has inconsistent entries at position {position}")]
@@ -128,8 +128,8 @@ pub enum StepError {
     /// The leader relies on entries that this member has acknowledged but that are missing from its
     /// log.
     #[error(
-        "leader {leader:x} counts on the acknowledgement of log entries up to index {commit}, and the log of \
-         this member ends at index {last_index}: it has lost entries"
+        "leader {leader:x} relies on acknowledged log entries up to index {commit}, but the log of this member \
+         ends at index {last_index}: it has lost entries"
     )]
     CommitBeyondLog {
         /// The leader.
@@ -144,7 +144,7 @@ pub enum StepError {
     #[error(
         "leader {leader:x} has an entry of term {term} at index {index} of its log, which contradicts the \
          entry of term {own_term} that is committed at index {own_index} on this member: the cluster has \
-         lost entries that were acknowledged, and this member still has them"
+         lost acknowledged entries that this member still has"
     )]
     CommitContradicted {
         /// The leader.
@@ -161,8 +161,8 @@ pub enum StepError {
     },
     /// A follower acknowledged entries that this leader does not have.
     #[error(
-        "{from:x} acknowledges log entries up to index {index}, and the log of this leader ends at index \
-         {last_index}: the cluster may have lost entries that were acknowledged, which {from:x} still has"
+        "{from:x} acknowledges log entries up to index {index}, but the log of this leader ends at index \
+         {last_index}: the cluster may have lost acknowledged entries that {from:x} still has"
     )]
     AcknowledgedBeyondLog {
         /// The follower.

@@ -281,7 +281,7 @@ impl<S: Storage> RaftLog<S> {
         assert!(index <= self.committed, "only committed entries are applied");
         assert!(
             index >= self.applying,
-            "entries are handed out once: otherwise the state machine would apply an entry twice"
+            "entries are returned for applying only once: otherwise the state machine would apply an entry twice"
         );
         self.applying = index;
         self.applying_bytes += bytes;
@@ -330,7 +330,7 @@ impl<S: Storage> RaftLog<S> {
 
     /// Replaces the whole log with a snapshot.
     pub(crate) fn restore(&mut self, snapshot: Snapshot) {
-        assert!(snapshot.metadata.index > self.committed, "a snapshot never takes back a commit");
+        assert!(snapshot.metadata.index > self.committed, "a snapshot never reverts a commit");
         self.committed = snapshot.metadata.index;
         self.unstable.restore(snapshot);
     }

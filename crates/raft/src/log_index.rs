@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_prints_as_its_number() {
+    fn an_index_is_printed_as_its_number() {
         let index = LogIndex(42);
         assert_eq!(format!("{index} {index:?} {index:>4}"), "42 42   42");
     }

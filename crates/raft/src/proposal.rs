@@ -100,7 +100,7 @@ impl<S: Storage> Raft<S> {
     pub(crate) fn append_as_leader(&mut self, mut entries: Vec<Entry>) -> bool {
         assert!(
             self.role == Role::Leader,
-            "only a leader gives entries a term and an index: otherwise one position would have two entries of a term"
+            "only a leader gives entries a term and an index: otherwise two entries could have the same term and index"
         );
         let bytes = payload_bytes(&entries);
         if self.would_exceed_uncommitted(bytes) {

@@ -445,7 +445,7 @@ impl<S: Storage> Raft<S> {
     /// Sends a message from this member with the given term, which differs from its own in a
     /// pre-vote.
     pub(crate) fn send_in_term(&mut self, term: Term, message: Message) {
-        assert!(term != Term::ZERO, "a statement of a member names its term");
+        assert!(term != Term::ZERO, "a member's own message carries its term");
         self.schedule(Message { from: self.config.id, term, ..message });
     }
 

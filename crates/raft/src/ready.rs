@@ -65,7 +65,7 @@ impl<S: Storage> Node<S> {
     /// Takes the pending work. With synchronous writes, the application must call
     /// [`advance`](Self::advance) before it calls `ready` again.
     pub fn ready(&mut self) -> Ready {
-        assert!(!self.on_advance.is_awaited, "every Ready is followed by advance");
+        assert!(!self.on_advance.is_awaited, "every Ready must be followed by advance");
         let applies_unstable = self.applies_unstable();
         let raft = &mut self.raft;
         let (soft_state, hard_state) = (raft.soft_state(), raft.hard_state());
@@ -106,9 +106,12 @@ impl<S: Storage> Node<S> {
     /// Reports that the work of the last [`Ready`] is done: its data is written and its entries are
     /// applied.
     pub fn advance(&mut self) {
-        assert!(!self.raft.config.async_storage_writes, "storage threads report for themselves");
+        assert!(
+            !self.raft.config.async_storage_writes,
+            "the storage threads report their own work"
+        );
         let done = std::mem::take(&mut self.on_advance);
-        assert!(done.is_awaited, "advance follows a Ready");
+        assert!(done.is_awaited, "advance must follow a Ready");
         for message in done.messages {
             let stepped = self.step_own(message);
             assert_eq!(stepped, Ok(()), "a report of this member's own writes is never refused");

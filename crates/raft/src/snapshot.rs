@@ -130,7 +130,7 @@ impl<S: Storage> Raft<S> {
         if last.index <= self.log.committed() {
             return Ok(false);
         }
-        assert!(self.role == Role::Follower, "only followers are sent snapshots");
+        assert!(self.role == Role::Follower, "only followers receive snapshots");
         let id = self.config.id;
         let conf_state = &snapshot.metadata.conf_state;
         let is_member = [&conf_state.voters, &conf_state.learners, &conf_state.voters_outgoing]

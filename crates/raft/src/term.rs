@@ -48,13 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_term_prints_as_its_number() {
+    fn a_term_is_printed_as_its_number() {
         let term = Term(7);
         assert_eq!(format!("{term} {term:?} {term:03}"), "7 7 007");
     }
 
     #[test]
-    fn next_term_is_one_higher() {
+    fn the_next_term_is_one_higher() {
         assert!(Term::ZERO < Term::ZERO.next());
         assert_eq!(Term(7).next().get(), 8);
     }

@@ -162,7 +162,7 @@ impl Judge {
                 return self.fail(|| {
                     let (index, term) = (entry.index, entry.term);
                     format!(
-                        "host {host} applies another entry {index}: of term {term}, not {}",
+                        "host {host} applies a different entry {index}: of term {term}, not {}",
                         digest.term
                     )
                 });
@@ -284,7 +284,9 @@ impl Judge {
             // The member has not applied the compaction yet.
             Ok(Err(Refusal::Compacted)) => return,
             Ok(Err(refusal)) => {
-                return self.fail(|| format!("host {host} can read revision {revision}, the reference state cannot: {refusal}"));
+                return self.fail(|| {
+                    format!("host {host} can read revision {revision}, but the reference state cannot: {refusal}")
+                });
             }
             Err(fault) => {
                 return self.fail(|| format!("the reference state cannot be read: {fault}"));
@@ -293,7 +295,7 @@ impl Judge {
         if actual != expected {
             self.fail(|| {
                 format!(
-                    "host {host} has other keys at revision {revision}: {actual:?}, not {expected:?}"
+                    "host {host} has different keys at revision {revision}: {actual:?}, not {expected:?}"
                 )
             });
         }
@@ -320,19 +322,19 @@ impl Judge {
             }
         }
         if state.members() != self.reference.members() {
-            self.fail(|| format!("host {host} has other members"));
+            self.fail(|| format!("host {host} has different members"));
         }
         if state.alarms() != self.reference.alarms() {
-            self.fail(|| format!("host {host} has other alarms"));
+            self.fail(|| format!("host {host} has different alarms"));
         }
         if state.auth().view() != self.reference.auth().view() {
             let (actual, expected) = (state.auth().view(), self.reference.auth().view().clone());
             self.fail(|| {
-                format!("host {host} has other users or roles: {actual:?}, not {expected:?}")
+                format!("host {host} has different users or roles: {actual:?}, not {expected:?}")
             });
         }
         if state.versions() != self.reference.versions() {
-            self.fail(|| format!("host {host} has other versions"));
+            self.fail(|| format!("host {host} has different versions"));
         }
     }
 
@@ -389,7 +391,10 @@ impl Judge {
             Ok(Some(entry_term)) if entry_term == digest.term => {}
             Ok(Some(entry_term)) => self.fail(|| {
                 let expected = digest.term;
-                format!("host {host} leads in term {term} with another entry {index}: of term {entry_term}, not {expected}")
+                format!(
+                    "host {host} leads in term {term} with a different entry {index}: of term {entry_term}, not \
+                     {expected}"
+                )
             }),
             Err(ends) => self.fail(|| {
                 format!("host {host} leads in term {term} without the committed entry {index}: {ends}")
@@ -404,7 +409,10 @@ impl Judge {
         // Earlier leaders committed the entries up to the commit index at the start of this leader's term.
         if commit > began && entry_term != term {
             self.fail(|| {
-                format!("host {host}, leader in term {term}, directly commits entry {commit} of term {entry_term}")
+                format!(
+                    "host {host}, leader in term {term}, directly commits entry {commit} of the older term \
+                     {entry_term}"
+                )
             });
         }
     }

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_the_same_time_keep_their_order_of_insertion() {
+    fn events_with_the_same_time_keep_their_insertion_order() {
         let mut queue = Queue::default();
         for (at, event) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
             queue.push(at, event);

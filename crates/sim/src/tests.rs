@@ -23,7 +23,7 @@ fn traced(seed: u64) -> (u64, Vec<String>) {
 }
 
 #[test]
-fn runs_of_one_seed_are_equal_and_runs_of_two_seeds_differ() {
+fn runs_with_equal_seeds_are_equal_and_runs_with_different_seeds_differ() {
     let (first, second) = (traced(1), traced(1));
     assert!(first.1.len() > 20, "the run has events");
     assert_eq!(first, second);
@@ -31,7 +31,7 @@ fn runs_of_one_seed_are_equal_and_runs_of_two_seeds_differ() {
 }
 
 #[test]
-fn leaving_out_a_kind_changes_nothing_else_in_the_plan() {
+fn omitting_a_kind_does_not_change_the_rest_of_the_plan() {
     for seed in 0..100 {
         let whole = Plan::draw(seed, &Reduction::default());
         let Some(kind) = whole.kinds.first().copied() else { continue };

@@ -174,7 +174,7 @@ async fn a_wiped_member_unknown_by_name_stops_permanently(kind: Kind) {
     let status = cluster.ended(wiped).await;
     assert_eq!(status.code(), Some(1));
     let (said, id) = (last_line(cluster.server(wiped)), cluster.id(wiped));
-    assert!(said.contains("counts on the acknowledgement of log entries up to index"), "{said}");
+    assert!(said.contains("relies on acknowledged log entries up to index"), "{said}");
     assert!(said.contains(&format!("must not vote again; remove this member from the cluster (etcdctl member remove {id:x})")), "{said}");
     // It does not return either when no peer can inform it.
     cluster.kill(full);

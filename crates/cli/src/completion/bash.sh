@@ -1,9 +1,9 @@
-# Completion of %NAME% for bash: asks the program itself at each completion.
+# Completion of %NAME% for bash. The program itself computes the candidates for each completion.
 
 _%NAME%_complete() {
     local -a words=() tool=()
     local i word glued=0 last answer directive
-    # Bash takes `--flag=value` and `host:port` apart; put them together again.
+    # Bash splits `--flag=value` and `host:port` into several words. Join them again.
     for ((i = 1; i <= COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         if [[ $word == [=:] || $glued == 1 ]] && ((${#words[@]})); then

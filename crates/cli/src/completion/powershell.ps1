@@ -1,4 +1,4 @@
-# Completion of %NAME% for PowerShell: asks the program itself at each completion.
+# Completion of %NAME% for PowerShell. The program itself computes the candidates for each completion.
 
 Register-ArgumentCompleter -Native -CommandName '%NAME%' -ScriptBlock {
     param($wordToComplete, $commandAst, $cursorPosition)
@@ -20,7 +20,7 @@ Register-ArgumentCompleter -Native -CommandName '%NAME%' -ScriptBlock {
         $words = @($words | Select-Object -Skip 1)
     }
     $last = $wordToComplete
-    # An empty word has to be quoted for a program to see it.
+    # PowerShell passes an empty word to a program only if the word is quoted.
     if ($last -eq '') { $last = '""' }
     $prefix = ''
     if ($wordToComplete -match '^--[^=]+=') { $prefix = $Matches[0] }

@@ -19,7 +19,7 @@ impl Node {
         let at = self.raft.is_leader().then(|| self.raft.quorum_agreed(answered));
         assert!(
             at.is_none_or(|at| at <= self.confirmation.now()),
-            "a confirmation lies in the past: one from the future would let a deposed leader renew leases"
+            "a confirmation is never in the future: otherwise a deposed leader could renew leases"
         );
         at
     }

@@ -41,14 +41,14 @@ impl Node {
         if forgettable > before_first {
             assert!(
                 forgettable <= applied,
-                "the log is compacted up to the applied index at most: what follows has still to be applied"
+                "the log is compacted at most up to the applied index: later entries must still be applied"
             );
             // A member that needs dropped entries receives a snapshot, which is created when it is
             // sent, so the recorded snapshot has no data.
             let conf_state = self.raft.configuration().conf_state();
             match self.raft.storage_mut().create_snapshot(applied, conf_state, Bytes::new()) {
                 Ok(_) | Err(StorageError::SnapshotOutOfDate) => {}
-                Err(error) => unreachable!("what is applied is in the log: {error}"),
+                Err(error) => unreachable!("applied entries are in the log: {error}"),
             }
             self.raft.compact(forgettable).expect("applied entries are in the log");
         }

@@ -15,7 +15,9 @@ impl Node {
         }
         let voters = &self.raft.configuration().voters.incoming.0;
         if self.succession.begin(self.raft.id(), self.leadership, voters) {
-            let text = format!("nobody listens at the addresses of leader {peer:x} any more");
+            let text = format!(
+                "the addresses of leader {peer:x} refuse connections: its process has probably ended"
+            );
             self.notes.push(Note { level: NoteLevel::Info, text });
             self.raft.forget_leader();
         }
@@ -27,12 +29,15 @@ impl Node {
             None => return,
             Some(Change::Stalled) => {
                 let text = "the write-ahead log could not be written for an election timeout; \
-                            not campaigning until it can";
+                            this member does not campaign until it can be written";
                 (NoteLevel::Warn, text)
             }
             Some(Change::Recovered) => {
                 self.heir = None;
-                (NoteLevel::Info, "the write-ahead log can be written again; taking part again")
+                (
+                    NoteLevel::Info,
+                    "the write-ahead log can be written again; this member takes part in elections again",
+                )
             }
         };
         self.notes.push(Note { level, text: text.to_owned() });
@@ -51,7 +56,7 @@ impl Node {
                     successor_with_disk(&self.raft.status(), self.persistence.oldest_write_end());
                 let note = |heir| {
                     let text = format!(
-                        "handing the lead over to {heir:x}, because the write-ahead log cannot be written here"
+                        "transferring leadership to {heir:x}, because this member cannot write its write-ahead log"
                     );
                     Note { level: NoteLevel::Warn, text }
                 };

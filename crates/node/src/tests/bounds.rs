@@ -19,7 +19,7 @@ fn a_follower_with_too_many_unapplied_entries_drops_appends_and_recovers() {
         members[leader].handle(Event::Propose(vec![proposal]));
         exchange_messages(&mut members);
     }
-    assert!(members[leader].refused.is_empty(), "the others go on");
+    assert!(members[leader].refused.is_empty(), "the other members continue");
     let held = members[slow].node.log_bytes();
     assert!(
         (limits::UNAPPLIED_BYTES_MAX..limits::UNAPPLIED_BYTES_MAX + 4 * PIECE_BYTES)
@@ -48,7 +48,7 @@ fn a_follower_with_too_many_unapplied_entries_drops_appends_and_recovers() {
             return;
         }
     }
-    panic!("the follower does not come back");
+    panic!("the follower does not catch up");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_follower_with_a_long_applied_log_accepts_appends_after_a_restart() {
     let entries = (1..=applied).map(entry).collect();
     let mut member =
         Member::start(Config { hard_state, entries, applied: end, ..config(1, &[1, 2, 3]) });
-    assert!(member.node.log_bytes() < limits::LOG_BYTES_MAX, "what is applied is let go");
+    assert!(member.node.log_bytes() < limits::LOG_BYTES_MAX, "applied entries are dropped");
     let append = Message {
         from: 2,
         term: Term(1),
@@ -169,7 +169,7 @@ fn an_append_does_not_exceed_the_size_limit() {
         sent = appends_to_two(&mut members[0]);
     }
     entry_counts.retain(|count| *count > 0);
-    assert_eq!(entry_counts, [2, 2, 2, 1], "of 400 KiB, in appends of 1 MiB");
+    assert_eq!(entry_counts, [2, 2, 2, 1], "400 KiB of entries, in appends of 1 MiB");
 }
 
 #[test]

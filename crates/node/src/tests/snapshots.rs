@@ -73,7 +73,7 @@ fn entries_written_during_a_snapshot_transfer_are_kept_for_the_receiver() {
         members[0].handle(Event::Tick);
         exchange_messages(&mut members);
     }
-    assert_eq!(members[2].installed.len(), 1, "the log has the rest");
+    assert_eq!(members[2].installed.len(), 1, "the log has the remaining entries");
     assert_eq!(members[2].applied.last(), members[0].applied.last());
     // From now on, no member needs that many entries.
     for request_id in 2000..2200 {
@@ -116,7 +116,7 @@ fn a_member_that_is_too_far_behind_installs_a_snapshot() {
     assert_eq!(
         third.applied[0].index,
         third.installed[0].next(),
-        "the snapshot stands for the rest"
+        "the snapshot replaces the other entries"
     );
 }
 
@@ -161,7 +161,7 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
 fn a_membership_change_from_before_a_snapshot_is_not_applied_during_its_write() {
     let (mut third, message, index) = member_and_snapshot();
     third.handle(Event::Received(vec![message]));
-    assert!(third.installed.is_empty(), "the snapshot is still on its way to the disk");
+    assert!(third.installed.is_empty(), "the snapshot is not durable yet");
     third.handle(removal_of_second(LogIndex(3)));
     third.handle(removal_of_second(index));
     assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
@@ -171,7 +171,7 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_during_its_write() 
 }
 
 #[test]
-fn a_change_that_is_refused_before_there_is_a_voter_changes_nothing() {
+fn a_membership_change_refused_before_any_voter_exists_has_no_effect() {
     let mut joining = Member::start(config(3, &[]));
     let (index, members) = (LogIndex(1), ConfState::default());
     let decision = ConfChangeDecision { index, change: None, members };
@@ -181,7 +181,7 @@ fn a_change_that_is_refused_before_there_is_a_voter_changes_nothing() {
 
 #[test]
 #[should_panic(expected = "consensus counts the members that the state machine lists")]
-fn a_table_that_lists_other_members_stops_the_member() {
+fn a_member_panics_if_its_state_machine_lists_other_members() {
     let (mut third, _, _) = member_and_snapshot();
     let change =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 1, ..ConfChange::default() };
@@ -191,7 +191,7 @@ fn a_table_that_lists_other_members_stops_the_member() {
 }
 
 #[test]
-fn an_installed_snapshot_replaces_the_own_snapshot_in_progress() {
+fn an_installed_snapshot_cancels_the_members_own_snapshot_in_progress() {
     let (_, message, index) = member_and_snapshot();
     let policy = SnapshotPolicy { entry_count: 5, ..SnapshotPolicy::default() };
     let mut third = Member::start(Config { snapshot_policy: policy, ..config(3, &[1, 2, 3]) });
@@ -209,7 +209,7 @@ fn an_installed_snapshot_replaces_the_own_snapshot_in_progress() {
     };
     third.handle(Event::Received(vec![append(LogIndex(0), Term(0), 10)]));
     third.finish_writes();
-    assert_eq!(third.snapshots, 1, "asked for, and never reported");
+    assert_eq!(third.snapshots, 1, "a snapshot is requested but never reported");
     third.handle(Event::Received(vec![message]));
     third.finish_writes();
     assert_eq!(third.installed, [index]);

@@ -125,7 +125,7 @@ fn a_follower_with_a_stalled_disk_detects_the_loss_of_the_leader() {
         members[1].handle(Event::Tick);
     }
     assert_eq!(members[1].node.leadership().leader, NONE);
-    assert!(members[1].sent.is_empty(), "and does not campaign");
+    assert!(members[1].sent.is_empty(), "the member does not campaign");
     // The member does not campaign at a leader's request either.
     let ask = Message { from: 1, term: Term(1), ..Message::new(MessageKind::TimeoutNow, 2) };
     members[1].handle(Event::Received(vec![ask]));

@@ -16,7 +16,7 @@ fn count_applied(member: &Member, data: &[u8]) -> usize {
 }
 
 #[test]
-fn requests_during_a_failed_transfer_are_carried_out_by_the_leader() {
+fn requests_during_a_failed_transfer_are_executed_by_the_leader() {
     let mut members = three();
     begin_transfer(&mut members);
     members[0].propose(1, "own");
@@ -27,7 +27,7 @@ fn requests_during_a_failed_transfer_are_carried_out_by_the_leader() {
         members[0].handle(Event::Tick);
         exchange_messages(&mut members);
     }
-    assert_eq!(members[0].node.leadership().role, Role::Leader, "the transfer is off");
+    assert_eq!(members[0].node.leadership().role, Role::Leader, "the transfer is aborted");
     for member in &members {
         assert_eq!(count_applied(member, b"own"), 1);
         assert_eq!(count_applied(member, b"forwarded"), 1);
@@ -35,7 +35,7 @@ fn requests_during_a_failed_transfer_are_carried_out_by_the_leader() {
 }
 
 #[test]
-fn requests_during_a_transfer_are_carried_out_by_the_next_leader() {
+fn requests_during_a_transfer_are_executed_by_the_next_leader() {
     let mut members = three();
     members[0].handle(Event::TransferLeadership(2));
     // The leader's message to the second member is in flight.
@@ -75,7 +75,7 @@ fn stall_leader_with(members: &mut [Member], answering: &[u64]) {
     for _ in 0..15 {
         members[0].handle(Event::Tick);
         for message in std::mem::take(&mut members[0].sent) {
-            assert_ne!(message.kind, MessageKind::TimeoutNow, "nobody could succeed it");
+            assert_ne!(message.kind, MessageKind::TimeoutNow, "no member could succeed the leader");
             let to = usize::try_from(message.to).unwrap() - 1;
             members[to].handle(Event::Received(vec![message.clone()]));
             // The disk of a member that does not answer is stalled as well.
@@ -90,7 +90,7 @@ fn stall_leader_with(members: &mut [Member], answering: &[u64]) {
 }
 
 #[test]
-fn a_leader_with_a_stalled_disk_stays_if_the_others_are_no_quorum() {
+fn a_leader_with_a_stalled_disk_keeps_leadership_if_the_others_are_not_a_quorum() {
     let mut members: Vec<_> = (1..=2).map(|id| Member::start(super::config(id, &[1, 2]))).collect();
     while members[0].node.leadership().role != Role::Leader {
         members[0].handle(Event::Tick);
@@ -103,7 +103,7 @@ fn a_leader_with_a_stalled_disk_stays_if_the_others_are_no_quorum() {
 }
 
 #[test]
-fn a_leader_with_a_stalled_disk_stays_if_other_disks_are_stalled_too() {
+fn a_leader_with_a_stalled_disk_keeps_leadership_if_other_disks_are_also_stalled() {
     for answering in [&[][..], &[2]] {
         let mut members = three();
         stall_leader_with(&mut members, answering);

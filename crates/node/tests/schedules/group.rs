@@ -152,7 +152,11 @@ impl Group {
             for entry in member.applied.drain(..) {
                 let known = self.history.get(&entry.index);
                 if let Some((term, data, _)) = known {
-                    assert_eq!((*term, data), (entry.term, &entry.data), "one history for all");
+                    assert_eq!(
+                        (*term, data),
+                        (entry.term, &entry.data),
+                        "all members apply the same entries"
+                    );
                 } else {
                     digests.push(entry);
                 }
@@ -169,11 +173,18 @@ impl Group {
             }
             if let Some((term, _, digest)) = self.history.get(&member.image.index) {
                 let image = &member.image;
-                assert_eq!((image.term, image.digest), (*term, *digest), "the state of that index");
+                assert_eq!(
+                    (image.term, image.digest),
+                    (*term, *digest),
+                    "the state is the one at that index"
+                );
             }
             for (round, index) in member.passed.drain(..) {
                 if let Some(committed) = self.reads.remove(&(member.id, round)) {
-                    assert!(index >= committed, "a read misses what was committed before it");
+                    assert!(
+                        index >= committed,
+                        "a read misses entries that were committed before it"
+                    );
                 }
             }
         }
@@ -211,7 +222,7 @@ impl Group {
                 self.propose(0);
             }
         }
-        panic!("the group does not come together again");
+        panic!("the group does not converge");
     }
 
     fn is_converged(&self) -> bool {

@@ -29,7 +29,7 @@ impl Drop for SeedGuard {
 }
 
 #[test]
-fn nodes_are_safe_and_recover() {
+fn nodes_stay_safe_and_recover_from_faults() {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let seeds = match number("QUORATE_SEED") {
         Some(seed) => seed..seed + 1,

@@ -220,7 +220,7 @@ impl Member {
             }
             Some(Work::Install(snapshot)) => {
                 let index = snapshot.metadata.index;
-                assert!(index > self.image.index, "a snapshot never goes back");
+                assert!(index > self.image.index, "a snapshot never reverts applied entries");
                 self.image = self.disk.received.remove(&index).unwrap();
                 assert_eq!(self.image.index, index);
                 self.disk.image = self.image.clone();
@@ -229,7 +229,10 @@ impl Member {
             }
             Some(Work::Send(mut message)) => {
                 let asked = message.snapshot.take().unwrap();
-                assert!(asked.metadata.index <= self.image.index, "what is applied is sent");
+                assert!(
+                    asked.metadata.index <= self.image.index,
+                    "a snapshot covers only applied entries"
+                );
                 let mut snapshot = *asked;
                 snapshot.data = Bytes::new();
                 snapshot.metadata.index = self.image.index;

@@ -169,12 +169,18 @@ impl Changer {
     fn checked(self) -> Self {
         let Configuration { voters, learners, learners_next, auto_leave } = &self.config;
         let listed: BTreeSet<_> = voters.ids().union(learners).copied().collect();
-        assert!(self.progress.keys().eq(listed.iter()), "a progress for every member, no other");
-        assert!(learners.iter().all(|id| !voters.contains(*id)), "nobody is voter and learner");
+        assert!(self.progress.keys().eq(listed.iter()), "exactly the members have a progress");
+        assert!(
+            learners.iter().all(|id| !voters.contains(*id)),
+            "no member is both a voter and a learner"
+        );
         assert!(learners_next.is_subset(&voters.outgoing.0), "future learners still vote");
         assert!(voters.is_joint() || !*auto_leave, "only a joint configuration can be left");
         for (id, progress) in &self.progress {
-            assert!(progress.is_learner == learners.contains(id), "progress knows learners");
+            assert!(
+                progress.is_learner == learners.contains(id),
+                "the progress agrees with the list of learners"
+            );
         }
         self
     }

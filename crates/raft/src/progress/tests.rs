@@ -109,7 +109,7 @@ fn a_stale_rejection_does_not_change_progress() {
     // A refusal of a probe at any other index than the current probe's is outdated.
     assert!(!progress.step_back(LogIndex(9), LogIndex(3)));
     assert!(progress.step_back(LogIndex(5), LogIndex(3)));
-    assert_eq!(progress.next_index, LogIndex(6), "what was acknowledged is not probed again");
+    assert_eq!(progress.next_index, LogIndex(6), "acknowledged entries are not probed again");
 }
 
 #[test]

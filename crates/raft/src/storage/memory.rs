@@ -195,14 +195,14 @@ impl MemoryStorage {
         assert_eq!(
             self.ends.len(),
             self.entries.len(),
-            "every entry has its size: otherwise the bounds in bytes would drop the wrong entries"
+            "every entry has a recorded size: otherwise the byte limits would drop the wrong entries"
         );
     }
 
     fn truncate_from(&mut self, index: LogIndex) {
         assert!(
             index > self.offset.index,
-            "entries before the beginning of the log stay: they are applied, and a snapshot covers them"
+            "entries before the beginning of the log are never replaced: they are applied, and a snapshot covers them"
         );
         while self.last_index() >= index {
             if self.entries.pop_back().is_none() {

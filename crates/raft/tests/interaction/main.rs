@@ -39,31 +39,31 @@ fn run_outside(area: &str, start: impl Fn() -> Interpreter) {
 }
 
 #[test]
-fn interaction_scenarios_of_etcd() {
+fn scenario_scripts_of_etcd_produce_the_expected_output() {
     run_outside("scenario", environment::interpreter);
 }
 
 #[test]
-fn interaction_confchange_of_etcd() {
+fn confchange_scripts_of_etcd_produce_the_expected_output() {
     run_outside("confchange", confchange::interpreter);
 }
 
 #[test]
-fn interaction_quorum_of_etcd() {
+fn quorum_scripts_of_etcd_produce_the_expected_output() {
     run_outside("quorum", quorum::interpreter);
 }
 
 #[test]
-fn interaction_scenarios() {
+fn scenario_scripts_produce_the_expected_output() {
     run_own("scenario", environment::interpreter);
 }
 
 #[test]
-fn interaction_confchange() {
+fn confchange_scripts_produce_the_expected_output() {
     run_own("confchange", confchange::interpreter);
 }
 
 #[test]
-fn interaction_quorum() {
+fn quorum_scripts_produce_the_expected_output() {
     run_own("quorum", quorum::interpreter);
 }

@@ -44,8 +44,8 @@ impl Drop for SeedGuard<'_> {
 }
 
 #[test]
-fn group_is_safe_and_recovers() {
-    run("group_is_safe_and_recovers", 20, |seed| {
+fn a_group_stays_safe_and_recovers_from_faults() {
+    run("a_group_stays_safe_and_recovers_from_faults", 20, |seed| {
         let mut cluster = Cluster::new(Settings { seed, changes_membership: false });
         cluster.run(20_000);
         cluster.heal_and_converge();
@@ -53,14 +53,14 @@ fn group_is_safe_and_recovers() {
 }
 
 #[test]
-fn group_is_safe_during_membership_changes() {
-    run("group_is_safe_during_membership_changes", 20, |seed| {
+fn a_group_stays_safe_during_membership_changes() {
+    run("a_group_stays_safe_during_membership_changes", 20, |seed| {
         let mut cluster = Cluster::new(Settings { seed, changes_membership: true });
         cluster.run(20_000);
     });
 }
 
 #[test]
-fn no_message_makes_a_member_panic() {
-    run("no_message_makes_a_member_panic", 300, garbage::feed);
+fn random_messages_do_not_make_a_member_panic() {
+    run("random_messages_do_not_make_a_member_panic", 300, garbage::feed);
 }

@@ -29,17 +29,17 @@ usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--thre
                         [--until-failure]
        cargo xtask sim --seed S [--trace] [--without KIND,KIND] [--seconds N]
 
-  --seeds N     runs N seeds (100)
+  --seeds N     runs N seeds (default: 100)
   --hours N     runs seeds for N cluster-hours
   --minutes N   runs seeds for N minutes of real time
-  --first S     begins with seed S (1)
-  --threads N   runs N seeds at a time (one for each core)
+  --first S     starts with seed S (default: 1)
+  --threads N   runs N seeds in parallel (default: one per core)
   --theme T     runs only seeds with this theme (Elections, Snapshots, ...)
   --until-failure
                 stops at the first seed that fails
   --seed S      runs one seed
   --trace       prints the trace of the run
-  --without K   leaves out these kinds of faults and activities
+  --without K   omits these kinds of faults and activities
   --seconds N   stops faults after N seconds
 ";
 
@@ -77,14 +77,13 @@ impl Args {
                 args.until_failure = true;
                 continue;
             }
-            let value =
-                words.next().ok_or_else(|| format!("{flag}: a value is missing\n\n{USAGE}"))?;
+            let value = words.next().ok_or_else(|| format!("{flag} needs a value\n\n{USAGE}"))?;
             if flag == "--theme" {
                 args.theme = Some(value);
                 continue;
             }
             let number =
-                || value.parse::<u64>().map_err(|_| format!("{flag}: {value} is not a number"));
+                || value.parse::<u64>().map_err(|_| format!("{flag} needs a number, not {value}"));
             match flag.as_str() {
                 "--seed" => args.seed = Some(number()?),
                 "--first" => args.first = number()?,
@@ -225,7 +224,7 @@ fn run_seed(seed: u64, args: &Args, origin: Instant, tally: &Mutex<Tally>) -> bo
         command.push_str(" --seconds ");
         command.push_str(&seconds.to_string());
     }
-    print(&format!("to repeat with fewer faults: {command} --trace"));
+    print(&format!("to repeat the run with fewer faults: {command} --trace"));
     false
 }
 

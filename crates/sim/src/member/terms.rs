@@ -73,7 +73,7 @@ pub enum Dropped {
 
 /// The log ends before an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its log ends at {at}")]
+#[error("the log ends at {at}")]
 pub struct LogEnds {
     at: LogIndex,
 }

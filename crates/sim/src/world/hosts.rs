@@ -211,7 +211,7 @@ impl World {
         if found.last_index < LogIndex(applied.0) {
             self.judge.fail(|| {
                 let last = found.last_index;
-                format!("h{at} starts although its log ends at {last} and {} is applied", applied.0)
+                format!("h{at} starts although its log ends at {last} but {} is applied", applied.0)
             });
         }
         if applied.0 > 0 {
@@ -541,7 +541,7 @@ impl World {
         if let Err(fatal) = stopped
             && hit == FaultsHit::default()
         {
-            self.judge.fail(|| format!("h{at} fails to stop in order: {fatal}"));
+            self.judge.fail(|| format!("h{at} fails to shut down cleanly: {fatal}"));
         }
         self.hosts[at].down = Down::Stopped;
         self.clean_up(at, hit);

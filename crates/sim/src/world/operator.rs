@@ -144,7 +144,7 @@ impl World {
 
     fn send_operator_request(&mut self, request: ClientRequest, rare_state: &'static str) {
         let Some(host) = self.choose_host() else { return };
-        self.log(|| format!("the operator asks h{host} for {request:?}"));
+        self.log(|| format!("the operator sends h{host} {request:?}"));
         let op = self.send_request(Requester::Operator, host, request, None);
         self.operator.pending = Some((op, rare_state));
     }
