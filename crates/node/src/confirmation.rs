@@ -6,8 +6,8 @@
 //! answering voters would have had to vote for the other leader first.
 //!
 //! A leader receives no responses if its messages are lost, if its process was suspended, or if it
-//! sends no heartbeats because its disk is stalled. In all these cases its confirmation becomes
-//! older and older.
+//! sends no heartbeats because its disk is stalled. In all these cases its confirmation is not
+//! renewed.
 //!
 //! # Wire format
 //!

@@ -9,7 +9,7 @@
 //!   new majorities must both agree, and leaves it through a second, empty change. The leader
 //!   proposes that change automatically unless the first change forbids it.
 //!
-//! Of the submodules, [`wire`] reads and writes the entry payloads, [`Changer`] computes the
+//! The submodule [`wire`] reads and writes the entry payloads. [`Changer`] computes the
 //! configuration that results from a change.
 
 mod changer;

@@ -168,8 +168,8 @@ impl Progress {
         self.sent_commit = commit;
     }
 
-    /// Whether sending `commit` would allow the follower to commit more entries than the commit
-    /// index already sent does. A follower can commit only entries that were sent to it.
+    /// Whether sending `commit` would allow the follower to commit additional entries. A follower
+    /// can commit only entries that were sent to it.
     pub(crate) fn would_learn_commit(&self, commit: LogIndex) -> bool {
         commit > self.sent_commit && self.sent_commit < self.next_index.prev()
     }

@@ -221,7 +221,7 @@ impl<S: Storage> Raft<S> {
             Body::ReadAnswer(answer) if self.role == Role::Follower => {
                 self.read_states.push(answer);
             }
-            // These answer requests that this member sent in an earlier role.
+            // These messages answer requests that this member sent in an earlier role.
             Body::Acknowledgement(_) | Body::Vote(_) | Body::ReadAnswer(_) => {}
         }
         Ok(())

@@ -197,7 +197,8 @@ impl<S: Storage> Raft<S> {
         match progress.state {
             ProgressState::Probe => progress.become_replicate(),
             ProgressState::Replicate => progress.inflights.free_up_to(index),
-            // The follower needs no compacted entries any more, whichever snapshot it installed.
+            // The follower no longer needs compacted entries, regardless of which snapshot it
+            // installed.
             ProgressState::Snapshot if progress.match_index + 1 >= first_index => {
                 note!(
                     self,

@@ -10,8 +10,8 @@
 //! that the core can read them at any time. A snapshot that replaces the log is handled the same
 //! way.
 //!
-//! `offset` may be inside the log of [`Storage`](crate::Storage). Then the next write replaces the
-//! end of that log, and the entries here are the valid ones.
+//! `offset` may be inside the log of [`Storage`](crate::Storage). In that case, the next write
+//! replaces the end of that log, and the entries here take precedence.
 
 use std::collections::VecDeque;
 

@@ -198,7 +198,7 @@ pub struct Process {
     /// Whether this member refuses writes because it leads, has no room for its backend file, and no other member can
     /// lead.
     refuses_writes: bool,
-    /// The index of the newest snapshot to be installed, and the time at which its installation began.
+    /// The index of the newest snapshot to be installed, and the start time of its installation.
     install_index: LogIndex,
     installing_since: Micros,
     /// The time at which the backend retries a batch that did not fit on the disk.

@@ -23,7 +23,7 @@ impl Node {
         }
     }
 
-    /// Reports the change when the log can no longer be written and when it can be written again.
+    /// Logs when the disk stalls and when it recovers.
     pub(super) fn watch_disk(&mut self) {
         let (level, text) = match self.disk_watch.look(self.persistence.write_age()) {
             None => return,

@@ -79,7 +79,7 @@ impl Node {
         let waiting = self.proposals.take();
         self.propose(waiting);
         for message in self.proposals.take_forwarded() {
-            // Without a sender, this member counts as the one that forwards the message.
+            // Clear the sender, so that this member counts as the sender.
             self.receive_proposal(Message { from: NONE, ..message });
         }
     }

@@ -109,8 +109,8 @@ fn a_leader_with_a_stalled_disk_sends_only_transfers_until_it_steps_down() {
         kinds.extend(std::mem::take(&mut members[0].sent).iter().map(|message| message.kind));
     }
     assert_eq!(members[0].node.leadership().role, Role::Follower);
-    // The transfer is retried after each election timeout. The leader sends no heartbeats or appends, which would
-    // prevent an election.
+    // The transfer is retried after each election timeout. The leader sends no heartbeats or appends, because they
+    // would prevent an election.
     assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == MessageKind::TimeoutNow));
 }
 

@@ -138,9 +138,9 @@ impl MemoryStorage {
         Ok(())
     }
 
-    /// Returns the lowest index to [compact](Self::compact) to so that the remaining entries fit
-    /// into `bytes_max`, or `None` if all entries fit. Reads only the entries that would be
-    /// dropped.
+    /// Returns the lowest index up to which the log must be [compacted](Self::compact) for the
+    /// remaining entries to fit into `bytes_max`, or `None` if all entries fit. Reads only the
+    /// entries that would be dropped.
     #[must_use]
     pub fn compact_index_for(&self, bytes_max: u64) -> Option<LogIndex> {
         let mut bytes = self.bytes();

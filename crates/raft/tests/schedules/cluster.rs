@@ -109,8 +109,8 @@ pub(crate) struct Cluster {
     random: SplitMix64,
     members: BTreeMap<MemberId, Member>,
     network: Vec<Message>,
-    /// The side of the partition on which each member is. Members on different sides do not receive
-    /// each other's messages.
+    /// For each member, its side of the network partition. Members on different sides do not
+    /// receive each other's messages.
     sides: BTreeMap<MemberId, bool>,
     appends_early: bool,
     is_faulty: bool,
