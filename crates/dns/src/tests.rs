@@ -121,7 +121,7 @@ async fn ask(behaviours: &[Behaviour], name: &str) -> (Result<Vec<String>, Strin
 }
 
 #[tokio::test]
-async fn srv_records_are_found_over_tcp_or_at_another_server_if_necessary() {
+async fn srv_records_are_queried_over_tcp_or_from_another_server_if_necessary() {
     let found = Ok(vec!["b.example.com:2".to_owned(), "late.example.com:3".to_owned()]);
     for (behaviours, name, by_tcp) in [
         (&[Behaviour::Answers][..], "_x._tcp.example.com", vec![0]),
@@ -136,7 +136,7 @@ async fn srv_records_are_found_over_tcp_or_at_another_server_if_necessary() {
 }
 
 #[tokio::test]
-async fn missing_names_and_failed_lookups_are_errors() {
+async fn missing_names_and_failed_lookups_return_errors() {
     let too_long = "x".repeat(64);
     for (behaviour, name, expected) in [
         (Behaviour::Answers, "_y._tcp.example.com", "no such host"),

@@ -267,13 +267,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printed_durations_parse_back(nanos in any::<i64>()) {
+        fn printed_durations_are_parsed_unchanged(nanos in any::<i64>()) {
             let span = SignedDuration::from_nanos(nanos);
             prop_assert_eq!(span.to_string().parse::<SignedDuration>(), Ok(span));
         }
 
         #[test]
-        fn any_text_is_refused_or_read_without_panic(text in "[-+0-9.a-z\u{b5}]{0,24}") {
+        fn any_duration_text_is_parsed_or_refused_without_a_panic(text in "[-+0-9.a-z\u{b5}]{0,24}") {
             let _outcome = text.parse::<SignedDuration>();
         }
     }

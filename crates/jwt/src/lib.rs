@@ -164,7 +164,10 @@ fn revision(claim: &Value) -> Option<u64> {
 }
 
 /// Parses a time. A missing time means that there is no limit. An invalid time makes the token invalid.
-#[expect(clippy::option_option, reason = "absent, bad and given are three things")]
+#[expect(
+    clippy::option_option,
+    reason = "a missing, an invalid and a valid time are different results"
+)]
 fn seconds(claim: Option<&Value>) -> Option<Option<i64>> {
     let Some(claim) = claim else { return Some(None) };
     let whole = claim.as_i64().or_else(|| format!("{:.0}", claim.as_f64()?.trunc()).parse().ok());

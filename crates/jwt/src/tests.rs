@@ -50,7 +50,7 @@ fn tokens_signed_with_one_key_are_verified_with_the_other() {
 }
 
 #[test]
-fn a_certificate_contains_a_public_key() {
+fn a_public_key_is_read_from_a_certificate() {
     for (method, certificate) in [
         (Method::Rs256, file!("rsa.crt.pem")),
         (Method::Ps512, file!("rsa.crt.pem")),

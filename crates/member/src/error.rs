@@ -35,7 +35,7 @@ pub enum RequestError {
     #[error("auth: token signing attempted with verify-only key")]
     VerifyOnlyKey,
     /// Passwords cannot be checked at the moment. A later request may succeed.
-    #[error("failed to start a thread for passwords: {0}")]
+    #[error("failed to start a password thread: {0}")]
     NoPasswordThread(Arc<str>),
     #[error("etcdserver: leader changed")]
     LeaderChanged,

@@ -66,7 +66,10 @@ impl MemberInputs {
 }
 
 /// The parts from which a member is started.
-#[expect(missing_debug_implementations, reason = "a state machine prints nothing of use")]
+#[expect(
+    missing_debug_implementations,
+    reason = "the debug output of a state machine is not useful"
+)]
 pub struct Start {
     /// The ids and the name of the member.
     pub identity: Identity,

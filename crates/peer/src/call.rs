@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_long_and_incomplete_responses_are_errors() {
+    async fn overlong_and_incomplete_responses_are_refused() {
         let (_, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 4).await;
         assert!(matches!(answered, Err(CallError::TooLong { bytes_max: 4, .. })), "{answered:?}");
         let (_, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello", 99).await;

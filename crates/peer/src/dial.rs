@@ -141,8 +141,9 @@ pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch)
              refused",
             "local-member-id" = local.introduction.member,
             "remote-peer-id" = contact.name,
-            "advice" = "all members of a cluster are restored from one snapshot, or none is: replace a single member \
-                        by `member remove` and `member add`, with an empty data directory"
+            "advice" = "restore all members of a cluster from the same snapshot, or none of them; \
+                        replace a single member with `member remove` and `member add`, and an empty \
+                        data directory"
         );
     }
     mismatch.into()

@@ -244,7 +244,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
-    fn peer_urls_are_parsed_to_hosts_and_socket_files() {
+    fn peer_urls_are_parsed_into_hosts_and_socket_files() {
         let shown = |url: &str| {
             let target = Target::of(url)?;
             Some(format!("{target} {} {}", target.authority(), target.is_secured))

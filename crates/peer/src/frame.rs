@@ -322,7 +322,8 @@ impl Extent {
 
 /// Returns the big-endian number that ends at `end`.
 fn number_before(bytes: &[u8], end: usize) -> u64 {
-    let number = bytes[..end].last_chunk().expect("a number's place was awaited before it is read");
+    let number =
+        bytes[..end].last_chunk().expect("the bytes of a number have arrived before it is read");
     u64::from_be_bytes(*number)
 }
 

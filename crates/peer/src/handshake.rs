@@ -56,7 +56,7 @@ impl Version {
     }
 
     fn min_cluster() -> Self {
-        Self::parse(ETCD_MIN_CLUSTER_VERSION).expect("our own version is one")
+        Self::parse(ETCD_MIN_CLUSTER_VERSION).expect("our own version is valid")
     }
 }
 
@@ -81,7 +81,7 @@ impl Introduction {
         peer_urls: &[String],
     ) -> Self {
         Self {
-            version: Version::parse(version).expect("the caller's version is one"),
+            version: Version::parse(version).expect("the caller's version is valid"),
             version_text: version.to_owned(),
             member: format!("{member_id:x}"),
             cluster: format!("{cluster_id:x}"),
@@ -177,7 +177,7 @@ mod tests {
         }
         assert_eq!(check("3.7.1", "3.7.9"), Ok(()));
         assert_eq!(check("3.7.1", "3.8.0"), Err(Mismatch::Version));
-        assert_eq!(check("3.7.1", ""), Ok(()), "no minimum passes");
+        assert_eq!(check("3.7.1", ""), Ok(()), "a missing minimum version is accepted");
         let unsaid = headers(&[(CLUSTER_ID, "abc")]);
         assert_eq!(us.check(&unsaid), Err(Mismatch::Version));
     }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_introduction_can_be_read_from_its_headers() {
+    fn handshake_headers_are_parsed_unchanged() {
         let urls = ["http://a:1".to_owned(), "http://b:2".to_owned()];
         let us = Introduction::new("3.7.1", 0xfe, 0xabc, &urls);
         let request = us.introduce(http::Request::get("/"));

@@ -159,7 +159,7 @@ mod tests {
         assert!(known.may_ask(2, start) && known.may_ask(3, start));
         assert!(!known.may_ask(2, start + ASK_INTERVAL / 2));
         assert!(known.may_ask(2, start + ASK_INTERVAL));
-        assert_eq!(known.state.read().asked.len(), 1, "who does not come again is forgotten");
+        assert_eq!(known.state.read().asked.len(), 1, "a sender that does not return is forgotten");
     }
 
     #[test]

@@ -193,7 +193,7 @@ mod tests {
     fn a_member_stops_if_a_quorum_has_another_origin() {
         let odd = origin(None, false);
         assert_eq!(odd.note(2, &headers("a1"), 3).1, None);
-        assert_eq!(odd.note(2, &headers("a1"), 3).1, None, "one member counts once");
+        assert_eq!(odd.note(2, &headers("a1"), 3).1, None, "a member is counted only once");
         assert_eq!(odd.note(3, &headers("a1"), 3).1.unwrap().others, [2, 3]);
         let two = origin(Some("b2"), true);
         assert_eq!(two.note(2, &headers("a1"), 3).1, None);

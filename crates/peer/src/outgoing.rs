@@ -399,7 +399,7 @@ mod tests {
             (1..=10).map(|term| Message { term: Term(term), ..small() }).collect();
         for (number, message) in messages.iter().enumerate() {
             let Pushed::Taken(waker) = outgoing.push(message.clone()) else {
-                panic!("there is room");
+                panic!("the queue has space");
             };
             assert_eq!(waker.is_some(), number == 0, "the connection is woken once");
         }
@@ -551,7 +551,7 @@ mod tests {
         let patient = outgoing(Duration::from_secs(3600));
         let hasty = outgoing(Duration::ZERO);
         for outgoing in [&patient, &hasty] {
-            assert!(!outgoing.give_up_if_stuck(), "there is none");
+            assert!(!outgoing.give_up_if_stuck(), "no connection is attached");
             outgoing.attach();
             assert!(!outgoing.give_up_if_stuck(), "nothing waits");
             assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
@@ -561,7 +561,7 @@ mod tests {
         }
         assert!(hasty.give_up_if_stuck());
         assert!(!hasty.is_attached());
-        assert!(!hasty.give_up_if_stuck(), "it has been");
+        assert!(!hasty.give_up_if_stuck(), "it is already detached");
         assert!(!patient.give_up_if_stuck());
         assert!(patient.is_attached());
     }

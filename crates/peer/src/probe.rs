@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_response_to_a_probe_can_be_parsed_by_a_probe() {
+    fn the_response_to_a_probe_is_parsed_by_the_prober() {
         let alive: Alive = serde_json::from_str(answer().trim_end()).unwrap();
         let now = SystemTime::from(alive.now.parse::<jiff::Timestamp>().unwrap());
         assert!(alive.is_ok && apart(SystemTime::now(), now) < Duration::from_secs(3600));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_slow_response_changes_the_round_trip_time_little() {
+    fn a_single_slow_response_barely_changes_the_round_trip_time() {
         let milli = Duration::from_millis(1);
         assert_eq!(smoothed(Duration::ZERO, milli), milli);
         assert_eq!(smoothed(8 * milli, 16 * milli), 9 * milli);

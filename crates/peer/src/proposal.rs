@@ -14,7 +14,7 @@ pub(crate) enum Unfit {
     Request(#[from] RequestFault),
     #[error("cannot read the membership change: {0}")]
     Change(#[from] prost::DecodeError),
-    #[error("it sets a password in plain text")]
+    #[error("the request contains a plaintext password")]
     PlainPassword,
     #[error("membership changes of this form are not supported")]
     ChangeV2,

@@ -270,7 +270,7 @@ impl Service {
                     String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
                 };
                 log::warn!(
-                    "refused a request of another member",
+                    "refused a request from another member",
                     "local-member-id" = self.local.introduction.member,
                     "local-member-cluster-id" = self.local.introduction.cluster,
                     "remote-peer-server-version" = header(&SERVER_VERSION),

@@ -67,8 +67,9 @@ impl SharedSettings {
     pub(crate) fn compare(&self, from: MemberId, headers: &HeaderMap) {
         for difference in self.differences(from, headers) {
             log::warn!(
-                "a member runs with another value of a setting that all should share: what it stores, and which \
-                 changes of the membership it accepts, may differ; give all members the same flags",
+                "a member has a different value of a setting that should be equal on all members: \
+                 its stored state and the membership changes that it accepts may differ; set the \
+                 same flags on all members",
                 "setting" = difference.name,
                 "local-value" = difference.own,
                 "remote-value" = difference.other,
@@ -118,11 +119,11 @@ mod tests {
     }
 
     #[test]
-    fn members_with_the_same_settings_have_no_difference() {
+    fn equal_settings_are_not_reported_as_different() {
         let ours = settings("1");
         let header = [settings("1").header()].into_iter().collect();
         assert_eq!(ours.differences(2, &header), []);
-        assert_eq!(ours.differences(3, &HeaderMap::new()), [], "etcd names none");
+        assert_eq!(ours.differences(3, &HeaderMap::new()), [], "etcd sends no settings");
     }
 
     #[test]
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(ours.announced_by(2, "Gate").as_deref(), Some("false"));
         assert_eq!((ours.announced_by(2, "Gat"), ours.announced_by(3, "Gate")), (None, None));
         assert_eq!(ours.differences(2, &HeaderMap::new()), []);
-        assert_eq!(ours.announced_by(2, "Gate"), None, "etcd has taken its place");
+        assert_eq!(ours.announced_by(2, "Gate"), None, "the member was replaced by etcd");
     }
 
     #[test]
@@ -161,6 +162,6 @@ mod tests {
             assert_eq!(ours.differences(2, &headers(text)), [], "{text}");
         }
         let newer = "max-learners=1; least-lease-secs=2; a-later-one=yes";
-        assert_eq!(ours.differences(2, &headers(newer)), [], "a later version knows more");
+        assert_eq!(ours.differences(2, &headers(newer)), [], "a later version sends more settings");
     }
 }

@@ -209,7 +209,7 @@ impl TestMember {
     /// Waits for a report.
     fn next_report(&self) -> Report {
         let timeout = Duration::from_secs(30);
-        self.reported.recv_timeout(timeout).expect("something is reported")
+        self.reported.recv_timeout(timeout).expect("a report arrives in time")
     }
 
     /// Skips reports until `wanted` returns a value.
@@ -250,7 +250,7 @@ impl TestMember {
     /// Waits until the other member has opened both streams to this one.
     fn wait_for_streams_of(&self, other: &Self) {
         wait_until(|| {
-            let peer = self.peers.table.peer(other.id).expect("the other is a peer");
+            let peer = self.peers.table.peer(other.id).expect("the other member is a peer");
             peer.has_streams()
         });
     }
@@ -283,7 +283,7 @@ impl Drop for TestMember {
 fn wait_until(mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain");
+        assert!(Instant::now() < deadline, "the condition was not met in time");
         std::thread::yield_now();
     }
 }
@@ -291,7 +291,9 @@ fn wait_until(mut condition: impl FnMut() -> bool) {
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(30), future).await.expect("it comes to an end")
+        tokio::time::timeout(Duration::from_secs(30), future)
+            .await
+            .expect("the future completes in time")
     })
 }
 
@@ -488,7 +490,11 @@ fn a_snapshot_message_is_received_with_its_backend_file() {
     let stored = received.read();
     let bucket = stored.bucket(b"key").unwrap().unwrap();
     assert!(bucket.get(b"large").unwrap() == Some(&value[..]));
-    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left behind");
+    assert_eq!(
+        std::fs::read_dir(two.dir.path()).unwrap().count(),
+        1,
+        "only the received file exists"
+    );
     assert_eq!(two.metrics.network.snapshot_receive_success.with(&["1"]).value(), 1);
 
     // An image that ends before the snapshot's index is refused.
@@ -496,9 +502,17 @@ fn a_snapshot_message_is_received_with_its_backend_file() {
     old.message.snapshot.as_mut().unwrap().metadata.index = LogIndex(78);
     one.peers.send_snapshot(old);
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
-    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left of it");
+    assert_eq!(
+        std::fs::read_dir(two.dir.path()).unwrap().count(),
+        1,
+        "the refused file is removed"
+    );
     one.peers.send_snapshot(outgoing());
-    assert_eq!(two.receive(1), std::slice::from_ref(&message), "it was not shown to the core");
+    assert_eq!(
+        two.receive(1),
+        std::slice::from_ref(&message),
+        "the core did not receive the refused message"
+    );
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
 
     // If the image cannot be stored, the sender receives an error.
@@ -716,7 +730,11 @@ fn a_remote_that_is_added_to_the_cluster_becomes_a_peer() {
     assert_eq!(one.receive_answers_and_appends(1), [answer(2, 1, 1)]);
     wait_until(|| two.metrics.network.active_peers.with(&["2", "1"]).value() == 1);
     two.peers.set_members(&members(&[&two]));
-    assert_eq!(two.peers.table.remote_count(), 1, "not yet among the applied");
+    assert_eq!(
+        two.peers.table.remote_count(),
+        1,
+        "the sender is not in the applied membership yet"
+    );
     two.peers.set_members(&members(&[&one, &two]));
     assert_eq!(two.peers.table.remote_count(), 0);
     one.peers.set_members(&members(&[&one, &two]));
@@ -753,7 +771,7 @@ fn an_overloaded_member_slows_down_its_peers() {
             break;
         }
     }
-    assert!(sent > 64, "what fits is taken: {sent}");
+    assert!(sent > 64, "messages are accepted while there is space: {sent}");
     let dropped = one.metrics.network.peer_sent_failures.with(&["2"]).value();
     assert!(dropped > 0 || sent == count);
     let received_bytes = || two.metrics.network.peer_received_bytes.with(&["1"]).value();

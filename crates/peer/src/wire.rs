@@ -418,7 +418,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_entry_without_payload_of_every_release_is_decoded() {
+    fn entries_without_payload_from_every_release_are_decoded() {
         let entry = Entry { term: Term(2), index: LogIndex(5), ..Entry::default() };
         for bytes in ["10 02 18 05", "08 00 10 02 18 05"] {
             let bytes = from_hex(bytes);

@@ -1,7 +1,7 @@
 //! Sets the commit of the program, from `QUORATE_GIT_SHA` in the environment or else from the checkout ([`commit`]).
 //! This is done in the last crate of the build, so that a new commit rebuilds only that crate.
 
-#![expect(clippy::print_stdout, reason = "this is how cargo is told")]
+#![expect(clippy::print_stdout, reason = "cargo reads the output of a build script")]
 
 mod commit;
 

@@ -9,7 +9,7 @@ use std::process::Command;
 /// installed.
 fn shell(program: &str, args: &[&str], script: &str) -> Option<String> {
     if Command::new(program).arg("--version").output().is_err() {
-        println!("skipped: there is no {program}");
+        println!("skipped: {program} is not installed");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -25,7 +25,7 @@ fn run(words: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn committed_pages_equal_the_generated_ones() {
+fn the_committed_pages_equal_the_generated_pages() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (name, words) in PAGES {
         let printed = run(words);
@@ -41,7 +41,7 @@ fn committed_pages_equal_the_generated_ones() {
 
 /// Without `--markdown`, the page is in the format of `man`.
 #[test]
-fn a_page_without_the_flag_is_a_manual_page() {
+fn a_page_without_the_markdown_flag_is_a_man_page() {
     for name in ["server", "ctl", "utl", "bench", "metrics"] {
         let page = String::from_utf8(run(&[name]).stdout).unwrap();
         assert!(page.contains("\n.TH \"QUORATE"), "{name}: {page:.200}");

@@ -51,7 +51,7 @@ fn declarations() -> String {
 fn assert_declared(name: &str, declared: &str) {
     let family =
         name.strip_suffix("_bucket").or_else(|| name.strip_suffix("_count")).unwrap_or(name);
-    assert!(declared.contains(&format!("\"{family}\"")), "there is no series {name}");
+    assert!(declared.contains(&format!("\"{family}\"")), "no series is named {name}");
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn alerts_fire_only_for_the_recorded_values_that_require_them() {
     command.args(["test", "rules", "quorate.rules.test.yml"]).current_dir(folder);
     let Ok(tested) = command.output() else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
-        assert!(!required.contains("promtool"), "promtool is required and is not here");
-        eprintln!("skipped: no promtool here (PROMTOOL): the test of the alert rules");
+        assert!(!required.contains("promtool"), "promtool is required but is not installed");
+        eprintln!("skipped: promtool is not installed, so the alert rules are not tested");
         return;
     };
     let said = [tested.stdout, tested.stderr].concat();
@@ -114,18 +114,24 @@ fn the_dashboard_uses_existing_metric_series() {
     let mut shown = 0;
     for panel in board["panels"].as_array().unwrap() {
         let title = panel["title"].as_str().unwrap();
-        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its number is another's");
+        assert!(
+            ids.insert(panel["id"].as_u64().unwrap()),
+            "{title}: another panel has the same id"
+        );
         let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
         for x in at("x")..at("x") + at("w") {
-            assert!(x < 24, "{title} goes over the edge");
+            assert!(x < 24, "{title} exceeds the width of the dashboard");
             for y in at("y")..at("y") + at("h") {
-                assert!(places.insert((x, y)), "{title} lies on another");
+                assert!(places.insert((x, y)), "{title} overlaps another panel");
             }
         }
         if panel["type"] == "row" {
             continue;
         }
-        assert!(panel["description"].as_str().unwrap().ends_with('.'), "{title} is not explained");
+        assert!(
+            panel["description"].as_str().unwrap().ends_with('.'),
+            "{title} has no description"
+        );
         assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{title} has no unit");
         for target in panel["targets"].as_array().unwrap() {
             let [expression, legend] =
@@ -134,7 +140,7 @@ fn the_dashboard_uses_existing_metric_series() {
                 assert_declared(series, &declared);
                 shown += 1;
             }
-            assert!(expression.contains("job=~\"$job\""), "{title} shows other clusters");
+            assert!(expression.contains("job=~\"$job\""), "{title} does not select the cluster");
             for label in [labels_in(expression), labels_in(legend)].concat() {
                 let is_scrapers = ["job", "instance", "le"].contains(&label);
                 let is_declared = declared.contains(&format!("\"{label}\""));

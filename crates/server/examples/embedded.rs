@@ -2,7 +2,7 @@
 //! status, and stops the member.
 //!
 //! Run `cargo run --package quorate-server --example embedded`, with a data folder as an argument to keep the data.
-#![expect(clippy::print_stdout, reason = "it is what a person sees of the example")]
+#![expect(clippy::print_stdout, reason = "the example prints its results")]
 
 use std::error::Error;
 use std::net::TcpListener;
@@ -46,7 +46,7 @@ pub(crate) fn run(folder: &str) -> Result<(), Box<dyn Error>> {
     println!("revision {}, applied index {}", member.revision(), member.applied());
     let metrics = member.metrics();
     let puts = metrics.lines().find(|line| line.starts_with("etcd_mvcc_put_total"));
-    println!("{}", puts.ok_or("there is a series of puts")?);
+    println!("{}", puts.ok_or("the metrics contain the number of puts")?);
 
     // Dropping the member would stop it as well, but would not return the result.
     match member.stop() {

@@ -53,7 +53,7 @@ const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) enum CollectorError {
     #[error("--distributed-tracing-address {address:?} is not a valid address: {source}")]
     Address { address: String, source: tonic::transport::Error },
-    #[error("failed to start the thread that sends spans: {0}")]
+    #[error("failed to start the span exporter thread: {0}")]
     Thread(#[source] std::io::Error),
 }
 

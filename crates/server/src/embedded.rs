@@ -172,7 +172,9 @@ impl Member {
                 None => shared.changed.wait(&mut known),
                 Some(Err(error)) => break Err(error),
                 Some(Ok(End::Removed)) => break Err(StartError::Removed),
-                Some(Ok(end)) => break Err(StartError::Start(format!("it has ended: {end:?}"))),
+                Some(Ok(end)) => {
+                    break Err(StartError::Start(format!("the member has ended: {end:?}")));
+                }
             }
         };
         drop(known);
@@ -270,7 +272,7 @@ impl Member {
         }
         self.end().unwrap_or_else(|| End::Failed {
             error: "the member's thread has panicked".to_owned(),
-            remedy: "report it, with what was logged before".to_owned(),
+            remedy: "report this error, with the log lines before it".to_owned(),
         })
     }
 }
@@ -296,8 +298,8 @@ fn configure(arguments: &[String]) -> Result<Config, StartError> {
         StartError::Flags(error.unwrap_or(exit.stdout + &exit.stderr).trim().to_owned())
     })?;
     if parsed.config.log != log::Settings::default() {
-        let text = "a member within a program has no log of its own: its lines go to the program's \
-                    subscriber, and flags of the log have no effect";
+        let text = "an embedded member has no log of its own: its log lines go to the program's \
+                    subscriber, and flags about the log have no effect";
         return Err(StartError::Flags(text.to_owned()));
     }
     for pending in &parsed.lines {

@@ -208,7 +208,10 @@ mod tests {
         assert!(!is_due_in("cert-file", DAY * 29 + CHECK_INTERVAL));
         assert!(is_due_in("cert-file", DAY * 29));
         let after = end + DAY;
-        assert!(is_due(&mut warned, "cert-file", certificate(end), after), "it has expired");
+        assert!(
+            is_due(&mut warned, "cert-file", certificate(end), after),
+            "the certificate has expired"
+        );
         assert!(!is_due(&mut warned, "cert-file", certificate(end), after + CHECK_INTERVAL));
         // The certificate was renewed, and the new certificate is about to expire.
         assert!(!is_due(

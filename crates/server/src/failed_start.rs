@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_of_a_failed_start_says_what_to_do() {
+    fn the_error_of_a_failed_start_contains_advice() {
         let advice = |error| what_to_do(&StartError::Boot(error), "here").unwrap();
         let path = Path::new("here/member/snap/db").to_owned();
         assert!(

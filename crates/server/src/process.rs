@@ -129,6 +129,6 @@ fn start_again() -> i32 {
         program.arg0(name);
     }
     let error = program.args(arguments).exec();
-    log::fatal!("failed to start again", "error" = error.to_string());
+    log::fatal!("failed to restart the process", "error" = error.to_string());
     1
 }

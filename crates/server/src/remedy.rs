@@ -84,7 +84,7 @@ mod tests {
     struct Growing(#[source] io::Error);
 
     #[test]
-    fn only_a_full_disk_has_the_advice_to_free_space() {
+    fn only_the_error_of_a_full_disk_advises_freeing_space() {
         let full = |errno| after_fault(&Growing(io::Error::from_raw_os_error(errno)));
         assert!(full(28).starts_with("free space"), "ENOSPC");
         assert!(full(122).starts_with("free space"), "EDQUOT");

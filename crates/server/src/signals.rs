@@ -57,7 +57,7 @@ impl StopSignal {
     }
 }
 
-#[expect(clippy::exit, reason = "ending the process is what this module is for")]
+#[expect(clippy::exit, reason = "this module ends the process")]
 fn exit(code: i32) -> ! {
     std::process::exit(code)
 }

@@ -101,7 +101,7 @@ mod tests {
                 }
             };
             tokio::select! {
-                () = kept => unreachable!("it never ends"),
+                () = kept => unreachable!("notifications never end"),
                 () = enough => {}
             }
             let mut message = [0; 16];

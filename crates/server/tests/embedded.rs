@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 #[path = "../examples/embedded.rs"]
-#[expect(dead_code, reason = "its main is the example's")]
+#[expect(dead_code, reason = "`main` is used only by the example")]
 mod example;
 
 use std::net::TcpListener;
@@ -166,7 +166,7 @@ fn two_members_in_one_process_are_independent() {
 }
 
 #[test]
-fn a_dropped_member_leaves_no_threads_and_files() {
+fn a_dropped_member_leaves_no_threads_or_open_files() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
     let ports = ports();
@@ -209,8 +209,8 @@ fn a_failed_start_returns_the_reason_and_does_not_affect_the_host() {
         (&["--nonsense"][..], "flag provided but not defined: -nonsense"),
         (&["--snapshot-count=many"], "invalid value \"many\" for flag -snapshot-count"),
         (&["--heartbeat-interval=100", "--election-timeout=200"], "-election-timeout"),
-        (&["--log-level=debug"], "a member within a program has no log of its own"),
-        (&["--log-outputs=/tmp/nowhere"], "a member within a program has no log of its own"),
+        (&["--log-level=debug"], "an embedded member has no log of its own"),
+        (&["--log-outputs=/tmp/nowhere"], "an embedded member has no log of its own"),
         (&["--config-file=/does/not/exist"], "no such file"),
     ] {
         let text = refused(more, ports);

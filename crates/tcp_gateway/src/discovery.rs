@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn srv_records_give_members_with_and_without_tls() {
+    async fn members_with_and_without_tls_are_discovered_from_srv_records() {
         let resolver = serve(&[
             ("_etcd-client-ssl._tcp.example.org", 1),
             ("_etcd-client._tcp.example.org", 2),

@@ -58,10 +58,10 @@ const ROOT: Command<Run> = Command {
 const START: Command<Run> = Command {
     usage: "start",
     short: "start the gateway",
-    own_example: "  # Pass connections on to the members that serve
+    own_example: "  # Forward connections to the reachable members
   quorate gateway start --listen-addr 127.0.0.1:23790 --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
 
-  # Look the members up in DNS
+  # Discover the members through DNS
   quorate gateway start --discovery-srv example.com",
     flags: &[
         Flag::text("discovery-srv", "", "DNS domain used to bootstrap initial cluster"),

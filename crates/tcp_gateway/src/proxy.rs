@@ -171,7 +171,7 @@ mod tests {
     fn chosen(proxy: &Proxy, times: usize) -> BTreeMap<u16, usize> {
         let mut count = BTreeMap::new();
         for _ in 0..times {
-            let remote = proxy.choose().expect("somebody is there");
+            let remote = proxy.choose().expect("a member is reachable");
             *count.entry(remote.service.port).or_default() += 1;
         }
         count

@@ -173,7 +173,7 @@ async fn a_corrupt_member_is_not_rebuilt_without_a_quorum(ours: Kind) {
     std::fs::write(&backend, [0xff; 65536]).unwrap();
     cluster.launch(1);
     let exit = cluster.try_ready(1).await.unwrap_err();
-    assert!(exit.log.contains("1 of 2 voters are no quorum"), "{exit}");
+    assert!(exit.log.contains("1 of 2 voters do not form a quorum"), "{exit}");
     assert_eq!(std::fs::read(&backend).unwrap(), [0xff; 65536], "it stays for a person to look at");
 }
 

@@ -110,7 +110,7 @@ pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
 }
 
 /// The log line that announces a rise.
-const ANNOUNCED: &str = "the cluster version will be raised when no member holds it any more";
+const ANNOUNCED: &str = "the cluster version will rise once no member holds it";
 
 /// On a directory of etcd 3.5 the rise is announced before it happens, and the return takes one step at a time.
 pub(crate) async fn a_directory_can_be_downgraded_after_the_cluster_version_rose(_: Kind) {

@@ -205,7 +205,7 @@ mod tests {
             (
                 RequestError::NoPasswordThread("no memory".into()),
                 14,
-                "failed to start a thread for passwords: no memory",
+                "failed to start a password thread: no memory",
             ),
             (RequestError::TooLarge, 3, "etcdserver: request is too large"),
             (RequestError::TooManyRequests, 2, "etcdserver: too many requests"),

@@ -51,7 +51,7 @@ enum Unanswered {
     Status { status: StatusCode, text: String },
     #[error("lease: cannot decode the response: {0}")]
     Malformed(#[from] prost::DecodeError),
-    #[error("lease: the response is about another lease")]
+    #[error("lease: the response is for another lease")]
     OtherLease,
 }
 
@@ -93,7 +93,9 @@ impl LeaseHolder {
             match self.answer(&mut task, Some(client)).await? {
                 Some(LeaseAnswer::Renewed { ttl_secs }) => return Ok(Some(ttl_secs)),
                 Some(LeaseAnswer::Gone) => return Ok(None),
-                Some(LeaseAnswer::TimeToLive { .. }) => unreachable!("a renewal was asked for"),
+                Some(LeaseAnswer::TimeToLive { .. }) => {
+                    unreachable!("only a renewal was requested")
+                }
                 None => {}
             }
             let body = || Bytes::from(LeaseKeepAliveRequest { id: id.0 }.encode_to_vec());
@@ -241,7 +243,7 @@ fn into_response(id: LeaseId, answer: LeaseAnswer) -> Option<LeaseTimeToLiveResp
             keys: keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(),
         }),
         LeaseAnswer::Gone => None,
-        LeaseAnswer::Renewed { .. } => unreachable!("nothing was renewed"),
+        LeaseAnswer::Renewed { .. } => unreachable!("only the time to live was requested"),
     }
 }
 
@@ -252,7 +254,7 @@ async fn pause_until_retry(deadline: Instant) -> Result<(), RequestError> {
 
 fn note_failure(id: LeaseId, url: &str, error: &Unanswered) {
     log::debug!(
-        "failed to ask the leader about a lease",
+        "failed to forward a lease request to the leader",
         "lease-id" = format!("{:016x}", id.0),
         "url" = url,
         "error" = error.to_string()
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn renewal_responses_of_the_leader_are_decoded() {
+    fn renewal_responses_from_the_leader_are_decoded() {
         let renewed = LeaseKeepAliveResponse { header: None, id: 7, ttl: 60 }.encode_to_vec();
         let read = |status, body: &[u8]| read_renewal(&answer(status, body.to_vec()), LeaseId(7));
         assert_eq!(read(200, &renewed).unwrap(), Some(60));

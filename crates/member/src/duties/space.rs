@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_warning_is_logged_once_until_the_file_is_clearly_smaller() {
+    fn the_quota_warning_is_logged_once_until_the_file_is_clearly_smaller() {
         let mut warning = Warning::new(80, 1000);
         let warnings: Vec<Option<bool>> =
             [799, 800, 900, 790, 760, 750, 749, 760, 799, 801].map(|n| warning.note(n)).into();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_computed_without_overflow() {
+    fn a_percentage_of_a_size_is_computed_without_overflow() {
         assert_eq!(share(1000, 90), 900);
         assert_eq!(share(u64::MAX, 100), u64::MAX);
         assert_eq!(share(u64::MAX, 0), 0);

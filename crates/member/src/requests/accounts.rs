@@ -86,7 +86,7 @@ impl Accounts {
             let kind = RequestKind::Authenticate;
             let outcome = self.proposer.propose_for(&nobody, request, kind).await?;
             let Response::Authenticated { mut response, auth_revision } = outcome else {
-                unreachable!("logging in is answered by a token")
+                unreachable!("a login is answered with a token")
             };
             if let Provider::Signed(_) = &self.access_control.provider {
                 response.token = self.sign(user, auth_revision).await?;
@@ -199,8 +199,9 @@ fn token_prefix() -> Result<String, RequestError> {
     // Bytes from this limit on are skipped, so that all letters are equally probable.
     let beyond = u8::MAX - u8::MAX % 52;
     while prefix.len() < PREFIX_LETTERS {
-        getrandom::fill(&mut bytes)
-            .map_err(|error| RequestError::Fault(format!("no random bytes: {error}").into()))?;
+        getrandom::fill(&mut bytes).map_err(|error| {
+            RequestError::Fault(format!("failed to get random bytes: {error}").into())
+        })?;
         let letters = bytes.iter().filter(|byte| **byte < beyond);
         let left = PREFIX_LETTERS - prefix.len();
         prefix.extend(letters.take(left).map(|byte| char::from(ALPHABET[usize::from(byte % 52)])));

@@ -322,7 +322,7 @@ impl Passwords {
             };
             if let Some(left_out) = self.start_failures.admits() {
                 log::error!(
-                    "failed to start a thread for passwords",
+                    "failed to start a password thread",
                     "error" = error.to_string(),
                     "running-threads" = *running,
                     "left-out" = left_out
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn passwords_match_bcrypt_hashes_of_every_form() {
+    async fn only_the_right_password_matches_a_bcrypt_hash() {
         let passwords = passwords();
         let hash = passwords.hash("ann", "secret").await.unwrap();
         assert!(hash.starts_with("$2a$04$"), "{hash}");
@@ -498,7 +498,7 @@ mod tests {
             passwords.start = |_, _| Ok(());
             let login = |name| passwords.fits((source(1), name), "p", hash);
             let logins = async { tokio::join!(login("x"), login("x"), login("y"), login("x")) };
-            tokio::select! { biased; _ = logins => unreachable!("no thread works"), () = std::future::ready(()) => {} }
+            tokio::select! { biased; _ = logins => unreachable!("no thread is running"), () = std::future::ready(()) => {} }
             let queues = passwords.shared.queues.lock();
             let names = &queues.logins.by_source[&source(1)];
             let lengths = names.by_name.iter().map(|(name, line)| (name.clone(), line.len()));

@@ -182,7 +182,7 @@ impl Proposer {
             }
             Some(Outcome::ProposalFailed(failure)) => Err(failure.into()),
             Some(Outcome::BarrierFailed(_) | Outcome::Ready | Outcome::ConfChange(_)) => {
-                unreachable!("a proposal's slot gets a proposal's answer")
+                unreachable!("the slot of a proposal receives its outcome")
             }
             None => Err(self.explain_timeout(started)),
         }
@@ -235,7 +235,7 @@ impl Proposer {
             Some(Outcome::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
             Some(Outcome::ProposalFailed(failure)) => Err(failure.into()),
             Some(Outcome::Applied(_) | Outcome::BarrierFailed(_) | Outcome::Ready) => {
-                unreachable!("a membership change's slot gets its answer")
+                unreachable!("the slot of a membership change receives its outcome")
             }
             None => Err(RequestError::Timeout),
         }

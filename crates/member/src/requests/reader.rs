@@ -99,7 +99,7 @@ impl Reader {
                 Err(failure.into())
             }
             Some(Outcome::Applied(_) | Outcome::ProposalFailed(_) | Outcome::ConfChange(_)) => {
-                unreachable!("a barrier's slot gets a barrier's answer")
+                unreachable!("the slot of a read barrier receives its outcome")
             }
             None => {
                 self.info.metrics().server.slow_read_indexes.inc();

@@ -95,7 +95,7 @@ pub(crate) fn steps_of_write(
 ) -> Vec<Step> {
     let mut steps = Vec::with_capacity(5);
     if let Some(Stages { appended, synced, committed }) = stages {
-        steps.push(("came to the log, after waiting in the queue or for the leader", appended));
+        steps.push(("passed to the log, after waiting in the queue or for the leader", appended));
         steps.extend(synced.map(|at| ("written to the disk of this member", at)));
         steps.extend(committed.map(|at| ("known to be committed", at)));
     }

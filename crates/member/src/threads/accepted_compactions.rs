@@ -96,11 +96,11 @@ mod tests {
         let compaction = Compaction { revision: 3, previous_revision: -1, previous_finished: true };
         accepted.offer(compaction, view);
         let mut all_hashed = std::pin::pin!(accepted.all_hashed());
-        assert!(is_pending(all_hashed.as_mut()).await, "one waits");
+        assert!(is_pending(all_hashed.as_mut()).await, "one compaction waits");
         let hashing = accepted.next().await;
-        assert!(is_pending(all_hashed.as_mut()).await, "one is hashed: {hashing:?}");
+        assert!(is_pending(all_hashed.as_mut()).await, "a compaction is being hashed: {hashing:?}");
         let mut next = std::pin::pin!(accepted.next());
-        assert!(is_pending(next.as_mut()).await, "none is left");
+        assert!(is_pending(next.as_mut()).await, "no compaction is left");
         all_hashed.await;
     }
 
@@ -108,7 +108,7 @@ mod tests {
     async fn is_pending(future: std::pin::Pin<&mut impl Future>) -> bool {
         let mut future = Some(future);
         std::future::poll_fn(|cx| {
-            let future = future.as_mut().expect("it is polled once");
+            let future = future.as_mut().expect("the future is polled once");
             std::task::Poll::Ready(future.as_mut().poll(cx).is_pending())
         })
         .await

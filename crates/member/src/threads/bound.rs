@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiter_gets_a_released_permit() {
+    async fn a_waiter_receives_a_released_permit() {
         let bound = Arc::new(Bound::new(1));
         let first = Bound::take_owned(&bound, 5).unwrap();
         assert!(Bound::take_within(&bound, 1, Duration::ZERO).await.is_err());

@@ -211,7 +211,8 @@ impl<A> Awaiting<A> {
             slot.1 = state;
             return Slot { index, generation: slot.0 };
         }
-        let index = u32::try_from(self.slots.len()).expect("requests in progress fit 32 bits");
+        let index = u32::try_from(self.slots.len())
+            .expect("the number of requests in progress fits 32 bits");
         if self.slots.len().is_multiple_of(CHUNK_SLOTS) {
             let chunk = Generations::new(std::array::from_fn(|_| AtomicU32::new(0)));
             self.queue.generations.lock().push(Arc::clone(&chunk));
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_from_another_thread_reach_each_request() {
+    fn each_request_receives_its_response_from_another_thread() {
         with_delivery(async {
             let (completers, waiting): (Vec<_>, Vec<_>) =
                 (0..100).map(|_| wait(&AWAITING, far()).unwrap()).unzip();
@@ -378,7 +379,7 @@ mod tests {
             let (completer, waiting) = wait(&AWAITING, Instant::now()).unwrap();
             assert_eq!(waiting.await, None);
             let (next_completer, next) = wait(&AWAITING, far()).unwrap();
-            assert_eq!(next_completer.slot.index, completer.slot.index, "the slot is used again");
+            assert_eq!(next_completer.slot.index, completer.slot.index, "the slot is reused");
             completer.send(1);
             next_completer.send(2);
             assert_eq!(next.await, Some(2));
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_waits_while_scans_are_stopped_starts_them_again() {
+    fn a_new_request_restarts_stopped_deadline_scans() {
         with_delivery(async {
             tokio::time::pause();
             let idle_scans = || AWAITING.with(|cell| cell.with(|open| open.idle_scans)).unwrap();

@@ -92,7 +92,7 @@ impl FaultReports {
     pub async fn first(&self) -> End {
         let mut receiver = self.receiver.clone();
         match receiver.wait_for(Option::is_some).await {
-            Ok(first) => first.clone().expect("it was waited for"),
+            Ok(first) => first.clone().expect("the wait ends when there is a report"),
             // `self` keeps the sender alive, so the channel cannot close.
             Err(_) => std::future::pending().await,
         }

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_formatted_as_by_etcd() {
+    fn sizes_are_formatted_as_in_etcd() {
         for (bytes, text) in [
             (0, "0 B"),
             (9, "9 B"),

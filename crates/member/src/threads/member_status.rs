@@ -311,11 +311,11 @@ mod tests {
         assert!(member_status.has_leader_within(Duration::ZERO).await);
         lose_leader(&member_status);
         assert!(!member_status.misses_leader(LONG));
-        assert!(!member_status.has_leader_within(SHORT).await, "the wait has an end");
+        assert!(!member_status.has_leader_within(SHORT).await, "the wait ends at the timeout");
         assert!(member_status.misses_leader(SHORT));
         assert!(
             !member_status.has_leader_within(Duration::ZERO).await,
-            "nothing is left to wait for"
+            "the timeout has already passed"
         );
     }
 

@@ -150,7 +150,7 @@ mod tests {
             }
             pending.withdraw(6);
             assert_eq!(pending.load().count, 3);
-            assert!(pending.take(4).is_none(), "applied: nobody waits");
+            assert!(pending.take(4).is_none(), "the proposal was applied, so no request waits");
             assert_eq!(pending.load().count, 2);
             assert_eq!(pending.forget_withdrawn(false), [3, 5]);
             assert_eq!(pending.load(), Load::default());
@@ -168,7 +168,11 @@ mod tests {
             add(3);
             pending.withdraw(1);
             pending.withdraw(3);
-            assert_eq!(pending.forget_withdrawn(true), [1], "the third is in the own log");
+            assert_eq!(
+                pending.forget_withdrawn(true),
+                [1],
+                "the third proposal is in this member's log"
+            );
             // The same term is reported again. The member is then deposed and elected again.
             pending.begin_term(Term(7));
             assert_eq!(pending.forget_withdrawn(true), [0; 0]);

@@ -26,7 +26,7 @@ impl RequestIds {
     pub fn start(member_id: u64) -> io::Result<Self> {
         let mut random = [0; 8];
         getrandom::fill(&mut random)
-            .map_err(|error| io::Error::other(format!("no random bytes: {error}")))?;
+            .map_err(|error| io::Error::other(format!("failed to get random bytes: {error}")))?;
         Ok(Self::from(member_id, u64::from_le_bytes(random)))
     }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_ids_contain_the_member_and_count_up() {
+    fn request_ids_contain_the_member_id_and_increase() {
         let ids = RequestIds::from(0xabcd_1234, 0x100);
         assert_eq!(ids.next(), 0x1234_0000_0000_0101);
         assert_eq!(ids.next(), 0x1234_0000_0000_0102);

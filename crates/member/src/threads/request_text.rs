@@ -27,7 +27,7 @@ impl Display for OfEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let request = match Request::decode(self.0.clone()) {
             Ok(request) => request,
-            Err(fault) => return write!(f, "not understood: {fault}"),
+            Err(fault) => return write!(f, "cannot decode the request: {fault}"),
         };
         let mut header = Text::default();
         header.number("ID", request.id);
@@ -431,6 +431,6 @@ mod tests {
     #[test]
     fn an_invalid_request_is_logged_as_invalid() {
         let text = OfEntry(&Bytes::from_static(b"\xff")).to_string();
-        assert!(text.starts_with("not understood: "), "{text}");
+        assert!(text.starts_with("cannot decode the request: "), "{text}");
     }
 }

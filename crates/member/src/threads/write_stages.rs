@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_replaced_entries_are_dropped() {
+    fn stages_of_replaced_entries_are_dropped() {
         let (mut stages, start) = (WriteStages::default(), Instant::now());
         let later = start + Duration::from_millis(1);
         stages.append(&batch(1, 10, 1), start);

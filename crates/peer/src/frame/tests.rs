@@ -75,7 +75,7 @@ fn consecutive_appends_are_sent_in_the_short_form() {
 }
 
 #[test]
-fn the_short_form_has_the_bytes_of_etcd() {
+fn the_short_form_has_the_same_bytes_as_in_etcd() {
     let messages = [append(1, 1, 5, &[]), append(1, 1, 5, &[b"x"])];
     let bytes = encode(StreamKind::Append, &messages);
     let whole = "02 00 00 00 00 00 00 00 0e 08 03 10 02 18 01 20 01 28 01 30 05 40 05";
@@ -103,7 +103,7 @@ fn link_heartbeats_are_decoded_and_not_delivered() {
 }
 
 #[test]
-fn a_frame_with_a_too_large_length_is_refused_before_its_payload() {
+fn an_overlong_frame_is_refused_before_its_payload_arrives() {
     let refused = |kind, text: &str| {
         let mut decoder = Decoder::new(kind, 1, 2);
         let outcome = decoder.feed(&from_hex(text), &mut Vec::new());
@@ -124,7 +124,7 @@ fn a_frame_with_a_too_large_length_is_refused_before_its_payload() {
 }
 
 #[test]
-fn payloads_of_small_entries_are_stored_close_together() {
+fn payloads_of_small_entries_share_buffer_blocks() {
     let messages: Vec<Message> = (1..=2000).map(|index| append(1, 1, index, &[b"small"])).collect();
     let (mut encoder, mut decoder) =
         (Encoder::new(StreamKind::Append), Decoder::new(StreamKind::Append, 1, 2));

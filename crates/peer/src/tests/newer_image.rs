@@ -30,7 +30,7 @@ fn image_at(dir: &Path, index: u64, version: Option<&'static str>) -> ReadTx {
 }
 
 #[test]
-fn the_snapshot_of_a_newer_image_has_the_index_and_members_of_the_image() {
+fn a_snapshot_with_a_newer_image_has_the_index_and_members_of_the_image() {
     let (one, two) = pair();
     let dir = tempfile::tempdir().unwrap();
     let outcome = |report| match report {
@@ -77,5 +77,9 @@ fn the_snapshot_of_a_newer_image_has_the_index_and_members_of_the_image() {
         send(index, version);
         assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed, "{index} {version:?}");
     }
-    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left of them");
+    assert_eq!(
+        std::fs::read_dir(two.dir.path()).unwrap().count(),
+        1,
+        "the refused files are removed"
+    );
 }

@@ -79,7 +79,7 @@ fn a_snapshot_for_another_member_or_from_an_unknown_sender_is_not_stored() {
             assert!(answer.contains(text), "{message:?}: {answer}");
         }
     });
-    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is stored");
+    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "no file is stored");
     // An unknown sender is refused even if its own message lists it as a member. It is accepted once it is confirmed as
     // a member that is not in the log yet.
     let fit = with(9, 7, 3, &[1, 2, 9]);
@@ -91,7 +91,7 @@ fn a_snapshot_for_another_member_or_from_an_unknown_sender_is_not_stored() {
         answer.contains("the image is invalid"),
         "the image of a known member is checked: {answer}"
     );
-    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is left");
+    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "no file is left");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn messages_of_unknown_senders_are_dropped() {
         assert_eq!(
             block_on(call.send(&Dialer::default())).unwrap().status().as_u16(),
             204,
-            "as etcd answers"
+            "etcd returns the same status"
         );
         let local = &one.peers.local;
         let (known, cluster) = (&local.known_members, &local.introduction.cluster);
@@ -249,7 +249,10 @@ fn silent_remotes_are_replaced_by_new_ones() {
     one.peers.local.known_members.confirm(100);
     table.add_remote(102, &urls, start + second * 5);
     table.add_remote(300, &urls, start + second * 10);
-    assert!(!table.has_remote(101) && table.has_remote(300), "the oldest makes room");
+    assert!(
+        !table.has_remote(101) && table.has_remote(300),
+        "the remote that was silent longest is replaced"
+    );
     table.add_remote(301, &urls, start + second * 10);
     assert!(!table.has_remote(301), "the only silent one is confirmed");
     table.add_remote(301, &urls, start + second * 11);

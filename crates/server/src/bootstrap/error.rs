@@ -57,11 +57,11 @@ impl BootError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootError {
     #[error(
-        "{0}: --memory-mlock needs a limit of locked memory (ulimit -l, LimitMEMLOCK) that allows for the backend \
-         file and its growth"
+        "{0}: --memory-mlock requires a limit of locked memory (ulimit -l, LimitMEMLOCK) that \
+         exceeds the size of the backend file and leaves space for its growth"
     )]
     MemoryLock(#[from] quorate_storage::bolt::BoltError),
-    #[error("cannot number requests: {0}")]
+    #[error("cannot generate request ids: {0}")]
     Random(io::Error),
     #[error(transparent)]
     DataDir(#[from] quorate_storage::data_dir::DataDirError),
@@ -150,14 +150,15 @@ pub(crate) enum BootError {
     )]
     RebuiltBefore { reason: String },
     #[error(
-        "this member's state is bad and cannot be rebuilt: the other {others} of {voters} voters are no \
-         quorum, so the right state cannot be determined"
+        "this member's state is bad and cannot be rebuilt: the other {others} of {voters} voters do \
+         not form a quorum, so the correct state cannot be determined"
     )]
     NoMajority { voters: usize, others: usize },
     #[error(
-        "this member's state is bad ({reason}), and no other member provides its state: members of etcd do \
-         not, and members of Quorate only to a certificate of this member (--peer-cert-allowed-cn, \
-         --peer-cert-allowed-hostname, or an alternative name for the host of a peer URL); {}",
+        "this member's state is bad ({reason}), and no other member provides its state: members \
+         that run etcd do not, and members that run Quorate require a certificate of this member \
+         (--peer-cert-allowed-cn, --peer-cert-allowed-hostname, or an alternative name for the host \
+         of a peer URL); {}",
         remedy::replace_member(None)
     )]
     NoSource { reason: String },

@@ -35,7 +35,7 @@ pub(super) fn log_repair(repair: &wal::Repair) {
         "path" = repair.path.display().to_string(),
         "offset" = repair.offset,
         "backup" = repair.backup.as_ref().map_or_else(
-            || "none: no room for a copy of the segment".to_owned(),
+            || "none: no disk space for a copy of the segment".to_owned(),
             |path| path.display().to_string()
         )
     );

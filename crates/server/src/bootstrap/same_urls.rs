@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn differences_of_urls_have_the_texts_of_etcd() {
+    async fn url_differences_are_reported_with_the_texts_of_etcd() {
         for (left, right, expected) in [
             (
                 &["http://a:1"][..],

@@ -159,7 +159,9 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     let mut finding = rules::compare(&own, &answers);
     let judges_itself = handles.info.limits().rebuilds_itself;
     if finding.is_some() && judges_itself && is_contradicted(handles, &before, &answers) {
-        log::warn!("no member is accused: the state of this member differs from that of a quorum");
+        log::warn!(
+            "no alarm is raised: the state of this member itself differs from that of a quorum"
+        );
         finding = None;
     }
     log::info!("finished peer corruption check", "number-of-peers-checked" = answers.len());

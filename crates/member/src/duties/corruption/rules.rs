@@ -270,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_replaces_another_has_no_vote_on_itself() {
+    fn a_member_has_no_vote_on_the_state_that_it_is_to_receive() {
         assert_eq!(verdict(None, 3, &[(2, 7)]), Verdict::Unknown);
         assert_eq!(verdict(None, 3, &[(2, 7), (3, 7)]), Verdict::Sound);
         assert_eq!(verdict(None, 3, &[(2, 8), (3, 8)]), Verdict::Bad { hash: 8 });
     }
 
     #[test]
-    fn hashes_at_another_compaction_are_not_compared() {
+    fn hashes_after_different_compactions_are_not_compared() {
         let answers = [(2, answer(8, 4, 20)), (3, answer(8, 4, 20))];
         let voters = (1..=3).collect();
         assert_eq!(judge(&at(7, 3, 10), Some(OWN), &voters, &answers), Verdict::Unknown);

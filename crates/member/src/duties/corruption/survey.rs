@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hash_responses_and_errors_of_members_are_decoded() {
+    fn hash_responses_and_errors_from_members_are_decoded() {
         let read = |status: u16, body: &'static str| {
             let answer = Response::builder().status(status).body(Bytes::from(body)).unwrap();
             read(&answer).map_err(|error| error.to_string())

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_must_leave_a_majority_that_is_started_and_connected() {
+    fn a_removal_must_leave_a_started_and_connected_majority() {
         for (letters, id, verdict) in [
             ("s", 1, NOT_STARTED),
             ("ss", 1, Ok(())),

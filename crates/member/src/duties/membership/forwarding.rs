@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_leader_are_returned_to_the_client() {
+    fn errors_from_the_leader_are_returned_to_the_client() {
         let rows = "[{\"id\":18446744073709551615,\"peerURLs\":[\"http://a:1\"],\"name\":\"a\"}]\n";
         let rows = read_text(200, rows).unwrap().unwrap();
         assert_eq!((rows[0].id.0, rows[0].name.as_str()), (u64::MAX, "a"));

@@ -77,8 +77,8 @@ pub async fn keep_cluster_version(handles: Arc<Handles>) {
 fn warn_of_rise(from: Version, to: Version) {
     let (from, to) = (short(from), short(to));
     log::warn!(
-        "the cluster version will be raised when no member holds it any more; older releases then refuse the \
-         data directories",
+        "the cluster version will rise once no member holds it; older releases then refuse the data \
+         directories",
         "from" = from,
         "to" = to,
         "to-keep-it" = format!(

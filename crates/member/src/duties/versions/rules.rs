@@ -120,10 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn a_downgrade_is_one_minor_version_below_that_of_all_members() {
+    fn a_downgrade_target_must_be_one_minor_version_below_all_members() {
         let step = |cluster, lowest, target| next_step(Some(cluster), Some(lowest), &to(target));
         assert_eq!(step(v(7), v(7), "3.6.0"), Step::Propose(v(6)));
-        assert_eq!(step(v(6), v(7), "3.6.0"), Step::Keep, "it is already lowered");
+        assert_eq!(step(v(6), v(7), "3.6.0"), Step::Keep, "the cluster version is already lowered");
         assert_eq!(step(v(6), v(6), "3.6.0"), Step::Keep);
         let bad = |target, from| Step::BadTarget { target, from };
         assert_eq!(step(v(7), v(7), "3.5.0"), bad(v(5), v(7)));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_downgrade_is_done_when_all_members_run_its_target() {
+    fn a_downgrade_is_complete_when_all_members_run_its_target() {
         assert!(is_downgraded(v(6), &[Some(v(6)), Some(v(6))]));
         assert!(!is_downgraded(v(6), &[Some(v(6)), Some(v(7))]));
         assert!(!is_downgraded(v(6), &[Some(v(6)), None]));

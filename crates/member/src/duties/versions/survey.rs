@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_responses_of_all_releases_are_decoded() {
+    fn version_responses_from_all_releases_are_decoded() {
         let read = |body: &'static str| read(&Response::new(Bytes::from_static(body.as_bytes())));
         let of_3_5 = r#"{"etcdserver":"3.5.16","etcdcluster":"not_decided"}"#;
         assert_eq!(read(of_3_5), Ok(Version::new(3, 5)));

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_from_either_header_with_or_without_the_word_bearer() {
+    fn a_token_is_read_from_either_header_with_or_without_the_bearer_prefix() {
         let mut headers = HeaderMap::new();
         assert!(matches!(Credentials::in_head(&headers), Credentials::Nothing));
         headers.insert("authorization", HeaderValue::from_static("Bearer second.2"));

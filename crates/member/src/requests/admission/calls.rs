@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(begin(&Arc::new(callers[0].another())).unwrap_err(), Full);
         for permit in &permits {
             permit.hold(COUNTED_BYTES_MIN - 1).unwrap();
-            assert_eq!(permit.request_bytes.load(Ordering::Relaxed), 0, "too few to count");
+            assert_eq!(permit.request_bytes.load(Ordering::Relaxed), 0, "too few bytes to count");
             permit.hold(4 * KIB).unwrap();
         }
         assert_eq!(calls.request_bytes.used(), 64 * KIB);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_one_ipv6_network_count_as_one_source() {
+    fn hosts_in_the_same_ipv6_network_count_as_one_source() {
         assert_eq!(source("[2001:db8::1]:1"), source("[2001:db8::ffff:2]:9"));
         assert_ne!(source("[2001:db8::1]:1"), source("[2001:db8:0:1::1]:1"));
         assert_eq!(source("[::ffff:192.0.2.1]:1"), source("192.0.2.1:7"));

@@ -21,7 +21,7 @@ fn founder(folder: &TempDir, name: &str, cluster: &str) -> Config {
 
 /// The ids and bytes are those of etcd started with the same flags.
 #[test]
-fn every_founder_begins_with_the_same_log_as_in_etcd() {
+fn every_founder_starts_with_the_same_log_as_in_etcd() {
     let folder = tempfile::tempdir().unwrap();
     let mut logs = Vec::new();
     for (name, id) in [

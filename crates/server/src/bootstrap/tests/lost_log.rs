@@ -50,7 +50,7 @@ fn a_backend_file_without_its_log_is_refused() {
         let refused = refusal(&forgetful);
         assert!(refused.starts_with(&expected), "{refused}");
         assert!(refused.contains("etcdutl snapshot restore"), "{refused}");
-        assert!(!dirs.is_initialised(&RealDisk), "nothing is begun");
+        assert!(!dirs.is_initialised(&RealDisk), "no log is created");
     }
     // The log was in a different directory, which is now named by the flag.
     let right = Config { wal_dir: elsewhere, ..config };
@@ -79,7 +79,7 @@ fn a_log_repair_is_logged_before_missing_entries_are_reported() {
         panic!("a log that ends before what is applied is refused")
     };
     assert_eq!((last_index, applied), (LogIndex::ZERO, LogIndex(1)));
-    let repair = reported.expect("the torn entry was cut off");
+    let repair = reported.expect("the torn entry was removed");
     assert_eq!(repair.path, path);
     assert!(repair.backup.is_some_and(|copy| copy.exists()));
 }

@@ -36,7 +36,7 @@ fn members_missing_in_the_backend_of_older_versions_are_restored() {
         assert_eq!(member.client_urls, ["http://127.0.0.1:50359"]);
         assert_eq!(member.peer_urls, ["http://127.0.0.1:46055"]);
         for expected in [&member.client_urls[0], &member.peer_urls[0], &member.id.0.to_string()] {
-            assert!(said.contains(expected), "etcd said nothing of {expected}");
+            assert!(said.contains(expected), "etcd did not log {expected}");
         }
         drop(booted);
         let Some(newest) = snapshots.first().cloned() else { break };

@@ -138,7 +138,9 @@ fn run_until_power_cut(
         BackendWriter::new(backend, Arc::clone(disk), snap_dir.clone());
     let then = vec![Then::Snapshot(order(LogIndex(OWN)))];
     writer.take(Order::Commit { batch: Batch::new(), then }, Instant::now());
-    let Some(Report::SnapshotSaved(mark)) = writer.step()? else { panic!("a mark is asked for") };
+    let Some(Report::SnapshotSaved(mark)) = writer.step()? else {
+        panic!("a snapshot mark is reported")
+    };
     life.log.mark(&mark)?;
     life.promised.mark = OWN;
     life.purge();
@@ -146,7 +148,7 @@ fn run_until_power_cut(
     life.take_in(order(LogIndex(FIRST)), &images[0])?;
     life.take_in(order(LogIndex(SECOND)), &images[1])?;
     let first = disk.metadata(&database_path(&snap_dir, FIRST))?;
-    assert!(first.is_some(), "the first still waits for its turn");
+    assert!(first.is_some(), "the first snapshot is not installed yet");
     for index in [FIRST, SECOND] {
         writer.take(Order::Install { index: LogIndex(index), completion: () }, Instant::now());
         writer.step()?;

@@ -127,11 +127,11 @@ fn campaigning(change: impl FnOnce(&mut Config)) -> (Node, u64) {
             return (node, ticks);
         }
     }
-    panic!("it does not campaign within two election timeouts");
+    panic!("the node does not campaign within two election timeouts");
 }
 
 #[test]
-fn the_flags_about_elections_reach_the_node() {
+fn election_flags_are_passed_to_the_node() {
     let (node, ticks) = campaigning(|_| {});
     assert_eq!(node.status().soft_state.role, Role::PreCandidate);
     assert!(ticks <= 1_000, "{ticks}");
@@ -240,7 +240,10 @@ fn force_new_cluster_adds_a_missing_member_before_removing_others() {
         forced_changes(&config, 3).iter().map(|row| (row.0, row.1)).collect();
     assert_eq!(ids, [(0, 5), (1, IDS[0]), (1, IDS[1]), (1, IDS[2])]);
     assert_eq!(booted.node.commit_index(), LogIndex(7));
-    assert!(log.entries.iter().all(|entry| entry.kind <= 1), "what every version reads");
+    assert!(
+        log.entries.iter().all(|entry| entry.kind <= 1),
+        "only entry kinds that every version can read"
+    );
 }
 
 /// Adds a snapshot mark to the log, as receiving a snapshot from a leader does.
@@ -278,7 +281,7 @@ fn a_backend_file_that_does_not_match_the_log_is_refused_as_in_etcd() {
         assert!(refused.contains(image.to_str().unwrap()), "{refused}");
         assert!(refused.contains("stays as it was"), "{refused}");
     }
-    assert!(std::fs::read(&db).unwrap() == own, "the state before it is untouched");
+    assert!(std::fs::read(&db).unwrap() == own, "the previous state is unchanged");
     std::fs::remove_file(&db).unwrap();
     assert_eq!(
         refusal(&config),
@@ -331,7 +334,7 @@ fn received_snapshot_files_older_than_the_backend_are_removed() {
     drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
     assert!(!stranger.exists());
     assert!(!passed.exists());
-    assert!(awaited.exists(), "the log may ask for it yet");
+    assert!(awaited.exists(), "the log may still require the file");
 }
 
 #[test]
@@ -347,7 +350,7 @@ fn only_a_successful_start_removes_partial_snapshots() {
     let damaged: Vec<u8> = sound.iter().map(|byte| !byte).collect();
     std::fs::write(&log, damaged).unwrap();
     refusal(&config);
-    assert!(unfinished.exists(), "it may be another process's");
+    assert!(unfinished.exists(), "the file may belong to another process");
     std::fs::write(&log, sound).unwrap();
     boot_with(&config, &real_disk(), &NoNames).unwrap();
     assert!(!unfinished.exists());

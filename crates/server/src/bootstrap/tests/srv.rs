@@ -55,7 +55,7 @@ fn find(domain: &Domain, srv_name: &str, advertised: &str) -> Result<String, Str
 }
 
 #[test]
-fn srv_records_give_the_founding_members() {
+fn srv_records_define_the_founding_members() {
     let domain = Domain { with_tls: &[], without: THREE };
     let expected = "0=http://one.a.com:2380,1=http://three.a.com:2380,m=http://two.a.com:2380";
     for advertised in ["http://two.a.com:2380", "http://10.0.0.2:2380"] {
