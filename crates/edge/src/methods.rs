@@ -108,7 +108,7 @@ const NEEDS: &[(&str, &[(&str, Needs)])] = &[
     ("grpc.health.v1.Health", &[("Check", Nothing), ("Watch", Nothing), ("List", Nothing)]),
 ];
 
-const _: () = assert!(is_complete(), "each method has a line here, in the order of SERVICES");
+const _: () = assert!(is_complete(), "NEEDS must list every method, in the order of SERVICES");
 
 const fn is_complete() -> bool {
     let mut at = 0;
@@ -148,7 +148,7 @@ pub(crate) const fn needs_of(service: &str, method: &str) -> Needs {
         }
         at += 1;
     }
-    panic!("the table of needs has no such line")
+    panic!("the method has no entry in NEEDS")
 }
 
 /// Returns the services whose calls the metrics count.

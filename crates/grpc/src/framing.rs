@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_counted_regardless_of_splits() {
+    fn messages_are_counted_however_the_bytes_are_split() {
         let mut wire = BytesMut::new();
         for len in [3, 0, 300] {
             put_message(&mut wire, len, |chunk| chunk.extend_from_slice(&vec![7; len])).unwrap();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_the_length_of_its_message() {
+    fn a_message_prefix_contains_the_message_length() {
         let wire = with_head(b"abc");
         assert_eq!(wire, &b"\0\0\0\0\x03abc"[..]);
         assert_eq!(fill_head(vec![7, 7, 7, 7, 7, b'a', b'b', b'c']).unwrap(), wire);

@@ -28,7 +28,7 @@ pub fn head(data: &[u8]) {
                 .iter()
                 .map(|(name, value)| name.as_str().len() + value.len())
                 .sum();
-            assert!(head.bytes >= lines as u64, "what is held is counted");
+            assert!(head.bytes >= lines as u64, "every header line is counted");
             assert_eq!(request.method(), http::Method::POST);
             if let Encoding::Unknown(value) = head.encoding {
                 assert!(value != "gzip");
@@ -36,7 +36,7 @@ pub fn head(data: &[u8]) {
         }
         Err(refusal) => {
             let answer = refusal.into_http();
-            assert!(answer.headers().contains_key("grpc-status"), "a refusal says its code");
+            assert!(answer.headers().contains_key("grpc-status"), "a refusal has a status code");
         }
     }
 }

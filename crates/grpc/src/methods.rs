@@ -228,7 +228,7 @@ pub const fn named(path: &str) -> &'static Method {
         }
         at += 1;
     }
-    panic!("the table of methods has no such path")
+    panic!("SERVICES has no method with this path")
 }
 
 /// Compares two texts at compile time.

@@ -26,7 +26,7 @@ const NO_STATUS: (Code, &str) =
     (Code::Internal, "server closed the stream without sending trailers");
 
 /// A body with its observer.
-#[expect(missing_debug_implementations, reason = "a body under way prints nothing of use")]
+#[expect(missing_debug_implementations, reason = "a body in progress has no useful debug output")]
 pub struct Observed<O: Observer> {
     inner: Body,
     /// `None` after the end has been reported.

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_answers_are_given_to_the_same_user_only() {
+    fn cached_answers_are_returned_only_to_the_same_user() {
         let cache = Cache::default();
         keep(&cache, "a", span("a", ""), 0);
         let mut headers = http::HeaderMap::new();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn clearing_the_cache_also_discards_answers_in_flight() {
+    fn clearing_the_cache_also_discards_in_flight_answers() {
         let cache = Cache::default();
         let mut headers = http::HeaderMap::new();
         headers.insert("token", http::HeaderValue::from_static("t"));

@@ -107,5 +107,5 @@ pub(crate) fn at(base: &Uri, path: &'static str) -> Uri {
     let mut parts = base.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static(path));
     parts.scheme.get_or_insert(Scheme::HTTP);
-    Uri::from_parts(parts).expect("an authority and a path make an address")
+    Uri::from_parts(parts).expect("an authority and a path form a URI")
 }

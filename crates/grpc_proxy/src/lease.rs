@@ -306,7 +306,7 @@ mod tests {
         // The member received one keep-alive for both requests for lease 5.
         client.record_answer(5, &Bytes::from_static(b"five"));
         client.record_answer(5, &Bytes::from_static(b"five"));
-        assert_eq!(client.outstanding(), 2, "the last waits for the second");
+        assert_eq!(client.outstanding(), 2, "the third request waits for the second");
         client.record_answer(6, &Bytes::from_static(b"six"));
         assert_eq!(client.outstanding(), 0);
     }

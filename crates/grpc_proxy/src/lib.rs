@@ -66,7 +66,7 @@ const ROOT: Command<Run> = Command {
 const START: Command<Run> = Command {
     usage: "start",
     short: "start the grpc proxy",
-    own_example: "  # Answer clients on this machine for a cluster
+    own_example: "  # Serve clients on this machine on behalf of a cluster
   quorate grpc-proxy start --listen-addr 127.0.0.1:23790 --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
 
   # Show clients only the keys below app/, without the prefix

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_found_regardless_of_how_bytes_are_split() {
+    fn messages_are_found_however_the_bytes_are_split() {
         let put = PutRequest { key: "k".into(), value: "v".into(), ..PutRequest::default() };
         let wire = [framed(&put), framed(&put)].concat();
         for piece in 1..=wire.len() {

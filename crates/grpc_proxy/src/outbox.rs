@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_outbox_of_a_client_that_does_not_read_is_bounded() {
+    async fn the_outbox_of_a_client_that_does_not_read_is_bounded() {
         let outbox = Arc::new(Outbox::default());
         let mut body = body(&outbox);
         let message = || OutboxMessage::of(vec![0; 100 << 10].into());

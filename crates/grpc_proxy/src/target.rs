@@ -12,8 +12,8 @@ pub(crate) enum TargetError {
     #[error("unknown scheme {scheme}: {endpoint}")]
     Scheme { scheme: String, endpoint: String },
     #[error(
-        "cannot verify the certificate of {endpoint}: {reason}; give the CA file that the members' certificates are \
-         signed by (--cacert), or install the system's CA certificates"
+        "cannot verify the certificate of {endpoint}: {reason}; set --cacert to the CA file that signed the members' \
+         certificates, or install the system's CA certificates"
     )]
     NoAuthorities { endpoint: String, reason: String },
 }

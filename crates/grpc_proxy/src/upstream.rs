@@ -325,7 +325,7 @@ impl Link {
         match dialed {
             Ok((sender, driven)) => {
                 if state.failures > 0 {
-                    log::info!("connected to an endpoint again", "endpoint" = self.target.text);
+                    log::info!("reconnected to an endpoint", "endpoint" = self.target.text);
                 }
                 *state = LinkState { connection: Some(sender), failures: 0, reason: String::new() };
                 *pause = PAUSE;

@@ -76,26 +76,26 @@ struct Page {
 const PAGES: &[Page] = &[
     Page {
         name: "cmdline",
-        about: "The words that started the process, with a zero byte between.",
+        about: "The command line of the process, with NUL bytes between the arguments.",
     },
     Page {
         name: "profile",
-        about: "CPU time, by function and thread, for ?seconds=N (30 without). Read it with go tool pprof.",
+        about: "CPU time by function and thread, over ?seconds=N (default 30). Read it with go tool pprof.",
     },
     Page {
         name: "heap",
-        about: "The memory in use, by who allocated it, from samples; as text with ?debug=1, the difference that N \
-                seconds make with ?seconds=N.",
+        about: "Memory in use by allocation site, from samples. ?debug=1 returns text, ?seconds=N the change over N \
+                seconds.",
     },
-    Page { name: "allocs", about: "The same, beginning with all that was allocated." },
-    Page { name: "symbol", about: "Names of functions at addresses: ?0x1234+0x5678." },
+    Page { name: "allocs", about: "Like heap, but shows all past allocations by default." },
+    Page { name: "symbol", about: "Function names for addresses: ?0x1234+0x5678." },
     Page {
         name: "threadcreate",
-        about: "The threads, by name and by what they are doing; as text with ?debug=1.",
+        about: "Threads by name and current state. ?debug=1 returns text.",
     },
     Page {
         name: "goroutine",
-        about: "The same: this program has threads where Go's has goroutines.",
+        about: "Like threadcreate, because this program has threads instead of goroutines.",
     },
 ];
 
@@ -103,13 +103,13 @@ const PAGES: &[Page] = &[
 const ABSENT: &[(&str, &str)] = &[
     (
         "block",
-        "waiting is not sampled; see /debug/pprof/threadcreate, and the histograms of /metrics",
+        "waiting is not sampled; see /debug/pprof/threadcreate, and the histograms in /metrics",
     ),
     (
         "mutex",
-        "waiting is not sampled; see /debug/pprof/threadcreate, and the histograms of /metrics",
+        "waiting is not sampled; see /debug/pprof/threadcreate, and the histograms in /metrics",
     ),
-    ("trace", "there is no scheduler of goroutines to be traced"),
+    ("trace", "this program has no goroutine scheduler to trace"),
 ];
 
 /// The profiling pages of this process.
@@ -186,7 +186,7 @@ impl Profiles {
             _ => (HeapView::InUse, "heap", "heap-delta"),
         };
         let Some(first) = blocking(heap_now).await else {
-            let text = format!("no {page}: this program's allocator takes no samples");
+            let text = format!("no {page} profile: this program's allocator takes no samples");
             return refusal(StatusCode::NOT_FOUND, &text);
         };
         let Some(seconds) = seconds else {
@@ -200,7 +200,7 @@ impl Profiles {
         wait(request, seconds).await;
         let _alone = self.looking.lock().await;
         let difference = move || {
-            let last = heap_now().expect("sampling goes on once it has begun");
+            let last = heap_now().expect("sampling never stops once it has started");
             last.since(&first).encode(view)
         };
         attachment(name_between, blocking(difference).await)
@@ -258,7 +258,7 @@ async fn wait<B>(request: &Request<B>, seconds: u64) {
 }
 
 fn too_long() -> String {
-    format!("profile duration exceeds the longest there is: {PROFILE_SECONDS_MAX}s")
+    format!("profile duration exceeds the maximum of {PROFILE_SECONDS_MAX}s")
 }
 
 /// Returns whether the client requests text.
@@ -303,7 +303,7 @@ fn refusal(status: StatusCode, text: &str) -> Reply {
 fn attachment(name: &'static str, bytes: Vec<u8>) -> Reply {
     let mut reply = reply::typed("application/octet-stream", bytes);
     let disposition = HeaderValue::try_from(format!("attachment; filename=\"{name}\""));
-    let disposition = disposition.expect("it is made of ASCII");
+    let disposition = disposition.expect("the file name is ASCII");
     reply.headers_mut().insert(CONTENT_DISPOSITION, disposition);
     reply
 }

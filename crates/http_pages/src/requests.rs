@@ -28,17 +28,17 @@ pub fn page(metrics: &Metrics) -> String {
         row(&mut queues, &format!("{about} (<code>{name}</code>)"), &[count]);
     }
     format!(
-        "<!DOCTYPE html>\n<html><head><title>{PATH}</title></head><body>\n<p>What is asked of this member at this moment. \
-         Bounds of the queues are in docs/bounds.md.</p>\n<table>\n<tr><th>method</th><th>under way</th><th>ended</th>\
-         <th>of these, not OK</th></tr>\n{calls}</table>\n<table>\n<tr><th>queue</th><th>holds</th></tr>\n{queues}\
+        "<!DOCTYPE html>\n<html><head><title>{PATH}</title></head><body>\n<p>Current requests of this member. \
+         The bounds of the queues are in docs/bounds.md.</p>\n<table>\n<tr><th>method</th><th>in progress</th><th>ended</th>\
+         <th>failed</th></tr>\n{calls}</table>\n<table>\n<tr><th>queue</th><th>length</th></tr>\n{queues}\
          </table>\n</body></html>\n"
     )
 }
 
 fn row(rows: &mut String, name: &str, numbers: &[impl std::fmt::Display]) {
-    write!(rows, "<tr><td>{name}</td>").expect("a string takes it");
+    write!(rows, "<tr><td>{name}</td>").expect("writing to a string cannot fail");
     for number in numbers {
-        write!(rows, "<td>{number}</td>").expect("a string takes it");
+        write!(rows, "<td>{number}</td>").expect("writing to a string cannot fail");
     }
     rows.push_str("</tr>\n");
 }

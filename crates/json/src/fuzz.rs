@@ -10,17 +10,17 @@ pub fn body(data: &[u8]) {
     let [method, piece, body @ ..] = data else { return };
     let of = message(METHODS[usize::from(*method) % METHODS.len()].input);
     let whole = values(body, body.len().max(1));
-    assert_eq!(values(body, usize::from(*piece).max(1)), whole, "the pieces make a difference");
+    assert_eq!(values(body, usize::from(*piece).max(1)), whole, "the values depend on the pieces");
     for json in whole.0 {
         let mut wire = Vec::new();
         if read::message(of, &json, &mut wire).is_err() {
             continue;
         }
         let (mut written, mut again, mut rewritten) = (Vec::new(), Vec::new(), Vec::new());
-        write::message(of, &wire, &mut written).expect("what was read is a message");
+        write::message(of, &wire, &mut written).expect("the converted message is valid");
         assert_eq!(values(&written, 1).0, [written.clone()], "one value");
-        read::message(of, &written, &mut again).expect("what was written can be read");
-        write::message(of, &again, &mut rewritten).expect("what was read is a message");
+        read::message(of, &written, &mut again).expect("the written JSON can be read");
+        write::message(of, &again, &mut rewritten).expect("the converted message is valid");
         assert_eq!(rewritten, written);
     }
 }

@@ -219,7 +219,7 @@ impl Values {
             State::Word([_, rest @ ..], [_, message @ ..]) => {
                 Ok(self.go(State::Word(rest, message)))
             }
-            State::Word(..) => unreachable!("each letter of a word has its error"),
+            State::Word(..) => unreachable!("each letter of a literal has an error text"),
             State::Minus
             | State::Zero
             | State::Integer

@@ -19,7 +19,7 @@ pub enum Malformed {
     #[error("the bytes are not a valid message: {0}")]
     Bytes(#[from] quorate_protobuf::Malformed),
     /// A string is not valid UTF-8.
-    #[error("a text is not UTF-8")]
+    #[error("a string is not valid UTF-8")]
     Text,
     /// Messages are nested too deeply.
     #[error("messages are nested too deeply")]
@@ -141,7 +141,7 @@ fn put_value(
         }
         (Kind::Bytes, Value::Bytes(bytes)) => put_base64(bytes, json),
         (kind, Value::Varint(number)) => put_number(kind, *number, json),
-        _ => unreachable!("the type was looked at"),
+        _ => unreachable!("the type was checked"),
     }
     Ok(())
 }
@@ -150,7 +150,7 @@ fn put_number(kind: &Kind, number: u64, json: &mut Vec<u8>) {
     let signed = number.cast_signed();
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "of a longer one readers take the lower bits"
+        reason = "readers use only the lower bits of a longer number"
     )]
     let (short, short_signed) = (number as u32, number as i32);
     let written = match kind {
@@ -166,14 +166,16 @@ fn put_number(kind: &Kind, number: u64, json: &mut Vec<u8>) {
             write!(json, "{short_signed}")
         }
     };
-    written.expect("a buffer takes any bytes");
+    written.expect("writing to a buffer cannot fail");
 }
 
 fn put_base64(bytes: &[u8], json: &mut Vec<u8>) {
     json.push(b'"');
     let start = json.len();
     json.resize(start + bytes.len().div_ceil(3) * 4, 0);
-    STANDARD.encode_slice(bytes, &mut json[start..]).expect("there is room for all of it");
+    STANDARD
+        .encode_slice(bytes, &mut json[start..])
+        .expect("the buffer has space for the encoding");
     json.push(b'"');
 }
 
@@ -186,7 +188,7 @@ pub fn put_text(text: &str, json: &mut Vec<u8>) {
             b'\n' => json.extend_from_slice(b"\\n"),
             b'\r' => json.extend_from_slice(b"\\r"),
             b'\t' => json.extend_from_slice(b"\\t"),
-            0..0x20 => write!(json, "\\u{byte:04x}").expect("a buffer takes any bytes"),
+            0..0x20 => write!(json, "\\u{byte:04x}").expect("writing to a buffer cannot fail"),
             other => json.push(other),
         }
     }

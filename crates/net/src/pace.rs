@@ -67,6 +67,6 @@ mod tests {
         assert!(pace.is_kept(begun + PERIOD));
         assert_eq!(pace.period_end(), begun + PERIOD * 2);
         pace.received(PERIOD_BYTES_MIN - 1);
-        assert!(!pace.is_kept(begun + PERIOD * 2), "what came before does not count");
+        assert!(!pace.is_kept(begun + PERIOD * 2), "bytes of earlier periods do not count");
     }
 }

@@ -99,7 +99,7 @@ impl Authorities {
             Trust::File(path) => Source::File {
                 path: path.clone(),
                 provider: Arc::clone(provider),
-                kept: Watched::new("the authorities that are trusted", vec![path.clone()]),
+                kept: Watched::new("trusted authorities", vec![path.clone()]),
             },
             Trust::System => Source::System(Arc::new(system(provider)?)),
         };

@@ -59,8 +59,8 @@ pub(crate) enum Side {
 impl Side {
     const fn purpose(self) -> &'static str {
         match self {
-            Self::Server => "the certificate that clients are shown",
-            Self::Client => "the certificate that servers are shown",
+            Self::Server => "server certificate",
+            Self::Client => "client certificate",
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let bytes = read(path)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<_, _>>()
-        .map_err(|_| content(path, "tls: the PEM data is broken or not whole"))?;
+        .map_err(|_| content(path, "tls: the PEM data is damaged or incomplete"))?;
     if found.is_empty() {
         let reason = if PrivateKeyDer::from_pem_slice(&bytes).is_ok() {
             "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may \

@@ -115,10 +115,14 @@ mod tests {
         assert_eq!(check_from(three, &[], &[]), Ok(()));
         assert_eq!(check_from(one, &[two, one], &[]), Ok(()));
         assert!(check_from(one, &[two], &[]).is_err());
-        assert_eq!(check_from(one, &[two], &["m1.example.com"]), Ok(()), "known by that name");
+        assert_eq!(
+            check_from(one, &[two], &["m1.example.com"]),
+            Ok(()),
+            "the reverse lookup returns the name"
+        );
         assert_eq!(check_from(one, &[], &["*.example.com"]), Ok(()));
         assert!(check_from(one, &[], &["*.example.org", "example.com", "m2"]).is_err());
-        assert_eq!(check_from(two, &[], &["x", "m2"]), Ok(()), "the name leads to the address");
+        assert_eq!(check_from(two, &[], &["x", "m2"]), Ok(()), "the name resolves to the address");
         assert!(check_from(two, &[], &["*.m2"]).is_err());
         assert_eq!(
             check_from(three, &[], &["m2"]).unwrap_err().to_string(),

@@ -49,7 +49,7 @@ struct Listed {
 
 impl Revocations {
     pub(crate) fn new(path: &Path) -> Self {
-        let listed = Watched::new("the list of revoked certificates", vec![path.to_owned()]);
+        let listed = Watched::new("revoked certificates", vec![path.to_owned()]);
         Self { path: path.to_owned(), listed }
     }
 
@@ -99,10 +99,14 @@ fn read(path: &Path) -> Result<Listed, MaterialError> {
     let lists = if lists.is_empty() { vec![bytes] } else { lists };
     let mut listed = Listed::default();
     for list in &lists {
-        let (rest, list) = CertificateRevocationList::from_der(list)
-            .map_err(|error| material::content(path, format!("no revocation list: {error}")))?;
+        let (rest, list) = CertificateRevocationList::from_der(list).map_err(|error| {
+            material::content(path, format!("not a valid revocation list: {error}"))
+        })?;
         if !rest.is_empty() {
-            return Err(material::content(path, "no revocation list: more follows it"));
+            return Err(material::content(
+                path,
+                "not a valid revocation list: other data follows it",
+            ));
         }
         let revoked = list.iter_revoked_certificates();
         listed.serials.extend(revoked.map(|one| significant(one.raw_serial()).to_vec()));

@@ -81,13 +81,13 @@ pub enum SuiteError {
     Unknown(String),
     /// etcd supports the suite, but Quorate does not.
     #[error(
-        "TLS cipher suite {0:?} is not supported: leave it out, or choose one with ECDHE and GCM or CHACHA20"
+        "TLS cipher suite {0:?} is not supported; remove it, or choose one with ECDHE and GCM or CHACHA20"
     )]
     NotSpoken(String),
     /// All given names are of TLS 1.3 suites, which have no effect.
     #[error(
-        "none of the given TLS cipher suites is one of TLS1.2; add one, or set the minimum version to \
-         TLS1.3"
+        "none of the given TLS cipher suites belongs to TLS1.2; add one, or set the minimum version \
+         to TLS1.3"
     )]
     Nothing,
     /// HTTP/2 cannot be served with the selected suites.

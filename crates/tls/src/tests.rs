@@ -288,7 +288,7 @@ async fn certificates_are_refused_once_the_revocation_list_contains_them() {
     let pair = files.pair("client", &Said { serial: 0xfe, ..client("") });
     let connector = Connector::new(files.connector(Some(pair))).unwrap();
     let is_let_in = async || handshake(&acceptor, &connector).await.1.is_ok();
-    assert!(!is_let_in().await, "who was revoked is not known");
+    assert!(!is_let_in().await, "the revoked certificates are unknown");
     std::fs::write(&list, files.revoke(0xff).der()).unwrap();
     assert!(is_let_in().await);
     std::fs::write(&list, files.revoke(0xfe).der()).unwrap();
@@ -309,7 +309,7 @@ async fn certificates_are_refused_once_the_revocation_list_contains_them() {
 }
 
 #[tokio::test]
-async fn refusals_of_our_checks_send_the_alert_of_go_and_keep_their_reason() {
+async fn refusals_by_our_checks_send_gos_alert_and_keep_their_reason() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let list = files.path("list");
@@ -339,7 +339,7 @@ async fn refusals_of_our_checks_send_the_alert_of_go_and_keep_their_reason() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_must_match_the_address_of_the_client() {
+async fn a_client_certificate_must_match_the_clients_address() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let check = ClientCheck { checks_origin: true, ..files.check() };
@@ -417,7 +417,7 @@ async fn a_generated_self_signed_certificate_is_its_own_authority() {
     assert!(!handshake_succeeds(acceptor(pair.clone(), Some(check)), shown).await);
     let before = std::fs::read(&pair.cert).unwrap();
     assert_eq!(find_or_make(&folder, &["elsewhere"], 1).unwrap(), pair);
-    assert_eq!(std::fs::read(&pair.cert).unwrap(), before, "what is there is used again");
+    assert_eq!(std::fs::read(&pair.cert).unwrap(), before, "the existing certificate is reused");
     assert!(matches!(find_or_make(&folder, &[], 0), Err(SelfSignedError::Validity)));
 }
 
@@ -458,7 +458,7 @@ async fn certificates_are_reloaded_while_serving_unless_they_are_invalid() {
 }
 
 #[tokio::test]
-async fn authorities_are_replaced_while_serving_on_both_sides() {
+async fn both_sides_reload_authorities_while_serving() {
     let (files, others) = (Files::new(), Files::new());
     let (server, shown) =
         (files.pair("server", &Said::default()), files.pair("client", &client("one")));
@@ -472,9 +472,9 @@ async fn authorities_are_replaced_while_serving_on_both_sides() {
     let (old, new) = (files.authority.pem(), others.authority.pem());
     assert!(is_let_in().await);
     trust(&[]);
-    assert!(is_let_in().await, "what cannot be read changes nothing");
+    assert!(is_let_in().await, "an unreadable file does not change the trusted authorities");
     trust(&[&old[..old.len() / 2]]);
-    assert!(is_let_in().await, "nor what is not whole");
+    assert!(is_let_in().await, "an incomplete file does not change them either");
     // The steps of a CA rotation: trust both CAs, present new certificates, trust only the new CA.
     trust(&[&old, &new]);
     assert!(is_let_in().await);
@@ -487,7 +487,7 @@ async fn authorities_are_replaced_while_serving_on_both_sides() {
     trust(&[&new]);
     assert!(is_let_in().await);
     trust(&[&old]);
-    assert!(!is_let_in().await, "nobody is trusted any more who was signed by the other");
+    assert!(!is_let_in().await, "certificates signed by the other CA are no longer trusted");
 }
 
 #[tokio::test]
@@ -507,7 +507,7 @@ async fn look_reports_the_earliest_expiry_of_the_revocation_lists() {
     let before = (soon - DAY).duration_since(expiry.not_after).unwrap();
     assert!(before < Duration::from_secs(1), "{before:?}");
     std::fs::write(&list, "nonsense").unwrap();
-    assert_eq!(found(Part::Revocations), Some(expiry), "what was read before is in force");
+    assert_eq!(found(Part::Revocations), Some(expiry), "the previous list stays in force");
 }
 
 #[tokio::test]
@@ -548,7 +548,7 @@ fn common_authorities_are_found_in_files_with_several_certificates() {
 }
 
 #[test]
-fn missing_and_mismatched_certificate_files_are_refused_at_the_start() {
+fn missing_and_mismatched_certificate_files_are_refused_at_startup() {
     let files = Files::new();
     let (one, other) = (files.pair("one", &Said::default()), files.pair("other", &client("")));
     let refusal =

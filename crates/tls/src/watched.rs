@@ -88,7 +88,7 @@ impl<T> Watched<T> {
         };
         if logged_error.is_some() {
             log::info!(
-                "TLS files are valid again and are used",
+                "TLS files are valid again and in use",
                 "purpose" = self.purpose,
                 "files" = self.names()
             );
@@ -199,7 +199,7 @@ mod tests {
     fn files_are_read_again_when_they_have_changed() {
         let dir = tempfile::tempdir().unwrap();
         let file = Reader::new(dir.path().join("file"));
-        assert!(file.get().is_err(), "there was never anything to go by");
+        assert!(file.get().is_err(), "the file was never valid");
         file.write("one", 100);
         assert_eq!((file.get().unwrap().as_str(), file.get().unwrap().as_str()), ("one", "one"));
         assert_eq!(file.loads.get(), 2);

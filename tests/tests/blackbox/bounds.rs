@@ -119,7 +119,7 @@ async fn connections_beyond_a_number_get_small_windows(kind: Kind) {
     assert_eq!((large, small), (256, 44), "{windows:?}");
     assert!(metric(&server, series) <= 256.0);
     let log = server.log();
-    assert_eq!(log.matches("the limit of large receive windows is reached").count(), 1, "{log}");
+    assert_eq!(log.matches("the limit on large receive windows is reached").count(), 1, "{log}");
     // A request that is larger than its connection's window arrives in pieces.
     let last = held.last_mut().unwrap();
     let id = last.open(&call_head("/etcdserverpb.KV/Put"));

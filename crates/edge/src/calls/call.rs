@@ -23,7 +23,10 @@ pub(crate) type ResponseFuture =
     Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 /// A call in progress.
-#[expect(missing_debug_implementations, reason = "a response under way prints nothing of use")]
+#[expect(
+    missing_debug_implementations,
+    reason = "a response in progress has no useful debug output"
+)]
 pub struct Call {
     state: State,
     stats: Option<CallStats>,

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_waiters_are_the_name_and_the_lease_in_hex() {
+    fn a_contenders_key_is_the_name_and_its_lease_in_hex() {
         let name = Name::new(b"a");
         assert_eq!((&name.prefix[..], &name.end[..]), (&b"a/"[..], &b"a0"[..]));
         for (lease, key) in [

@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_replies_are_encoded_to_the_same_bytes_in_chunks() {
+    async fn large_replies_in_chunks_have_their_normal_encoding() {
         check(range(2000)).await;
         let delete = DeleteRangeResponse { deleted: 3, prev_kvs: records(1500), header: None };
         check(delete.clone()).await;
@@ -487,7 +487,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn replies_of_any_size_are_encoded_to_the_same_bytes(
+        fn replies_of_any_size_have_their_normal_encoding(
             sizes in proptest::collection::vec(prop_oneof![0..10usize, 0..3 * CHUNK_BYTES], 0..6),
         ) {
             let header = Some(ResponseHeader { revision: 5, ..ResponseHeader::default() });
@@ -545,7 +545,7 @@ mod tests {
         assert_eq!(replies.used(), len);
         assert_eq!(Reply::new(range(100), None).admit(&replies).unwrap_err(), len);
         let mut response = first.into_response().unwrap();
-        assert_eq!(replies.used(), len, "on its way");
+        assert_eq!(replies.used(), len, "the reply is being sent");
         let body = body_of(response.extensions_mut(), tonic::body::Body::empty());
         let mut body = Box::pin(body);
         let mut frames = Vec::new();
@@ -553,7 +553,7 @@ mod tests {
             frames.extend(frame.unwrap().into_data());
         }
         drop((body, response));
-        assert_eq!(replies.used(), len, "the transport has it");
+        assert_eq!(replies.used(), len, "the transport still holds the frames");
         drop(frames);
         assert_eq!(replies.used(), 0);
         let written = Reply::new(range(100), None).admit_regardless(&replies);

@@ -300,7 +300,7 @@ mod tests {
     use quorate_member::admission::{Caller, Calls};
 
     #[test]
-    fn a_second_message_is_detected_regardless_of_splits() {
+    fn a_second_message_is_detected_however_the_bytes_are_split() {
         let first = [0, 0, 0, 0, 2, 7, 7];
         let two = [first, first].concat();
         for piece in 1..=two.len() {
@@ -432,7 +432,11 @@ mod tests {
         let bomb = pass(compressed(1_100, 1 << 20)).await.unwrap();
         assert_eq!(calls.request_bytes.used(), 100 + (1 << 20));
         let beyond = pass(compressed(4_000, u32::MAX)).await.unwrap();
-        assert_eq!(calls.request_bytes.used(), 200 + (3 << 20), "at most the longest message");
+        assert_eq!(
+            calls.request_bytes.used(),
+            200 + (3 << 20),
+            "counted with at most the message limit"
+        );
         drop((puts, bomb, beyond));
         assert_eq!(calls.request_bytes.used(), 0);
     }
@@ -464,7 +468,7 @@ mod tests {
         let body = Full::new(part(40_000, 40_000));
         let mut body = RequestBody::new(body, counted(Kind::BidiStream), permit, 50_000, 2 << 20);
         body.frame().await.unwrap().unwrap();
-        assert_eq!(calls.request_bytes.used(), 0, "the headers are not held either");
+        assert_eq!(calls.request_bytes.used(), 0, "the headers are released too");
     }
 
     #[tokio::test]
@@ -525,7 +529,7 @@ mod tests {
         let mut body = RequestBody::new(body, counted(kind), permit(&calls), 100, 1 << 30);
         let reading = async {
             loop {
-                if let Err(error) = body.frame().await.expect("it does not end") {
+                if let Err(error) = body.frame().await.expect("the body does not end") {
                     return Status::from_error(error);
                 }
             }
@@ -536,12 +540,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_body_that_stops_arriving_is_refused() {
         for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
-            let stalled = ending(kind, 100_000, 0).await.expect("half a message, and no more");
+            let stalled = ending(kind, 100_000, 0).await.expect("an incomplete message is refused");
             assert_eq!(stalled.message(), "etcdserver: request timed out", "{kind:?}");
             assert!(ending(kind, 100_000, 1).await.is_some(), "{kind:?}");
             assert!(
                 ending(kind, 100_000, 4_000).await.is_none(),
-                "{kind:?}: 4,000 bytes a second are enough"
+                "{kind:?}: 4,000 bytes per second are sufficient"
             );
             // So few bytes are not counted against the limit. A stream may therefore stall, but a call that accepts one
             // message may not.

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_of_watchers_beyond_the_maximum_end_at_once() {
+    fn spans_of_watchers_beyond_the_maximum_end_immediately() {
         let metrics = Metrics::new(&[], MetricsLevel::Basic).tracing;
         let (all, resource) = (Sampling::per_million(1_000_000), Resource::new("s", ""));
         let tracer = Arc::new(Tracer::new(all, resource, metrics));

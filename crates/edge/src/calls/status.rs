@@ -118,7 +118,7 @@ const fn auth_code(refusal: AuthRefusal) -> Code {
 
 /// Returns the status for a proposal whose outcome belongs to another kind of request. This is a bug in Quorate.
 pub(crate) fn unexpected(response: &quorate_state::apply::Response) -> Status {
-    Status::internal(format!("the log answered with {response:?}"))
+    Status::internal(format!("the log entry had an unexpected result: {response:?}"))
 }
 
 #[cfg(test)]

@@ -237,7 +237,7 @@ impl<P: Probe> Endpoints<P> {
         self.metrics.http.in_flight.dec();
         self.metrics.http.requests.with(&["200"]).inc();
         let mut reply = Response::new(Full::from(body));
-        let content_type = HeaderValue::try_from(content_type).expect("it is made of ASCII");
+        let content_type = HeaderValue::try_from(content_type).expect("the content type is ASCII");
         reply.headers_mut().insert(CONTENT_TYPE, content_type);
         if is_gzip {
             reply.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));

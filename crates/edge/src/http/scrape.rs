@@ -83,7 +83,7 @@ pub(super) fn compress(scrape: &[u8]) -> Vec<u8> {
     encoder
         .write_all(scrape)
         .and_then(|()| encoder.finish())
-        .expect("memory takes all that is written to it")
+        .expect("writing to memory cannot fail")
 }
 
 /// An item of a header that lists preferences.

@@ -189,7 +189,7 @@ fn livez_and_readyz_list_their_checks() {
 }
 
 #[test]
-fn failing_checks_are_all_listed() {
+fn all_failing_checks_are_listed() {
     let member = Member {
         alarms: vec![HealthAlarm::NoSpace, HealthAlarm::Corrupt],
         is_learner: true,
@@ -217,7 +217,7 @@ fn failing_checks_are_all_listed() {
 }
 
 #[test]
-fn pages_that_allow_only_get_refuse_other_methods() {
+fn get_only_pages_refuse_other_methods() {
     let client = Client::new(Member::default());
     for path in ["/health", "/livez", "/readyz/non_learner", "/version", "/debug/vars"] {
         for method in ["POST", "HEAD", "PUT"] {

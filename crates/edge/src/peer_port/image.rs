@@ -164,7 +164,7 @@ fn check_certificate(
 ) -> Result<(), &'static str> {
     let Some(credentials) = credentials else {
         return Err(
-            "this member hands its state out only where peers show certificates (--peer-client-cert-auth)",
+            "this member serves its state only if it verifies peers' certificates (--peer-client-cert-auth)",
         );
     };
     if peers_are_named
@@ -173,8 +173,8 @@ fn check_certificate(
         return Ok(());
     }
     Err(
-        "the certificate does not stand for the host of a peer URL of the member that asks, and this member lists no \
-         names of peers (--peer-cert-allowed-cn, --peer-cert-allowed-hostname)",
+        "the certificate is not valid for the host of any peer URL of the requesting member, and no allowed names of \
+         peers are configured (--peer-cert-allowed-cn, --peer-cert-allowed-hostname)",
     )
 }
 

@@ -161,7 +161,7 @@ impl Session {
 
     fn put(&mut self, response: &LeaseKeepAliveResponse) -> Result<(), Status> {
         put_message(&mut self.chunk, response.encoded_len(), |chunk| {
-            response.encode(chunk).expect("the chunk has room for the message");
+            response.encode(chunk).expect("the chunk has space for the message");
         })
     }
 }

@@ -356,7 +356,7 @@ async fn gather<T: Send + 'static>(
 }
 
 fn to_query(request: &RangeRequest) -> RangeQuery {
-    RangeQuery::from_request(request).expect("the sort was checked")
+    RangeQuery::from_request(request).expect("the sort options were checked")
 }
 
 /// The methods of the service, which `guarded` calls.
@@ -404,7 +404,7 @@ impl Kv {
         // The first chunk is read now, so that its error becomes the error of the call.
         let mut first = chunks.next().transpose()?;
         let chunks = std::iter::from_fn(move || {
-            // Keeps the span open as long as the stream.
+            // Keeps the span open until the stream ends.
             let _lasting = &operation;
             first.take().map(Ok).or_else(|| chunks.next())
         });

@@ -176,7 +176,7 @@ mod tests {
     fn read(records: &[KeyValue], query: &RangeQuery) -> Result<RangeResult, Infallible> {
         let rest = records.iter().filter(|record| *record.key() >= query.key[..]);
         let limit = usize::try_from(query.limit).unwrap();
-        assert!(limit > 0, "a limit of zero is none");
+        assert!(limit > 0, "a limit of zero means no limit");
         let credentials = |record: &KeyValue| {
             if query.keys_only { without_value(record) } else { record.clone() }
         };
@@ -210,7 +210,7 @@ mod tests {
         for chunk in &chunks {
             let but_last = chunk.kvs.split_last().map_or(&[][..], |(_, before)| before);
             let bytes: usize = but_last.iter().map(KeyValue::encoded_len).sum();
-            assert!(bytes < CHUNK_BYTES, "a chunk goes on after {bytes} bytes");
+            assert!(bytes < CHUNK_BYTES, "a chunk continues after {bytes} bytes");
         }
     }
 

@@ -143,7 +143,7 @@ impl Recipes {
     /// Returns false if the revision is compacted.
     pub(crate) fn is_first_at(&self, name: &Name, created: i64, revision: i64) -> bool {
         let before = RangeRequest { revision, ..name.last_before(created) };
-        let query = RangeQuery::from_request(&before).expect("the sort is a known one");
+        let query = RangeQuery::from_request(&before).expect("the sort options are valid");
         self.reader.range(&query).is_ok_and(|found| found.kvs.is_empty())
     }
 
@@ -227,7 +227,7 @@ impl KeyWatch {
         })?;
         let mut encoded = BytesMut::with_capacity(frame.encoded_len());
         frame.encode(&mut encoded);
-        let response = WatchResponse::decode(encoded).expect("a frame is a message");
+        let response = WatchResponse::decode(encoded).expect("a frame contains one whole message");
         if response.compact_revision != 0 {
             return Err(as_client_error(status(RequestError::Refused(Refusal::Compacted))));
         }

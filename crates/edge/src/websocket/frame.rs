@@ -42,7 +42,7 @@ pub(super) enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Violation {
     /// A reserved bit is set. Only extensions use these bits.
-    #[error("reserved bits are set")]
+    #[error("reserved bits of a frame are set")]
     ReservedBits,
     /// An unknown opcode.
     #[error("unknown opcode")]
@@ -51,7 +51,7 @@ pub(super) enum Violation {
     #[error("a frame is not masked")]
     Unmasked,
     /// A length that does not fit in 63 bits.
-    #[error("a length is too large")]
+    #[error("the length of a frame is too large")]
     Length,
     /// A fragmented control frame, or one that is too long.
     #[error("a control frame is fragmented or too long")]
@@ -173,7 +173,7 @@ impl Decoder {
             return Err(Violation::Length);
         }
         let head_bytes = 2 + length_bytes + mask.len();
-        assert!(head_bytes <= HEAD_BYTES_MAX, "a head is no longer than that");
+        assert!(head_bytes <= HEAD_BYTES_MAX, "a frame header has at most HEAD_BYTES_MAX bytes");
         input.advance(head_bytes);
         Ok(Some(Head { opcode, is_last, rest, mask }))
     }

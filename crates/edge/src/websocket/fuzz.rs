@@ -29,7 +29,10 @@ fn read(bytes: &[u8], piece: usize) -> (Vec<Event>, Option<Violation>) {
                 (Ok(Some(event)), _) => events.push(event),
             }
         }
-        assert!(input.len() <= CONTROL_BYTES_MAX, "what is held is a head or a control frame");
+        assert!(
+            input.len() <= CONTROL_BYTES_MAX,
+            "only a frame header or a control frame may be buffered"
+        );
     }
     (events, None)
 }
@@ -39,7 +42,7 @@ mod tests {
     use quorate_test_support::mutate::bounded;
 
     #[test]
-    fn any_bytes_give_the_same_events_regardless_of_splits() {
+    fn websocket_events_do_not_depend_on_how_bytes_are_split() {
         let text = b"\x02\x81\x85\x01\x02\x03\x04iglhn\x89\x80\0\0\0\0\x88\x82\0\0\0\0\x03\xe8";
         let parts = b"\x00\x01\x81\0\0\0\0a\x8a\x81\0\0\0\0p\x80\xfe\x00\x03\0\0\0\0bcd";
         let long = b"\x05\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x01\x02\x03\x04abcdef";

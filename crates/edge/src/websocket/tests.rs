@@ -129,7 +129,7 @@ async fn a_disconnect_ends_the_call() {
     });
     drop(client.io);
     client.session.await.unwrap().unwrap();
-    assert!(is_over.await.is_err(), "the call was given up");
+    assert!(is_over.await.is_err(), "the call continues");
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn a_stop_ends_idle_connections_and_waits_for_requests() {
     assert_eq!(asking.receive_frame().await.0, 0x8a);
     asking.send_frame(0x81, b"x").await;
     asking.send_frame(0x89, b"").await;
-    assert_eq!(asking.receive_frame().await.0, 0x8a, "it has read what came before");
+    assert_eq!(asking.receive_frame().await.0, 0x8a, "the earlier data was read");
     asking.stop.send_replace(true);
     answer.send(()).unwrap();
     assert_eq!(asking.receive_frame().await, (0x81, b"x".to_vec()));
@@ -174,7 +174,7 @@ async fn the_socket_is_not_read_while_the_call_reads_nothing() {
             break;
         }
     }
-    assert!(written < message.len(), "all of it was taken");
+    assert!(written < message.len(), "the whole message was accepted");
     let (mut near, mut taken) = (client.io, 0);
     let rest = message[written..].to_vec();
     let writing = tokio::spawn(async move {

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_does_not_go_back() {
+    fn the_clock_never_goes_backwards() {
         let before = now();
         assert!(before > Duration::ZERO);
         assert!(now() >= before);

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_deletions_of_one_transaction_fit_the_request_limit_of_members() {
+    fn the_deletions_in_one_transaction_fit_within_the_members_request_limit() {
         // The default of --max-request-bytes.
         const REQUEST_BYTES_MAX: usize = 3 << 19;
         let mut queue = DeletionQueue::default();

@@ -132,7 +132,7 @@ impl Guarded {
             found.dedup();
             return Ok(Outcome::Owned(found));
         }
-        let short = || Status::internal("grpc: the answer lacks responses");
+        let short = || Status::internal("grpc: the answer has too few responses");
         let response = match self.flat {
             None => with_header(responses.next().ok_or_else(short)?, header),
             Some(count) => {
@@ -406,7 +406,7 @@ mod tests {
         let Outcome::Done(Done { response: Response::ResponseTxn(txn), refreshed, .. }) =
             reading.outcome(answer).unwrap()
         else {
-            panic!("it was carried out");
+            panic!("the write has another outcome");
         };
         assert_eq!(txn.responses.len(), OPERATIONS_MAX);
         assert!(txn.succeeded && refreshed.is_empty());
@@ -427,7 +427,7 @@ mod tests {
         let Outcome::Done(Done { response: Response::ResponsePut(put), refreshed, .. }) =
             reading.outcome(answer).unwrap()
         else {
-            panic!("it was carried out");
+            panic!("the write has another outcome");
         };
         assert_eq!(put.header, Some(header));
         assert_eq!(refreshed, [(bytes("a"), Some(record))]);

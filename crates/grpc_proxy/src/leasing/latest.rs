@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_revision_never_goes_back() {
+    fn the_latest_revision_never_decreases() {
         let latest = Latest::default();
         for (seen, is) in [(5, 5), (3, 5), (9, 9)] {
             latest.see(Some(&header(seen)));

@@ -495,11 +495,14 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_event_during_an_acquisition_prevents_the_ownership() {
+    fn a_newer_event_during_an_acquisition_prevents_ownership() {
         let owned_keys = owned_keys();
         for (news, is_kept) in [(6, true), (8, false)] {
             let acquisition = owned_keys.begin_acquiring(&key(1), NOW).unwrap();
-            assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none(), "one at a time");
+            assert!(
+                owned_keys.begin_acquiring(&key(1), NOW).is_none(),
+                "a key is acquired only once at a time"
+            );
             owned_keys.lose(&key(1), news);
             acquisition.succeed(7, known(1), NOW);
             assert_eq!(is_owned(&owned_keys, &key(1), NOW), is_kept);
@@ -527,7 +530,7 @@ mod tests {
             owned_keys.begin_writing(&[Span::new(&key(0), &key(9))]),
         );
         assert_eq!(one.owned, Owned::from([(key(1), 7)]));
-        assert!(other.owned.is_empty(), "a range is not written as its owner");
+        assert!(other.owned.is_empty(), "only single keys are listed as owned");
         assert!(!is_owned(&owned_keys, &key(1), NOW));
         one.done(9, vec![(key(1), known(20))]);
         assert!(!is_owned(&owned_keys, &key(1), NOW));

@@ -77,7 +77,7 @@ impl Leasing {
                 Ok(Some(granted)) => {
                     has_logged = false;
                     let id = format!("{:x}", granted.lease);
-                    log::info!("leasing session began", "lease-id" = id);
+                    log::info!("leasing session started", "lease-id" = id);
                     let reason = self.run_session(&granted).await;
                     self.owned_keys.end_session();
                     self.report_load();
@@ -92,7 +92,7 @@ impl Leasing {
                 }
                 Err(status) => {
                     if !std::mem::replace(&mut has_logged, true) {
-                        log::warn!("failed to begin a leasing session", "error" = status.message());
+                        log::warn!("failed to start a leasing session", "error" = status.message());
                     }
                     sleep(RETRY_PAUSE).await;
                 }
@@ -163,7 +163,7 @@ impl Leasing {
         tokio::select! {
             reason = self.renew(granted, &health) => reason,
             reason = self.watch_leasing_keys(granted, &health) => reason,
-            () = self.give_up(granted.lease) => unreachable!("it never ends"),
+            () = self.give_up(granted.lease) => unreachable!("releasing keys never ends"),
             () = self.is_over.notified() => "authentication may have been turned on",
         }
     }
@@ -201,7 +201,7 @@ impl Leasing {
                 health.is_silent.notify_one();
             }
             if silent_periods > SILENCE_MAX {
-                return "the watch of the leasing keys is silent";
+                return "the watch of the leasing keys receives no responses";
             }
             loop {
                 match self.renew_once(granted).await {
@@ -226,7 +226,7 @@ impl Leasing {
         let asked_at = clock::now();
         let ttl = self.members.keep_alive(granted.lease).await?;
         if ttl <= 0 {
-            return Ok(Some("its lease has ended"));
+            return Ok(Some("the lease of the session has ended"));
         }
         self.owned_keys.prolong(until(asked_at, ttl_of(ttl).min(granted.ttl)));
         Ok(None)
@@ -243,11 +243,13 @@ impl Leasing {
                 () = health.is_silent.notified() => Ok(Ended::Lost),
             };
             match ended {
-                Ok(Ended::Missed) => return "events of the leasing keys are compacted",
+                Ok(Ended::Missed) => {
+                    return "events on the leasing keys were compacted before they were received";
+                }
                 Ok(Ended::Lost) => {}
                 Err(status) => {
                     let error = status.message();
-                    log::debug!("failed to follow the leasing keys", "error" = error);
+                    log::debug!("failed to watch the leasing keys", "error" = error);
                 }
             }
             pause = if following.next > from { PAUSE } else { (pause * 2).min(PAUSE_MAX) };
@@ -286,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lease_deadline_is_earlier_than_its_expiry() {
+    fn the_lease_deadline_is_before_the_lease_expires() {
         let asked_at = Duration::from_secs(100);
         assert_eq!(until(asked_at, ttl_of(60)), Duration::from_secs(150));
         assert!(until(asked_at, ttl_of(1)) < asked_at + ttl_of(1));

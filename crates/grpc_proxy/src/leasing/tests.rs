@@ -137,7 +137,7 @@ impl Proxy {
         self.leasing.latest.see(answer.header.as_ref());
         let Some(Response::ResponseRange(range)) = answer.responses.into_iter().next()?.response
         else {
-            panic!("a range has a range for an answer");
+            panic!("the answer to a range is not a range");
         };
         Some(RangeResponse { header: answer.header, ..range })
     }
@@ -147,7 +147,7 @@ impl Proxy {
         assert!(revision <= now, "revision {revision} is in the future, at {now}");
         assert!(
             revision >= seen,
-            "revision {revision} is older than {seen}, which a client has seen"
+            "revision {revision} is older than {seen}, which a client has received"
         );
         assert!(self.model.was(key, known, revision), "{key:?} was not {known:?} at {revision}");
         let was = (from..=now).any(|moment| self.model.was(key, known, moment));
@@ -178,7 +178,7 @@ impl Proxy {
         let none = HeaderMap::new();
         let writing = self.leasing.write(&none, request);
         if let Ok(Ok(answer)) = timeout(wait, writing).await {
-            let header = match answer.expect("it is carried out here") {
+            let header = match answer.expect("the transaction is performed here") {
                 Response::ResponsePut(it) => it.header,
                 Response::ResponseDeleteRange(it) => it.header,
                 Response::ResponseTxn(it) => it.header,
@@ -276,7 +276,7 @@ async fn run(seed: u64) -> (usize, usize, u64) {
         }
     });
     tokio::select! {
-        ended = tasks.join_next() => ended.expect("there are tasks").unwrap_or_else(|error| panic!("seed {seed}: {error}")),
+        ended = tasks.join_next() => ended.expect("tasks are running").unwrap_or_else(|error| panic!("seed {seed}: {error}")),
         () = sleep(RUN) => {}
     }
     let sessions = proxies.iter().map(|it| it.sessions.load(Ordering::Relaxed)).sum();
@@ -314,7 +314,7 @@ impl Store for FailAfterApplyStore {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_released_if_its_write_failed_after_it_was_applied() {
+async fn a_key_is_released_if_its_write_fails_after_being_applied() {
     for text in [
         "grpc: received message larger than max (9 vs. 8)",
         "etcdserver: mvcc: database space exceeded",

@@ -386,14 +386,22 @@ mod tests {
         let feed = Arc::new(Feed::default());
         let [first, second, third] = std::array::from_fn(|_| watch(&feed));
         drop(second);
-        assert_eq!(asked(&feed), ["create 1", "create 3"], "one has left before it was asked for");
+        assert_eq!(
+            asked(&feed),
+            ["create 1", "create 3"],
+            "the second watch was dropped before its request"
+        );
         third.ask_progress();
         drop(first);
         assert_eq!(asked(&feed), ["progress", "cancel 1"]);
         assert!(asked(&feed).is_empty());
         let fourth = watch(&feed);
         feed.state.lock().begin();
-        assert_eq!(asked(&feed), ["create 3", "create 4", "progress"], "it was not answered");
+        assert_eq!(
+            asked(&feed),
+            ["create 3", "create 4", "progress"],
+            "the progress request was not answered"
+        );
         drop((third, fourth));
         assert_eq!(asked(&feed), ["cancel 3", "cancel 4"]);
         assert!(feed.state.lock().watches.is_empty());
@@ -429,7 +437,7 @@ mod tests {
         drop(second);
         let mut state = feed.state.lock();
         assert!(state.record_answer(&created(1)).is_some());
-        assert!(state.record_answer(&created(-1)).is_none(), "it was for the one that has left");
+        assert!(state.record_answer(&created(-1)).is_none(), "the refused watch was dropped");
         assert!(state.record_answer(&created(-1)).is_some());
         assert!(state.record_answer(&created(4)).is_some());
         assert!(state.unanswered.is_empty());

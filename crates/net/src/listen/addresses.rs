@@ -68,7 +68,7 @@ impl AddressLimit {
         limit.refused.inc();
         if is_due {
             log::warn!(
-                "an address has reached its connection limit; its further connections are closed",
+                "an address has reached its connection limit; further connections from it are closed",
                 "remote-addr" = from.to_string(),
                 "max-connections-per-address" = limit.most,
                 "connections-closed" = limit.refused.value()
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_are_limited_for_each_address_and_permits_are_returned() {
+    fn connections_are_limited_per_address_and_permits_are_returned() {
         let limit = Arc::new(AddressLimit::new(2, Arc::default()));
         let take = |address: &str| AddressLimit::take(&limit, address.parse().unwrap());
         let (first, second) = (take("10.0.0.1").unwrap(), take("::ffff:10.0.0.1").unwrap());
@@ -115,7 +115,7 @@ mod tests {
         assert!(take("2001:db8::2").is_none());
         let neighbour = take("2001:db8:0:1::1").unwrap();
         drop((second, third, other, of_network, neighbour));
-        assert!(limit.state.lock().held.is_empty(), "addresses without connections are forgotten");
+        assert!(limit.state.lock().held.is_empty(), "addresses without connections are removed");
         assert_eq!(limit.refused.value(), 3);
     }
 }

@@ -270,12 +270,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_invalid_authority_is_replaced_regardless_of_splits() {
+    async fn an_invalid_authority_is_replaced_however_the_bytes_are_split() {
         check(&connection(b"unix:/run/etcd.sock"), &connection(b"xxxxxxxxxxxxxxxxxxx")).await;
     }
 
     #[tokio::test]
-    async fn all_other_data_is_forwarded_unchanged() {
+    async fn data_without_an_invalid_authority_is_forwarded_unchanged() {
         let good = connection(b"localhost:2379");
         check(&good, &good).await;
         let cut = &connection(b"#")[..PREFACE.len() + 15 + 12];

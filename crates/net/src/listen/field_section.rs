@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_authority_is_replaced_by_one_of_its_length() {
+    fn an_invalid_authority_is_replaced_by_one_of_the_same_length() {
         for odd in
             [LIST, b"unix:localhost:2379", b"%2Ftmp%2Fx.sock", b"a:b:c", b"/x", b"\xff", b"["]
         {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::authority::AnyAuthority;
 use super::field_section;
 
-/// Replaces authorities in arbitrary bytes, and checks that no replacement is itself replaced.
+/// Replaces the authorities in arbitrary bytes, and checks that no replacement is itself replaced without end.
 pub fn field_section(data: &[u8]) {
     let mut section = data.to_vec();
     // Each round replaces one field.
@@ -18,7 +18,7 @@ pub fn field_section(data: &[u8]) {
         assert!(place.start < place.end, "a replaced field has at least one byte");
         section.splice(place, line);
     }
-    panic!("each round replaces a field, so the rounds are at most as many as the bytes");
+    panic!("the section has more replaced fields than bytes");
 }
 
 /// Passes arbitrary bytes through a connection, and checks that the output does not depend on how the bytes are split.
@@ -59,7 +59,7 @@ fn pass(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
         let mut buf = ReadBuf::new(&mut read);
         let cx = &mut Context::from_waker(Waker::noop());
         let Poll::Ready(Ok(())) = Pin::new(&mut connection).poll_read(cx, &mut buf) else {
-            panic!("a read of a socket with data, or at its end, completes without an error");
+            panic!("a read from a socket in memory did not succeed");
         };
         if buf.filled().is_empty() {
             return passed;

@@ -211,6 +211,6 @@ mod tests {
                 return;
             }
         }
-        panic!("the connection stays open");
+        panic!("the connection was not closed");
     }
 }

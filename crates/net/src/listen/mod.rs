@@ -232,8 +232,8 @@ impl<G, H> Connections<G, H> {
         if full_logged_at.is_none_or(|logged_at| logged_at.elapsed() >= FULL_LOG_INTERVAL) {
             *full_logged_at = Some(Instant::now());
             log::warn!(
-                "the connection limit is reached; new connections wait, and idle ones are asked to close: \
-                 raise the file descriptor limit, or let clients use fewer connections"
+                "the connection limit is reached; new connections wait, and idle ones are asked to close; \
+                 raise the file descriptor limit, or use fewer client connections"
             );
         }
         self.limits.permits.take().await
@@ -524,7 +524,7 @@ fn take_window(permits: &ConnectionPermits) -> Option<OwnedSemaphorePermit> {
     let window = permits.try_take_window();
     if window.is_none() && permits.is_first_small_window() {
         log::info!(
-            "the limit of large receive windows is reached: further connections get small windows, on \
+            "the limit on large receive windows is reached; further connections have small windows, on \
              which large requests take more round trips",
             "small-window-bytes" = SMALL_WINDOW_BYTES,
             "connections-with-large-windows" = permits.load().large_windows

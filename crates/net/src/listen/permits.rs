@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_other_connection_is_asked_while_one_is_closing() {
+    async fn no_other_connection_is_asked_to_close_while_one_is_closing() {
         let permits = ConnectionPermits::new(2);
         let (first, _second) = (permits.try_take().unwrap(), permits.try_take().unwrap());
         let slow = async {
@@ -247,7 +247,7 @@ mod tests {
             // Polls the connections in the order in which they are to be checked.
             biased;
             () = slow => {}
-            _ = permits.close_requested(Activity::default) => panic!("one closing connection is enough"),
+            _ = permits.close_requested(Activity::default) => panic!("a second connection was asked to close"),
             _ = permits.take() => {}
         }
         assert_eq!((permits.load().waited, permits.load().closed_idle), (1, 1));

@@ -168,7 +168,7 @@ impl FrameHeads {
 
 /// Returns the GOAWAY frame that asks a client to ping less often.
 fn go_away(last_stream: u32) -> Vec<u8> {
-    let payload_bytes = u8::try_from(8 + TOO_MANY_PINGS.len()).expect("a few words");
+    let payload_bytes = u8::try_from(8 + TOO_MANY_PINGS.len()).expect("the debug data is short");
     let mut frame = vec![0, 0, payload_bytes, GO_AWAY, 0, 0, 0, 0, 0];
     frame.extend(last_stream.to_be_bytes());
     frame.extend(ENHANCE_YOUR_CALM.to_be_bytes());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_headers_are_found_regardless_of_splits() {
+    fn frame_headers_are_found_however_the_bytes_are_split() {
         let mut bytes = b"preface".to_vec();
         bytes.extend(frame(HEADERS, 4, 3, b"block"));
         bytes.extend(frame(DATA, 1, 3, &[7; 300]));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_pings_too_often_gets_goaway() {
+    async fn a_client_that_pings_too_often_receives_goaway() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
         let (mut client, server) = tokio::io::duplex(1000);

@@ -25,7 +25,7 @@ pub(super) fn take_out(first: &mut Vec<u8>) {
         .flatten()
         .copied()
         .collect();
-    let length = u32::try_from(settings.len()).expect("less than the frame's length, of 24 bits");
+    let length = u32::try_from(settings.len()).expect("the length of a frame has 24 bits");
     let [_, high, middle, low] = length.to_be_bytes();
     first[..3].copy_from_slice(&[high, middle, low]);
     first.splice(HEAD_BYTES..end, settings);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_without_complete_settings_are_unchanged() {
+    fn bytes_without_a_complete_settings_frame_are_unchanged() {
         for bytes in
             [&b""[..], b"\0\0\x06\x04\0", b"\0\0\x06\x04\0\0\0\0\0\0\x03", b"\0\0\0\x06\0\0\0\0\0"]
         {

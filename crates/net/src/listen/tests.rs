@@ -138,7 +138,7 @@ async fn slow_responses_and_pauses_between_requests_have_no_head_deadline() {
 }
 
 #[tokio::test]
-async fn a_client_that_closes_its_sending_side_gets_its_response() {
+async fn a_client_that_closes_its_sending_side_receives_its_response() {
     for path in ["/", "/slow"] {
         let mut stream = connect(None).await;
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -360,7 +360,7 @@ fn listen(
 }
 
 #[tokio::test]
-async fn windows_are_small_when_too_many_connections_have_large_ones() {
+async fn windows_are_small_when_too_many_connections_have_large_windows() {
     let permits = Arc::new(ConnectionPermits::with_windows(10, 1));
     let limits = ConnectionLimits { permits, ..limits(10) };
     let (_listening, address) = listen(&limits, Answering);
@@ -431,7 +431,7 @@ impl Http1Service for Streaming {
 }
 
 #[tokio::test]
-async fn a_connection_with_a_request_stays_when_a_permit_is_needed() {
+async fn a_connection_with_a_request_stays_open_when_a_permit_is_needed() {
     let limits = limits(2);
     let (_listening, address) = listen(&limits, Streaming);
     let begin = async || {
@@ -479,7 +479,7 @@ fn accepted_connections_inherit_the_user_timeout() {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
     let timeout = Duration::from_millis(1234);
     listener.set_user_timeout(timeout).unwrap();
-    let Socket::Tcp(socket, _) = &listener.socket else { panic!("it listens on TCP") };
+    let Socket::Tcp(socket, _) = &listener.socket else { panic!("the listener is not on TCP") };
     socket.set_nonblocking(false).unwrap();
     let _dialed = std::net::TcpStream::connect(listener.address().unwrap()).unwrap();
     let (accepted, _) = socket.accept().unwrap();

@@ -68,7 +68,7 @@ mod tests {
     use quorate_test_support::mutate::bounded;
 
     #[test]
-    fn any_body_is_split_into_the_same_messages_as_in_one_piece() {
+    fn message_boundaries_do_not_depend_on_how_a_body_is_split() {
         let plain = b"\x03\0\0\0\0\x02ab\0\0\0\0\0\0\0\0\0\x01c".to_vec();
         let compressed = b"\x02\x01\0\0\0\x06zz\x10\x27\0\0\0\0\0\0\x01x".to_vec();
         let samples = [("plain", plain), ("compressed", compressed)];

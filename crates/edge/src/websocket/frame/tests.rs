@@ -47,7 +47,7 @@ fn data(text: &str) -> Event {
 }
 
 #[test]
-fn fragments_are_unmasked_and_joined_to_messages() {
+fn fragments_are_unmasked_and_joined_into_messages() {
     check(&frame(0x81, b"hello"), &Ok(vec![data("hello"), Event::End]));
     check(&frame(0x82, b""), &Ok(vec![Event::End]));
     let parts = [frame(0x01, b"one, "), frame(0x00, b""), frame(0x80, b"two")].concat();
@@ -116,7 +116,7 @@ fn data_is_passed_on_before_its_frame_is_complete() {
 }
 
 #[test]
-fn server_frame_heads_have_the_payload_length() {
+fn server_frame_headers_contain_the_payload_length() {
     let head = |kind, len| {
         let mut out = Vec::new();
         put_head(kind, len, &mut out);

@@ -103,7 +103,7 @@ fn events(revisions: &[i64]) -> WatchResponse {
 fn new_group(added: Added) -> u64 {
     match added {
         Added::NewGroup { group, .. } => group,
-        Added::Joined(_) => panic!("it joined a group"),
+        Added::Joined(_) => panic!("the watcher joined a group"),
     }
 }
 
@@ -116,7 +116,7 @@ async fn a_watcher_without_start_revision_joins_a_group_with_undelivered_events(
     assert!(set.deliver(group, events(&[11])));
     // The member creates the watch at revision 13, which the first group has not reached.
     let other = new_group(set.add(second.watcher(1, 0)));
-    assert!(!set.deliver(other, created(13)), "its watch is not wanted any more");
+    assert!(!set.deliver(other, created(13)), "the watch is no longer needed");
     assert_eq!(set.metrics.watchers_coalescing.value(), 1);
     assert!(set.deliver(group, events(&[12, 13, 14])));
     assert!(set.deliver(group, events(&[15])));
@@ -134,14 +134,14 @@ async fn a_watcher_with_a_past_start_revision_catches_up_before_joining_a_group(
     assert!(set.deliver(other, created(20)));
     assert!(set.deliver(other, events(&[7, 9])));
     assert!(set.deliver(group, events(&[21])));
-    assert!(!set.deliver(other, events(&[15, 21])), "it is where the others are");
+    assert!(!set.deliver(other, events(&[15, 21])), "the group has caught up with the first one");
     assert!(set.deliver(group, events(&[22])));
     assert_eq!(past.received().await, ["created", "7", "9", "15", "21", "22"]);
     assert_eq!(now.received().await, ["created", "21", "22"]);
 }
 
 #[tokio::test]
-async fn no_group_is_joined_that_is_still_catching_up() {
+async fn a_watcher_does_not_join_a_group_that_is_catching_up() {
     let set = set();
     let (past, now, later) = (Client::new(), Client::new(), Client::new());
     let group = new_group(set.add(past.watcher(1, 5)));
@@ -149,14 +149,14 @@ async fn no_group_is_joined_that_is_still_catching_up() {
     // The watch delivers events from revision 5 on, and it is unknown when it will catch up.
     let other = new_group(set.add(now.watcher(1, 0)));
     assert!(set.deliver(other, created(20)));
-    assert!(!set.deliver(group, progress(20)), "it is where the other one is");
+    assert!(!set.deliver(group, progress(20)), "the group has caught up with the other one");
     let Added::NewGroup { watcher, group: third, has_joinable_group: true } =
         set.add(later.watcher(2, 30))
     else {
-        panic!("a member has to check it first");
+        panic!("the watcher joined a group without a check by a member");
     };
     assert_eq!(set.start(third), Some(30));
-    assert!(!set.deliver(third, created(20)), "what it wants is still to come");
+    assert!(!set.deliver(third, created(20)), "its start revision is in the future");
     assert!(set.deliver(other, events(&[25, 30])));
     assert_eq!(set.metrics.watchers_coalescing.value(), 2);
     set.remove(watcher);
@@ -166,7 +166,7 @@ async fn no_group_is_joined_that_is_still_catching_up() {
 }
 
 #[tokio::test]
-async fn a_refused_watcher_receives_no_events_of_other_watchers() {
+async fn a_refused_watcher_receives_no_events_for_other_watchers() {
     let set = set();
     let (first, refused, back) = (Client::new(), Client::new(), Client::new());
     let group = new_group(set.add(first.watcher(1, 0)));
@@ -220,7 +220,9 @@ async fn a_slow_watcher_leaves_its_group_without_affecting_the_others() {
     assert!(set.deliver(group, events(&[11])));
     slow.mailbox.outbox.put(OutboxMessage::of(vec![0; crate::outbox::BYTES_MAX].into()));
     assert!(set.deliver(group, events(&[12, 13])));
-    let Some(notice) = slow.mailbox.next() else { panic!("it has left") };
+    let Some(notice) = slow.mailbox.next() else {
+        panic!("the slow watcher left its group without a notice")
+    };
     assert!(matches!(notice.change, WatcherChange::Behind { next: 12 }), "{notice:?}");
     assert_eq!(quick.received().await, ["created", "11", "12", "13"]);
 }

@@ -78,7 +78,7 @@ fn reply_bytes(mut frames: &[u8]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_client_gets_all_of_its_reply() {
+async fn a_slow_client_receives_its_whole_reply() {
     let limits = ConnectionLimits { timeouts: ConnectionTimeouts::FOR_CLIENTS, ..limits(1) };
     let (mut client, permits) = request(limits).await;
     grant_windows(&mut client).await;
@@ -112,7 +112,7 @@ async fn answer_pings(client: &mut DuplexStream) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pings_do_not_keep_a_connection_open_whose_client_reads_no_data() {
+async fn pings_do_not_keep_open_a_connection_whose_client_reads_no_data() {
     let timeouts = ConnectionTimeouts::FOR_CLIENTS;
     let keepalive = Some((timeouts.head / 4, timeouts.head));
     let (mut client, permits) =

@@ -150,15 +150,15 @@ async fn over_tls_the_content_type_selects_grpc_or_http() {
         ] {
             assert_eq!(serving.ask(true, http2, kind).await.as_deref(), Ok(expected), "{kind}");
         }
-        assert!(serving.ask(false, false, "").await.is_err(), "nothing is said in plaintext");
+        assert!(serving.ask(false, false, "").await.is_err(), "plaintext is refused");
     }
     let serving = Serving::start(&How::Tls, false, false);
     let alone = serving.ask(true, true, "application/json").await;
-    assert_eq!(alone.as_deref(), Ok("grpc false None"), "there is nothing else");
+    assert_eq!(alone.as_deref(), Ok("grpc false None"), "gRPC is the only service");
 }
 
 #[tokio::test]
-async fn one_address_may_serve_with_and_without_tls() {
+async fn one_address_can_serve_plaintext_and_tls() {
     for is_file in [false, true] {
         let serving = Serving::start(&How::Both, is_file, true);
         for http2 in [false, true] {
