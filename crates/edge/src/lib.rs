@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! http ──► json_gateway ──► router ──► services ──► calls
-//!    └───► websocket          gRPC, too                 peer_port (members)
+//!    └───► websocket        ▲                           peer_port (members)
+//!                         gRPC
 //! ```
 //!
 //! # Not here

@@ -51,7 +51,7 @@ use quorate_net::listen::{Activity, ClientCertificate, Ends, Http2Service};
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::trace::Tracer;
 
-/// Size that a message may have beyond the largest request, for its other fields.
+/// Size allowed for a message in addition to the largest request, for the message's other fields.
 const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
 
 /// All gRPC services of the client port.

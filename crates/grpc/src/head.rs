@@ -33,7 +33,7 @@ pub struct Call {
     pub service: usize,
     /// The position of the method.
     pub method: usize,
-    /// Which sides of the call stream.
+    /// The sides of the call that send a stream of messages.
     pub kind: Kind,
     /// The client's timeout.
     pub timeout: Option<Duration>,

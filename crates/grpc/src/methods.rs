@@ -4,7 +4,7 @@
 
 use quorate_gotext::quote::go_quote_bytes;
 
-/// Which sides of a call stream.
+/// The sides of a call that send a stream of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One message in each direction.
@@ -34,7 +34,7 @@ pub struct Method {
     pub name: &'static str,
     /// The path of requests, which contains the service and the method.
     pub path: &'static str,
-    /// Which sides of a call stream.
+    /// The sides of a call that send a stream of messages.
     pub kind: Kind,
     /// Whether the method changes nothing, so that a call without an answer may be repeated.
     pub only_reads: bool,
@@ -158,7 +158,7 @@ pub enum Route<'a> {
         service: usize,
         /// The position of the method in its service.
         method: usize,
-        /// Which sides of a call stream.
+        /// The sides of a call that send a stream of messages.
         kind: Kind,
     },
     /// A path of an unknown service, which it names.

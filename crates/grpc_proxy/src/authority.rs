@@ -2,8 +2,8 @@
 //! itself.
 //!
 //! An answer from the cache, or about a key that this proxy owns, is valid only while a member would give the same
-//! answer to the same client. The proxy asks a member to check every request with a token (`kv`), but no request
-//! without a token while authentication is off. It therefore polls a member with an anonymous read. Once a member
+//! answer to the same client. The proxy asks a member to check every request with a token (`kv`). Requests without a
+//! token are not checked while authentication is off, so the proxy polls a member with an anonymous read. Once a member
 //! refuses that read, the proxy drops the cached answers of anonymous clients and all owned keys.
 //!
 //! # Bound

@@ -86,8 +86,9 @@ struct State {
     /// Entries ordered by their last request.
     entries: BTreeMap<u64, Entry>,
     numbers: HashMap<CacheKey, u64>,
-    /// Answers at the current revision: here those for single keys, in the next field those for ranges.
+    /// Numbers of the answers at the current revision to requests for single keys, by key.
     of_keys: BTreeMap<Bytes, Vec<u64>>,
+    /// Numbers of the answers at the current revision to requests for ranges.
     of_ranges: Vec<u64>,
     bytes: usize,
     pending: BTreeMap<u64, Pending>,

@@ -51,8 +51,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// Maximum duration of a dial, including handshakes.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The flow-control window of a call. A connection's window has space for many calls whose clients do not read.
+/// The flow-control window of a call.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+
+/// The flow-control window of a connection. It has space for many calls whose clients do not read.
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 
 /// Keep-alive settings for connections.
@@ -98,8 +100,9 @@ struct Link {
 #[derive(Debug, Default)]
 struct LinkState {
     connection: Option<SendRequest<Body>>,
-    /// Number of failed dials. The next field is the error of the last one.
+    /// Number of failed dials.
     failures: u64,
+    /// Error of the last failed dial.
     reason: String,
 }
 

@@ -82,7 +82,7 @@ pub fn refuse_without_host<B>(request: &Request<B>) -> Option<Reply> {
     Some(reply)
 }
 
-/// Returns a JSON string, escaped like by Go's encoder, which also escapes HTML.
+/// Returns a JSON string, escaped as by Go's encoder, which also escapes HTML.
 pub fn json(text: &str) -> String {
     let plain = serde_json::Value::from(text).to_string();
     plain.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")

@@ -1,8 +1,8 @@
 //! The server side: performs the handshakes of accepted connections.
 //!
 //! A handshake may take up to [`HANDSHAKE_TIME_MAX`] and runs in its connection's own task. A failed handshake is
-//! logged with etcd's text, at most one line per second. The line includes the number of omitted lines. If a client
-//! disconnects during the handshake, this is logged at debug level.
+//! logged with etcd's text, at most one line per second. The line includes the number of omitted lines. A disconnection
+//! by the client during the handshake is logged at debug level.
 //!
 //! Sessions are not resumed, because that would skip the verification of the client's certificate.
 

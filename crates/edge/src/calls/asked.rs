@@ -116,7 +116,7 @@ asks! {
 }
 
 asks_nothing! {
-    // The service records the name, but only if a user has it.
+    // The service records the name, and only if it belongs to an existing user.
     pb::AuthenticateRequest,
     pb::MemberListRequest,
     pb::StatusRequest,

@@ -42,7 +42,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Number of records prefetched ahead of the current one.
 const FETCHED_AHEAD: usize = 8;
 
-/// Number of cache lines prefetched of each record. The hardware prefetches the rest.
+/// Number of cache lines prefetched per record. The hardware prefetches the rest.
 const LINES_FETCHED_AHEAD: usize = 8;
 
 const CACHE_LINE_BYTES: usize = 64;

@@ -1,6 +1,7 @@
 //! The Auth service: users, roles, turning authentication on and off, and login.
 //!
-//! All changes go through the log and are checked when they are applied.
+//! All changes go through the log and are checked when they are applied. A token is returned only to the client that
+//! logs in, and passwords are never returned.
 
 use std::sync::Arc;
 

@@ -116,8 +116,8 @@ impl ChunkedRange {
     }
 }
 
-/// Truncates the list after the record at which its size reaches `bytes_max`. Returns the size of the remaining
-/// records.
+/// Keeps the records up to the one at which their total size reaches `bytes_max`, and removes the rest. Returns the
+/// size of the kept records.
 fn cut(kvs: &mut Vec<KeyValue>, bytes_max: usize) -> usize {
     let mut bytes = 0;
     let mut kept = 0;
@@ -131,7 +131,7 @@ fn cut(kvs: &mut Vec<KeyValue>, bytes_max: usize) -> usize {
     bytes
 }
 
-/// Sorts the records of a chunk, which are in key order.
+/// Sorts the records of a chunk, which arrive in key order.
 fn sort(kvs: &mut [KeyValue], target: SortTarget) {
     match target {
         SortTarget::Key => {}

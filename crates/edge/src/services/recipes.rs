@@ -14,8 +14,8 @@
 //!
 //! # Failures
 //!
-//! A failure of an inner step is returned with the code Unknown and the text of the failure, as by etcd's client, which
-//! runs the recipes inside etcd's server. See [`as_client_error`] for the exceptions.
+//! A failure of an inner step is returned with the code Unknown and the text of the failure. etcd's client, which runs
+//! the recipes inside etcd's server, does the same. See [`as_client_error`] for the exceptions.
 //!
 //! # Not here
 //!

@@ -32,9 +32,11 @@ const OPERATIONS_MAX: usize = 128;
 /// Maximum number of leasing keys that one attempt reads per condition. The next attempt finds the others.
 const LISTED_MAX: i64 = 256;
 
-/// Maximum number of leasing keys that one transaction changes, followed by the maximum size of their names. The
-/// transaction contains each name twice, and members refuse requests larger than 1.5 MiB by default.
+/// Maximum number of leasing keys that one transaction changes.
 const CHANGED_MAX: usize = 32;
+
+/// Maximum total size of the names of these leasing keys. The transaction contains each name twice, and members refuse
+/// requests larger than 1.5 MiB by default.
 const CHANGED_BYTES_MAX: usize = 512 << 10;
 
 /// An existing leasing key.

@@ -8,7 +8,7 @@
 //! * A key that is written while it is being acquired does not become owned, because the record read for the
 //!   acquisition may be outdated.
 //! * When ownership of a key ends, its leasing key is queued for deletion or deleted immediately, unless it is already
-//!   deleted or is deleted when the session's lease ends.
+//!   deleted or the end of the session's lease will delete it.
 //!
 //! # Bound
 //!

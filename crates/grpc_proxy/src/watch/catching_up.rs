@@ -30,7 +30,7 @@ pub(super) struct CatchingUp {
     pub(super) group: u64,
 }
 
-/// Follows the group's watch. Dropping the returned value ends this.
+/// Follows the group's watch until the returned value is dropped.
 pub(super) fn follow(catching_up: CatchingUp) -> impl Follower {
     Task(tokio::spawn(catching_up.run()).abort_handle())
 }

@@ -70,7 +70,7 @@ struct Group {
     follower: Option<Box<dyn Follower>>,
 }
 
-/// Follows a group's watch. Dropping it ends this.
+/// Follows a group's watch until the follower is dropped.
 pub(super) trait Follower: std::fmt::Debug + Send {
     /// Sends a progress request for the watch.
     fn ask_progress(&self);

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::authority::AnyAuthority;
 use super::field_section;
 
-/// Replaces the authorities in arbitrary bytes, and checks that no replacement is itself replaced without end.
+/// Replaces the authorities in arbitrary bytes one at a time, and checks that this terminates.
 pub fn field_section(data: &[u8]) {
     let mut section = data.to_vec();
     // Each round replaces one field.

@@ -78,9 +78,11 @@ const STREAMS_HELD_MAX: u32 = 1 << 15;
 /// Minimum time between two log lines about waiting connections.
 const FULL_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Receive windows of a stream and of a connection. A request of up to 1 MiB arrives without waiting for a window
-/// update, which would take a round trip.
+/// Receive window of a stream. A request of up to 1 MiB arrives without waiting for a window update, which would take a
+/// round trip.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+
+/// Receive window of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
 /// Maximum amount of unread client data over all connections with large windows.
