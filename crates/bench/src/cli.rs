@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_set_flags_that_are_not_given() {
+    fn environment_variables_set_flags_that_are_not_given() {
         let variables = [
             ("ETCDCTL_ENDPOINTS", "a:1,b:2"),
             ("ETCDCTL_USER", "u:p"),
@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_shows_a_password() {
+    fn no_error_message_contains_the_password() {
         for line in ["put --user=root:SECRET --frob", "put -uroot:SECRET", "put --user=u:SECRET x"]
         {
             assert!(!mistake(line).contains("SECRET"), "{line}");

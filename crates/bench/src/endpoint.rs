@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_determine_host_and_security() {
+    fn an_address_determines_the_host_and_the_use_of_tls() {
         let open = Security { trusts_all: true, ..Security::default() };
         for (text, authority, is_secured) in [
             ("[::1]:2379", "[::1]:2379", false),

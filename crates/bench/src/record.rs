@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merging_adds_the_counts() {
+    fn merging_two_records_adds_their_counts() {
         let mut one = Record::new();
         one.add(Duration::from_micros(10), &Status::default(), 7);
         let mut two = Record::new();

@@ -163,7 +163,7 @@ mod tests {
     use crate::url::parse_list;
 
     #[test]
-    fn start_errors_name_the_wrong_setting() {
+    fn start_errors_name_the_invalid_setting() {
         let urls = |text| parse_list(text).unwrap();
         let refused = |config: Config| config.check_start().unwrap_err().to_string();
         assert_eq!(Config::default().check_start(), Ok(()));

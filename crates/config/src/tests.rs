@@ -311,7 +311,7 @@ fn every_flag_can_be_set_by_its_environment_variable() {
 }
 
 #[test]
-fn a_flag_together_with_its_variable_is_an_error() {
+fn a_flag_set_both_on_the_command_line_and_by_a_variable_is_refused() {
     for value in ["y", ""] {
         let world = World::with_environment(&[("ETCD_NAME", value)]);
         let exit = world.run("--name x").unwrap_err();
@@ -346,7 +346,7 @@ fn the_last_invalid_environment_variable_is_reported() {
 }
 
 #[test]
-fn invalid_settings_are_refused_in_the_order_and_words_of_etcd() {
+fn invalid_settings_are_refused_in_the_order_and_with_the_texts_of_etcd() {
     for (arguments, text) in [
         ("--logger capnslog", "--logger=capnslog is removed in v3.5"),
         ("--logger x", "unknown logger option \"x\""),
@@ -500,7 +500,7 @@ fn setting_names_are_converted_into_enums() {
 }
 
 #[test]
-fn values_that_stand_for_defaults_are_resolved() {
+fn zero_and_negative_values_select_the_defaults() {
     let config = config(
         "--snapshot-count 0 --snapshot-catchup-entries 0 --warning-unary-request-duration 0 \
          --raft-read-timeout 1s --raft-write-timeout 6s --watch-progress-notify-interval 1ms",
@@ -567,7 +567,7 @@ fn configured_origins_and_hosts_replace_the_wildcard() {
 }
 
 #[test]
-fn setting_only_the_name_renames_the_initial_cluster() {
+fn setting_only_the_name_changes_the_default_initial_cluster() {
     assert_eq!(config("--name x").initial_cluster, "x=http://localhost:2380");
     let several = config("--name x --initial-advertise-peer-urls http://b:1,http://a:1");
     assert_eq!(several.initial_cluster, "x=http://a:1,x=http://b:1");
@@ -599,7 +599,7 @@ fn listening_on_all_addresses_advertises_the_default_host() {
 }
 
 #[test]
-fn the_compaction_mode_decides_how_retention_is_parsed() {
+fn the_compaction_mode_determines_how_the_retention_is_parsed() {
     let retention = |mode: &str, text: &str| {
         let arguments = format!("--auto-compaction-mode {mode} --auto-compaction-retention={text}");
         config(&arguments).auto_compaction().map_err(|error| error.to_string())

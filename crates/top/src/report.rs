@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreachable_member_is_reported_with_its_duration_and_the_new_leader() {
+    fn an_unreachable_member_is_reported_with_its_downtime_and_the_new_leader() {
         let mut history = History::default();
         let both = vec![member(1, 0, 1, None), member(2, 0, 1, None)];
         let report = advance(&mut history, 0, both);

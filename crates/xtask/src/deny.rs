@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn licence_expressions_are_checked_against_the_allowed_ones() {
+    fn licence_expressions_are_checked_against_the_allowed_licences() {
         let rules = "[licenses]\nallow = [\"MIT\", \"ISC\", \"Apache-2.0 WITH LLVM-exception\"]\n";
         let allowed = allowed(rules).unwrap();
         for (expression, expected) in [
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_have_an_advisories_section() {
+    fn deny_toml_has_an_advisories_section() {
         let rules = std::fs::read_to_string(root().join("deny.toml")).unwrap();
         assert!(rules.lines().any(|line| line == "[advisories]"));
     }

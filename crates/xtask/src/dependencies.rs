@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dependencies_of_a_program_are_those_linked_into_it() {
+    fn only_linked_packages_are_dependencies_of_a_program() {
         let metadata = json!({
             "packages": [
                 {"id": "p", "name": "program", "version": "1.0.0", "license": "MIT", "source": null},

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_simulator_is_stopped_after_a_failure_or_when_the_time_is_up() {
+    fn the_simulator_is_stopped_after_a_failure_or_at_the_time_limit() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_a_compiler_only_under_the_name_protoc() {
+    fn the_program_acts_as_a_compiler_only_under_the_name_protoc() {
         assert!(is_called_as("/some/where/protoc"));
         assert!(!is_called_as("/some/protoc/xtask"));
     }

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_sent_once_and_then_by_index() {
+    fn a_token_is_sent_in_full_once_and_then_by_index() {
         let token = Some(Secret::from("abc.7".to_owned()));
         let mut encoder = Encoder::new("a:1".to_owned(), false, token);
         assert!(!format!("{encoder:?}").contains("abc.7"));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_decoder_follows_the_dynamic_table() {
+    fn the_decoder_maintains_the_dynamic_table() {
         let mut decoder = Decoder::new();
         let mut block = vec![0x88, 0x40];
         put_string("grpc-status", &mut block);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn long_strings_have_long_lengths() {
+    fn strings_of_any_length_are_decoded_as_encoded() {
         for len in [0, 126, 127, 128, 300, 20_000] {
             let text = "x".repeat(len);
             let mut block = Vec::new();

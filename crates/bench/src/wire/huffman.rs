@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_padding_is_refused() {
+    fn invalid_huffman_padding_is_refused() {
         assert_eq!(decode(&[0x64, 0x02, 0xff]), None);
         assert_eq!(decode(&[0x60]), None);
         assert_eq!(decode(&[0xff; 5]), None);

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_server_that_wins_compacts_at_its_previous_revision() {
+    fn the_winning_api_server_compacts_at_its_previous_revision() {
         let mut server = server(Duration::ZERO);
         let ask = server.begin(0);
         assert_eq!(compared(&ask), Some(TargetUnion::Version(0)));

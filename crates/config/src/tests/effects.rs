@@ -116,7 +116,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("discovery-user", Test("tests/tests/blackbox/flag_effects.rs", "founding_members_use_a_secured_discovery_service")),
     ("discovery-password", Test("tests/tests/blackbox/flag_effects.rs", "founding_members_use_a_secured_discovery_service")),
     ("auto-compaction-retention", Test("tests/tests/faults/soak.rs", "memory_files_and_descriptors_do_not_grow_under_load")),
-    ("auto-compaction-mode", Test("crates/config/src/tests.rs", "the_compaction_mode_decides_how_retention_is_parsed")),
+    ("auto-compaction-mode", Test("crates/config/src/tests.rs", "the_compaction_mode_determines_how_the_retention_is_parsed")),
     ("client-cert-allowed-hostname", Test("tests/tests/blackbox/flag_effects.rs", "client_certificates_need_an_allowed_name")),
     ("peer-client-cert-file", Test("tests/tests/blackbox/flag_effects.rs", "members_use_a_separate_client_certificate_for_peers")),
     ("peer-client-key-file", Test("tests/tests/blackbox/flag_effects.rs", "members_use_a_separate_client_certificate_for_peers")),
@@ -147,7 +147,7 @@ const SHOWN: &[(&str, Effect)] = &[
 ];
 
 #[test]
-fn every_flag_has_a_test_of_its_effect_or_a_reason_to_have_none() {
+fn every_flag_has_a_test_of_its_effect_or_a_reason_for_having_none() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shown: BTreeMap<&str, Effect> = SHOWN.iter().copied().collect();
     assert_eq!(shown.len(), SHOWN.len(), "a flag has two rows");

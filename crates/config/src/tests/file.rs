@@ -37,7 +37,7 @@ fn a_configuration_file_replaces_flags_and_environment() {
 }
 
 #[test]
-fn the_environment_may_name_the_configuration_file_which_may_be_json() {
+fn the_environment_may_name_a_configuration_file_in_json() {
     let world = World {
         environment: vec![("ETCD_CONFIG_FILE".to_owned(), "/c".to_owned())],
         ..World::with_file("{\"name\": \"x\", \"election-timeout\": 3000}")
@@ -48,7 +48,7 @@ fn the_environment_may_name_the_configuration_file_which_may_be_json() {
 }
 
 #[test]
-fn errors_in_a_file_are_refused_with_etcds_texts() {
+fn invalid_files_are_refused_with_the_texts_of_etcd() {
     let field = |text: &str| {
         format!("error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {text}")
     };

@@ -96,7 +96,7 @@ fn security_keys_that_etcd_ignores_in_the_file_are_refused() {
 }
 
 #[test]
-fn common_names_of_clients_are_set_only_in_the_file() {
+fn common_names_of_clients_can_be_set_only_in_the_file() {
     let text = "client-transport-security: {allowed-cn: [a], skip-client-san-verification: true}";
     let client = file(text).unwrap().config.security.client;
     assert_eq!(
@@ -106,7 +106,7 @@ fn common_names_of_clients_are_set_only_in_the_file() {
 }
 
 #[test]
-fn the_validity_in_a_file_is_at_least_one_year() {
+fn the_certificate_validity_in_a_file_is_at_least_one_year() {
     let years = |config: Config| config.security.self_signed_cert_validity;
     assert_eq!(years(file("self-signed-cert-validity: 0").unwrap().config), 1);
     assert_eq!(years(config("--self-signed-cert-validity=0")), 0);

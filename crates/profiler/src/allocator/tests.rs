@@ -123,7 +123,7 @@ fn a_growing_allocation_counts_as_one_object() {
 }
 
 #[test]
-fn the_mean_distance_of_samples_is_as_configured() {
+fn the_mean_distance_between_heap_samples_is_as_configured() {
     let local = Local {
         left: Cell::new(0),
         has_begun: Cell::new(true),

@@ -90,7 +90,7 @@ fn a_busy_function_is_sampled_with_its_callers_and_threads() {
 }
 
 #[test]
-fn only_one_profile_runs_and_dropping_it_ends_it() {
+fn a_second_cpu_profile_is_refused_until_the_first_is_dropped() {
     let _alone = ALONE.lock();
     let first = start();
     assert_eq!(CpuProfile::start().unwrap_err().to_string(), "cpu profiling already in use");

@@ -57,7 +57,7 @@ fn an_audit_line_has_a_bounded_number_of_operations_and_truncated_keys() {
 }
 
 #[test]
-fn audit_rules_apply_to_calls_and_to_their_parts() {
+fn audit_rules_apply_to_each_operation_on_a_stream() {
     let lines_written = lines("include method=B/C key=/a/; exclude", |account| {
         account.tell_part(Asked::new("watch").of_keys(b"/a/x", b""), outcome("/a.B/C"));
         account.tell_part(Asked::new("watch").of_keys(b"/b/x", b""), outcome("/a.B/C"));

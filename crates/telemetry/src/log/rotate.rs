@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn old_rotated_files_are_removed_and_the_rest_is_compressed() {
+    fn old_rotated_files_are_removed_and_newer_ones_are_compressed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let now: Timestamp = "2006-01-10T00:00:00Z".parse().unwrap();

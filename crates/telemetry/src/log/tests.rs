@@ -25,7 +25,7 @@ fn after_time(line: &str) -> &str {
 }
 
 #[test]
-fn json_lines_have_the_keys_of_etcd_in_the_same_order() {
+fn json_lines_have_the_keys_of_etcd_in_the_order_of_etcd() {
     let whole = text(Format::Json, SOURCE, "hello", &[]);
     assert!(whole.starts_with("{\"level\":\"info\",\"ts\":\""), "{whole}");
     assert_eq!(after_time(&whole), ":\"server/driver.rs:7\",\"msg\":\"hello\"}\n");
@@ -35,7 +35,7 @@ fn json_lines_have_the_keys_of_etcd_in_the_same_order() {
 }
 
 #[test]
-fn fields_keep_their_types_and_order() {
+fn log_fields_keep_their_types_and_order() {
     let took = Duration::from_micros(102_706);
     let nothing: Option<&str> = None;
     let fields = [
@@ -64,7 +64,7 @@ fn fields_keep_their_types_and_order() {
 }
 
 #[test]
-fn console_lines_are_columns_with_json_at_the_end() {
+fn console_lines_have_columns_and_end_with_json() {
     let whole = text(Format::Console, SOURCE, "two\nlines", &[]);
     let columns: Vec<&str> = whole.split('\t').skip(1).collect();
     assert_eq!(columns, ["info", "server/driver.rs:7", "two lines\n"]);
@@ -127,7 +127,7 @@ fn repeated_lines_within_a_second_are_sampled() {
 }
 
 #[test]
-fn lines_are_appended_to_files_in_order() {
+fn log_lines_are_appended_to_files_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log").to_string_lossy().into_owned();
     std::fs::write(&path, "before\n").unwrap();
@@ -143,7 +143,7 @@ fn lines_are_appended_to_files_in_order() {
 }
 
 #[test]
-fn the_error_for_an_output_that_cannot_be_opened_names_it() {
+fn the_error_for_an_output_that_cannot_be_opened_names_the_output() {
     let path = "/nonexistent/folder/log".to_owned();
     let settings = Settings { outputs: vec![Output::File(path)], ..Settings::default() };
     let error = Outputs::open(&settings).unwrap_err().to_string();

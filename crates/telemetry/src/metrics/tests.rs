@@ -212,7 +212,7 @@ fn only_the_current_cluster_version_has_the_value_one() {
 }
 
 #[test]
-fn metrics_of_the_state_are_read_at_each_scrape() {
+fn state_machine_metrics_are_read_at_each_scrape() {
     let metrics = metrics(MetricsLevel::Basic);
     let line = |metrics: &Metrics| {
         family(&metrics.render(), "etcd_debugging_mvcc_current_revision").remove(0)

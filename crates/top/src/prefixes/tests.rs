@@ -83,7 +83,7 @@ fn keys_without_separators_are_grouped_by_their_common_prefix() {
 }
 
 #[test]
-fn random_keys_are_each_counted_once() {
+fn each_random_key_is_counted_once() {
     let mut state = 7_u64;
     let mut draw = |below: u64| {
         state =

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn each_etcd_version_gets_its_own_table() {
+    fn each_etcd_version_has_its_own_table() {
         let text = "a\n<!-- compare 3.5: begin -->\nold\n<!-- compare 3.5: end -->\nb\n\
                     <!-- compare clusters 3.5: begin -->\n<!-- compare clusters 3.5: end -->\n";
         let first = replace(text, Section::Alone, "etcd 3.7.1", "new\n").unwrap();

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn corrupt_files_never_panic() {
+    fn parsing_a_corrupt_elf_file_never_panics() {
         let program = own();
         assert!(needs(b"#!/bin/sh").is_err());
         for length in 0..2000 {

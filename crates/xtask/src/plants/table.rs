@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_replaces_the_older_row_of_its_plant() {
+    fn a_new_row_replaces_the_old_row_of_the_same_plant() {
         let names: BTreeSet<String> = ["a", "b", "c"].map(str::to_owned).into();
         let found =
             Found { seed: Some(12), failure: "x | y".to_owned(), time: Duration::from_millis(10) };

@@ -152,7 +152,7 @@ mod tests {
     const DRAWING: &str = "core -> log";
 
     #[test]
-    fn a_crate_that_is_missing_in_the_drawing_is_reported() {
+    fn a_crate_missing_from_the_diagram_is_reported() {
         assert_eq!(complaints(DRAWING, ""), [""; 0]);
         assert_eq!(complaints("core", ""), [format!("{PAGE}: log is not in the drawing")]);
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_with_the_name_of_a_term_of_another_crate_is_reported() {
+    fn a_type_named_like_a_term_of_another_crate_is_reported() {
         let row = |owner: &str| {
             format!("### `core`, `log`\n\n## Terms\n\n| frame | a frame | `{owner}::Frame` |")
         };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn names_below_a_heading_are_declared_by_its_crates() {
+    fn a_name_below_a_heading_must_be_declared_by_its_crates() {
         let good = "### `core`, `log`\n`step` and `Frame`,\nwith `put`, for `core`; `--flag`\n\n## Other\n`thing`";
         assert_eq!(complaints(DRAWING, good), [""; 0]);
         let bad = "### `core`\n`step` and `Frame`";

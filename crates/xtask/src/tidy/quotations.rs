@@ -160,7 +160,7 @@ mod tests {
         "log::warn!(\"the disk of {member} is full; free space \\\n      on it\");\n";
 
     #[test]
-    fn a_quotation_that_no_source_has_is_reported() {
+    fn a_quotation_missing_from_the_sources_is_reported() {
         for page in [
             "It logs `the disk of a is full` then.",
             "It logs `full; free\nspace on it`.",
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_tests_and_comments_do_not_count() {
+    fn messages_in_tests_and_comments_do_not_count() {
         let page = "It logs `the disk is full` then.";
         assert_eq!(complaints(page, "let x = \"the disk is full\";\n").len(), 0);
         assert_eq!(complaints(page, "// \"the disk is full\"\n").len(), 1);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_of_placeholders_matches_no_quotation() {
+    fn a_literal_made_of_placeholders_matches_no_quotation() {
         let page = "It logs `the disk is full` then.";
         assert_eq!(complaints(page, "format!(\"{a} {b} {c} {d}\");\n").len(), 1);
     }

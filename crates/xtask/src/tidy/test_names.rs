@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_a_plant_without_its_test_is_reported() {
+    fn a_plant_whose_test_is_missing_is_reported() {
         let page = "| plant | seeds | time | failure |\n|---|---|---|---|\n| `a` | 3 | 1 s | x::gone |\n\
                     | `b` | a test | 1 s | x::tests::kept::quorate |\n| `c` | a test | 1 s | x::tests::gone |\n";
         let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn code_of_tests_is_removed_from_the_tokens() {
+    fn test_code_is_removed_from_the_tokens() {
         let text = "use a; #[cfg(test)] use b::{c, d}; #[cfg(test)] #[x] mod e { f } \
                     #[cfg(test)] mod g; fn h() {}";
         let tokens = tokens(text);

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exemption_that_is_not_needed_is_reported() {
+    fn an_unneeded_exemption_is_reported() {
         let text = "pub fn clear_bucket() {}";
         assert!(complaints(&[("crates/a/src/lib.rs", text)]).is_empty());
         let text = "pub fn clear_bucket() {} pub(crate) fn f() { clear_bucket() }";

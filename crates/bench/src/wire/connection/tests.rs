@@ -92,7 +92,7 @@ fn messages_split_at_any_byte_are_joined() {
 }
 
 #[test]
-fn data_waits_for_window_in_order() {
+fn data_waits_in_order_for_the_flow_control_window() {
     let mut connection = ready();
     connection.unary("/s/M", &[0; 65_000], Replies::Discard, 1);
     connection.unary("/s/M", &[0; 1_000], Replies::Discard, 2);
@@ -165,7 +165,7 @@ fn an_incomplete_frame_waits_for_the_next_read() {
 }
 
 #[test]
-fn after_goaway_accepted_calls_are_still_answered() {
+fn accepted_calls_are_still_answered_after_goaway() {
     let mut connection = ready();
     let mut ended = Vec::new();
     for tag in 0..3 {

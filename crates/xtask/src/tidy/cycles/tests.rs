@@ -60,7 +60,7 @@ fn a_module_may_import_from_its_parents() {
 }
 
 #[test]
-fn names_are_followed_to_their_definitions() {
+fn imported_names_are_followed_to_their_definitions() {
     let files = [
         ("lib.rs", "mod a; mod b; pub use b::Beta;"),
         ("a.rs", "use crate::Beta; pub struct Alpha;"),

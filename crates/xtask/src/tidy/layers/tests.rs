@@ -16,7 +16,7 @@ fn complaints(files: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn an_upper_layer_imports_from_a_lower_one() {
+fn a_higher_layer_may_import_from_a_lower_layer() {
     let files = [
         ("lib.rs", "mod lower; mod ties; mod upper; pub use upper::a::Alpha;"),
         ("ties.rs", "use crate::lower::b::Beta; use crate::upper::a::Alpha;"),
@@ -29,7 +29,7 @@ fn an_upper_layer_imports_from_a_lower_one() {
 }
 
 #[test]
-fn an_import_from_a_higher_layer_is_reported_also_through_a_re_export() {
+fn an_import_from_a_higher_layer_is_reported_even_through_a_re_export() {
     for import in ["use crate::upper::a::Alpha;", "use crate::Alpha;"] {
         let found = complaints(&[
             ("lib.rs", "mod lower; mod upper; pub use upper::a::Alpha;"),

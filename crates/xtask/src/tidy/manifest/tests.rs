@@ -68,7 +68,7 @@ fn an_unused_dependency_is_reported() {
 }
 
 #[test]
-fn a_dependency_of_tests_alone_must_be_a_dev_dependency() {
+fn a_dependency_used_only_by_tests_must_be_a_dev_dependency() {
     let (text, tests) = ("use http_body::Body;", "crates/low/src/x/tests.rs");
     assert_eq!(unused("dependencies", tests, text).len(), 1);
     assert_eq!(unused("dependencies", "crates/low/tests/all.rs", text).len(), 1);
@@ -79,7 +79,7 @@ fn a_dependency_of_tests_alone_must_be_a_dev_dependency() {
 }
 
 #[test]
-fn an_unused_dependency_of_the_workspace_is_reported() {
+fn an_unused_workspace_dependency_is_reported() {
     let table = source("Cargo.toml", "[workspace.dependencies]\nhttp-body = \"1\"\n");
     let mut found = Vec::new();
     check_used(&[table], &mut found);

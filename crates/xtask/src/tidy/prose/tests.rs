@@ -67,7 +67,7 @@ fn a_count_above_the_table_is_reported() {
 }
 
 #[test]
-fn counts_in_the_table_only_fall() {
+fn counts_in_the_prose_table_only_decrease() {
     let key = |group: &str| (Kind::Stilted, group.to_owned());
     let old = Counts::from([(key("a"), 5), (key("b"), 2), (key("c"), 1)]);
     let new = Counts::from([(key("a"), 3), (key("b"), 4), (key("d"), 7)]);
