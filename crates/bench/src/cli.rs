@@ -147,9 +147,13 @@ const OPTIONS: &[Flag] = &[
     text(
         "duration",
         "",
-        "How long to run, such as 10s, 500ms or 2m (10s, unless --total is given)",
+        "Duration of the run, such as 10s, 500ms or 2m (10s unless --total is given)",
     ),
-    text("rate", "", "Operations per second; latency then counts from the due time of each"),
+    text(
+        "rate",
+        "",
+        "Operations per second; latency is then measured from the due time of each operation",
+    ),
     Flag::uint("keys", "100000", "Number of keys"),
     Flag::uint("key-size", "16", "Length of a key in bytes"),
     text("prefix", "bench/", "Prefix of the keys"),
@@ -160,7 +164,7 @@ const OPTIONS: &[Flag] = &[
         short: None,
         kind: Kind::List,
         default: "",
-        usage: "A server process whose CPU and memory to report; may be repeated",
+        usage: "Id of a server process whose CPU time and memory are reported; may be repeated",
     },
     Flag::bool("json", "Report as JSON"),
 ];
@@ -214,7 +218,7 @@ const LIST: Command<Leads> = load(
         Flag::bool("walk", "Go through all keys page by page, at the revision of the first page"),
         Flag::uint("first-page", "0", "Begin the walk at this page"),
         SERIALIZABLE,
-        Flag::bool("keys-only", "Leave the values out of the replies"),
+        Flag::bool("keys-only", "Omit the values from the replies"),
         Flag::bool("count-only", "Reply only with the number of keys"),
     ],
     list,
@@ -226,7 +230,7 @@ const TXN: Command<Leads> =
 const MIXED: Command<Leads> = load(
     "mixed",
     "Read and write single keys",
-    &[Flag::uint("reads", "80", "Percent of operations that read"), SERIALIZABLE],
+    &[Flag::uint("reads", "80", "Percentage of operations that read"), SERIALIZABLE],
     |matches| {
         let reads = bounded(matches, "reads", 0, 100)?;
         Ok(Load::Mixed { reads, serializable: matches.bool("serializable") })
@@ -462,7 +466,7 @@ fn list(matches: &Matches) -> Result<Load, String> {
     }
     let limit = bounded(matches, "limit", 0, u32::MAX.into())?;
     Ok(Load::List(ListArgs {
-        limit: u32::try_from(limit).expect("it is bounded by the type"),
+        limit: u32::try_from(limit).expect("the maximum was checked"),
         span: matches.uint("span"),
         walk: matches.bool("walk"),
         first_page: matches.uint("first-page"),
@@ -476,7 +480,7 @@ fn kubernetes(matches: &Matches) -> Result<Load, String> {
     let page = bounded(matches, "page", 1, u32::MAX.into())?;
     Ok(Load::Kubernetes(KubernetesArgs {
         watchers: matches.uint("watchers"),
-        page: u32::try_from(page).expect("it is bounded by the type"),
+        page: u32::try_from(page).expect("the maximum was checked"),
         compact_every: duration(matches, "compact-every")?,
     }))
 }

@@ -126,7 +126,7 @@ where
                         .collect();
                     let mut records = vec![Record::new(); kinds];
                     for task in tasks {
-                        let done = task.await.expect("a task is neither cancelled nor panics")?;
+                        let done = task.await.expect("no task is cancelled or panics")?;
                         merge(&mut records, &done);
                     }
                     Ok(records)

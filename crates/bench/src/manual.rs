@@ -13,7 +13,7 @@ pub(crate) const MANUAL: Manual<Leads> = Manual {
     description: &[
         "Sends requests to a server of Quorate or etcd as fast as it answers them, or at a fixed rate, and reports \
          throughput, latencies and, for processes on the same machine, the CPU time of each operation. Lost \
-         connections are opened again, and the requests in flight on them count as errors.",
+         connections are reopened, and the in-flight requests on them count as errors.",
         "Keys are written below --prefix and stay there.",
     ],
     environment: &[

@@ -53,7 +53,7 @@ impl Pulse {
     }
 
     fn seen(&self) -> MutexGuard<'_, Option<Seen>> {
-        self.seen.lock().expect("nobody panics while taking a note")
+        self.seen.lock().expect("no thread panics while it holds the lock")
     }
 
     /// Returns the longest interval between two successes; `None` if there was no success.

@@ -161,7 +161,7 @@ pub(super) static ABSENT: &[Absent] = &[
     text("log-package-levels", Replaced("log-level")),
     switch(
         "next-cluster-version-compatible",
-        Dropped("it let members of etcd 3.4 join a cluster of 3.5"),
+        Dropped("it allowed members of etcd 3.4 to join a cluster of etcd 3.5"),
     ),
     text("proxy", PROXY),
     text("proxy-dial-timeout", PROXY),

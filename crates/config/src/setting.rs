@@ -80,7 +80,7 @@ impl Setting {
                     let reason = error.strconv_reason();
                     format!("strconv.ParseUint: parsing {}: {reason}", go_quote(text))
                 })?;
-                *place(draft) = u32::try_from(value).expect("the reader keeps to the maximum");
+                *place(draft) = u32::try_from(value).expect("the maximum was checked");
             }
             Self::Int(place) | Self::Int64(place) => {
                 *place(draft) = parse_int(text, 0).map_err(|e| e.flag_reason().to_owned())?;

@@ -120,5 +120,5 @@ fn push_flag(text: &mut String, flag: &Flag, defaults: &mut Draft) {
 }
 
 fn push(text: &mut String, piece: std::fmt::Arguments<'_>) {
-    text.write_fmt(piece).expect("a String takes any text");
+    text.write_fmt(piece).expect("writing to a string cannot fail");
 }

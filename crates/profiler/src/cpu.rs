@@ -190,7 +190,9 @@ impl<'a> Recorder<'a> {
         let missing = SAMPLE_BUFFER.lost() + recording.left_out();
         let mut profile = recording.into_cpu_profile(binaries, PERIOD, (began, lasted));
         if missing > 0 {
-            profile.comments.push(format!("{missing} samples were lost: too many at one time"));
+            profile.comments.push(format!(
+                "{missing} samples were lost: too many at once, or too many distinct stacks"
+            ));
         }
         profile.encode()
     }

@@ -97,7 +97,7 @@ impl Profile {
         encoder
             .write_all(&self.message())
             .and_then(|()| encoder.finish())
-            .expect("memory takes all that is written to it")
+            .expect("writing to memory cannot fail")
     }
 
     fn message(&self) -> Vec<u8> {

@@ -214,7 +214,9 @@ impl HeapProfile {
             vec!["mapped memory, such as the backend file, is not part of the heap".to_owned()];
         if self.left_out > 0 {
             let lost = self.left_out;
-            comments.push(format!("{lost} samples were lost: too many stacks, or too much in use"));
+            comments.push(format!(
+                "{lost} samples were lost: too many distinct stacks, or too many samples in use"
+            ));
         }
         let profile = Profile {
             types: vec![
@@ -257,7 +259,7 @@ impl HeapProfile {
             total.in_use.add(sums.in_use);
         }
         let mut text = format!("heap profile: {} @ heap/{MEAN_BYTES}\n", amounts(total));
-        let written = "text takes all that is written to it";
+        let written = "writing to a string cannot fail";
         for (stack, sums) in self.by_size() {
             let calls = calls(stack, &table);
             text.push_str(&amounts(sums));

@@ -139,7 +139,7 @@ impl<'a> Collector<'a> {
 
     fn target(&self, id: u64, name: &str, is_learner: bool, endpoints: Vec<String>) -> Rc<Target> {
         let client = match endpoints.is_empty() {
-            true => Err("it has not started yet".to_owned()),
+            true => Err("the member has not started yet".to_owned()),
             false => match (self.host.connect)(endpoints.clone()) {
                 Ok(client) => Ok(Rc::new(client.without_warnings().failing_fast())),
                 Err(failure) => Err(failure.message.unwrap_or_default()),
@@ -282,7 +282,7 @@ impl Answer {
         let standing = match &self.status {
             Ok(_) if self.target.id != 0 && self.target.id != id => Err(Trouble {
                 is_refusal: false,
-                text: format!("another member, {id:x}, answers at this address"),
+                text: format!("a different member ({id:x}) answers at this address"),
             }),
             Ok(status) => Ok(Standing::of(status)),
             Err(trouble) => Err(trouble.clone()),

@@ -90,7 +90,7 @@ pub const FLAGS: &[Flag] = &[
 ];
 
 /// The resources that `top` needs from the program that runs it.
-#[expect(missing_debug_implementations, reason = "closures print nothing of use")]
+#[expect(missing_debug_implementations, reason = "closures have no useful debug output")]
 pub struct Host<'a> {
     /// The endpoints from the command line.
     pub endpoints: Vec<String>,

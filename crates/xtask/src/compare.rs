@@ -40,14 +40,14 @@ use crate::{Outcome, protoc, provision, say};
 const USAGE: &str = "\
 usage: cargo xtask compare [--etcd FOLDER]... [--only NAME,NAME] [--quick] [--pairs N] [--quorate FILE] [--noise] [--write FILE]
 
-  --etcd     compare with the etcd in this folder; may be repeated, for a table for each version. Without it ETCD_BIN_DIR
-             names the folder, and without that Debian's etcd is fetched
-  --only     run these cases; --list names them
-  --quick    a fifth of the work and one pair: a test of the cases, not a measurement
-  --pairs    pairs of measurements for each case, 3 by default
+  --etcd     compare with the etcd in this folder; may be repeated, with one table for each version. The default is the
+             folder in ETCD_BIN_DIR, or else Debian's etcd, which is downloaded
+  --only     run only these cases; --list prints all names
+  --quick    run a fifth of the work and one pair, to test the cases rather than to measure
+  --pairs    number of pairs of measurements for each case, 3 by default
   --quorate  compare this binary instead of building one
-  --noise    etcd on both sides: measures the noise of the machine
-  --write    put the tables of each version between its markers in this file, which are added where they are missing
+  --noise    run etcd on both sides, to measure the noise of the machine
+  --write    write the tables of each version between its markers in this file; missing markers are added
 ";
 
 /// Options of the command.
@@ -186,7 +186,7 @@ fn tools(options: &Options) -> Result<Tools, String> {
     let quorate = match &options.quorate {
         Some(file) => file.clone(),
         None => {
-            say("compare: building the server as in a release");
+            say("compare: building the server in the release profile");
             status(&mut cargo(&["build", "--profile", "dist", "--package", "quorate"]))?;
             target()?.join("dist").join("quorate")
         }

@@ -102,10 +102,10 @@ fn pack(program: &contents::Program<'_>, commit: &Commit) -> Result<(Files, Stri
         Some((major, minor)) => writeln!(summary, "the program needs glibc {major}.{minor}"),
         None => writeln!(summary, "the program needs no C library"),
     }
-    .expect("a string takes it");
+    .expect("writing to a string cannot fail");
     let (container, glibc) = contents::root_of_container(program)?;
     if let Some(glibc) = glibc {
-        writeln!(summary, "the container has {glibc}").expect("a string takes it");
+        writeln!(summary, "the container has {glibc}").expect("writing to a string cannot fail");
     }
     let about =
         oci::About { version, revision: commit.hash.as_deref(), architecture, time: commit.time };
@@ -133,7 +133,7 @@ fn pack(program: &contents::Program<'_>, commit: &Commit) -> Result<(Files, Stri
 pub(crate) fn with_sums(mut files: Files) -> Files {
     let mut sums = String::new();
     for (name, bytes) in &files {
-        writeln!(sums, "{}  {name}", digest(bytes)).expect("a string takes it");
+        writeln!(sums, "{}  {name}", digest(bytes)).expect("writing to a string cannot fail");
     }
     files.insert("SHA256SUMS".to_owned(), sums.into_bytes());
     files
@@ -170,8 +170,9 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
     let (mut rust_flags, mut c_flags) = (String::new(), String::new());
     for (from, to) in folders {
         let from = from.display();
-        write!(rust_flags, "--remap-path-prefix={from}={to} ").expect("a string takes it");
-        write!(c_flags, "-ffile-prefix-map={from}={to} ").expect("a string takes it");
+        write!(rust_flags, "--remap-path-prefix={from}={to} ")
+            .expect("writing to a string cannot fail");
+        write!(c_flags, "-ffile-prefix-map={from}={to} ").expect("writing to a string cannot fail");
     }
     let mut command = cargo(&["build", "--profile", "dist", "--locked", "--package", "quorate"]);
     command.arg("--target-dir").arg(folder);
@@ -201,7 +202,9 @@ impl Commit {
         let time = named.or_else(|| git(&["log", "-1", "--format=%ct"]));
         // Sources without a history have no commit time; a constant keeps the result reproducible.
         let time = time.unwrap_or("0".to_owned());
-        let time = time.parse().map_err(|_| format!("SOURCE_DATE_EPOCH: no time: {time}"))?;
+        let time = time.parse().map_err(|_| {
+            format!("SOURCE_DATE_EPOCH: not a number of seconds since 1970: {time}")
+        })?;
         let tags = git(&["tag", "--points-at", "HEAD"]).unwrap_or_default();
         let is_changed = git(&["status", "--porcelain"]).is_some_and(|changes| !changes.is_empty());
         let version = match &hash {
@@ -219,13 +222,13 @@ impl Commit {
 /// Compresses with gzip, without a file name or a timestamp in the header.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut writer = GzBuilder::new().write(Vec::new(), Compression::default());
-    writer.write_all(bytes).and_then(|()| writer.finish()).expect("memory takes everything")
+    writer.write_all(bytes).and_then(|()| writer.finish()).expect("writing to memory cannot fail")
 }
 
 /// Returns the SHA-256 digest in hexadecimal.
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes it");
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
         text
     })
 }

@@ -119,7 +119,7 @@ fn start(command: &mut Command) -> Result<Child, String> {
 
 /// Returns currently unused ports.
 fn free_ports(count: usize) -> Result<Vec<u16>, String> {
-    let failed = |error: std::io::Error| format!("a free port: {error}");
+    let failed = |error: std::io::Error| format!("cannot find a free port: {error}");
     let listeners: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind("127.0.0.1:0"))
         .collect::<Result<_, _>>()
@@ -154,7 +154,7 @@ fn top(program: &Path, endpoints: &str) -> Result<Vec<u8>, String> {
     command.args(["--preserve-status", "--signal=KILL", &format!("{WATCHED_SECS}s")]);
     command.args(["script", "--quiet", "--flush", "--command", &line, "/dev/null"]);
     command.env("SHELL", "/bin/sh").env("TERM", "xterm");
-    let failed = |error: std::io::Error| format!("timeout script: {error}");
+    let failed = |error: std::io::Error| format!("cannot run `timeout script`: {error}");
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = pipes.spawn().map_err(failed)?;
     // `script` ends the program when its standard input is closed.

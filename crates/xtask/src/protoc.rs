@@ -18,7 +18,8 @@ pub(crate) fn is_called_as(program: &str) -> bool {
 ///
 /// A copy is needed because cargo may replace the original while build scripts run.
 pub(crate) fn install() -> Result<PathBuf, String> {
-    let original = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
+    let original = std::env::current_exe()
+        .map_err(|error| format!("cannot find the path of this program: {error}"))?;
     let folder = workspace::target()?.join("xtask");
     let installed = folder.join("protoc");
     let copy = || -> std::io::Result<()> {

@@ -100,7 +100,7 @@ pub(crate) fn patroni() -> Result<PathBuf, String> {
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let field = |name: &str| release.lines().find_map(|line| line.strip_prefix(name));
     let suite = field("VERSION_CODENAME=").filter(|_| field("ID=") == Some("debian"));
-    let suite = suite.ok_or("the machine is not Debian")?;
+    let suite = suite.ok_or("this machine does not run Debian")?;
     let home = target()?.join("provisioned");
     let place = home.join(format!("patroni-{suite}"));
     if !place.exists() {
@@ -140,7 +140,9 @@ fn from_a_mirror<T>(
         let listed = apt.use_source(&mirror, suite).and_then(|()| apt.run(&["update"]));
         match listed.and_then(|()| fetch(&apt)) {
             Ok(fetched) => return Ok(fetched),
-            Err(complaint) => writeln!(complaints, "{complaint}").expect("a string takes it"),
+            Err(complaint) => {
+                writeln!(complaints, "{complaint}").expect("writing to a string cannot fail")
+            }
         }
     }
     if complaints.is_empty() {
@@ -212,7 +214,7 @@ impl Apt {
         let mut config = String::new();
         for line in output(Command::new("apt-config").args(["dump", "Acquire"]))?.lines() {
             if !line.starts_with("Acquire::IndexTargets") {
-                writeln!(config, "{line}").expect("a string takes it");
+                writeln!(config, "{line}").expect("writing to a string cannot fail");
             }
         }
         let shown = root.display();
@@ -229,7 +231,7 @@ impl Apt {
             ("Acquire::Retries", "2".to_owned()),
             ("APT::Sandbox::User", "root".to_owned()),
         ] {
-            writeln!(config, "{name} \"{value}\";").expect("a string takes it");
+            writeln!(config, "{name} \"{value}\";").expect("writing to a string cannot fail");
         }
         let prepare = || -> std::io::Result<()> {
             std::fs::create_dir_all(root.join("state/lists/partial"))?;
@@ -268,6 +270,6 @@ impl Apt {
             .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
             .max_by_key(|entry| entry.metadata().and_then(|data| data.modified()).ok())
             .map(|entry| entry.path())
-            .ok_or(format!("apt downloaded no {package}"))
+            .ok_or(format!("apt did not download {package}"))
     }
 }

@@ -38,7 +38,7 @@ fn prepare(version: &str) -> Outcome {
     check_unchanged()?;
     let present = env!("CARGO_PKG_VERSION");
     if numbers(version)? < numbers(present)? || is_tagged(version)? {
-        return Err(format!("{version} is not newer than {present}, or it has a tag already"));
+        return Err(format!("{version} is not newer than {present}, or already has a tag"));
     }
     let date = output(Command::new("date").args(["-u", "+%F"]))?;
     edit("CHANGELOG.md", |text| changelog::release(text, version, date.trim()))?;
@@ -49,7 +49,7 @@ fn prepare(version: &str) -> Outcome {
     // The lock file contains the versions of the workspace's packages.
     status(&mut cargo(&["update", "--workspace", "--offline"]))?;
     say(&format!(
-        "read the changelog again, run `cargo xtask ci`, and commit this as `Release {version}`.\n\
+        "review the changelog, run `cargo xtask ci`, and commit this as `Release {version}`.\n\
          Then `cargo xtask release` builds the files to publish."
     ));
     Ok(())

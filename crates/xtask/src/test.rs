@@ -66,7 +66,7 @@ fn heading(place: &str) -> String {
     match place {
         PROXY => "the black-box tests again, through a proxy".to_owned(),
         GATEWAY => "the black-box tests again, through a gateway".to_owned(),
-        _ => format!("the black-box tests again, at the {place} of three members"),
+        _ => format!("the black-box tests again, against the {place} of three members"),
     }
 }
 

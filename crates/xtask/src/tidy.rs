@@ -417,7 +417,7 @@ fn check_length(source: &Source, complaints: &mut Vec<String>) {
     if lines > bound {
         complaints.push(format!("{path}: {lines} lines, but the maximum is {bound}"));
     } else if listed.is_some() && lines <= LINES_MAX {
-        complaints.push(format!("{path}: no longer too long, remove it from LONG_FILES"));
+        complaints.push(format!("{path}: no longer too long; remove it from LONG_FILES"));
     }
 }
 
@@ -474,7 +474,7 @@ fn check_paths(source: &Source, complaints: &mut Vec<String>) {
     for (number, line) in (1..).zip(source.text.lines()) {
         if let Some(path) = LOCAL_PATHS.iter().find(|path| line.contains(*path)) {
             let place = &source.path;
-            complaints.push(format!("{place}:{number}: {path} is a path of one machine"));
+            complaints.push(format!("{place}:{number}: {path} exists on a single machine only"));
         }
     }
 }

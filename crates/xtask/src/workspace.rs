@@ -11,7 +11,8 @@ pub(crate) fn root() -> PathBuf {
 
 /// Returns cargo's build folder, which also contains the files that commands download.
 pub(crate) fn target() -> Result<PathBuf, String> {
-    let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
+    let program = std::env::current_exe()
+        .map_err(|error| format!("cannot find the path of this program: {error}"))?;
     // `<target>/<profile>/xtask`
     let target = program.ancestors().nth(2).ok_or("xtask does not run from a target directory")?;
     Ok(target.to_owned())

@@ -97,7 +97,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "quota-backend-bytes",
         Int64(|d| &mut d.config.quota_backend_bytes),
-        "Size in bytes from which the backend refuses writes; 0 for 2 GiB, negative for no limit.",
+        "Size of the backend in bytes at which it refuses writes; 0 for 2 GiB, negative for no limit.",
     ),
     flag(
         MEMBER,
@@ -128,7 +128,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "memory-mlock",
         Bool(|d| &mut d.config.memory_mlock),
-        "Lock the whole backend file in memory. Needs a sufficient limit of locked memory.",
+        "Lock the whole backend file in memory. Needs a sufficient limit on locked memory.",
     ),
     flag(
         MEMBER,
@@ -188,7 +188,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "socket-reuse-port",
         Bool(|d| &mut d.config.socket_reuse_port),
-        "Let several processes listen on the same port (SO_REUSEPORT).",
+        "Allow several processes to listen on the same port (SO_REUSEPORT).",
     )
     .file_key("socket-options.reuse-port"),
     flag(
@@ -202,21 +202,21 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "raft-read-timeout",
         Duration(|d| &mut d.config.raft_read_timeout),
-        "Timeout of a read from a peer; at least 5s.",
+        "Timeout for reading from a peer; at least 5s.",
     )
     .flag_only(),
     flag(
         MEMBER,
         "raft-write-timeout",
         Duration(|d| &mut d.config.raft_write_timeout),
-        "Timeout of a write to a peer; at least 5s.",
+        "Timeout for writing to a peer; at least 5s.",
     )
     .flag_only(),
     flag(
         MEMBER,
         "fence-stalled-disk",
         Bool(|d| &mut d.config.fence_stalled_disk),
-        "Leave leadership to other members while the log cannot be written for an election timeout.",
+        "Give up leadership while the log cannot be written for an election timeout.",
     )
     .flag_only(),
     flag(
@@ -280,7 +280,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "discovery-dial-timeout",
         Duration(|d| &mut d.config.discovery.dial_timeout),
-        "Timeout of connecting to the discovery cluster.",
+        "Timeout for connecting to the discovery cluster.",
     )
     .file_key("discovery-config.client.dial-timeout"),
     flag(
@@ -301,7 +301,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "discovery-keepalive-timeout",
         Duration(|d| &mut d.config.discovery.keepalive_timeout),
-        "Timeout of this check.",
+        "Timeout for checking the connection to the discovery cluster.",
     )
     .file_key("discovery-config.client.keepalive-timeout"),
     flag(
@@ -329,7 +329,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "discovery-key",
         Text(|d| &mut d.config.discovery.key),
-        "Key of that certificate.",
+        "Private key of the client certificate for the discovery cluster.",
     )
     .file_key("discovery-config.client.secure.key"),
     flag(
@@ -370,7 +370,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "discovery-srv-name",
         Text(|d| &mut d.config.discovery_srv_name),
-        "Suffix of the service name in those records.",
+        "Suffix of the service name in the SRV records.",
     ),
     flag(
         CLUSTERING,
@@ -388,13 +388,13 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "auto-compaction-retention",
         Text(|d| &mut d.config.auto_compaction_retention),
-        "History that automatic compaction keeps; 0 turns it off.",
+        "History that automatic compaction keeps; 0 disables compaction.",
     ),
     flag(
         CLUSTERING,
         "auto-compaction-mode",
         Text(|d| &mut d.auto_compaction_mode),
-        "Meaning of the retention: 'periodic' for a time (a plain number is hours), 'revision' for a count.",
+        "Unit of the retention: 'periodic' for a time (a plain number is hours), 'revision' for a number of revisions.",
     ),
     flag(
         CLUSTERING,
@@ -414,7 +414,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "key-file",
         Text(|d| &mut d.config.security.client.key_file),
-        "Key of that certificate, PEM.",
+        "Private key of the client listeners' certificate, PEM.",
     )
     .file_key("client-transport-security.key-file"),
     flag(
@@ -428,7 +428,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "client-key-file",
         Text(|d| &mut d.config.security.client.client_key_file),
-        "Key of that certificate.",
+        "Private key of the certificate for connections to client ports.",
     )
     .file_key("client-transport-security.client-key-file"),
     flag(
@@ -476,21 +476,21 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "peer-key-file",
         Text(|d| &mut d.config.security.peer.key_file),
-        "Key of that certificate, PEM.",
+        "Private key of the certificate for peer connections, PEM.",
     )
     .file_key("peer-transport-security.key-file"),
     flag(
         SECURITY,
         "peer-client-cert-file",
         Text(|d| &mut d.config.security.peer.client_cert_file),
-        "Certificate for outgoing peer connections, if it is a different one.",
+        "Certificate for outgoing peer connections, if it differs from --peer-cert-file.",
     )
     .file_key("peer-transport-security.client-cert-file"),
     flag(
         SECURITY,
         "peer-client-key-file",
         Text(|d| &mut d.config.security.peer.client_key_file),
-        "Key of that certificate.",
+        "Private key of the certificate for outgoing peer connections.",
     )
     .file_key("peer-transport-security.client-key-file"),
     flag(
@@ -557,13 +557,13 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "tls-min-version",
         Text(|d| &mut d.tls_min_version),
-        "Minimum version: TLS1.2 or TLS1.3.",
+        "Minimum TLS version: TLS1.2 or TLS1.3.",
     ),
     flag(
         SECURITY,
         "tls-max-version",
         Text(|d| &mut d.tls_max_version),
-        "Maximum version: TLS1.2 or TLS1.3; the newest if empty.",
+        "Maximum TLS version: TLS1.2 or TLS1.3; the newest if empty.",
     ),
     flag(
         ACCESS,
@@ -600,7 +600,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "log-outputs",
         UniqueTexts(|d| &mut d.log_outputs),
-        "Comma-separated: default, stderr, stdout, systemd/journal, or files.",
+        "Comma-separated outputs of the log: default, stderr, stdout, systemd/journal, or files.",
     ),
     flag(
         MONITORING,
@@ -619,19 +619,19 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "log-rotation-config-json",
         Text(|d| &mut d.log_rotation_config_json),
-        "When the log file is full, and what is kept: megabytes, days, files, local time in names, compression.",
+        "Rotation settings: size in megabytes, days and files to keep, local time in file names, compression.",
     ),
     flag(
         MONITORING,
         "warning-apply-duration",
         Duration(|d| &mut d.config.warning_apply_duration),
-        "Log a warning if applying a request takes longer.",
+        "Log a warning if applying a request takes longer than this.",
     ),
     flag(
         MONITORING,
         "warning-unary-request-duration",
         Duration(|d| &mut d.config.warning_unary_request_duration),
-        "Log a warning if a unary request takes longer.",
+        "Log a warning if a unary request takes longer than this.",
     ),
     flag(
         MONITORING,
@@ -680,13 +680,13 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "audit-log-rotation-config-json",
         Text(|d| &mut d.audit_log_rotation_config_json),
-        "When the audit log file is rotated, as in --log-rotation-config-json; never if empty.",
+        "Rotation settings of the audit log file, as in --log-rotation-config-json; no rotation if empty.",
     ),
     flag(
         MONITORING,
         "audit-log-overflow",
         OneOf(&["drop", "refuse"], |d| &mut d.audit_log_overflow),
-        "If audit lines cannot be written fast enough: 'drop' lines, or 'refuse' calls.",
+        "Action if audit lines cannot be written fast enough: 'drop' lines, or 'refuse' calls.",
     ),
     flag(
         FEATURES,
@@ -764,7 +764,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         UNSAFE,
         "force-new-cluster",
         Bool(|d| &mut d.config.force_new_cluster),
-        "Form a new cluster alone with the data of this member. The other members must never return.",
+        "Form a new single-member cluster from the data of this member. The other members must never return.",
     ),
     flag(
         UNSAFE,

@@ -43,10 +43,10 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The journal accepts only lines of the member's log.
-    #[error("the audit log cannot go to the journal")]
+    #[error("the audit log cannot be written to the journal")]
     Journal,
     /// The thread cannot be started.
-    #[error("cannot start the writer of the audit log: {0}")]
+    #[error("cannot start the writer thread of the audit log: {0}")]
     Thread(#[source] io::Error),
 }
 
@@ -107,7 +107,7 @@ impl Writer {
         let mut waiting = shared.waiting.lock();
         if waiting.bytes() + line.len() > LINE_BYTES_QUEUED_MAX {
             drop(waiting);
-            shared.note_lost(1, "lines come faster than they are written");
+            shared.note_lost(1, "lines are queued faster than they can be written");
             return;
         }
         let was_empty = waiting.lines.is_empty();

@@ -178,7 +178,7 @@ impl fmt::Write for Plain<'_> {
 }
 
 fn display(out: &mut Vec<u8>, shown: &dyn fmt::Display) {
-    write!(Plain(out), "{shown}").expect("memory takes any text");
+    write!(Plain(out), "{shown}").expect("writing to memory cannot fail");
 }
 
 fn quoted(out: &mut Vec<u8>, shown: &dyn fmt::Display) {
@@ -192,7 +192,7 @@ fn quoted(out: &mut Vec<u8>, shown: &dyn fmt::Display) {
 
 fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
-    Escaped(out).write_str(text).expect("memory takes any text");
+    Escaped(out).write_str(text).expect("writing to memory cannot fail");
     out.push(b'"');
 }
 

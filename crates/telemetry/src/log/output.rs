@@ -48,7 +48,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The writer thread cannot be started.
-    #[error("cannot start the log writer: {source}")]
+    #[error("cannot start the writer thread of the log: {source}")]
     Thread {
         /// The system error.
         source: io::Error,
@@ -186,7 +186,7 @@ impl Writer {
                 now: jiff::Timestamp::now(),
                 level: Level::Warn,
                 source,
-                message: "dropped log lines; the log output is too slow",
+                message: "log lines were dropped, because the log output is too slow",
             };
             let mut text = Vec::new();
             let fields = [("dropped-line-count", super::Value::Unsigned(count))];

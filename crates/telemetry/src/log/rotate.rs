@@ -119,7 +119,9 @@ impl RotatedFile {
             Err(error) => {
                 if !std::mem::replace(&mut self.is_stuck, true) {
                     let path = self.path.display();
-                    let text = format!("failed to set the log file {path} aside: {error}\n");
+                    let text = format!(
+                        "cannot rotate the log file {path}, so lines are still appended to it: {error}\n"
+                    );
                     write_stderr(text.as_bytes());
                 }
             }
@@ -162,7 +164,10 @@ fn free_name(path: &Path, now: Timestamp, local_time: bool) -> io::Result<PathBu
             return Ok(backup);
         }
     }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, "no name is free for it"))
+    Err(io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "no unused name was found for the rotated file",
+    ))
 }
 
 /// The parts of a file name before and after the time of the rotation.
@@ -203,7 +208,7 @@ fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
         loop {
             if let Err(error) = tend(&path, &rotation, Timestamp::now()) {
                 let path = path.display();
-                let text = format!("failed to care for the files set aside of {path}: {error}\n");
+                let text = format!("cannot remove or compress rotated files of {path}: {error}\n");
                 write_stderr(text.as_bytes());
             }
             if calls.recv().is_err() {

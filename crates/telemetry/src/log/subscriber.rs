@@ -71,8 +71,9 @@ pub(super) fn tell(level: Level, source: Source, message: &str, fields: &[(&str,
     let (object, caller) = (String::from_utf8_lossy(&object), String::from_utf8_lossy(&caller));
     let texts =
         [Some(message), Some(&*caller), source.logger, (!fields.is_empty()).then_some(&*object)];
-    let names =
-        FIELDS.map(|name| metadata.fields().field(name).expect("the callsite was made with it"));
+    let names = FIELDS.map(|name| {
+        metadata.fields().field(name).expect("the callsite was created with this field")
+    });
     let values: [(&Field, Option<&dyn FieldValue>); FIELDS.len()] = std::array::from_fn(|at| {
         (&names[at], texts[at].as_ref().map(|text| text as &dyn FieldValue))
     });

@@ -184,7 +184,7 @@ const FAMILIES: &[(&str, &str, Part)] = &[
     ("grpc_server_handled_total", "Calls that ended, by code.", Part::Handled),
     ("grpc_server_msg_received_total", "Messages received from clients.", Part::Received),
     ("grpc_server_msg_sent_total", "Messages sent to clients.", Part::Sent),
-    ("grpc_server_handling_seconds", "Time that calls took.", Part::Handling),
+    ("grpc_server_handling_seconds", "Duration of calls.", Part::Handling),
 ];
 
 /// A metric family with series for all methods.

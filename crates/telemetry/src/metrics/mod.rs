@@ -176,7 +176,7 @@ impl Metrics {
     /// Returns the output of a scrape as text.
     pub fn render(&self) -> String {
         let text = self.render_as(Format::Text);
-        String::from_utf8(text).expect("names, help and labels are text")
+        String::from_utf8(text).expect("names, help and labels are valid UTF-8")
     }
 
     /// Returns the output of a scrape in this format.

@@ -22,7 +22,7 @@ pub(super) const VIEWS: &[View<OwnSample>] = &[
     View {
         kind: Kind::Gauge,
         name: "quorate_metrics_largest_family_series",
-        help: "The number of series of the metric with the most series.",
+        help: "Number of series in the largest metric family.",
         read: |own| Some(own.largest_family_series as f64),
     },
 ];

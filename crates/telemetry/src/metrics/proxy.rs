@@ -57,7 +57,7 @@ impl ProxyMetrics {
         let cache_misses = gauge("etcd_grpc_proxy_cache_misses_total", "Misses of the cache.");
         let watchers_coalescing = gauge(
             "etcd_grpc_proxy_watchers_coalescing_total",
-            "Watchers that share a watch of a member with others, without the first of each.",
+            "Watchers that share a watch on a member, without the first watcher of each watch.",
         );
         let owned_keys = gauge("quorate_grpc_proxy_owned_keys", "Keys that the proxy owns.");
         let owned_bytes =
@@ -103,7 +103,7 @@ impl ProxyMetrics {
         let process = process::ProcessSample::read();
         let scrape = Scrape { process, ..Scrape::default() };
         String::from_utf8(self.registry.render(&scrape, Format::Text))
-            .expect("names, help and labels are text")
+            .expect("names, help and labels are valid UTF-8")
     }
 }
 

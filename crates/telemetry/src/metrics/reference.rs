@@ -69,12 +69,12 @@ pub fn reference() -> String {
         }
         let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
         writeln!(page, "| `{name}` | {kind} | {} | {help} |", labels.join(", "))
-            .expect("a string takes all that is written to it");
+            .expect("writing to a string cannot fail");
     }
     page
 }
 
 fn section(family: &Declared) -> usize {
     let is_of = |(prefix, _): &(&str, &str)| family.name.starts_with(prefix);
-    SECTIONS.iter().position(is_of).expect("every name begins with nothing")
+    SECTIONS.iter().position(is_of).expect("the last prefix is empty")
 }

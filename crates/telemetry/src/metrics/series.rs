@@ -70,7 +70,7 @@ group! {
         is_learner: Gauge = gauge(), "etcd_server_is_learner",
             "Whether this member is a learner, 1 or 0.";
         leader_changes_seen: Counter = counter(), "etcd_server_leader_changes_seen_total",
-            "Changes of leader seen.";
+            "Leader changes seen by this member.";
         heartbeat_send_failures: Counter = counter(), "etcd_server_heartbeat_send_failures_total",
             "Heartbeats that the leader sent late.";
         learner_promote_successes: Counter = counter(), "etcd_server_learner_promote_successes",
@@ -111,22 +111,22 @@ group! {
             "Proposals that ended without a result.";
         request_duration: PerKind = PerKind::new("type", None, from_a_milli),
             "etcd_server_request_duration_seconds",
-            "Time that requests took, by kind.";
+            "Duration of requests, by kind.";
         range_duration: Labelled<Histogram> = Labelled::made_by(&["success"], from_a_tenth_milli),
             "etcd_server_range_duration_seconds",
-            "Time that stand-alone ranges took.";
+            "Duration of stand-alone ranges.";
         apply_duration: PerKind = PerKind::new("op", Some(("version", "v3")), from_a_tenth_milli),
             "etcd_server_apply_duration_seconds",
-            "Time that applying entries took, by kind.";
+            "Duration of applying entries, by kind.";
         slow_apply: Counter = counter(), "etcd_server_slow_apply_total",
-            "Requests whose application took too long.";
+            "Requests that took too long to apply.";
         slow_read_indexes: Counter = counter(), "etcd_server_slow_read_indexes_total",
-            "Read indexes that came late or not at all.";
+            "Read index requests that were answered late or not at all.";
         read_indexes_failed: Counter = counter(), "etcd_server_read_indexes_failed_total",
-            "Read indexes that failed.";
+            "Read index requests that failed.";
         client_requests: Labelled<Counter> = Labelled::new(&["client_api_version", "type"]),
             "etcd_server_client_requests_total",
-            "Calls by the client's version.";
+            "Calls, by the client's version.";
         version: Labelled<Gauge> = Labelled::new(&["server_version"]), "etcd_server_version",
             "The etcd release that this server implements.";
         go_version: Labelled<Gauge> = Labelled::new(&["server_go_version"]),
@@ -154,16 +154,16 @@ group! {
             "Number of activated alarms minus number of deactivated alarms.";
         watch_send: Histogram = from_a_milli(),
             "etcd_debugging_server_watch_send_loop_watch_stream_duration_seconds",
-            "Time that sending a batch of events took.";
+            "Duration of sending a batch of events.";
         watch_send_per_event: Histogram = from_a_milli(),
             "etcd_debugging_server_watch_send_loop_watch_stream_duration_per_event_seconds",
-            "Time that sending a batch of events took, per event.";
+            "Duration of sending a batch of events, per event.";
         watch_send_control: Histogram = from_a_milli(),
             "etcd_debugging_server_watch_send_loop_control_stream_duration_seconds",
-            "Time that sending a control response of a watch took.";
+            "Duration of sending a control response of a watch.";
         watch_send_progress: Histogram = from_a_milli(),
             "etcd_debugging_server_watch_send_loop_progress_duration_seconds",
-            "Time that a round of progress notifications took.";
+            "Duration of a round of progress notifications.";
     }
 }
 
@@ -171,21 +171,21 @@ group! {
     /// Metrics of the write-ahead log and the backend.
     DiskMetrics {
         wal_fsync: Histogram = from_a_milli(), "etcd_disk_wal_fsync_duration_seconds",
-            "Time that syncing the write-ahead log took.";
+            "Duration of syncing the write-ahead log.";
         wal_write: Histogram = from_a_milli(), "etcd_disk_wal_write_duration_seconds",
-            "Time that writing to the write-ahead log took.";
+            "Duration of writing to the write-ahead log.";
         wal_write_bytes: Gauge = gauge(), "etcd_disk_wal_write_bytes_total",
             "Bytes written to the write-ahead log.";
         backend_commit: Histogram = from_a_milli(), "etcd_disk_backend_commit_duration_seconds",
-            "Time that commits of the backend took.";
+            "Duration of backend commits.";
         backend_pending: Gauge = gauge(), "quorate_backend_pending_bytes",
             "Bytes of changes that are applied but not yet in the backend file.";
         backend_defrag: Histogram = Histogram::seconds(100_000, 13),
             "etcd_disk_backend_defrag_duration_seconds",
-            "Time that defragmenting the backend took.";
+            "Duration of defragmenting the backend.";
         backend_snapshot: Histogram = Histogram::seconds(10_000, 17),
             "etcd_disk_backend_snapshot_duration_seconds",
-            "Time that snapshots of the backend were held.";
+            "Time for which snapshots of the backend were held.";
         defrag_inflight: Gauge = gauge(), "etcd_disk_defrag_inflight",
             "Whether the backend is being defragmented, 1 or 0.";
         commit_rebalance: Histogram = from_a_milli(),
@@ -204,16 +204,16 @@ group! {
     /// Metrics of snapshot files.
     SnapshotMetrics {
         fsync: Histogram = from_a_milli(), "etcd_snap_fsync_duration_seconds",
-            "Time that writing and syncing a snapshot file took.";
+            "Duration of writing and syncing a snapshot file.";
         db_save: Histogram = from_a_tenth_second(), "etcd_snap_db_save_total_duration_seconds",
-            "Time that saving a received backend took.";
+            "Duration of saving a received backend.";
         db_fsync: Histogram = from_a_milli(), "etcd_snap_db_fsync_duration_seconds",
-            "Time that syncing a received backend took.";
+            "Duration of syncing a received backend.";
         marshalling: Histogram = from_a_milli(),
             "etcd_debugging_snap_save_marshalling_duration_seconds",
-            "Time that encoding a snapshot took.";
+            "Duration of encoding a snapshot.";
         save: Histogram = from_a_milli(), "etcd_debugging_snap_save_total_duration_seconds",
-            "Total time that saving a snapshot took.";
+            "Total duration of saving a snapshot.";
     }
 }
 
@@ -230,10 +230,10 @@ group! {
         events: Counter = counter(), "etcd_debugging_mvcc_events_total",
             "Events that were sent to clients.";
         hash: Histogram = Histogram::seconds(10_000, 15), "etcd_mvcc_hash_duration_seconds",
-            "Time that hashing the backend took.";
+            "Duration of hashing the backend.";
         hash_revision: Histogram = Histogram::seconds(10_000, 15),
             "etcd_mvcc_hash_rev_duration_seconds",
-            "Time that hashing the keyspace at a revision took.";
+            "Duration of hashing the keyspace at a revision.";
         index_compaction_pause: Histogram = Histogram::millis(500, 14),
             "etcd_debugging_mvcc_index_compaction_pause_duration_milliseconds",
             "Time for which a compaction blocked the index.";
@@ -242,7 +242,7 @@ group! {
             "Time for which a step of a compaction blocked the backend.";
         compaction_total: Histogram = Histogram::millis(100_000, 14),
             "etcd_debugging_mvcc_db_compaction_total_duration_milliseconds",
-            "Total time that compactions took.";
+            "Total duration of compactions.";
         compaction_last: Gauge = gauge(), "etcd_debugging_mvcc_db_compaction_last",
             "Time of the last compaction in seconds since 1970.";
         compaction_keys: Counter = counter(), "etcd_debugging_mvcc_db_compaction_keys_total",
@@ -311,7 +311,7 @@ group! {
         snapshot_send_duration: Labelled<Histogram> =
             Labelled::made_by(&["To"], from_a_tenth_second),
             "etcd_network_snapshot_send_total_duration_seconds",
-            "Time that sending a snapshot took.";
+            "Duration of sending a snapshot.";
         snapshot_receive_success: Labelled<Counter> = Labelled::new(&["From"]),
             "etcd_network_snapshot_receive_success",
             "Snapshots received.";
@@ -324,7 +324,7 @@ group! {
         snapshot_receive_duration: Labelled<Histogram> =
             Labelled::made_by(&["From"], from_a_tenth_second),
             "etcd_network_snapshot_receive_total_duration_seconds",
-            "Time that receiving a snapshot took.";
+            "Duration of receiving a snapshot.";
     }
 }
 

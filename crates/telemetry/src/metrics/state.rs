@@ -110,7 +110,7 @@ sample! {
     Gauge peer_waiting_bytes: "quorate_peer_waiting_bytes",
         "Bytes received from peers that consensus has not processed yet.";
     Gauge peer_large_bodies: "quorate_peer_large_bodies",
-        "Large requests of peers that are being read.";
+        "Large requests from peers that are being read.";
     Gauge peer_remotes: "quorate_peer_remotes",
         "Senders that claim to be members and receive responses, but are not in the applied membership.";
     Gauge peer_confirmed: "quorate_peer_confirmed_strangers",

@@ -89,7 +89,7 @@ impl Cluster {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        Err(format!("no member leads after {} s", TIMEOUT.as_secs()))
+        Err(format!("no leader was elected within {} s", TIMEOUT.as_secs()))
     }
 
     /// Returns the position of a running follower.
@@ -97,7 +97,7 @@ impl Cluster {
         let leader = self.leader()?;
         let mut others = (0..self.members.len()).filter(|position| *position != leader);
         let follower = others.find(|position| self.members[*position].pid().is_some());
-        follower.ok_or_else(|| "there is no follower".to_owned())
+        follower.ok_or_else(|| "no follower is running".to_owned())
     }
 
     pub(super) fn member(&mut self, position: Position) -> &mut Server {
@@ -141,7 +141,7 @@ impl Cluster {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        Err(format!("the member has not caught up after {} s", TIMEOUT.as_secs()))
+        Err(format!("the member did not catch up within {} s", TIMEOUT.as_secs()))
     }
 }
 

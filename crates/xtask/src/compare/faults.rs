@@ -52,7 +52,11 @@ fn failover(programs: &Programs, options: &Options) -> Result<Row, String> {
             let mut cluster = Cluster::start(side, programs, MEMBERS)?;
             for _ in 0..KILLS {
                 let outage = kill_leader(&mut cluster)?;
-                say(&format!("compare: {} was silent for {:.0} ms", side.name, outage * 1e3));
+                say(&format!(
+                    "compare: {} acknowledged no put for {:.0} ms",
+                    side.name,
+                    outage * 1e3
+                ));
                 outages.push(outage * 1e3);
             }
         }
@@ -142,7 +146,7 @@ fn catch_up(programs: &Programs, options: &Options) -> Result<[Row; 2], String> 
             )
         },
         Row::of_pairs(
-            "from its start until it has caught up",
+            "time from the member's start until it has caught up",
             "s",
             &figures(|back| back.seconds),
             None,

@@ -177,7 +177,7 @@ fn rows(sequences: &[[Figures; 2]], options: &Options) -> Vec<Row> {
         rows.push(Row {
             measured: ours(slowdown),
             target: Some(2.0),
-            ..Row::of_pairs("put p99 during it ÷ idle", "", &pairs(slowdown), 0.0)
+            ..Row::of_pairs("put p99 during compaction ÷ idle", "", &pairs(slowdown), 0.0)
         });
     }
     if options.wants("defrag") {
@@ -192,7 +192,12 @@ fn rows(sequences: &[[Figures; 2]], options: &Options) -> Vec<Row> {
         rows.push(Row {
             measured: ours(slack),
             target: Some(1.1),
-            ..Row::of_pairs("file after it ÷ bytes in use", "", &pairs(slack), 0.0)
+            ..Row::of_pairs(
+                "file size after defragmentation ÷ bytes in use",
+                "",
+                &pairs(slack),
+                0.0,
+            )
         });
     }
     rows

@@ -189,14 +189,14 @@ impl Server {
     /// Waits until the health endpoint reports success.
     pub(super) fn wait_until_it_serves(&mut self) -> Result<(), String> {
         let (start, name) = (Instant::now(), self.program.display());
-        let process = self.process.as_mut().ok_or("a server that does not run cannot serve")?;
+        let process = self.process.as_mut().ok_or("the server process is not running")?;
         let health = self.secured.as_ref().map_or(&self.client, |(_, health)| health);
         while !serves(health) {
             if let Ok(Some(status)) = process.try_wait() {
-                return Err(format!("{name} ended before it served: {status}"));
+                return Err(format!("{name} exited before it was healthy: {status}"));
             }
             if start.elapsed() > TIMEOUT {
-                return Err(format!("{name} does not serve after {} s", TIMEOUT.as_secs()));
+                return Err(format!("{name} is not healthy after {} s", TIMEOUT.as_secs()));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -280,7 +280,7 @@ impl Proxy {
         let start = Instant::now();
         while proxy.service().ctl(&["get", "a"]).is_err() {
             if start.elapsed() > TIMEOUT {
-                return Err(format!("the proxy does not serve after {} s", TIMEOUT.as_secs()));
+                return Err(format!("the proxy does not answer after {} s", TIMEOUT.as_secs()));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -317,7 +317,7 @@ impl Drop for Server {
 fn free_address() -> Result<String, String> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % u32::from(PORTS_COUNT));
-    let first = first.expect("a remainder of 16 bits");
+    let first = first.expect("the remainder fits in 16 bits");
     for _ in PORTS {
         let offset = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS_COUNT;
         let address = format!("127.0.0.1:{}", PORTS.start + offset);

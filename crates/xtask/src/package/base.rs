@@ -66,7 +66,9 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
 fn find(name: &str) -> Result<String, String> {
     let paths = FOLDERS.iter().map(|folder| format!("{folder}/{name}"));
     let mut there = paths.filter(|path| Path::new(path).is_file());
-    there.next().ok_or_else(|| format!("{name}: the program needs it, and it is nowhere here"))
+    there.next().ok_or_else(|| {
+        format!("{name}: the program needs this library, but no library folder contains it")
+    })
 }
 
 /// Finds the version in a C library: `GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.`

@@ -114,7 +114,7 @@ pub(super) fn package_of_names(program: &Program<'_>) -> Result<Package, String>
     let version = program.version;
     let said = output(Command::new(program.path).arg("--version"))?;
     let etcd = said.lines().find_map(|line| line.strip_prefix("etcd Version: "));
-    let etcd = etcd.ok_or("--version does not say which etcd this is")?;
+    let etcd = etcd.ok_or("the output of --version contains no etcd version")?;
     let mut files = Tree::default();
     for name in NAMES {
         files.link(&format!("usr/bin/{name}"), "quorate");
@@ -135,8 +135,8 @@ pub(super) fn package_of_names(program: &Program<'_>) -> Result<Package, String>
         (
             "Description",
             "quorate under the names etcd, etcdctl and etcdutl\n \
-             For programs that call etcd's by name. It takes the place of Debian's packages,\n \
-             whose data and settings stay; it has no service of its own."
+             For programs that call etcd's programs by name. This package replaces Debian's\n \
+             packages, whose data and settings are kept. It has no service of its own."
                 .to_owned(),
         ),
     ]);

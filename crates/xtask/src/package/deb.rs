@@ -29,7 +29,7 @@ impl Package {
     pub(super) fn build(&self, time: u64) -> Result<Vec<u8>, String> {
         let mut fields = String::new();
         for (name, value) in &self.fields {
-            writeln!(fields, "{name}: {value}").expect("a string takes it");
+            writeln!(fields, "{name}: {value}").expect("writing to a string cannot fail");
         }
         let mut control = Tree::default();
         control.file("control", 0o644, fields);

@@ -33,7 +33,7 @@ const CHAIN_MAX: u64 = 10_000;
 pub(super) fn needs(bytes: &[u8]) -> Result<Needs, String> {
     let file = File(bytes);
     if !bytes.starts_with(b"\x7fELF\x02\x01") {
-        return Err("not an ELF file of 64 bits, little-endian".to_owned());
+        return Err("not a 64-bit little-endian ELF file".to_owned());
     }
     let architecture = match file.u16(18, 0)? {
         62 => "amd64",
@@ -74,7 +74,7 @@ fn place(loads: &[Load], address: u64) -> Result<u64, String> {
         let distance = address.checked_sub(load.address)?;
         (distance < load.size).then(|| sum(load.offset, distance))
     });
-    offset.unwrap_or(Err("an address lies in no segment".to_owned()))
+    offset.unwrap_or(Err("an address lies outside all segments".to_owned()))
 }
 
 fn read_dynamic(
@@ -90,7 +90,7 @@ fn read_dynamic(
         entries.push((file.u64(at, 0)?, file.u64(at, 8)?));
     }
     let value = |wanted| entries.iter().find(|(tag, _)| *tag == wanted).map(|(_, value)| *value);
-    let strings = place(loads, value(STRINGS).ok_or("a dynamic section without names")?)?;
+    let strings = place(loads, value(STRINGS).ok_or("the dynamic section has no string table")?)?;
     for (_, name) in entries.iter().filter(|(tag, _)| *tag == NEEDED) {
         needs.libraries.push(file.text(strings, *name)?);
     }
@@ -125,12 +125,12 @@ struct File<'a>(&'a [u8]);
 impl File<'_> {
     fn tail(&self, base: u64, offset: u64) -> Result<&[u8], String> {
         let start = usize::try_from(sum(base, offset)?).ok();
-        start.and_then(|start| self.0.get(start..)).ok_or("the file ends too early".to_owned())
+        start.and_then(|start| self.0.get(start..)).ok_or("the file is truncated".to_owned())
     }
 
     fn array<const LENGTH: usize>(&self, base: u64, offset: u64) -> Result<[u8; LENGTH], String> {
         let tail = self.tail(base, offset)?;
-        tail.first_chunk().copied().ok_or("the file ends too early".to_owned())
+        tail.first_chunk().copied().ok_or("the file is truncated".to_owned())
     }
 
     fn u16(&self, base: u64, offset: u64) -> Result<u16, String> {

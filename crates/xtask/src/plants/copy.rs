@@ -39,7 +39,7 @@ fn remove_others(copy: &Path, folder: &Path, names: &BTreeSet<PathBuf>) -> Outco
         let path = entry.map_err(failed)?.path();
         if path.is_dir() {
             remove_others(copy, &path, names)?;
-        } else if !names.contains(path.strip_prefix(copy).expect("found below the copy")) {
+        } else if !names.contains(path.strip_prefix(copy).expect("every file is below the copy")) {
             std::fs::remove_file(&path).map_err(failed)?;
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn check_architecture(sources: &[Source], complaints: &mut Vec<String
     let drawing = page.text.split("```").nth(1).unwrap_or_default();
     let drawn: Vec<&str> = drawing.split(|letter| !is_letter(letter)).collect();
     let missing = crates.keys().filter(|name| !drawn.contains(name));
-    complaints.extend(missing.map(|name| format!("{PAGE}: {name} is not in the drawing")));
+    complaints.extend(missing.map(|name| format!("{PAGE}: {name} is not in the diagram")));
     let headings = page.text.lines().filter_map(|line| line.strip_prefix("### "));
     let headed: Vec<&str> =
         headings.flat_map(|heading| heading.split('`').skip(1).step_by(2)).collect();
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_crate_missing_from_the_diagram_is_reported() {
         assert_eq!(complaints(DRAWING, ""), [""; 0]);
-        assert_eq!(complaints("core", ""), [format!("{PAGE}: log is not in the drawing")]);
+        assert_eq!(complaints("core", ""), [format!("{PAGE}: log is not in the diagram")]);
     }
 
     #[test]

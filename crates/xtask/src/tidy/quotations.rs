@@ -43,14 +43,15 @@ pub(super) fn check_quotations(sources: &[Source], complaints: &mut Vec<String>)
         let quoted = words(text);
         if !is_other(text) && !literals.iter().any(|literal| contains(literal, &quoted)) {
             complaints.push(format!(
-                "{path}:{number}: no source has the quoted message: {text} (if it is no message of ours, add it to \
+                "{path}:{number}: no source has the quoted message: {text} (if it is not one of ours, add it to \
                  OTHER_TEXTS)"
             ));
         }
     }
     for (other, _) in OTHER_TEXTS {
         if !quotations.iter().any(|(_, _, text)| text == other) {
-            complaints.push(format!("no page has the text, remove it from OTHER_TEXTS: {other}"));
+            complaints
+                .push(format!("no page contains this text; remove it from OTHER_TEXTS: {other}"));
         }
     }
 }

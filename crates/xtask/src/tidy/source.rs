@@ -28,7 +28,7 @@ pub(super) fn read_all(root: &Path) -> Result<Vec<Source>, String> {
             } else if is_text(&path) {
                 // A file that is not UTF-8 is not text.
                 if let Ok(text) = std::fs::read_to_string(&path) {
-                    let path = path.strip_prefix(root).expect("found below the root");
+                    let path = path.strip_prefix(root).expect("every file is below the root");
                     sources.push(Source { path: path.to_string_lossy().replace('\\', "/"), text });
                 }
             }

@@ -80,7 +80,7 @@ pub(super) fn check_unused(sources: &[Source], complaints: &mut Vec<String>) {
                 (true, false) => complaints
                     .push(format!("{path}: production code does not use the public item {name}")),
                 (false, true) => {
-                    complaints.push(format!("{path}: {name} is used, remove it from EXEMPT"));
+                    complaints.push(format!("{path}: {name} is used; remove it from EXEMPT"));
                 }
                 (true, true) | (false, false) => {}
             }

@@ -44,7 +44,7 @@ impl<'a> Family<'a> {
             let Head { name, help, kind } = self.head;
             let kind = kind.name();
             write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n")
-                .expect("memory takes any text");
+                .expect("writing to memory cannot fail");
         }
     }
 
