@@ -31,7 +31,7 @@ use crate::threads::channels::{
 };
 use crate::threads::clock::Clock;
 use crate::threads::committer::Committer;
-use crate::threads::driver::{self, Driver};
+use crate::threads::driver::{self, Driver, SharedDriver};
 use crate::threads::fatal::FaultReports;
 use crate::threads::member_status::MemberStatus;
 use crate::threads::memory_lock::MemoryLock;
@@ -145,7 +145,7 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
             Arc::clone(&metrics),
             start.disk_times.log,
         ),
-        (driver_handle.clone(), driver_inputs),
+        driver_handle.clone(),
         driver::Neighbours {
             peers: Arc::clone(&peers),
             applier: applier_jobs.clone(),
@@ -161,6 +161,7 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
             election_timeout: start.limits.election_timeout,
         },
     );
+    let driver = SharedDriver::new(driver, driver_inputs);
     let own_id = MemberId(identity.member_id);
     let machine = StateMachine::new(state, backend.clone(), own_id, start.pace, Instant::now());
     let applier = Applier::new(

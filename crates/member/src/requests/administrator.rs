@@ -47,7 +47,7 @@ impl Administrator {
             _ = done.send(status);
             drop(place);
         });
-        self.driver.request(Input::AskStatus(done))?;
+        self.driver.request(Input::AskStatus(done), false)?;
         receiver.await.map_err(|_| RequestError::Stopped)
     }
 
@@ -68,7 +68,7 @@ impl Administrator {
         );
         let mut leadership = self.info.member_status().leadership();
         let _permit = self.take_task()?;
-        self.driver.request(Input::TransferLeadership(to))?;
+        self.driver.request(Input::TransferLeadership(to), false)?;
         let moved = leadership.wait_for(|now| now.leader == to).await;
         moved.map_err(|_| RequestError::Stopped)?;
         log::info!(

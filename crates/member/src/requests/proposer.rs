@@ -160,12 +160,12 @@ impl Proposer {
         let deadline = started + self.info.limits().request_timeout;
         let (completer, waiting) =
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
-        self.pending.add(request_id, completer, proposal.data.len())?;
+        let is_alone = self.pending.add(request_id, completer, proposal.data.len())? == 1;
         let ticket = Ticket::new(self, request_id, kind, started);
         if let Some(kept) = kept {
             *kept = proposal.data.clone();
         }
-        if let Err(full) = self.driver.request(input(proposal)) {
+        if let Err(full) = self.driver.request(input(proposal), is_alone) {
             drop(self.pending.take(request_id));
             return Err(full.into());
         }
@@ -202,7 +202,7 @@ impl Proposer {
             }
         };
         // If the driver is overloaded, these stages are not reported.
-        _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
+        _ = self.driver.request(Input::AskStages { index, done: Box::new(done) }, false);
     }
 
     /// Logs the steps of a slow write.
@@ -217,7 +217,7 @@ impl Proposer {
             Trace { id, operation, detail: &detail, started, steps: &steps }.log();
         };
         // If the driver is overloaded, these stages are not reported.
-        _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
+        _ = self.driver.request(Input::AskStages { index, done: Box::new(done) }, false);
     }
 
     /// Proposes a membership change and waits until it takes effect or is refused, but at most until the deadline. Sets
@@ -230,7 +230,7 @@ impl Proposer {
                 .ok_or(RequestError::Stopped)?;
         self.pending.add(request_id, completer, change.context.len())?;
         let _withdrawal = Withdrawal { pending: &self.pending, request_id };
-        self.driver.request(Input::ProposeConfChange(change))?;
+        self.driver.request(Input::ProposeConfChange(change), false)?;
         match waiting.await {
             Some(Outcome::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
             Some(Outcome::ProposalFailed(failure)) => Err(failure.into()),

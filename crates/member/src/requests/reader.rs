@@ -91,7 +91,8 @@ impl Reader {
         let deadline = Instant::now() + self.info.limits().request_timeout;
         let (completer, waiting) =
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
-        self.driver.request(Input::ReadBarrier(completer))?;
+        let is_alone = self.admission.reads.used() == 1;
+        self.driver.request(Input::ReadBarrier(completer), is_alone)?;
         match waiting.await {
             Some(Outcome::Ready) => Ok(()),
             Some(Outcome::BarrierFailed(failure)) => {

@@ -334,7 +334,7 @@ impl Carrier {
         self.completions.send();
         self.neighbours.metrics.server.proposals_applied.set_unsigned(index.get());
         if wakes_driver {
-            self.neighbours.driver.report(Input::Applied);
+            self.neighbours.driver.report(Input::Wake);
         }
     }
 
@@ -433,7 +433,7 @@ impl Carrier {
         let alarm = no_space_alarm(self.identity.member_id, AlarmAction::Activate, Cause::Other);
         let proposal = encode(header, alarm, usize::MAX).expect("an alarm is short");
         // If the queue is full, this proposal is dropped; the next write that finds no space raises the alarm again.
-        let _raised = self.neighbours.driver.request(Input::Propose(proposal)).is_ok();
+        let _raised = self.neighbours.driver.request(Input::Propose(proposal), false).is_ok();
     }
 }
 

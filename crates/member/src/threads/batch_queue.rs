@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Creates an unbounded queue.
 pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
@@ -63,19 +63,39 @@ pub(crate) enum ReceiveError {
 }
 
 impl<T> Sender<T> {
-    /// Queues an item, regardless of how long the queue is.
+    /// Queues an item, regardless of the queue's length, and wakes the receiver.
     pub(crate) fn send(&self, item: T) -> Result<(), Closed> {
         let mut state = self.shared.state.lock();
         if state.is_closed {
             return Err(Closed);
         }
         state.items.push(item);
+        self.notify(state);
+        Ok(())
+    }
+
+    /// Queues an item without waking the receiver. The caller must either take the item itself or call
+    /// [`Sender::wake`].
+    pub(crate) fn queue(&self, item: T) -> Result<(), Closed> {
+        let mut state = self.shared.state.lock();
+        if state.is_closed {
+            return Err(Closed);
+        }
+        state.items.push(item);
+        Ok(())
+    }
+
+    /// Wakes the receiver if it waits.
+    pub(crate) fn wake(&self) {
+        self.notify(self.shared.state.lock());
+    }
+
+    fn notify(&self, mut state: MutexGuard<'_, State<T>>) {
         let wake = std::mem::take(&mut state.is_taker_waiting);
         drop(state);
         if wake {
             self.shared.arrived.notify_one();
         }
-        Ok(())
     }
 }
 
@@ -116,7 +136,19 @@ impl<T> Receiver<T> {
         batch: &mut Vec<T>,
         deadline: Option<Instant>,
     ) -> Result<(), ReceiveError> {
+        self.wait(deadline)?;
+        self.take(batch);
+        Ok(())
+    }
+
+    /// Moves all queued items into `batch`, which must be empty, without waiting.
+    pub(crate) fn take(&self, batch: &mut Vec<T>) {
         assert!(batch.is_empty(), "a batch is finished before the next is taken");
+        std::mem::swap(&mut self.shared.state.lock().items, batch);
+    }
+
+    /// Waits until there are items, or until the deadline if there is one. The items stay in the queue.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
         let mut state = self.shared.state.lock();
         while state.items.is_empty() {
             if self.shared.senders.load(Ordering::Acquire) == 0 {
@@ -136,7 +168,6 @@ impl<T> Receiver<T> {
             }
         }
         state.is_taker_waiting = false;
-        std::mem::swap(&mut state.items, batch);
         Ok(())
     }
 }

@@ -1,8 +1,14 @@
-//! The consensus thread. It owns the [`Consensus`] machine, feeds all events to it, and delivers its effects to the
+//! The driver of consensus. It owns the [`Consensus`] machine, feeds all events to it, and delivers its effects to the
 //! other threads.
 //!
 //! Inputs are processed in batches: all inputs that are queued while one batch is processed form the next batch, so
 //! that many proposals share one append.
+//!
+//! The driver has a thread, which keeps the clock and processes what other threads queue. While that thread is idle, a
+//! thread with an urgent input runs the driver itself ([`RunInline`]): the network thread with a peer's message, the log
+//! thread after a sync, and a connection thread with a request that is alone. Each saves two context switches. A lock
+//! lets one thread run the driver at a time, and every input is taken from the queue under that lock, so inputs of one
+//! source keep their order.
 //!
 //! If this member is the only voter, this thread writes the log between effects, because there is no peer to serve
 //! meanwhile. When another voter joins, the log moves to its own thread.
@@ -15,16 +21,18 @@
 //! for the log thread's disk writes; `node` bounds their number and their bytes.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use quorate_core::{Consensus, LogError, WaitingReads};
 use quorate_node::{Effect, Event, Leadership, Node, Persist, ProposalFailure};
 use quorate_raft::{Message, NoteLevel, Role};
 use quorate_storage::wal::SnapshotMark;
 
 use crate::threads::batch_queue::{ReceiveError, Sender};
-use crate::threads::channels::{DriverHandle, DriverInputs, Input, Job, SnapshotNotice};
+use crate::threads::channels::{DriverHandle, DriverInputs, Input, Job, RunInline, SnapshotNotice};
 use crate::threads::clock::{Clock, to_millis};
 use crate::threads::completion::CompletionBatch;
 use crate::threads::fatal::FaultReports;
@@ -70,13 +78,76 @@ enum Log {
     Closed,
 }
 
-/// State of the consensus thread.
+/// The driver, which its own thread and other threads run in turn.
 #[derive(Debug)]
+pub(crate) struct SharedDriver {
+    inputs: DriverInputs,
+    handle: DriverHandle,
+    /// Empty after the stop, and while another thread than the driver's own runs the driver.
+    driver: Mutex<Option<Box<Driver>>>,
+}
+
+impl SharedDriver {
+    pub(crate) fn new(driver: Driver, inputs: DriverInputs) -> Arc<Self> {
+        let handle = driver.handle.clone();
+        let shared = Arc::new(Self { inputs, handle, driver: Mutex::new(Some(Box::new(driver))) });
+        let runner: Weak<Self> = Arc::downgrade(&shared);
+        shared.handle.set_runner(runner);
+        shared
+    }
+
+    /// Runs on the driver's thread until the stop input, then closes the log.
+    pub(crate) fn run(&self) {
+        let mut deadline = self.take_turn(Driver::start);
+        while let Some(until) = deadline {
+            if self.inputs.wait(until) == Err(ReceiveError::Closed) {
+                break;
+            }
+            deadline = self.take_turn(|driver| driver.run_queued(&self.inputs));
+        }
+        // The lock is released before the log is closed, because the log thread may send a last report.
+        let driver = self.driver.lock().take();
+        driver.expect("only this thread ends the driver").close();
+    }
+
+    /// Runs the driver on its own thread. Returns the latest time of the next turn, or `None` after a stop.
+    fn take_turn(&self, run: impl FnOnce(&mut Driver)) -> Option<Instant> {
+        let mut driver = self.driver.lock();
+        let driver = driver.as_mut().expect("no thread has panicked while it ran the driver");
+        run(driver);
+        (!driver.stopping).then(|| driver.ticks.next_deadline(driver.leads()))
+    }
+}
+
+impl RunInline for SharedDriver {
+    fn run_queued(&self) -> bool {
+        let Some(mut slot) = self.driver.try_lock() else { return false };
+        if !slot.as_ref().is_some_and(|driver| driver.may_run_inline()) {
+            return false;
+        }
+        // A runtime catches the panic of a request. Nothing may then use the driver, whose state is unknown.
+        let Some(mut driver) = slot.take() else { return false };
+        let led = driver.leads();
+        driver.run_queued(&self.inputs);
+        // The driver's thread has to close the log, or its next tick is earlier than it knows.
+        let has_to_wake = driver.stopping || led != driver.leads();
+        *slot = Some(driver);
+        drop(slot);
+        if has_to_wake {
+            self.handle.report(Input::Wake);
+        }
+        true
+    }
+}
+
+/// State of the driver.
 pub(crate) struct Driver {
     consensus: Consensus<Waitlist>,
-    inputs: DriverInputs,
-    /// Sends inputs to this thread. The log thread receives a clone.
+    /// Sends inputs to this driver. The log thread has a clone.
     handle: DriverHandle,
+    ticks: Ticks,
+    /// The inputs that are being processed.
+    batch: Vec<Input>,
     log: Log,
     neighbours: Neighbours,
     heartbeat: Duration,
@@ -89,6 +160,12 @@ pub(crate) struct Driver {
     stopping: bool,
 }
 
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("consensus", &self.consensus).finish_non_exhaustive()
+    }
+}
+
 impl WaitingReads for Waitlist {
     fn is_empty(&self) -> bool {
         self.is_empty()
@@ -99,54 +176,61 @@ impl Driver {
     pub(crate) fn new(
         node: Node,
         writer: LogWriter,
-        (handle, inputs): (DriverHandle, DriverInputs),
+        handle: DriverHandle,
         neighbours: Neighbours,
         times: Times,
     ) -> Self {
         let applied = neighbours.member_status.applied();
+        let now = Instant::now();
         Self {
             consensus: Consensus::new(node, applied, to_millis(times.election_timeout)),
-            inputs,
             handle,
+            ticks: Ticks::begin(times.heartbeat, now),
+            batch: Vec::new(),
             log: Log::Here(Box::new(writer)),
             neighbours,
             heartbeat: times.heartbeat,
             completions: CompletionBatch::new(),
             messages: Vec::new(),
             stages: WriteStages::default(),
-            now: Instant::now(),
+            now,
             stopping: false,
         }
     }
 
-    /// Runs until the stop input, then closes the log.
-    pub(crate) fn run(mut self) {
+    fn start(&mut self) {
         self.consensus.start();
         self.carry_out_effects();
-        let mut ticks = Ticks::begin(self.heartbeat, Instant::now());
-        let mut batch = Vec::new();
-        while !self.stopping {
-            let deadline = ticks.next_deadline(self.leads());
-            let received = self.inputs.receive_until(&mut batch, Some(deadline));
-            self.now = Instant::now();
-            self.consensus.note_time(self.neighbours.clock.now());
-            let has_come = !batch.is_empty();
-            match received {
-                Ok(()) => self.take_batch(&mut batch),
-                Err(ReceiveError::TimedOut) => {}
-                Err(ReceiveError::Closed) => break,
-            }
-            // The applied index is read here instead of being reported, because a report would wake this thread.
-            // Reading it at the next tick is soon enough.
-            self.consensus.notice_applied(self.neighbours.member_status.applied());
-            if let Some(delay) = ticks.take(self.now, has_come, self.leads()) {
-                self.notice_delay(delay);
-                self.forget_withdrawn();
-                self.consensus.handle(Event::Tick);
-                self.prepare_log();
-            }
-            self.carry_out_effects();
+        self.ticks = Ticks::begin(self.heartbeat, Instant::now());
+    }
+
+    /// Processes all queued inputs, and a tick if one is due.
+    fn run_queued(&mut self, inputs: &DriverInputs) {
+        let mut batch = std::mem::take(&mut self.batch);
+        inputs.take(&mut batch);
+        self.now = Instant::now();
+        self.consensus.note_time(self.neighbours.clock.now());
+        let has_come = !batch.is_empty();
+        self.take_batch(&mut batch, inputs);
+        self.batch = batch;
+        // The applied index is read here instead of reported, because a report would wake this thread. The next
+        // tick is soon enough.
+        self.consensus.notice_applied(self.neighbours.member_status.applied());
+        if let Some(delay) = self.ticks.take(self.now, has_come, self.leads()) {
+            self.notice_delay(delay);
+            self.forget_withdrawn();
+            self.consensus.handle(Event::Tick);
+            self.prepare_log();
         }
+        self.carry_out_effects();
+    }
+
+    /// Whether a thread other than the driver's own may run the driver: it must not wait for the disk.
+    const fn may_run_inline(&self) -> bool {
+        matches!(self.log, Log::Thread(_)) && !self.stopping
+    }
+
+    fn close(mut self: Box<Self>) {
         let hard_state = self.consensus.unwritten_hard_state();
         match std::mem::replace(&mut self.log, Log::Closed) {
             Log::Here(writer) => self.value_or_stop(writer.close(hard_state)).unwrap_or_default(),
@@ -251,12 +335,15 @@ impl Driver {
         self.stopping = true;
     }
 
-    fn take_batch(&mut self, batch: &mut Vec<Input>) {
+    fn take_batch(&mut self, batch: &mut Vec<Input>, inputs: &DriverInputs) {
+        if batch.is_empty() {
+            return;
+        }
         let mut requests = 0;
         for input in batch.drain(..) {
             requests += usize::from(self.take(input));
         }
-        self.inputs.note_taken(requests);
+        inputs.note_taken(requests);
         self.consensus.end_batch();
     }
 
@@ -308,8 +395,8 @@ impl Driver {
                 self.stopping = true;
                 return false;
             }
-            // The driver reads the applied index after the batch.
-            Input::Applied => return false,
+            // The applied index is read after the batch.
+            Input::Wake => return false,
             Input::Persisted { token } => {
                 self.note_persisted(token);
                 return false;

@@ -42,14 +42,15 @@ impl Default for PendingProposals {
 }
 
 impl PendingProposals {
-    /// Adds a proposal of this many bytes.
+    /// Adds a proposal of this many bytes. Returns how many are in progress, with this one.
     pub(crate) fn add(
         &self,
         request_id: u64,
         completer: Completer<Outcome>,
         bytes: usize,
-    ) -> Result<(), Full> {
-        if self.pending.lock().add(request_id, completer, bytes) { Ok(()) } else { Err(Full) }
+    ) -> Result<usize, Full> {
+        let mut pending = self.pending.lock();
+        if pending.add(request_id, completer, bytes) { Ok(pending.load().count) } else { Err(Full) }
     }
 
     /// Removes a proposal that has ended; see [`Pending::take`].

@@ -179,7 +179,7 @@ fn serve(
 ) -> Result<(), LogError> {
     let sync = |writer: &mut LogWriter| -> Result<(), LogError> {
         if let Some(token) = writer.sync()? {
-            driver.report(Input::Persisted { token });
+            driver.report_inline(Input::Persisted { token });
         }
         Ok(())
     };

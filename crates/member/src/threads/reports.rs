@@ -15,7 +15,7 @@ pub struct Reports {
 
 impl Consensus for Reports {
     fn receive(&self, received: Received) {
-        self.driver.report(Input::Received(received));
+        self.driver.report_inline(Input::Received(received));
     }
 
     fn report_unreachable(&self, peer: MemberId) {
