@@ -199,3 +199,112 @@ impl DriverInputs {
         self.requests_queued.fetch_sub(requests, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+    use quorate_raft::MemberId;
+
+    use super::*;
+
+    /// A driver that records the inputs it processes: the sender in the upper half of the number, a count in the lower.
+    struct Recorder {
+        inputs: DriverInputs,
+        seen: Mutex<Vec<MemberId>>,
+        has_stopped: AtomicBool,
+    }
+
+    impl Recorder {
+        fn process(&self, seen: &mut Vec<MemberId>) {
+            let mut batch = Vec::new();
+            self.inputs.take(&mut batch);
+            for input in batch {
+                match input {
+                    Input::Unreachable(number) => seen.push(number),
+                    Input::Stop => self.has_stopped.store(true, Ordering::Relaxed),
+                    _ => panic!("no other inputs are sent"),
+                }
+            }
+        }
+    }
+
+    impl RunInline for Recorder {
+        fn run_queued(&self) -> bool {
+            let Some(mut seen) = self.seen.try_lock() else { return false };
+            self.process(&mut seen);
+            true
+        }
+    }
+
+    fn recorder() -> (DriverHandle, Arc<Recorder>) {
+        let (handle, inputs) = DriverHandle::channel();
+        let recorder = Arc::new(Recorder {
+            inputs,
+            seen: Mutex::default(),
+            has_stopped: AtomicBool::new(false),
+        });
+        let runner: Weak<Recorder> = Arc::downgrade(&recorder);
+        handle.set_runner(runner);
+        (handle, recorder)
+    }
+
+    #[test]
+    fn an_input_is_processed_on_the_thread_that_reports_it_while_the_driver_is_idle() {
+        let (handle, recorder) = recorder();
+        handle.report_inline(Input::Unreachable(1));
+        assert_eq!(*recorder.seen.lock(), [1]);
+    }
+
+    #[test]
+    fn an_input_wakes_the_thread_of_the_driver_while_another_thread_runs_the_driver() {
+        let (handle, recorder) = recorder();
+        let running = recorder.seen.lock();
+        handle.report_inline(Input::Unreachable(1));
+        drop(running);
+        let far = Instant::now() + Duration::from_secs(60);
+        assert_eq!(recorder.inputs.wait(far), Ok(()));
+    }
+
+    #[test]
+    fn concurrent_inputs_are_processed_once_and_in_the_order_of_their_sender() {
+        const COUNT: u64 = 5_000;
+        let (handle, recorder) = recorder();
+        std::thread::scope(|scope| {
+            let driver = scope.spawn(|| {
+                while !recorder.has_stopped.load(Ordering::Relaxed) {
+                    let far = Instant::now() + Duration::from_secs(60);
+                    assert_eq!(recorder.inputs.wait(far), Ok(()));
+                    recorder.process(&mut recorder.seen.lock());
+                }
+            });
+            let senders = [0, 1, 2, 3].map(|sender| {
+                let handle = &handle;
+                scope.spawn(move || {
+                    for number in 0..COUNT {
+                        let input = Input::Unreachable(sender << 32 | number);
+                        if number % 3 == 0 {
+                            handle.report(input);
+                        } else {
+                            handle.report_inline(input);
+                        }
+                    }
+                })
+            });
+            senders.map(|sender| sender.join().unwrap());
+            handle.report(Input::Stop);
+            driver.join().unwrap();
+        });
+        assert_eq!(recorder.seen.lock().len() as u64, 4 * COUNT);
+        let mut next = BTreeMap::new();
+        for number in recorder.seen.lock().iter() {
+            let (sender, count) = (number >> 32, number & u64::from(u32::MAX));
+            let expected = next.entry(sender).or_insert(0);
+            assert_eq!(count, *expected);
+            *expected += 1;
+        }
+    }
+}
