@@ -113,7 +113,7 @@ pub enum Report<T, R> {
         /// The number of times that the file has been replaced.
         generation: u64,
     },
-    /// A snapshot's file is on disk. Its mark can now be written to the log.
+    /// A snapshot's file is on disk, so that the snapshot's mark can be written to the log.
     SnapshotSaved(SnapshotMark),
     /// Send this message together with the image.
     Send {
@@ -168,7 +168,7 @@ pub enum BackendError {
 }
 
 impl BackendError {
-    /// Returns whether the cause is a full disk. In that case no file has been changed.
+    /// Returns whether the cause is a full disk, and no file was changed.
     fn is_no_room(&self) -> bool {
         match self {
             Self::Backend(Fault::Engine(error)) | Self::Bolt(error) => error.is_no_room(),
@@ -209,12 +209,12 @@ pub struct BackendWriter<T, R> {
     has_given_up: bool,
 }
 
-/// A leader's snapshot that supersedes the pending batches. They are dropped until its image is installed.
+/// A leader's snapshot that supersedes batches. Batches are dropped until the snapshot's image is installed.
 #[derive(Debug)]
 struct Superseded<T> {
     /// The snapshot's last entry.
     index: LogIndex,
-    /// The callers that wait until the file contains their changes. They are notified after the image is installed.
+    /// The callers that wait until the file contains their changes, and are notified after the image is installed.
     completions: Vec<T>,
 }
 

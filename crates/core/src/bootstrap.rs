@@ -1,4 +1,4 @@
-//! Decision about how a member starts: found a cluster, join one, continue from the log, or refuse to start.
+//! The decision how a member starts: found a cluster, join one, continue from the log, or refuse to start.
 //!
 //! A start is a chain of [`Step`]s. A step is either a question for the caller (which members the flags name, what
 //! other members report) or the [`Decision`]. A question holds the facts known so far. Answering it returns the next
@@ -102,7 +102,7 @@ pub struct Flags {
 /// The members listed in the flags, or in the DNS records that the flags name.
 #[derive(Clone, Debug, Default)]
 pub struct InitialCluster {
-    /// Names and peer URLs. The URLs of each member are sorted.
+    /// Names with their peer URLs, sorted by name. The URLs of each member are also sorted.
     pub members: Vec<(String, Vec<String>)>,
     /// `--initial-cluster-token`.
     pub token: String,
@@ -166,7 +166,7 @@ fn has_published(member: &Member) -> bool {
     !member.client_urls.is_empty()
 }
 
-/// Why no description of the cluster is available. Printed as in etcd.
+/// Why no description of the cluster is available, printed as in etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCluster {
     /// No URL answered.
@@ -177,7 +177,7 @@ pub enum NoCluster {
     Empty,
 }
 
-/// Why the members in the flags are not the members of the running cluster. Printed as in etcd.
+/// Why the members in the flags are not the members of the running cluster, printed as in etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerUrlsMismatch {
     /// The flags name more or fewer members than the cluster has.
@@ -242,17 +242,17 @@ pub enum Refusal {
 /// Why the initial cluster in the flags is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To found a cluster.
+    /// The member founds a cluster.
     Found,
-    /// To join a cluster.
+    /// The member joins a cluster.
     Join,
-    /// To repeat a founding that was interrupted by a crash.
+    /// The member repeats a founding that was interrupted by a crash.
     FoundAgain,
-    /// To find other members. Missing or wrong flags are ignored.
+    /// The member looks for the other members. Missing or wrong flags are ignored.
     Learn,
 }
 
-/// Asks which members the flags name.
+/// A question about the members that the flags name.
 #[derive(Debug)]
 pub struct AskInitial {
     flags: Flags,
@@ -274,7 +274,7 @@ pub enum Step {
     SameUrls(AskSameUrls),
     /// Do the versions of these members allow this one to join?
     Versions(AskVersions),
-    /// No question is left. This is the decision.
+    /// The decision, because no question is left.
     Decided(Decision),
 }
 

@@ -107,7 +107,7 @@ impl<R: WaitingReads> Consensus<R> {
         Ok(())
     }
 
-    /// Proposes a membership change. Its id is the id of the request. `applied` is the last applied entry, so that a
+    /// Proposes a membership change, whose id is the id of the request. `applied` is the last applied entry, so that a
     /// client that has seen the last change applied may propose the next one.
     pub fn propose_conf_change(&mut self, change: ConfChange, applied: LogIndex) {
         self.flush_proposals();
@@ -247,8 +247,8 @@ impl<R: WaitingReads> Consensus<R> {
         }
     }
 
-    /// Returns whether there is another voter. If not, this member may write its log on the caller's thread, because no
-    /// message has to be sent meanwhile.
+    /// Returns whether there is another voter. If there is none, the caller may write the log on its own thread,
+    /// because the write delays no message.
     #[must_use]
     pub fn has_other_voters(&self) -> bool {
         self.node.has_other_voters()
@@ -358,7 +358,7 @@ mod tests {
         Consensus::new(node.unwrap(), LogIndex(0), 1_000)
     }
 
-    /// Polls all effects. The simulated disk completes every write at once.
+    /// Polls all effects. The simulated disk completes every write immediately.
     fn settle(consensus: &mut Consensus<Vec<u64>>) {
         while let Some(effect) = consensus.poll_effect() {
             if let Effect::Persist(persist) = effect {

@@ -28,7 +28,7 @@ pub enum InstallError {
     Unfit {
         /// The snapshot's index.
         index: LogIndex,
-        /// What is wrong with the image.
+        /// The fault of the image.
         fault: ImageFault,
     },
     /// The new file cannot be opened.

@@ -34,8 +34,8 @@ pub struct LeadershipState {
     /// The commit index at the moment when this member became the only one. Former members may have applied entries up
     /// to it.
     pub alone_from: LogIndex,
-    /// Whether this leader is handing over its leadership because its disk is stalled. It sends no heartbeats
-    /// meanwhile.
+    /// Whether this leader is handing over its leadership because its disk is stalled. It sends no heartbeats during
+    /// the transfer.
     pub gives_way: bool,
     /// The time at which the last leader was lost, or `None` if a leader is known.
     pub leaderless_since: Option<Millis>,

@@ -1,4 +1,4 @@
-//! The core of a member. It defines the order in which data is persisted, sent, applied, committed, marked, released
+//! The core of a member, which defines the order in which data is persisted, sent, applied, committed, marked, released
 //! and installed.
 //!
 //! Four state machines exchange values. Each is driven by calls: a call does its work, file accesses included, and
@@ -34,8 +34,8 @@
 //!
 //! # Not here
 //!
-//! Threads, queues and clocks (`member`). The time is an argument. Callers that wait for a response are represented
-//! only by identifiers.
+//! Threads, queues and clocks (`member`), because the time is passed as an argument. Callers that wait for a response,
+//! which are represented only by identifiers.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

@@ -73,13 +73,13 @@ pub enum Step {
         /// The expected growth of the file, in bytes.
         cost: u64,
     },
-    /// Compare the transaction's operations with each other (`state::apply::check_overlap`). This is slow if there are
-    /// many.
+    /// Compare the transaction's operations with each other (`state::apply::check_overlap`). The comparison is slow if
+    /// there are many operations.
     Compare {
         /// The number of operations.
         operation_count: usize,
     },
-    /// All checks have passed. This is the last step.
+    /// All checks have passed, and this is the last step.
     Ready(Ready),
 }
 

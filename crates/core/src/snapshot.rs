@@ -113,7 +113,7 @@ pub struct Purger {
 
 impl Purger {
     /// Removes old files that are not needed, and calls `removed` for each. Images of a leader's snapshots are not
-    /// removed here, because they may still wait for their installation. They are removed after it.
+    /// removed here, because they may still wait for their installation, after which they are removed.
     pub fn run(&self, mut removed: impl FnMut(&Path)) -> Result<(), PurgeError> {
         let disk = &*self.disk;
         let kinds = [

@@ -73,7 +73,7 @@ pub enum Job<T> {
     Stop,
 }
 
-/// What the caller does after a job.
+/// The caller's next action after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Pass in the next job.
@@ -111,7 +111,7 @@ pub struct Now {
 /// Why the state machine cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// This version cannot apply the entry. Another version may be able to.
+    /// This version cannot apply the entry, but another version may be able to.
     #[error(
         "log entry {index} of term {term} ({kind}) cannot be applied by this version: {fault}; the member stops \
          before this entry at every start. Start the version that wrote the entry on this data directory; if \
@@ -127,7 +127,7 @@ pub enum ApplyError {
         /// Why the entry cannot be applied.
         fault: Fault,
     },
-    /// The store fails for every entry, or etcd's own text describes the error.
+    /// A fault of the store, which affects every entry, or an error that has its own text in etcd.
     #[error(transparent)]
     Other(Fault),
     /// A leader's state cannot be installed.

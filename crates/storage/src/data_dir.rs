@@ -5,7 +5,7 @@
 //! <data-dir>/member/snap/     .snap files, received backend files, db
 //! ```
 //!
-//! This module does not log. It returns warnings for the operator.
+//! This module does not log, but returns warnings for the operator.
 
 use std::ffi::OsString;
 use std::io;
@@ -130,8 +130,8 @@ impl DataDir {
 
     /// Creates the missing directories durably, and checks that each directory is writable.
     ///
-    /// The log's directory is created together with the log, not here. It is checked only if it
-    /// contains a log. Returns warnings about the directories.
+    /// The log's directory is created together with the log, not here. The directory is checked
+    /// only if it contains a log. Returns warnings about the directories.
     pub fn prepare(&self, disk: &dyn Disk) -> Result<DirectoryWarnings, DataDirError> {
         let mut warnings =
             DirectoryWarnings { unexpected: self.inspect(disk)?, ..DirectoryWarnings::default() };

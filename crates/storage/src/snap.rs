@@ -272,9 +272,8 @@ pub struct Broken {
 /// Finds the newest readable snapshot. If `marks` are given, only snapshots with one of these marks
 /// count.
 ///
-/// Returns the snapshot, if there is one, and the newer files that could not be read. These have
-/// been renamed. A snapshot without a mark was never finished, or its mark is beyond the commit
-/// index.
+/// Returns the snapshot, if there is one, and the newer files that could not be read and were
+/// renamed. A snapshot without a mark was never finished, or its mark is beyond the commit index.
 pub fn load_newest(
     disk: &dyn Disk,
     dir: &Path,

@@ -313,7 +313,7 @@ impl Wal {
         let Some(mut next) = self.next.take() else { return Ok(false) };
         let wanted = next.tail.zeros_wanted(self.options.zero_lead_bytes);
         if wanted > 0 {
-            // If this fails, the segment is dropped. It is reserved again when it is needed.
+            // If this fails, the segment is dropped and reserved again when it is needed.
             next.tail.write_zeros(wanted.min(step)).map_err(WalError::io("write", &next.path))?;
             if self.options.sync {
                 next.file.sync_data().map_err(WalError::io("sync", &next.path))?;

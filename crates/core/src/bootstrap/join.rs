@@ -44,7 +44,8 @@ pub enum UrlComparison {
     Resolved,
 }
 
-/// Asks whether two lists of peer URLs are equal: those of a member of the cluster, and those of a member in the flags.
+/// The question whether two lists of peer URLs are equal: those of a member of the cluster, and those of a member in
+/// the flags.
 #[derive(Debug)]
 pub struct AskSameUrls {
     candidate: Candidate,
@@ -146,7 +147,7 @@ impl Candidate {
     }
 }
 
-/// Asks all these URLs concurrently how they describe this member.
+/// A question about this member, for which all URLs are asked concurrently.
 #[derive(Debug)]
 pub struct AskOwnRow {
     urls: Vec<String>,
@@ -201,7 +202,7 @@ impl AskOwnRow {
     }
 }
 
-/// Asks whether the versions of the members at these addresses allow this member to join.
+/// The question whether the versions of the members at these addresses allow this member to join.
 #[derive(Debug)]
 pub struct AskVersions {
     flags: Flags,

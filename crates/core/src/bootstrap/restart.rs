@@ -12,7 +12,7 @@ use super::{
 };
 use crate::start::Start;
 
-/// Asks one URL after another for the members of the cluster, until one of them lists any.
+/// A question about the members of the cluster. The URLs are asked one after another, until one of them lists members.
 #[derive(Debug)]
 pub struct AskMembers {
     urls: Vec<String>,
@@ -30,7 +30,7 @@ enum Then {
 pub enum Unlearned {
     /// No URL answered with a list of members.
     NoCluster(NoCluster),
-    /// Members of another cluster, with this id, answered.
+    /// The members that answered belong to another cluster, which has this id.
     OtherCluster(u64),
 }
 

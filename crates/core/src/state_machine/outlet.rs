@@ -84,7 +84,7 @@ pub enum Output<T> {
         /// The number of operations on the keyspace, by kind.
         tally: Tally,
     },
-    /// A compaction begins. The view still has all records that the compaction removes. It keeps the file open.
+    /// A compaction begins. The view still has all records that the compaction removes. The view keeps the file open.
     CompactionAccepted {
         /// The compaction.
         compaction: Compaction,

@@ -111,13 +111,13 @@ enum LogOrder {
 pub(super) struct Outputs {
     inputs: VecDeque<Input>,
     orders: VecDeque<Order<u64, u64>>,
-    /// Applied writes. They are acknowledged when they are published.
+    /// Applied writes, which are acknowledged when they are published.
     outcomes: Vec<u64>,
     acknowledged: u64,
     published: LogIndex,
     leads_in: Option<Term>,
     pub(super) completions: Vec<u64>,
-    /// How often consensus asked for the NOSPACE alarm.
+    /// The number of times that consensus requested the NOSPACE alarm.
     pub(super) alarms: u64,
 }
 

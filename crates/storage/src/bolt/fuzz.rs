@@ -112,7 +112,7 @@ fn write(db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// Reads all entries by every method of reading.
+/// Reads all entries with every read method.
 fn content(view: &ReadTx) -> Result<Content> {
     let mut image = vec![0; 3000];
     view.read_image_at(100, &mut image)?;

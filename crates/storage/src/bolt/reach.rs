@@ -26,8 +26,8 @@ const TWICE: &str = "page is reached twice";
 #[derive(Debug)]
 pub(super) struct Reach {
     pub(super) free: FreePages,
-    /// The pages of the stored free list, which the durable state still refers to. They become free when that state is
-    /// superseded.
+    /// The pages of the stored free list, which the durable state still refers to. The pages become free when that
+    /// state is superseded.
     pub(super) stored_list: Option<Run>,
 }
 

@@ -141,7 +141,7 @@ impl Pass {
     /// Returns the next pass, or `None` if it would gain nothing.
     ///
     /// At least one of any two consecutive passes must shorten the file or reduce the number of used pages by at least
-    /// one percent. This guarantees that a round ends.
+    /// one percent. This rule guarantees that a round ends.
     fn next(&self, tx: &WriteTx<'_>) -> Option<Self> {
         let mut next = Self::start(tx, self.number + 1);
         let much_lower = |page: PageId, than: PageId| page.0 * 100 <= than.0 * 99;

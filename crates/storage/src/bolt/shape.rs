@@ -1,10 +1,10 @@
 //! Splits and joins a tree's loaded nodes so that each becomes one page.
 //!
-//! This runs bottom-up when a transaction commits. Neighbouring loaded nodes are rewritten in any
-//! case, so they are packed together whenever that saves a page. A small node from which an entry
-//! was removed is also joined with a neighbour that is not loaded. So a transaction that deletes
-//! every other entry halves the number of pages, and a transaction that appends entries leaves full
-//! pages.
+//! A tree is shaped bottom-up when a transaction commits. Neighbouring loaded nodes are rewritten
+//! in any case, so they are packed together whenever that saves a page. A small node from which an
+//! entry was removed is also joined with a neighbour that is not loaded. So a transaction that
+//! deletes every other entry halves the number of pages, and a transaction that appends entries
+//! leaves full pages.
 //!
 //! # Invariants, after [`shape`]
 //!
@@ -33,7 +33,7 @@ pub(super) fn shape(tree: &mut Tree, source: &Source, page_bytes: usize) -> Resu
     if let Link::Node(root) = shaper.tree.root {
         shaper.children(root, true, 0)?;
     }
-    // A branch with one child is unnecessary. The child becomes the root.
+    // A root branch with a single child is replaced by that child.
     while let Link::Node(root) = shaper.tree.root
         && let Body::Branch(children) = &shaper.tree.nodes[root].body
     {
@@ -43,7 +43,7 @@ pub(super) fn shape(tree: &mut Tree, source: &Source, page_bytes: usize) -> Resu
             _ => break,
         };
     }
-    // A root that needs several pages gets a new level above it.
+    // A level is added above a root that needs several pages.
     while let Link::Node(root) = shaper.tree.root {
         let key = shaper.tree.nodes[root].first_key();
         let Some(key) = key else { break };

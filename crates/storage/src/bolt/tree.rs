@@ -26,8 +26,8 @@ use super::reach::tree_pages;
 use super::source::{Source, Span};
 use super::{DEPTH_MAX, PageId, Run};
 
-/// The number of items at which a leaf is split before another item is inserted. It bounds the cost
-/// of an insertion.
+/// The number of items at which a leaf is split before another item is inserted, which bounds the
+/// cost of an insertion.
 const LEAF_ITEMS_MAX: usize = 1024;
 
 /// An entry of a leaf.

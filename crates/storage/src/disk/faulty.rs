@@ -1,11 +1,11 @@
 //! A disk in memory that fails on demand, can be full, and loses unsynced changes when the power is
 //! cut.
 //!
-//! It guarantees what [`super`] promises and no more. It records the writes of each file, and the
-//! name changes of each directory, that no sync has made durable. [`FaultyDisk::cut_power`] selects
-//! one of the states that such a disk could have after a power cut. [`FaultyDisk::crash`] writes
-//! one of them to a directory of this machine. The end of a process ([`FaultyDisk::end_process`])
-//! loses no data.
+//! The disk guarantees what [`super`] promises and no more. It records the writes of each file, and
+//! the name changes of each directory, that no sync has made durable. [`FaultyDisk::cut_power`]
+//! selects one of the states that such a disk could have after a power cut. [`FaultyDisk::crash`]
+//! writes one of them to a directory of this machine. The end of a process
+//! ([`FaultyDisk::end_process`]) loses no data.
 //!
 //! # Effects of a power cut
 //!
@@ -45,9 +45,9 @@ use self::content::{Change, Fate};
 use self::tree::{NodeId, Tree};
 use super::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode};
 
-/// `EIO`. It has the same number on every Unix.
+/// `EIO`, which has the same number on every Unix.
 pub const IO_ERROR: i32 = 5;
-/// `ENOSPC`. It has the same number on every Unix.
+/// `ENOSPC`, which has the same number on every Unix.
 const NO_SPACE: i32 = 28;
 
 /// A kind of operation, used to select the operations that fail.
@@ -75,7 +75,7 @@ pub enum Operation {
     CreateDir,
 }
 
-/// A fault to inject. It determines which operations fail, and with which error.
+/// A fault to inject, which determines the operations that fail and their error.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The kind of operation that fails.

@@ -15,8 +15,8 @@ use super::open_file::OpenFile;
 
 /// A read-only view of a file's first bytes. Later writes to the file are visible in it.
 ///
-/// It dereferences to the *visible* bytes. Their number is the smaller of the mapped length and the
-/// file's length, as of the creation of the map or the last [`Mapping::refresh`].
+/// A mapping dereferences to its *visible* bytes. Their number is the smaller of the mapped length
+/// and the file's length, as of the creation of the map or the last [`Mapping::refresh`].
 ///
 /// Before a caller shortens the file, it must ensure that no slice extends beyond the new end,
 /// because reading there would terminate the process with a signal.
@@ -49,8 +49,8 @@ impl Mapping {
     /// Reads the file's length again and makes the file visible up to that length or to the mapped
     /// length, whichever is smaller.
     ///
-    /// Returns the number of visible bytes. This is used after a file has grown. Before a file is
-    /// shortened, use [`Mapping::hide_from`].
+    /// Returns the number of visible bytes. Call this after the file has grown. Before the file is
+    /// shortened, call [`Mapping::hide_from`].
     pub fn refresh(&self) -> io::Result<usize> {
         let file_len = usize::try_from(self.file.metadata()?.len()).unwrap_or(usize::MAX);
         let visible = file_len.min(self.map.len());

@@ -27,8 +27,8 @@ const COPY_BYTES: usize = 256 * 1024;
 
 /// Returns whether a directory contains a log, that is, at least one name that ends in `.wal`.
 ///
-/// This alone determines whether a member has been initialised. A directory that is missing or
-/// unreadable contains no log.
+/// The result alone determines whether a member has been initialised. A directory that is missing
+/// or unreadable contains no log.
 #[must_use]
 pub fn exists(disk: &dyn Disk, dir: &Path) -> bool {
     let names = disk.read_dir(dir).unwrap_or_default();

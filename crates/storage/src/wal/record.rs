@@ -92,7 +92,7 @@ pub struct SnapshotMark {
     pub conf_state: Option<Bytes>,
 }
 
-/// The fields of a record. Its data is still in the reader's buffer.
+/// The fields of a record, whose data is still in the reader's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
     pub(super) kind: i64,

@@ -22,7 +22,7 @@ use super::record::{LENGTH_BYTES, Record, decode_record, kind, split_length};
 use super::segment::Segment;
 use crate::size::in_memory;
 
-/// The number of bytes in a read. A longer record is still read as a whole.
+/// The number of bytes read at a time. A longer record is still read as a whole.
 const READ_BYTES: usize = 256 * 1024;
 
 pub(super) const SECTOR_BYTES: u64 = 512;

@@ -29,7 +29,7 @@ impl SegmentName {
     pub fn parse(name: &str) -> Option<Self> {
         let (sequence, index) = name.strip_suffix(".wal")?.split_once('-')?;
         let name = Self { sequence: parse_hex(sequence)?, index: parse_hex(index)? };
-        // The sequence number of the next segment could not be represented.
+        // With a higher number, the next segment's number would overflow.
         (name.sequence < u64::MAX).then_some(name)
     }
 

@@ -239,7 +239,8 @@ fn a_page_whose_overflow_is_too_large_is_reported_before_it_is_freed() {
         std::fs::write(place.path(), bytes).unwrap();
     };
     let is_leaf = |page: usize| sound[page * 1024 + 8] == 2 && sound[page * 1024 + 12] == 0;
-    // A leaf that claims other pages as its overflow. Opening detects it if all leaves are read.
+    // The damaged leaf claims other pages as its overflow, which opening detects if all leaves are
+    // read.
     let claims = |page: usize| {
         damaged(page);
         matches!(exercise(&place, false), Err(BoltError::Corrupt { reason, .. }) if reason.contains("twice"))
