@@ -490,11 +490,7 @@ fn a_snapshot_message_is_received_with_its_backend_file() {
     let stored = received.read();
     let bucket = stored.bucket(b"key").unwrap().unwrap();
     assert!(bucket.get(b"large").unwrap() == Some(&value[..]));
-    assert_eq!(
-        std::fs::read_dir(two.dir.path()).unwrap().count(),
-        1,
-        "only the received file exists"
-    );
+    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "no other file exists");
     assert_eq!(two.metrics.network.snapshot_receive_success.with(&["1"]).value(), 1);
 
     // An image that ends before the snapshot's index is refused.
@@ -502,17 +498,9 @@ fn a_snapshot_message_is_received_with_its_backend_file() {
     old.message.snapshot.as_mut().unwrap().metadata.index = LogIndex(78);
     one.peers.send_snapshot(old);
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
-    assert_eq!(
-        std::fs::read_dir(two.dir.path()).unwrap().count(),
-        1,
-        "the refused file is removed"
-    );
+    assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "the file is removed");
     one.peers.send_snapshot(outgoing());
-    assert_eq!(
-        two.receive(1),
-        std::slice::from_ref(&message),
-        "the core did not receive the refused message"
-    );
+    assert_eq!(two.receive(1), std::slice::from_ref(&message), "no refused message arrived");
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
 
     // If the image cannot be stored, the sender receives an error.
