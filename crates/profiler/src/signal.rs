@@ -217,7 +217,7 @@ mod tests {
     fn threads_beyond_the_timer_limit_are_not_sampled() {
         let mut timers = Timers::new(Duration::from_secs(3600), 1);
         let own = crate::threads::own_id();
-        // A thread that has ended has no clock, which must not be an error.
+        // A thread that has ended has no clock, but this must not cause an error.
         timers.cover(&[(1 << 22) + 1]).unwrap();
         assert_eq!(timers.count(), 0);
         let threads = crate::threads::ids();

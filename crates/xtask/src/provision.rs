@@ -182,7 +182,7 @@ fn unpack(apt: &Apt, home: &Path, packages: &[&str]) -> Result<PathBuf, String> 
     Ok(unpacked)
 }
 
-/// Downloads and unpacks etcd; returns its version without Debian's suffix.
+/// Downloads and unpacks etcd. Returns its version without Debian's suffix.
 fn etcd_of(apt: &Apt, home: &Path, suite: &str) -> Result<String, String> {
     let unpacked = unpack(apt, home, &PACKAGES)?;
     let file = apt.downloaded(PACKAGES[0])?;

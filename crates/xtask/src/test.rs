@@ -80,7 +80,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
     let material = Material::prepare(&required, long)?;
     let mut tally = Tally::default();
-    // All packages run, even if an early one fails.
+    // The tests of all packages run, even if those of an earlier package fail.
     let mut outcome = tally.run(
         &mut material.passed_to(cargo(&[
             "test",

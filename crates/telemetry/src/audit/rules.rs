@@ -8,8 +8,8 @@
 //!             "user=" name ("," name)*             the same escapes; an empty name means no user
 //! ```
 //!
-//! An include rule matches a call if any of its keys may have the prefix. An exclude rule matches only if all of its
-//! keys have it. A transaction therefore cannot hide an operation by adding an excluded key.
+//! An include rule matches a call if any key of the call may have the prefix. An exclude rule matches only if all keys of
+//! the call have the prefix. A transaction therefore cannot hide an operation by adding an excluded key.
 
 use super::line::{Asked, Keys};
 

@@ -205,7 +205,7 @@ pub fn write(level: Level, source: Source, message: &str, fields: &[(&str, Value
     }
     let head = encode::Head { now: jiff::Timestamp::now(), level, source, message };
     let Some(logger) = LOGGER.get() else {
-        // A program with a subscriber but without outputs does not want lines on standard error.
+        // If a program has a subscriber but no outputs, lines must not go to standard error.
         if !has_subscriber {
             write_stderr(&head, fields);
         }

@@ -1,7 +1,7 @@
 //! The requirements of a Linux program, read from its ELF headers and dynamic section: its loader, its libraries, and
 //! the newest glibc version that its symbols require.
 //!
-//! Only 64-bit little-endian files are supported. Any other file is an error, never a panic.
+//! Only 64-bit little-endian files are supported. Any other file causes an error, but no panic.
 
 /// The requirements of a program.
 #[derive(Debug, PartialEq, Eq)]
