@@ -141,7 +141,7 @@ fn from_a_mirror<T>(
         match listed.and_then(|()| fetch(&apt)) {
             Ok(fetched) => return Ok(fetched),
             Err(complaint) => {
-                writeln!(complaints, "{complaint}").expect("writing to a string cannot fail")
+                writeln!(complaints, "{complaint}").expect("writing to a string cannot fail");
             }
         }
     }

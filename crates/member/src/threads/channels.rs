@@ -294,7 +294,9 @@ mod tests {
                     }
                 })
             });
-            senders.map(|sender| sender.join().unwrap());
+            for sender in senders {
+                sender.join().unwrap();
+            }
             handle.report(Input::Stop);
             driver.join().unwrap();
         });
