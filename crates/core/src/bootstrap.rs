@@ -264,15 +264,15 @@ pub struct AskInitial {
 /// The next step of a start.
 #[derive(Debug)]
 pub enum Step {
-    /// Which members do the flags name?
+    /// Asks which members the flags name.
     Initial(AskInitial),
-    /// How does the first of these URLs that knows the cluster describe it?
+    /// Asks these URLs in turn for a description of the cluster.
     Members(AskMembers),
-    /// How does each of these URLs describe this member?
+    /// Asks each of these URLs for its description of this member.
     OwnRow(AskOwnRow),
-    /// Do these two lists of URLs lead to the same addresses?
+    /// Asks whether two lists of URLs lead to the same addresses.
     SameUrls(AskSameUrls),
-    /// Do the versions of these members allow this one to join?
+    /// Asks whether the versions of these members allow this member to join.
     Versions(AskVersions),
     /// The decision, because no question is left.
     Decided(Decision),

@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Elections (`raft`), the evaluation of heartbeat responses (`node::confirmation`), the copies for other threads
+//! Elections (`raft`), the evaluation of heartbeat responses (`node::confirmation`), and the copies for other threads
 //! (`member::MemberStatus`).
 
 use quorate_node::Leadership;

@@ -1,4 +1,4 @@
-//! Proposals in progress: the waiter of each, by the request id in the log entry, and the memory that they use.
+//! Proposals in progress, with their waiters (by the request id in the log entry) and their memory use.
 //!
 //! A proposal counts from its acceptance until it is applied or fails. If its caller disconnects, its entry may already
 //! be in the log. Such a proposal is *withdrawn*: it has no waiter, but counts until it is applied. On a member that

@@ -51,7 +51,7 @@ pub trait Outlet {
     /// Returns whether handing a batch over would block.
     fn is_backend_behind(&self) -> bool;
 
-    /// Receives any other output. It must take effect before this call returns.
+    /// Receives any other output. The output must take effect before this call returns.
     fn put(&mut self, output: Output<Self::Completion>);
 }
 
