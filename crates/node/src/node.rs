@@ -383,8 +383,8 @@ impl Node {
         let counted = self.raft.configuration().conf_state();
         assert!(
             counted == members,
-            "consensus counts the members that the state machine lists: otherwise a member would count a quorum of \
-             members that the table does not list; after entry {index}: {counted:?}, not {members:?}"
+            "consensus has the same members as the state machine: otherwise it would count quorums of other members; \
+             after entry {index}: {counted:?}, not {members:?}"
         );
     }
 

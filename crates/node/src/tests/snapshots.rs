@@ -180,7 +180,7 @@ fn a_membership_change_refused_before_any_voter_exists_has_no_effect() {
 }
 
 #[test]
-#[should_panic(expected = "consensus counts the members that the state machine lists")]
+#[should_panic(expected = "consensus has the same members as the state machine")]
 fn a_member_panics_if_its_state_machine_lists_other_members() {
     let (mut third, _, _) = member_and_snapshot();
     let change =
