@@ -542,7 +542,7 @@ impl Member {
             Report::NoRoom(_) => self.note_room(true),
             Report::RoomAgain => self.note_room(false),
             Report::Defragmented { completions, .. } => {
-                self.outputs.completions.extend(completions)
+                self.outputs.completions.extend(completions);
             }
             Report::Compacted(_) | Report::Superseded | Report::Ended => {}
         }
