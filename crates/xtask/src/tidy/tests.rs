@@ -102,7 +102,7 @@ fn the_profiling_build_differs_from_packages_only_in_its_symbols() {
     };
     // Crash reports and profiles need the symbol table.
     assert!(settings("release").contains(&"strip = \"debuginfo\"".to_owned()));
-    assert_eq!(settings("dist"), ["inherits = \"release\"", "lto = \"fat\""]);
+    assert_eq!(settings("dist"), ["inherits = \"release\""]);
     let only = ["inherits = \"dist\"", "debug = \"line-tables-only\"", "strip = false"];
     assert_eq!(settings("profiling"), only);
 }
