@@ -161,6 +161,12 @@ impl Log {
         Ok(self.wal.prepare(PREPARE_BYTES)?)
     }
 
+    /// Returns whether [`Log::prepare`] has work to do.
+    #[must_use]
+    pub fn needs_preparation(&self) -> bool {
+        self.wal.needs_preparation(PREPARE_BYTES)
+    }
+
     /// Appends the final hard state, if any, and closes the log.
     pub fn close(mut self, hard_state: Option<HardState>) -> Result<(), LogError> {
         if let Some(hard_state) = hard_state {

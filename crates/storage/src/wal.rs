@@ -123,6 +123,17 @@ pub struct Shortage {
     pub reserved_bytes: u64,
 }
 
+/// A step of the work that is done ahead of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Preparation {
+    /// Create and reserve the next segment.
+    Reserve,
+    /// Write zeros after the end of the log.
+    ZeroTail { bytes: u64 },
+    /// Write zeros into the next segment.
+    ZeroNext { bytes: u64 },
+}
+
 /// A log that is open for writing.
 #[derive(Debug)]
 pub struct Wal {
@@ -282,45 +293,63 @@ impl Wal {
     /// are missing, none are written.
     pub fn prepare(&mut self, bytes_max: u64) -> Result<bool, WalError> {
         self.check_usable()?;
-        if self.next.is_none() && self.has_room_for_next()? {
-            let next = self.create_next()?;
-            self.next = Some(next);
-            return Ok(true);
+        let step = bytes_max.max(1);
+        let may_reserve = self.next.is_some() || self.has_room_for_next()?;
+        match self.preparation(step, may_reserve) {
+            None => return Ok(false),
+            Some(Preparation::Reserve) => {
+                let next = self.create_next()?;
+                self.next = Some(next);
+            }
+            Some(Preparation::ZeroTail { bytes }) => self.poison_on_error(|wal| {
+                wal.tail.write_zeros(bytes).map_err(|e| wal.tail_error("write", e))?;
+                wal.written_unsynced = true;
+                wal.sync_tail()
+            })?,
+            Some(Preparation::ZeroNext { bytes }) => self.zero_next(bytes)?,
+        }
+        Ok(self.preparation(step, false).is_some())
+    }
+
+    /// Returns whether [`Wal::prepare`] with the same argument has work to do. It reads no file, so an owner that has
+    /// nothing to prepare can sleep.
+    #[must_use]
+    pub fn needs_preparation(&self, bytes_max: u64) -> bool {
+        self.preparation(bytes_max.max(1), true).is_some()
+    }
+
+    /// Returns the next step of preparation, which writes at most `step` zeros. The next segment is reserved only if
+    /// `may_reserve` is set.
+    fn preparation(&self, step: u64, may_reserve: bool) -> Option<Preparation> {
+        if self.next.is_none() && may_reserve {
+            return Some(Preparation::Reserve);
         }
         assert!(
             self.tail.written() <= self.tail.reserved_to(),
             "records are in reserved space: otherwise a full disk would be detected in the middle of a record"
         );
         let lead = self.options.zero_lead_bytes;
-        let step = bytes_max.max(1);
         let wanted = self.tail.zeros_wanted(lead);
         if wanted > 0 && (wanted >= step || self.tail.written() + lead >= self.tail.reserved_to()) {
-            self.poison_on_error(|wal| {
-                wal.tail.write_zeros(wanted.min(step)).map_err(|e| wal.tail_error("write", e))?;
-                wal.written_unsynced = true;
-                wal.sync_tail()
-            })?;
-            return Ok(true);
+            return Some(Preparation::ZeroTail { bytes: wanted.min(step) });
         }
         if self.tail.written() + lead < self.options.segment_bytes {
-            return Ok(false);
+            return None;
         }
-        self.prepare_next(step)
+        let wanted = self.next.as_ref().map_or(0, |next| next.tail.zeros_wanted(lead));
+        (wanted > 0).then_some(Preparation::ZeroNext { bytes: wanted.min(step) })
     }
 
     /// Writes zeros into the next segment, which will be needed soon.
-    fn prepare_next(&mut self, step: u64) -> Result<bool, WalError> {
-        let Some(mut next) = self.next.take() else { return Ok(false) };
-        let wanted = next.tail.zeros_wanted(self.options.zero_lead_bytes);
-        if wanted > 0 {
-            // If this fails, the segment is dropped and reserved again when it is needed.
-            next.tail.write_zeros(wanted.min(step)).map_err(WalError::io("write", &next.path))?;
-            if self.options.sync {
-                next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
-            }
+    fn zero_next(&mut self, bytes: u64) -> Result<(), WalError> {
+        let Some(mut next) = self.next.take() else { return Ok(()) };
+        // If this fails, the segment is dropped and reserved again when it is needed.
+        next.tail.write_zeros(bytes).map_err(WalError::io("write", &next.path))?;
+        if self.options.sync {
+            next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
         }
         self.next = Some(next);
-        Ok(wanted > step)
+        Ok(())
     }
 
     /// Returns the newest segment if less space is reserved for it than planned, once per segment.

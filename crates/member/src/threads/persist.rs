@@ -96,6 +96,11 @@ impl LogWriter {
         self.log.prepare()
     }
 
+    /// Returns whether log space has to be preallocated.
+    pub(crate) fn needs_preparation(&self) -> bool {
+        self.log.needs_preparation()
+    }
+
     /// Writes the last hard state, if there is one, and closes the log.
     pub(crate) fn close(self, hard_state: Option<HardState>) -> Result<(), LogError> {
         self.log.close(hard_state)
@@ -195,7 +200,6 @@ fn serve(
             }
             Err(ReceiveError::Closed) => return writer.close(None),
         }
-        is_prepared = false;
         for order in orders.drain(..) {
             match order {
                 Order::Append(persist) => writer.append(&persist)?,
@@ -209,5 +213,7 @@ fn serve(
             }
         }
         sync(&mut writer)?;
+        // Most writes leave enough space prepared, and the thread sleeps until the next one.
+        is_prepared = !writer.needs_preparation();
     }
 }
