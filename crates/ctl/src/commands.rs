@@ -1,4 +1,4 @@
-//! The commands, one module for each: its flags, its request, its run function and its tests.
+//! The commands, one module each, containing its flags, its request, its run function and its tests.
 
 pub(crate) mod alarm;
 pub(crate) mod auth;
@@ -101,7 +101,7 @@ fn lease_id(text: &str) -> Result<i64, Failure> {
     })
 }
 
-/// Whether `--consistency` asks for a serializable read.
+/// Returns whether `--consistency` requests for a serializable read.
 fn serializable(consistency: &str) -> Result<bool, Failure> {
     match consistency {
         "s" => Ok(true),

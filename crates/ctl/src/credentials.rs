@@ -1,11 +1,11 @@
-//! The credentials of the user, read from flags and the environment as `etcdctl` does.
+//! The user's credentials, read from flags and the environment as `etcdctl` does.
 
 use quorate_client::credentials::{Credentials, token};
 
 use crate::failure::Failure;
 use crate::flags::Matches;
 
-/// Reads the flags. `ask` is called for a password that they leave out.
+/// Reads the credentials from the flags. Calls `ask` for a password if the flags do not contain one.
 pub(crate) fn of(
     matches: &Matches,
     ask: impl FnOnce() -> Result<String, String>,

@@ -1,9 +1,8 @@
-//! Files with the same name and a date in it, of which only the newest are kept.
+//! Dated files that share a name, of which only the newest are kept.
 //!
 //! # Guarantees
 //!
-//! * Only files whose name is the given one with a date are removed, and never one of the newest that are to be
-//!   kept.
+//! * Only files whose name is the given name plus a date are removed. The newest `keep` of them always remain.
 
 use std::fs;
 use std::io;
@@ -12,10 +11,10 @@ use std::time::Duration;
 
 use crate::log::timestamp;
 
-/// The pattern of a date, with zeros for digits. Dates sort by time: `20261123T023311Z`.
+/// Pattern of the date in a file name, with zeros for digits. Dates such as `20261123T023311Z` sort chronologically.
 const PATTERN: &str = "00000000T000000Z";
 
-/// The file name with a date, inserted before the last extension if there is one.
+/// Returns the file name with a date inserted before the last extension, or at the end if there is no extension.
 pub(crate) fn dated(path: &Path, since_1970: Duration) -> PathBuf {
     let moment = timestamp(Duration::from_secs(since_1970.as_secs()));
     let (date, _) = moment.split_once('.').unwrap_or((&moment, ""));
@@ -24,7 +23,7 @@ pub(crate) fn dated(path: &Path, since_1970: Duration) -> PathBuf {
     path.with_file_name(format!("{before}{date}{after}"))
 }
 
-/// Removes all dated files of this name except the newest ones. Returns the removed files, oldest first.
+/// Removes all but the `keep` newest dated files of this name. Returns the removed files, oldest first.
 pub(crate) fn prune(path: &Path, keep: usize) -> io::Result<Vec<PathBuf>> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let (before, after) = around(path);
@@ -43,7 +42,7 @@ pub(crate) fn prune(path: &Path, keep: usize) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The parts of the name before and after the date.
+/// Returns the parts of the file name before and after the date.
 fn around(path: &Path) -> (String, String) {
     let text =
         |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! The second cluster of a command that works on two: the flags for its connection, and the mapping of key
+//! The second cluster of a command that works on two clusters: the flags for its connection, and the mapping of key
 //! names.
 
 use crate::failure::Failure;
@@ -41,7 +41,7 @@ pub(crate) const PASSWORD: Flag = Flag::text(
     "Destination password for authentication (if this option is used, --user option shouldn't include password)",
 );
 
-/// Maps keys of the source to keys of the destination.
+/// Maps source keys to destination keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     pub(crate) prefix: Vec<u8>,
@@ -49,7 +49,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Reads the flags. Without a destination prefix, keys keep their names.
+    /// Reads the prefix flags. Without a destination prefix, keys keep their names.
     pub(crate) fn of(matches: &Matches) -> Result<Self, Failure> {
         let (prefix, replacement) = (matches.text("prefix"), matches.text("dest-prefix"));
         let to_root = matches.bool("no-dest-prefix");
@@ -63,17 +63,18 @@ impl Names {
         Ok(Self { prefix: prefix.into(), replacement: replacement.into() })
     }
 
-    /// The key at the destination.
+    /// Returns the destination key for a source key.
     pub(crate) fn at_destination(&self, key: &[u8]) -> Vec<u8> {
         [&self.replacement[..], self.rest(key)].concat()
     }
 
-    /// The part of a source key that is the same on both sides. Only keys with the prefix are read.
+    /// Returns the source key without its prefix, which is the part that both sides share. Only keys with the prefix
+    /// are read.
     pub(crate) fn rest<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         key.strip_prefix(&self.prefix[..]).unwrap_or(key)
     }
 
-    /// The part of a destination key that is the same on both sides.
+    /// Returns the destination key without its prefix, which is the part that both sides share.
     pub(crate) fn rest_at_destination<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         key.strip_prefix(&self.replacement[..]).unwrap_or(key)
     }

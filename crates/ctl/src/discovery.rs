@@ -1,9 +1,9 @@
 //! Finds endpoints through DNS SRV records (`--discovery-srv`), as `etcdctl` does.
 //!
-//! `_etcd-client-ssl._tcp.DOMAIN` lists members with TLS, `_etcd-client._tcp.DOMAIN` members without it. Either
-//! record may be missing. DNS is not trustworthy: with `--insecure-discovery=false` the client connects only
-//! with TLS, and accepts only servers whose certificate is valid for the domain itself (`security`), whichever
-//! hosts the records name.
+//! `_etcd-client-ssl._tcp.DOMAIN` lists members with TLS, `_etcd-client._tcp.DOMAIN` members without it. Either record
+//! may be missing. DNS is not trustworthy: with `--insecure-discovery=false` the client connects only with TLS, and
+//! accepts only servers whose certificate is valid for the domain itself (see `security`), regardless of which hosts
+//! the records name.
 
 use quorate_cli::gotext;
 use quorate_dns::Resolver;
@@ -11,28 +11,28 @@ use quorate_dns::Resolver;
 use crate::failure::Failure;
 use crate::flags::Matches;
 
-/// The DNS servers. They are looked up only if the command needs them.
+/// A function that returns the DNS resolver. It is called only if the command needs DNS.
 pub(crate) type Servers = Box<dyn Fn() -> Resolver>;
 
 /// The discovery flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Discovery {
     domain: String,
-    /// The service name, which separates several clusters of one domain; empty for none.
+    /// Service name that distinguishes several clusters in one domain; empty if there is only one.
     service: String,
     is_insecure_accepted: bool,
 }
 
-/// The result of discovery.
+/// Endpoints found by discovery.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) endpoints: Vec<String>,
-    /// The endpoints without TLS, if they are not allowed.
+    /// Endpoints without TLS that were found but are not allowed.
     pub(crate) ignored: Vec<String>,
 }
 
 impl Discovery {
-    /// Reads the flags; `None` if discovery is not requested.
+    /// Reads the discovery flags. Returns `None` if discovery is not requested.
     pub(crate) fn of(matches: &Matches) -> Option<Self> {
         let domain = matches.text("discovery-srv").to_owned();
         (!domain.is_empty()).then(|| Self {
@@ -42,12 +42,12 @@ impl Discovery {
         })
     }
 
-    /// The name that server certificates must contain, if it is not their host name.
+    /// Returns the name that server certificates must contain if it differs from the host name.
     pub(crate) fn name_in_certificates(&self) -> Option<String> {
         (!self.is_insecure_accepted).then(|| self.domain.clone())
     }
 
-    /// Queries the endpoints.
+    /// Queries DNS for the endpoints.
     pub(crate) async fn endpoints(&self, resolver: &Resolver) -> Result<Found, Failure> {
         let (secured, plain) = tokio::join!(
             self.endpoints_of(resolver, "https", "etcd-client-ssl"),

@@ -2,9 +2,9 @@
 //!
 //! # Guarantees
 //!
-//! * Echo is restored in every case. While the secret is read, the interrupt key sends no signal; it ends the
-//!   line, and the tool then exits in order.
-//! * If standard input is not a terminal, lines are read unchanged.
+//! * Echo is always restored. While the secret is read, the interrupt key ends the line instead of sending a signal,
+//!   and the tool then exits in an orderly way.
+//! * If standard input is not a terminal, lines are read as they are.
 
 use std::io::{BufRead, Error, ErrorKind, IsTerminal as _, stdin};
 
@@ -15,15 +15,15 @@ use rustix::termios::{
 /// The character that the interrupt key sends.
 const INTERRUPT: u8 = 3;
 
-/// Switches off echo while it lives.
+/// Disables terminal echo until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Hidden {
-    /// The previous terminal modes, if standard input is a terminal.
+    /// Terminal modes to restore, if standard input is a terminal.
     before: Option<Termios>,
 }
 
 impl Hidden {
-    /// Switches off echo.
+    /// Disables echo.
     pub(crate) fn begin() -> Self {
         let before = if stdin().is_terminal() { tcgetattr(stdin()).ok() } else { None };
         if let Some(before) = &before {
@@ -31,13 +31,13 @@ impl Hidden {
             hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
             // The interrupt key ends the line instead of sending a signal.
             hidden.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
-            // This fails only if the terminal is gone.
+            // This fails only if the terminal has been closed.
             tcsetattr(stdin(), OptionalActions::Now, &hidden).ok();
         }
         Self { before }
     }
 
-    /// Reads a line without its line ending.
+    /// Reads a line and strips its line ending.
     pub(crate) fn read_line(&self, input: &mut dyn BufRead) -> Result<Vec<u8>, Error> {
         let ends = |byte: &u8| *byte == b'\n' || (self.before.is_some() && *byte == INTERRUPT);
         let mut line = Vec::new();
@@ -66,7 +66,7 @@ impl Hidden {
 impl Drop for Hidden {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // This fails only if the terminal is gone.
+            // This fails only if the terminal has been closed.
             tcsetattr(stdin(), OptionalActions::Now, before).ok();
         }
     }

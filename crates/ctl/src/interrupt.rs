@@ -1,6 +1,6 @@
 //! The signals that end a command: SIGINT and SIGTERM.
 //!
-//! A command that holds a lock or a leadership releases it before it ends.
+//! A command that holds a lock or leads an election releases it before exiting.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use tokio::sync::Notify;
 
-/// Receives the signals while it lives, so that they do not end the process.
+/// Receives the signals while it exists, so that they do not end the process.
 pub(crate) struct Interrupt {
     heard: Arc<Notify>,
     handle: Handle,
@@ -27,7 +27,7 @@ impl Interrupt {
         Ok(Self { heard, handle })
     }
 
-    /// Waits for a signal; returns at once if one has been received.
+    /// Waits for a signal. Returns at once if one has already arrived.
     pub(crate) async fn wait(&self) {
         self.heard.notified().await;
     }

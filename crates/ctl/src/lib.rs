@@ -7,15 +7,13 @@
 //!
 //! # Invariants
 //!
-//! * Commands, flags, environment, output and exit codes are those of `etcdctl`, so scripts written for it
-//!   work.
+//! * Commands, flags, environment, output and exit codes match those of `etcdctl`, so scripts written for it work.
 //! * A command reaches its environment only through its `Session`: one client, one terminal, one set of
 //!   variables.
 //!
 //! # Tests
 //!
-//! Unit tests are next to each module. `tests/etcd` compares the tool with the real etcdctl against a real
-//! server.
+//! Unit tests are in each module. `tests/etcd` compares the tool with the real etcdctl against a real server.
 
 mod command;
 mod commands;
@@ -56,20 +54,20 @@ use crate::session::{Session, Surroundings};
 
 const NAMES: Names = Names { of_etcd: "etcdctl", own: "quorate ctl" };
 
-/// The manual page of this tool, for `man`.
+/// Returns the manual page of this tool, for `man`.
 #[must_use]
 pub fn man_page() -> String {
     manual::MANUAL.man_page()
 }
 
-/// The reference page of this tool, for `docs/`.
+/// Returns the reference page of this tool, for `docs/`.
 #[must_use]
 pub fn reference() -> String {
     manual::MANUAL.markdown()
 }
 
-/// Runs the tool with the terminal and environment of the process. The first argument is the tool's name.
-/// `open_file` opens snapshots that a command reads.
+/// Runs the tool with the terminal and the environment of the process. The first argument is the tool's name.
+/// `open_file` opens the snapshots that a command reads.
 pub fn main(args: impl IntoIterator<Item = OsString>, open_file: OpenFile) -> ExitCode {
     let env = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))

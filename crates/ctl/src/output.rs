@@ -1,7 +1,7 @@
-//! The output formats, one module for each.
+//! The output formats, one module each.
 //!
-//! [`Reply`] lists everything that a command can print. Each format is one function over it, and reports which
-//! replies it does not support.
+//! [`Reply`] lists everything that a command can print. Each format is a function that takes a `Reply` and reports an
+//! error if it does not support that kind.
 
 mod access;
 mod fields;
@@ -26,7 +26,7 @@ use crate::failure::{Failure, exit};
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Put(PutResponse),
-    /// The flag is set if only values are printed.
+    /// Result of a range request. The flag is set if only values are printed.
     Get(RangeResponse, bool),
     Delete(DeleteRangeResponse),
     Txn(TxnResponse),
@@ -34,7 +34,7 @@ pub(crate) enum Reply {
     LeaseGrant(LeaseGrantResponse),
     LeaseRevoke(i64, LeaseRevokeResponse),
     LeaseKeepAlive(LeaseKeepAliveResponse),
-    /// The flag is set if keys were requested.
+    /// Remaining time of a lease. The flag is set if its keys were requested.
     LeaseTimeToLive(LeaseTimeToLiveResponse, bool),
     LeaseList(LeaseLeasesResponse),
     MemberAdd(MemberAddResponse),
@@ -47,7 +47,7 @@ pub(crate) enum Reply {
         to: u64,
         response: MoveLeaderResponse,
     },
-    /// The string is the name of the action.
+    /// Result of a downgrade request. The string names the action.
     Downgrade(&'static str, DowngradeResponse),
     Alarm(AlarmResponse),
     Health(Vec<Health>),
@@ -62,16 +62,16 @@ pub(crate) struct Health {
     pub(crate) endpoint: String,
     pub(crate) healthy: bool,
     pub(crate) took: String,
-    /// Empty without an error.
+    /// Error text; empty if the endpoint is healthy.
     pub(crate) error: String,
 }
 
 /// A formatted reply.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
-    /// For standard output; keys and values may contain any bytes.
+    /// Text for standard output, as bytes because keys and values may contain any bytes.
     pub(crate) output: Vec<u8>,
-    /// For standard error.
+    /// Text for standard error.
     pub(crate) errors: String,
 }
 
@@ -104,7 +104,7 @@ impl Format {
         })
     }
 
-    /// Formats a reply, or refuses one that the format does not support.
+    /// Formats a reply. Returns an error if the format does not support it.
     pub(crate) fn render(
         self,
         reply: &Reply,
@@ -131,7 +131,7 @@ impl Format {
     }
 }
 
-/// The columns of replies that are printed as tables.
+/// Columns of replies that are printed as tables.
 mod columns {
     use super::{HashKvResponse, Health, MemberListResponse, StatusResponse};
     use crate::gotext::size;
@@ -219,7 +219,7 @@ mod columns {
     }
 }
 
-/// The name of an alarm, as the protocol spells it.
+/// Returns the name of an alarm as the protocol spells it.
 fn alarm_name(alarm: i32) -> String {
     match quorate_api::etcdserverpb::AlarmType::try_from(alarm) {
         Ok(alarm) => alarm.as_str_name().to_owned(),
@@ -227,7 +227,7 @@ fn alarm_name(alarm: i32) -> String {
     }
 }
 
-/// The name of an event type, as the protocol spells it.
+/// Returns the name of an event type as the protocol spells it.
 pub(crate) fn event_name(kind: i32) -> String {
     match quorate_api::mvccpb::event::EventType::try_from(kind) {
         Ok(kind) => kind.as_str_name().to_owned(),

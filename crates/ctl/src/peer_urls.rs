@@ -1,5 +1,5 @@
-//! Peer URLs, as `member add` and `member update` accept them. URLs that etcd's client library refuses are
-//! refused here before anything is sent, with the same error texts.
+//! Parses peer URLs for `member add` and `member update`. URLs that etcd's client library rejects are rejected here
+//! before any request is sent, with the same error texts.
 
 use crate::failure::Failure;
 use crate::gotext::quote;
@@ -49,7 +49,7 @@ fn check(url: &str) -> Result<(), String> {
     }
 }
 
-/// The parts before and after the first colon, if the first may be a scheme.
+/// Splits the URL at the first colon, if the part before it may be a scheme.
 fn scheme_of(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once(':')?;
     let is_scheme = scheme.bytes().enumerate().all(|(at, byte)| {

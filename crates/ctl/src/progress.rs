@@ -1,17 +1,16 @@
-//! Shows the progress of long work to a user at a terminal, in one line on standard error that is erased
-//! afterwards.
+//! Shows the progress of a long operation at a terminal: one line on standard error, which is erased afterwards.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use crate::session::Session;
 
-/// The time between two updates and before the first one; short work shows no line.
+/// Time before the first update and between updates. Operations shorter than this show no line.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A progress line, erased when this is dropped.
+/// A progress line, erased when it is dropped.
 pub(crate) struct Progress<'a> {
-    /// `None` if standard error is not a terminal.
+    /// Session to print to; `None` if standard error is not a terminal.
     session: Option<&'a Session>,
     shown_at: Instant,
     is_shown: bool,
@@ -23,7 +22,7 @@ impl<'a> Progress<'a> {
         Self { session, shown_at: Instant::now(), is_shown: false }
     }
 
-    /// Updates the line, if an update is due.
+    /// Updates the line if an update is due.
     pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
         if let Some(session) = self.session.filter(|_| self.shown_at.elapsed() >= INTERVAL) {
             session.print_error(&format!("\r\x1b[K{}", line()));

@@ -1,11 +1,11 @@
-//! A position in a queue of keys, with which etcd's clients implement locks and elections: the first in the
-//! queue holds the lock or is the leader, and every other client waits for the one before it.
+//! A queue of keys, with which etcd's clients implement locks and elections. The client with the first key holds the
+//! lock or is the leader, and every other client waits for the one before it.
 //!
 //! # Guarantees
 //!
-//! * All clients of etcd can share a queue.
-//! * The position lasts as long as its lease. The lease is renewed until the position is given up, and then
-//!   revoked, so that nothing is left in the cluster.
+//! * All etcd clients can share a queue.
+//! * A queue key lives as long as its lease. The lease is renewed until the client leaves the queue, and then revoked,
+//!   so that no key or lease remains in the cluster.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::failure::{Failure, status_text};
 use crate::key_range::prefix_end;
 use crate::renewal::keep;
 
-/// The TTL of a lease if none is given.
+/// Default TTL of a lease, in seconds.
 pub(crate) const TTL_SECS_DEFAULT: i64 = 60;
 
 type Renewal<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
@@ -36,12 +36,12 @@ type Renewal<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 pub(crate) struct KeptLease<'a> {
     client: &'a Client,
     id: i64,
-    /// `None` once the lease has ended.
+    /// Renewal of the lease; `None` once the lease has ended.
     renewal: Option<Renewal<'a>>,
 }
 
 impl<'a> KeptLease<'a> {
-    /// Grants a lease with this TTL; 0 stands for the default.
+    /// Grants a lease with this TTL in seconds; 0 selects the default.
     pub(crate) async fn begin(client: &'a Client, ttl_secs: i64) -> Result<Self, Status> {
         let ttl = if ttl_secs > 0 { ttl_secs } else { TTL_SECS_DEFAULT };
         let grant = async |channel, request| client.lease(channel).lease_grant(request).await;
@@ -52,7 +52,7 @@ impl<'a> KeptLease<'a> {
         Ok(Self { client, id: lease.id, renewal: Some(renewal) })
     }
 
-    /// Runs a future while the lease lives; `None` if the lease ends first.
+    /// Runs a future until it completes or the lease ends. Returns `None` if the lease ends first.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let renewal = self.renewal.as_mut()?;
         tokio::select! {
@@ -63,7 +63,7 @@ impl<'a> KeptLease<'a> {
         None
     }
 
-    /// Runs a future and renews the lease meanwhile, even if the lease ends before the future does.
+    /// Runs a future to completion and renews the lease meanwhile. The lease may end before the future does.
     pub(crate) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         match self.during(work.as_mut()).await {
@@ -72,7 +72,7 @@ impl<'a> KeptLease<'a> {
         }
     }
 
-    /// Revokes the lease if it lives, which gives up every position that uses it.
+    /// Revokes the lease if it still exists, which deletes every queue key attached to it.
     pub(crate) async fn end(self) -> Result<(), Status> {
         if self.renewal.is_none() {
             return Ok(());
@@ -88,16 +88,15 @@ impl<'a> KeptLease<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct QueueKey {
     queue: Vec<u8>,
-    /// The key.
     pub(crate) key: Vec<u8>,
-    /// The revision that created the key.
+    /// Revision at which the key was created.
     created: i64,
-    /// The revision of the cluster when this key became the first of the queue.
+    /// Revision of the cluster when this key became the first of the queue.
     pub(crate) revision: i64,
 }
 
 impl QueueKey {
-    /// Joins the queue of this name, with a value.
+    /// Joins the queue of this name with a value.
     pub(crate) async fn create(
         kept_lease: &KeptLease<'_>,
         name: &[u8],
@@ -137,7 +136,7 @@ impl QueueKey {
         Ok(Self { queue, key, created, revision })
     }
 
-    /// Waits until this key is the first of the queue.
+    /// Waits until this key is first in the queue.
     pub(crate) async fn wait_for_turn(&mut self, client: &Client) -> Result<(), Status> {
         let last_before = RangeRequest {
             key: self.queue.clone().into(),
@@ -164,7 +163,7 @@ impl QueueKey {
     }
 }
 
-/// Reads keys, without a time limit.
+/// Reads keys without a timeout.
 pub(crate) async fn get(client: &Client, request: RangeRequest) -> Result<RangeResponse, Status> {
     let range = async |channel, request| client.kv(channel).range(request).await;
     client.call(None, Repeat::Safe, request, range).await
@@ -189,7 +188,7 @@ async fn wait_for_deletion(client: &Client, key: &[u8], revision: i64) -> Result
     }
 }
 
-/// The error of a wait that a signal has ended.
+/// Returns the error for a wait that was interrupted by a signal.
 pub(crate) fn interrupted() -> Failure {
     Failure::error(status_text(&Status::cancelled("")))
 }

@@ -1,4 +1,4 @@
-//! Renews a lease for as long as it lives, over as many streams as that takes.
+//! Renews a lease until it ends, opening a new stream whenever one is lost.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tonic::Status;
 use crate::client::{Client, Connection, as_grpc_go};
 use crate::failure::Failure;
 
-/// The pause before a lost stream is opened again.
+/// Pause before a lost stream is reopened.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// The capacity of the request queue: each renewal waits for the response to the previous one.
+/// Capacity of the request queue. One is enough because each renewal waits for the response to the previous one.
 const REQUESTS_MAX: usize = 1;
 
 /// Renews a lease once.
@@ -21,9 +21,9 @@ pub(crate) async fn renew_once(client: &Client, id: i64) -> Result<LeaseKeepAliv
     Stream::open(client, id).await?.renew(client, id).await
 }
 
-/// Renews the lease every third of its TTL, until it is revoked or the server has been unreachable for a full
-/// TTL. Until the first response, the TTL is taken to be `first_life`. Each response is passed to
-/// `on_response`, whose error ends the renewals.
+/// Renews the lease every third of its TTL until it is revoked or the server has been unreachable for a full TTL. Until
+/// the first response, the TTL is assumed to be `first_life`. Each response is passed to `on_response`; an error from
+/// it ends the renewals.
 pub(crate) async fn keep(
     client: &Client,
     id: i64,
@@ -54,7 +54,7 @@ pub(crate) async fn keep(
                 sleep(life / 3).await;
             }
             Ok(Err(status)) => {
-                // One warning for each period without a connection.
+                // Warn only once in each period without a connection.
                 if !std::mem::replace(&mut has_warned, true) {
                     client.warn(&status, 0);
                 }
@@ -69,16 +69,17 @@ struct Stream {
     connection: Connection,
     requests: mpsc::Sender<LeaseKeepAliveRequest>,
     replies: tonic::Streaming<LeaseKeepAliveResponse>,
-    /// Whether opening the stream has sent the first renewal already.
+    /// Whether opening the stream has already sent the first renewal.
     asked: bool,
 }
 
 impl Stream {
-    /// Opens a stream and sends the first renewal: a server may not answer the call before it.
+    /// Opens a stream and sends the first renewal, because a server may not answer the call until it receives a
+    /// request.
     async fn open(client: &Client, id: i64) -> Result<Self, Status> {
         let connection = client.connect(None).await?;
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
-        // The channel is new and its receiver exists, so there is room.
+        // The channel is new and its receiver exists, so sending cannot fail.
         requests.try_send(LeaseKeepAliveRequest { id }).ok();
         let stream = client.stream_request(ReceiverStream::new(receiver)).await?;
         let opened = client.lease(connection.channel.clone()).lease_keep_alive(stream).await;
@@ -93,7 +94,7 @@ impl Stream {
         }
     }
 
-    /// Sends a renewal and waits for the response. On an error the connection is closed.
+    /// Sends a renewal and waits for the response. Closes the connection on an error.
     async fn renew(&mut self, client: &Client, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
         let renewed = self.try_renew(id).await.map_err(as_grpc_go);
         renewed.inspect_err(|status| client.leave(&self.connection, status))

@@ -1,4 +1,4 @@
-//! Runs the whole tool in a test, and captures its output.
+//! Runs the whole tool in a test and captures its output.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use crate::Terminal;
 use crate::discovery::Servers;
 use crate::session::Surroundings;
 
-/// The buffer that collects all output streams of a run.
+/// Buffer that collects the output streams of a run.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -24,13 +24,13 @@ impl io::Write for Shared {
     }
 }
 
-/// Runs a command with an unreachable endpoint; returns its exit code and its output.
+/// Runs a command with an unreachable endpoint. Returns its exit code and its output.
 pub(crate) fn run(words: &[&str], env: &[(&str, &str)]) -> (u8, String) {
     let nowhere = ["--endpoints=127.0.0.1:1", "--command-timeout=1ms", "get", "k"];
     run_with(&[&nowhere, words].concat(), env, Box::new(Resolver::of_system))
 }
 
-/// Runs a command with the test's DNS servers.
+/// Runs a command with the given DNS servers.
 pub(crate) fn run_with(words: &[&str], env: &[(&str, &str)], servers: Servers) -> (u8, String) {
     let printed = Shared::default();
     let terminal = Terminal {

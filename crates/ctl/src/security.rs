@@ -1,8 +1,8 @@
-//! The flags of `etcdctl` for TLS, login (read by `credentials`) and DNS discovery (`discovery`).
+//! `etcdctl`'s flags for TLS, login (read by `credentials`) and DNS discovery (read by `discovery`).
 //!
 //! # Invariants
 //!
-//! * No value is ever printed, because it may be a secret.
+//! * Flag values are never printed, because they may be secret.
 
 use quorate_client::transport::Transport;
 
@@ -10,10 +10,10 @@ use crate::discovery::Discovery;
 use crate::failure::Failure;
 use crate::flags::{Flag, Kind, Matches};
 
-/// The prefix of environment variables that stand for flags.
+/// Prefix of the environment variables that set flags.
 pub(crate) const ENV_PREFIX: &str = "ETCDCTL_";
 
-/// The security flags, which every command accepts besides the global ones.
+/// Security flags, which every command accepts in addition to the global ones.
 pub(crate) const SECURITY_FLAGS: &[Flag] = &[
     Flag::text(
         "auth-jwt-token",
@@ -64,7 +64,7 @@ pub(crate) const SECURITY_FLAGS: &[Flag] = &[
     ),
 ];
 
-/// The connection settings from the flags.
+/// Returns the connection settings that the flags describe.
 pub(crate) fn transport(matches: &Matches) -> Transport {
     let text = |name| matches.text(name).to_owned();
     Transport {
@@ -77,7 +77,7 @@ pub(crate) fn transport(matches: &Matches) -> Transport {
     }
 }
 
-/// Refuses a file flag with an empty value.
+/// Rejects a file flag with an empty value.
 pub(crate) fn check_files(matches: &Matches) -> Result<(), Failure> {
     for name in ["cert", "key", "cacert"] {
         if matches.changed(name) && matches.text(name).is_empty() {
@@ -112,7 +112,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let none = dir.path().join("none").display().to_string();
         let missing = format!("Error: open {none}: no such file or directory\n");
-        // This holds even if the connection would not use TLS.
+        // The check applies even to connections without TLS.
         for endpoint in ["--hex", "--endpoints=http://127.0.0.1:1"] {
             let cacert = format!("--cacert={none}");
             assert_eq!(run(&[endpoint, &cacert], &[]), (exit::BAD_ARGS, missing.clone()));

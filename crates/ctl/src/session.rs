@@ -1,4 +1,4 @@
-//! One run of the tool: global options, terminal, and connections to servers.
+//! One run of the tool: its global options, its terminal and its connections to servers.
 //!
 //! # Invariants
 //!
@@ -28,10 +28,10 @@ use crate::log;
 use crate::output::{Format, Reply};
 use crate::security::{self, ENV_PREFIX, SECURITY_FLAGS};
 
-/// Variables that `watch` reads itself.
+/// Variables that only `watch` reads.
 const WATCH_ENV: [&str; 2] = ["ETCDCTL_WATCH_KEY", "ETCDCTL_WATCH_RANGE_END"];
 
-/// The flags of every command.
+/// Flags that every command accepts.
 pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     Flag {
         name: "endpoints",
@@ -66,7 +66,7 @@ pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     ),
 ];
 
-/// The streams of a run.
+/// Input and output streams of a run.
 pub struct Terminal {
     /// Standard input.
     pub input: Box<dyn BufRead + Send>,
@@ -82,36 +82,37 @@ impl std::fmt::Debug for Terminal {
     }
 }
 
-/// Answers range requests like a server, or returns the reason why not as text.
+/// Answers range requests like a server, or returns an error text.
 pub type Ranges = Box<dyn Fn(&RangeRequest) -> Result<RangeResponse, String> + Send>;
 
-/// Opens a file that contains a keyspace. This tool reads no file formats; the program that contains it may.
+/// Opens a file that contains a keyspace. This tool cannot read file formats itself, but the program that embeds it
+/// may.
 pub type OpenFile = fn(&Path) -> Result<Ranges, String>;
 
-/// The environment of a run besides its terminal.
+/// The environment of a run apart from its terminal: DNS and file access.
 pub(crate) struct Surroundings {
-    /// The DNS servers for discovery.
+    /// DNS servers for discovery.
     pub(crate) servers: Servers,
     pub(crate) open_file: OpenFile,
 }
 
 /// One run of a command.
 pub(crate) struct Session {
-    /// The name under which the tool was called.
+    /// Name under which the tool was called.
     pub(crate) program: String,
     pub(crate) matches: Matches,
     pub(crate) env: BTreeMap<String, String>,
     terminal: Rc<RefCell<Terminal>>,
-    /// Read once, or asked from the user once.
+    /// Credentials, read or requested from the user only once.
     credentials: OnceCell<Rc<Credentials>>,
-    /// Determined once.
+    /// Endpoints, determined only once.
     endpoints: tokio::sync::OnceCell<Vec<String>>,
     surroundings: Surroundings,
 }
 
 impl Session {
-    /// Combines the command line with the environment. A local command needs neither endpoints nor security
-    /// settings, and skips the environment.
+    /// Combines the command line with the environment. A local command needs neither endpoints nor security settings,
+    /// so it does not read the environment.
     pub(crate) fn new(
         program: String,
         is_local: bool,
@@ -138,23 +139,23 @@ impl Session {
         Ok(Self { program, matches, env, terminal, credentials, endpoints, surroundings })
     }
 
-    /// The client for the configured endpoints, logged in.
+    /// Returns a logged-in client for the configured endpoints.
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
         self.client_of(self.endpoints().await?).await
     }
 
-    /// A client for some endpoints, logged in.
+    /// Returns a logged-in client for the given endpoints.
     pub(crate) async fn client_of(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         self.prepare(endpoints)?.logged_in().await
     }
 
-    /// A client for some endpoints, not logged in yet.
+    /// Returns a client for the given endpoints that is not logged in yet.
     pub(crate) fn prepare(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         let transport = security::transport(&self.matches);
         self.prepare_by(endpoints, &transport, self.credentials()?)
     }
 
-    /// A client for the destination cluster, not logged in yet. The destination flags apply.
+    /// Returns a client for the destination cluster that is not logged in yet. The destination flags apply.
     pub(crate) fn destination(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         let text = |name| self.matches.text(name);
         let transport = Transport {
@@ -175,7 +176,7 @@ impl Session {
         transport: &Transport,
         credentials: Rc<Credentials>,
     ) -> Result<Client, Failure> {
-        // The format is checked before any request is sent, so that a mistyped format changes nothing.
+        // The format is checked before any request is sent, so that a run with a mistyped format has no effect.
         self.format()?;
         let bytes = |name| usize::try_from(self.matches.int(name)).unwrap_or_default();
         let limits = Limits::new(bytes("max-request-bytes"), bytes("max-recv-bytes"))?;
@@ -196,7 +197,7 @@ impl Session {
         Ok(self.credentials.get_or_init(|| found).clone())
     }
 
-    /// Where a client reports the causes of failed calls and, for debugging, its actions.
+    /// Returns the logger to which a client reports the causes of failed calls and, with `--debug`, its actions.
     fn logger(&self) -> Logger {
         let terminal = self.terminal.clone();
         let warn = Rc::new(move |Warning { caller, message, fields }: &Warning| {
@@ -221,7 +222,7 @@ impl Session {
         Logger { debug, warn }
     }
 
-    /// The endpoints: from DNS, if discovery is requested and finds some, or else from the flag.
+    /// Returns the endpoints: those from DNS if discovery is requested and finds any, otherwise those of the flag.
     pub(crate) async fn endpoints(&self) -> Result<Vec<String>, Failure> {
         self.endpoints.get_or_try_init(async || self.find_endpoints().await).await.cloned()
     }
@@ -243,7 +244,7 @@ impl Session {
         (self.surroundings.open_file)(path)
     }
 
-    /// The time limit of a short command.
+    /// Returns the timeout of a short command.
     pub(crate) fn timeout(&self) -> Duration {
         self.matches.duration("command-timeout")
     }
@@ -273,7 +274,7 @@ impl Session {
     fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let output = &mut self.terminal.borrow_mut().output;
         output.write_all(bytes).and_then(|()| output.flush()).map_err(|error| match error.kind() {
-            // The reader has closed the output.
+            // The reader of the output has closed it.
             ErrorKind::BrokenPipe => Failure::silent(BROKEN_PIPE),
             _ => error.into(),
         })
@@ -290,21 +291,21 @@ impl Session {
         log::line(&mut *self.terminal.borrow_mut().errors, level, Some("client"), message, fields);
     }
 
-    /// Reads standard input to its end.
+    /// Reads all of standard input.
     pub(crate) fn read_input(&self) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
         self.terminal.borrow_mut().input.read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Reads a line of standard input with its line ending; empty at the end of the input.
+    /// Reads a line of standard input, including its line ending. Returns an empty line at the end of the input.
     pub(crate) fn read_line(&self) -> Result<Vec<u8>, Failure> {
         let mut line = Vec::new();
         self.terminal.borrow_mut().input.read_until(b'\n', &mut line)?;
         Ok(line)
     }
 
-    /// Asks for a secret without echo. Surrounding blanks are removed.
+    /// Prompts for a secret with echo disabled. Strips surrounding whitespace.
     pub(crate) fn read_secret(&self, prompt: &str) -> Result<String, String> {
         let hidden = Hidden::begin();
         let asked = self.print(prompt).map_err(|_| "the prompt cannot be shown".to_owned());
@@ -313,18 +314,18 @@ impl Session {
             hidden.read_line(input).map_err(|error| error.to_string())
         });
         drop(hidden);
-        // The next output starts on a new line.
+        // Echo is off, so the user's line break was not shown.
         drop(self.print("\n"));
         Ok(String::from_utf8_lossy(&line?).trim().to_owned())
     }
 
-    /// Takes standard input, for a thread that reads it while the command works.
+    /// Takes standard input away from the session, for a thread that reads it while the command runs.
     pub(crate) fn take_input(&self) -> Box<dyn BufRead + Send> {
         std::mem::replace(&mut self.terminal.borrow_mut().input, Box::new(std::io::empty()))
     }
 }
 
-/// The global flags and their values, written as environment variables.
+/// Returns the global flags and their values, written as environment variables.
 fn settings(matches: &Matches) -> String {
     let line = |flag: &Flag| {
         let value = match flag.kind {
@@ -339,8 +340,8 @@ fn settings(matches: &Matches) -> String {
     lines.concat()
 }
 
-/// Sets global flags from the environment. A variable that conflicts with its flag ends the run. An unknown
-/// variable is only reported. An invalid value is ignored, unless it may be a security setting.
+/// Sets global flags from the environment. A variable that conflicts with a given flag ends the run. An unknown
+/// variable only causes a warning. An invalid value is ignored unless it may be a security setting.
 fn read_env(
     matches: &mut Matches,
     env: &BTreeMap<String, String>,

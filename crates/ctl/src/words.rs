@@ -1,10 +1,10 @@
-//! Splits the input lines of `txn` and `watch -i` into words, with quoting similar to a shell.
+//! Splits the input lines of `txn` and `watch -i` into words, with shell-like quoting.
 
 use crate::failure::{Failure, exit};
 use crate::gotext::unquote;
 
-/// The words of a line. A word in double quotes may contain Go's escapes, a word in single quotes is literal.
-/// Quotes inside an unquoted word are part of it.
+/// Splits a line into words. Double quotes allow Go's escapes; single quotes are literal. Quotes inside an unquoted
+/// word are part of the word.
 pub(crate) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -36,7 +36,7 @@ pub(crate) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
     Ok(words)
 }
 
-/// Whether the opening double quote has a closing one.
+/// Returns whether the opening double quote has a closing one.
 fn is_closed(text: &[u8]) -> bool {
     let mut bytes = text.iter().skip(1);
     while let Some(byte) = bytes.next() {

@@ -44,7 +44,7 @@ const STATUS: Command = Command {
     ..Command::EMPTY
 };
 
-/// The user and the role that must exist before authentication can be enabled.
+/// Name of the user and the role that must exist before authentication can be enabled.
 const ROOT: &str = "root";
 const ROOT_ROLE_MISSING: &str = "etcdserver: root user does not have root role";
 

@@ -1,10 +1,10 @@
-//! `check`: whether a cluster is fast enough for a load, and how much memory its data takes.
+//! `check`: tests whether a cluster is fast enough for a load, and measures how much memory its data uses.
 //!
 //! # Guarantees
 //!
-//! * A check writes only below its prefix, which must be empty before, and deletes its keys afterwards, even if
-//!   a signal ends the check.
-//! * The memory of a check does not grow with the load: latencies are aggregated as they arrive.
+//! * A check writes only below its prefix, which must be empty at the start, and deletes its keys afterwards, even if
+//!   it is interrupted by a signal.
+//! * The memory use of a check does not grow with the load, because latencies are aggregated as they arrive.
 
 mod datascale;
 mod load;
@@ -36,7 +36,7 @@ const AUTO_COMPACT: Flag =
     Flag::bool("auto-compact", "Compact storage with last revision after test is finished.");
 const AUTO_DEFRAG: Flag = Flag::bool("auto-defrag", "Defragment storage after test is finished.");
 
-/// The index of the load that `--load` names; loads are sorted by size.
+/// Returns the index of the load that `--load` names. Loads are sorted by size.
 fn load_of(session: &Session) -> Result<usize, Failure> {
     const NAMES: [[&str; 2]; 4] =
         [["s", "small"], ["m", "medium"], ["l", "large"], ["xl", "xLarge"]];
@@ -46,7 +46,7 @@ fn load_of(session: &Session) -> Result<usize, Failure> {
     found.ok_or_else(unknown)
 }
 
-/// Refuses to run if there are keys below the prefix, because they would be deleted afterwards.
+/// Refuses to run if keys exist below the prefix, because the check would delete them afterwards.
 async fn require_empty(session: &Session, client: &Client, hint: &str) -> Result<(), Failure> {
     let prefix = session.matches.text("prefix");
     let range = KeyRange::prefix(prefix.as_bytes().to_vec());
@@ -65,7 +65,7 @@ async fn require_empty(session: &Session, client: &Client, hint: &str) -> Result
     Err(Failure::new(exit::INVALID_INPUT, text))
 }
 
-/// Deletes the keys of a check, and returns the revision of the deletion.
+/// Deletes the keys of a check. Returns the revision of the deletion.
 async fn delete(session: &Session, client: &Client) -> Result<i64, tonic::Status> {
     let range = KeyRange::prefix(session.matches.text("prefix").as_bytes().to_vec());
     let request = DeleteRangeRequest {
@@ -99,7 +99,7 @@ async fn defragment(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the failed requests, by reason.
+/// Prints the number of failed requests for each reason.
 fn tell_errors(session: &Session, summary: &load::Summary) -> Result<(), Failure> {
     if summary.errors.is_empty() {
         return Ok(());
@@ -111,7 +111,7 @@ fn tell_errors(session: &Session, summary: &load::Summary) -> Result<(), Failure
     Ok(())
 }
 
-/// Cleans up after a check.
+/// Deletes the keys of a check, then compacts and defragments if the flags request it.
 async fn clean_up(session: &Session, client: &Client) -> Result<(), Failure> {
     let compacts = session.matches.bool("auto-compact");
     match delete(session, client).await {

@@ -1,4 +1,4 @@
-//! `defrag`: returns the space of deleted data to the file system, one member after another.
+//! `defrag`: returns the space of deleted data to the file system, one member at a time.
 
 use std::time::Instant;
 

@@ -22,10 +22,10 @@ pub(crate) const DEL: Command = Command {
     ..Command::EMPTY
 };
 
-/// The time in which the user can cancel the deletion of a range that `--range` did not confirm.
+/// Time in which the user can cancel the deletion of a range that was not confirmed with `--range`.
 const SECOND_THOUGHT: Duration = Duration::from_secs(2);
 
-/// The options of the command.
+/// Options of `del`.
 #[derive(Debug)]
 pub(crate) struct Del<'a> {
     matches: &'a Matches,
@@ -80,7 +80,7 @@ impl<'a> Del<'a> {
         })
     }
 
-    /// The warning before a range is deleted without `--range`.
+    /// Returns the warning for the deletion of a range without `--range`.
     pub(crate) fn warning(&self) -> Option<String> {
         let [from, to] = &self.matches.args[..] else { return None };
         let (from, to) = (quote(from), quote(to));
@@ -92,7 +92,7 @@ impl<'a> Del<'a> {
         })
     }
 
-    /// Prints the warning, if there is one, and waits so that the user can cancel.
+    /// Prints the warning, if there is one, and gives the user time to cancel.
     pub(crate) async fn warn(&self, session: &Session) {
         if let Some(warning) = self.warning() {
             session.print_error(&warning);

@@ -1,16 +1,15 @@
-//! `diff`: the differences between the keys of two clusters, or of a cluster and a snapshot.
+//! `diff`: prints the differences between the keys of two clusters, or of a cluster and a snapshot.
 //!
 //! # Guarantees
 //!
-//! * Each side is read at one revision, however long that takes. If that revision is compacted meanwhile, the
-//!   command fails with an explanation. Differences are printed as they are found, in the order of keys.
-//! * Both sides are read in pages, and at most three pages of each are in memory (see `side`).
-//! * Like diff(1), the command exits with 0 without differences, with 1 with differences, and with 2 on an
-//!   error.
+//! * Each side is read at a single revision, however long that takes. If that revision is compacted meanwhile, the
+//!   command fails and explains why. Differences are printed in key order as they are found.
+//! * Both sides are read in pages, and at most three pages per side are in memory (see `side`).
+//! * Like diff(1), the command exits with 0 if there are no differences, 1 if there are, and 2 on an error.
 //!
 //! # Not here
 //!
-//! Users, roles, members, alarms and lease TTLs: only keys are compared.
+//! Comparison of users, roles, members, alarms and lease TTLs. Only keys are compared.
 
 mod difference;
 mod side;
@@ -134,14 +133,14 @@ async fn compare(session: &Session) -> Result<Totals, Failure> {
     Ok(totals)
 }
 
-/// The number of keys between two checks whether a progress update is due.
+/// Number of keys between two checks of whether a progress update is due.
 const KEYS_BETWEEN_REPORTS: u64 = 1_000;
 
-/// The options of comparison and output.
+/// Options for comparison and output.
 struct Shown {
     metadata: bool,
     is_json: bool,
-    /// The maximum number of differences printed.
+    /// Maximum number of differences to print.
     limit: u64,
 }
 
@@ -167,7 +166,7 @@ impl Shown {
     }
 }
 
-/// Opens both sides.
+/// Opens the source and the destination.
 async fn sides(session: &Session, names: &Names) -> Result<(Side, Side), Failure> {
     let matches = &session.matches;
     let file = Some(matches.text("snapshot")).filter(|path| !path.is_empty());

@@ -1,4 +1,4 @@
-//! `elect`: campaigns in an election and leads until a signal arrives, or observes the leaders.
+//! `elect`: campaigns in an election and leads until a signal arrives, or observes an election.
 
 use quorate_api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use quorate_api::etcdserverpb::{
@@ -56,7 +56,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
 async fn campaign(session: &Session, name: &[u8], proposal: &[u8]) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut kept_lease = KeptLease::begin(&client, TTL_SECS_DEFAULT).await?;
-    // Up to here a signal ends the process: it holds nothing yet, and the server may be unreachable.
+    // Until here, a signal simply ends the process: it holds no key yet, and the server may be unreachable.
     let interrupt = Interrupt::listen()?;
     let led = async {
         let mut queue_key = QueueKey::create(&kept_lease, name, proposal).await?;
@@ -76,7 +76,7 @@ async fn campaign(session: &Session, name: &[u8], proposal: &[u8]) -> Result<(),
     led.and(ended.map_err(Failure::from))
 }
 
-/// Prints every leader from now on.
+/// Prints the current leader and every later one.
 async fn observe(session: &Session, client: &Client, name: &[u8]) -> Result<(), Failure> {
     let queue = [name, b"/"].concat();
     loop {
@@ -104,7 +104,7 @@ async fn observe(session: &Session, client: &Client, name: &[u8]) -> Result<(), 
     }
 }
 
-/// The current leader, or the next one if there is none.
+/// Returns the current leader, or waits for the next one if there is none.
 async fn leader(
     client: &Client,
     queue: &[u8],

@@ -1,4 +1,4 @@
-//! `endpoint`: health, status and hash of each endpoint.
+//! `endpoint`: prints the health, status and hash of each endpoint.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -55,13 +55,13 @@ const HASH_KV: Command = Command {
     ..Command::EMPTY
 };
 
-/// The endpoints to ask: the given ones, or those of all members.
+/// Returns the endpoints to query: the given ones, or those of all members.
 pub(crate) async fn chosen(session: &Session) -> Result<Vec<String>, Failure> {
     if !session.matches.bool("cluster") {
         return session.endpoints().await;
     }
     let client = session.client().await.map_err(|failure| match failure.code {
-        // etcdctl uses another exit code here than elsewhere.
+        // etcdctl uses a different exit code here than elsewhere.
         exit::BAD_CONNECTION => Failure { code: exit::ERROR, ..failure },
         _ => failure,
     })?;
@@ -91,7 +91,7 @@ async fn health(session: &Session) -> Result<(), Failure> {
     if healthy { Ok(()) } else { Err(Failure::error("unhealthy cluster")) }
 }
 
-/// Whether an endpoint answers a linearizable read and has no alarm.
+/// Checks whether an endpoint answers a linearizable read and has no alarm.
 async fn check(client: Rc<Client>, endpoint: String, timeout: Duration) -> Health {
     if let Err(status) = client.log_in().await {
         let error = status_text(&status);
@@ -103,7 +103,7 @@ async fn check(client: Rc<Client>, endpoint: String, timeout: Duration) -> Healt
     let result = client.call(Some(timeout), Repeat::Safe, request, range).await;
     let took = duration(start.elapsed());
     let error = match result {
-        // A refused permission proves that a majority answered.
+        // A permission error also proves that a quorum answered.
         Err(status) if status.code() != Code::PermissionDenied => status_text(&status),
         _ => {
             let left = timeout.saturating_sub(start.elapsed());

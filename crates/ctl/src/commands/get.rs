@@ -22,7 +22,7 @@ pub(crate) const GET: Command = Command {
     ..Command::EMPTY
 };
 
-/// The options of the command.
+/// Options of `get`.
 #[derive(Debug)]
 pub(crate) struct Get<'a> {
     matches: &'a Matches,
@@ -126,8 +126,8 @@ impl<'a> Get<'a> {
             "VERSION" => SortTarget::Version,
             _ => return Err(bad("target", target)),
         };
-        // The server returns keys in ascending order anyway, but an explicit sort order makes it sort
-        // everything.
+        // The server returns keys in ascending order by default, whereas an explicit sort order makes it sort the whole
+        // result.
         if sort_target == SortTarget::Key && sort_order == SortOrder::Ascend {
             return Ok((SortOrder::None, sort_target));
         }
@@ -167,7 +167,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     session.show(&Reply::Get(reply, value_only))
 }
 
-/// Reads a range as a stream and joins the parts.
+/// Reads a range as a stream and joins its parts.
 async fn joined(
     client: &Client,
     channel: tonic::transport::Channel,

@@ -1,4 +1,4 @@
-//! `help` and `options`: the commands of the tool, and the flags of every command.
+//! `help` and `options`: print the commands of the tool, and the flags that every command accepts.
 
 use super::ROOT;
 use quorate_cli::command::find;

@@ -1,4 +1,4 @@
-//! `lease`: grants, revokes, shows and keeps alive leases.
+//! `lease`: grants, revokes, lists, inspects and renews leases.
 
 use std::time::Duration;
 
@@ -66,10 +66,10 @@ const TIME_TO_LIVE: Command = Command {
     ..Command::EMPTY
 };
 
-/// The assumed TTL of a lease until the first response reports it.
+/// TTL that is assumed for a lease until the first response reports it.
 const FIRST_LIFE: Duration = Duration::from_secs(5);
 
-/// The only argument, or an error with the text of this command.
+/// Returns the only argument, or an error with the text of this command.
 fn only_arg(session: &Session, refusal: &str) -> Result<String, Failure> {
     match (session.matches.arg(0), session.matches.args.len()) {
         (Some(arg), 1) => Ok(arg),
@@ -77,7 +77,7 @@ fn only_arg(session: &Session, refusal: &str) -> Result<String, Failure> {
     }
 }
 
-/// These commands report a failed call with another exit code than the others.
+/// Converts a failed call. These commands use a different exit code for it than the others.
 fn bad_connection(status: &Status) -> Failure {
     Failure::new(exit::BAD_CONNECTION, status_text(status))
 }

@@ -1,8 +1,8 @@
-//! `lock`: waits for a lock, and holds it until a signal arrives or a command has run.
+//! `lock`: waits for a lock, and holds it until a signal arrives or a command has finished.
 //!
 //! # Guarantees
 //!
-//! * The lock is released however the command that ran under it ends.
+//! * The lock is released no matter how the command that ran under it ends.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -43,14 +43,14 @@ async fn run(session: &Session) -> Result<(), Failure> {
     };
     let client = session.client().await?;
     let mut kept_lease = KeptLease::begin(&client, session.matches.int("ttl")).await?;
-    // Up to here a signal ends the process: it holds nothing yet, and the server may be unreachable.
+    // Until here, a signal simply ends the process: it holds no key yet, and the server may be unreachable.
     let interrupt = Interrupt::listen()?;
     let held = hold(session, (&client, &interrupt), &mut kept_lease, name, exec).await;
     let ended = kept_lease.end().await;
     held.and(ended.map_err(Failure::from))
 }
 
-/// Waits for the lock, and holds it.
+/// Waits for the lock and holds it.
 async fn hold(
     session: &Session,
     (client, interrupt): (&Client, &Interrupt),
@@ -88,7 +88,7 @@ fn command(program: &[u8], args: &[Vec<u8>], queue_key: &QueueKey) -> std::proce
     command
 }
 
-/// Runs the command to its end; its exit code becomes the tool's exit code.
+/// Runs the command to completion. Its exit code becomes the tool's exit code.
 async fn execute(program: &[u8], mut command: std::process::Command) -> Result<(), Failure> {
     let running = tokio::task::spawn_blocking(move || command.status());
     let ended = running.await.map_err(std::io::Error::other)?;
@@ -103,7 +103,7 @@ async fn execute(program: &[u8], mut command: std::process::Command) -> Result<(
 }
 
 fn failed(status: ExitStatus) -> Failure {
-    /// The exit code of a Go program whose child was ended by a signal.
+    /// Exit code of a Go program whose child process was killed by a signal.
     const SIGNALED: u8 = 255;
     match status.code() {
         Some(code) => {

@@ -1,15 +1,15 @@
-//! `make-mirror`: copies keys to another cluster, and then every change of them, until an error occurs.
+//! `make-mirror`: copies keys to another cluster, and then replicates every change to them until an error occurs.
 //!
 //! # Guarantees
 //!
-//! * The changes of one revision are applied at the mirror in one transaction of up to `--max-txn-ops`
-//!   operations, in the order of revisions.
-//! * The copy is made at one revision, and the watch starts at the revision after it, so no change is missed.
+//! * The changes of one revision are applied to the mirror in one transaction, or in several if there are more than
+//!   `--max-txn-ops`, in revision order.
+//! * The copy is made at one revision, and the watch starts at the next revision, so that no change is missed.
 //! * At most one page of the copy, or one response of the watch, is in memory.
 //!
 //! # Not here
 //!
-//! Leases: keys with a lease are copied without it, as etcdctl does.
+//! Leases. Keys with a lease are copied without it, as etcdctl does.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -59,17 +59,17 @@ const FLAGS: &[Flag] = &[
     destination::PASSWORD,
 ];
 
-/// The maximum number of keys that each range request returns while the existing keys are copied.
+/// Maximum number of keys that each range request returns while the existing keys are copied.
 const PAGE_KEYS: i64 = 1000;
-/// How often the total is printed.
+/// Interval at which the total is printed.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The destination of keys.
+/// The destination cluster and the mapping of keys to it.
 struct Mirror<'a> {
     client: &'a Client,
     names: Names,
     operations_max: usize,
-    /// The number of operations applied at the mirror.
+    /// Number of operations applied to the mirror.
     total: Cell<u64>,
 }
 
@@ -89,7 +89,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Prints the total at regular intervals.
+/// Prints the total periodically.
 async fn report(session: &Session, total: &Cell<u64>) -> Result<(), Failure> {
     loop {
         tokio::time::sleep(REPORT_INTERVAL).await;
@@ -98,7 +98,7 @@ async fn report(session: &Session, total: &Cell<u64>) -> Result<(), Failure> {
 }
 
 impl Mirror<'_> {
-    /// Copies the current keys, unless a start revision is given, and then follows every change.
+    /// Copies the existing keys, unless a start revision is given, and then replicates every change.
     async fn follow(&self, source: &Client, revision: i64) -> Result<(), Failure> {
         let range = KeyRange::prefix(self.names.prefix.clone());
         let start = match revision {
@@ -123,7 +123,7 @@ impl Mirror<'_> {
         }
     }
 
-    /// Copies the keys at one revision, and returns that revision.
+    /// Copies the keys at one revision. Returns that revision.
     async fn copy(&self, source: &Client, range: &KeyRange) -> Result<i64, Failure> {
         let mut page = RangeRequest {
             key: range.key.clone().into(),
@@ -176,8 +176,8 @@ fn put_request(names: &Names, key: &[u8], value: &[u8]) -> PutRequest {
     }
 }
 
-/// The transactions that repeat these events: one for each revision, or several if the revision changed more
-/// than `most` keys or changed one key twice, which a transaction cannot do.
+/// Returns the transactions that repeat these events: one per revision, or several if the revision has more than `most`
+/// changes or changes a key twice, which a single transaction cannot do.
 fn batches(events: Vec<Event>, names: &Names, most: usize) -> Vec<Vec<RequestOp>> {
     let mut batches: Vec<Vec<RequestOp>> = Vec::new();
     let (mut revision, mut keys) = (0, BTreeSet::new());

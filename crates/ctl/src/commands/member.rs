@@ -18,10 +18,10 @@ use crate::output::{Format, Reply};
 use crate::peer_urls;
 use crate::session::Session;
 
-/// The error text for a learner that lacks a part of the leader's log.
+/// Error text for a learner that lacks part of the leader's log.
 const NOT_IN_SYNC: &str =
     "etcdserver: can only promote a learner member which is in sync with leader";
-/// The time limit for finding out how far the learner is behind.
+/// Timeout for determining how far the learner is behind.
 const PROGRESS_TIME: Duration = Duration::from_secs(2);
 
 pub(crate) const MEMBER: Command = Command {
@@ -78,7 +78,7 @@ const UPDATE: Command = Command {
     ..Command::EMPTY
 };
 
-/// The only argument, as a member id.
+/// Returns the only argument as a member id.
 fn only_id(session: &Session) -> Result<u64, Failure> {
     match (session.matches.arg(0), session.matches.args.len()) {
         (Some(id), 1) => member_id(&id),
@@ -116,7 +116,7 @@ async fn add(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The environment variables with which the new member must be started.
+/// Returns the environment variables with which the new member must be started.
 fn configuration(name: &str, peer_urls: &str, reply: &MemberAddResponse) -> String {
     let new = reply.member.as_ref().map_or(0, |member| member.id);
     let mut cluster = Vec::new();
@@ -151,7 +151,7 @@ async fn promote(session: &Session) -> Result<(), Failure> {
     match client.call(Some(session.timeout()), Repeat::Never, request, promote).await {
         Ok(reply) => session.show(&Reply::MemberPromote(id, reply)),
         Err(status) if status.message() == NOT_IN_SYNC => {
-            // This line is not in etcdctl. It follows the line that scripts may parse.
+            // etcdctl does not print this line. It follows the line that scripts may parse.
             let refusal = status_text(&status);
             let progress = match timeout(PROGRESS_TIME, progress(session, client, id)).await {
                 Ok(progress) => progress.unwrap_or_else(|reason| reason),
@@ -163,7 +163,7 @@ async fn promote(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// How much of the log a learner has, in words; or why that is unknown.
+/// Describes how much of the log a learner has. Returns an error text if that cannot be determined.
 async fn progress(session: &Session, client: Client, id: u64) -> Result<String, String> {
     let client = client.without_warnings();
     let list = async |channel, request| client.cluster(channel).member_list(request).await;
@@ -185,7 +185,7 @@ async fn progress(session: &Session, client: Client, id: u64) -> Result<String, 
     Ok(progress_text(id, learner_index, index))
 }
 
-/// The commit index of a member.
+/// Returns a member's commit index.
 async fn committed(client: &Client) -> Result<u64, String> {
     let status = async |channel, request| client.maintenance(channel).status(request).await;
     let reply = client.call(None, Repeat::Safe, StatusRequest {}, status).await;
@@ -250,7 +250,7 @@ mod tests {
         let text = progress_text(0xa1, 120, 1_000);
         assert!(text.starts_with("learner a1 is 880 log entries behind: "), "{text}");
         assert!(text.contains("120 of 1000 (12%)"), "{text}");
-        // The learner may have been asked after the other member, and be ahead of it.
+        // The learner may be queried after the other member, and may then be ahead of it.
         assert!(progress_text(1, 7, 6).contains("is 0 log entries behind"));
         assert!(progress_text(1, 0, 0).contains("(0%)"));
         assert!(progress_text(1, u64::MAX, u64::MAX).contains("(100%)"));

@@ -35,7 +35,7 @@ stores the content of the file under <key>.",
 
 const USAGE_ERROR: &str = "put command needs 1 argument and input from stdin or 2 arguments";
 
-/// The options of the command.
+/// Options of `put`.
 #[derive(Debug)]
 pub(crate) struct Put<'a> {
     matches: &'a Matches,
@@ -53,7 +53,7 @@ impl<'a> Put<'a> {
         Self { matches }
     }
 
-    /// The request. `read` supplies the value if it is not an argument.
+    /// Returns the request. `read` supplies the value if it is not an argument.
     pub(crate) fn request(
         &self,
         read: impl FnOnce() -> Result<Vec<u8>, Failure>,

@@ -80,7 +80,7 @@ const REVOKE_PERMISSION: Command = Command {
     ..Command::EMPTY
 };
 
-/// The only argument, or an error with the text of this command.
+/// Returns the only argument, or an error with the text of this command.
 fn only_name(session: &Session, command: &str) -> Result<String, Failure> {
     match (session.matches.arg(0), session.matches.args.len()) {
         (Some(name), 1) => Ok(name),
@@ -91,14 +91,14 @@ fn only_name(session: &Session, command: &str) -> Result<String, Failure> {
     }
 }
 
-/// The key range of a permission; `args` are the key and optionally the range end.
+/// Returns the key range of a permission. `args` are the key and, optionally, the range end.
 fn range(matches: &Matches, args: &[Vec<u8>]) -> Result<KeyRange, Failure> {
     let (prefix, from_key) = (matches.bool("prefix"), matches.bool("from-key"));
     let key = args.first().cloned().unwrap_or_default();
     if prefix && from_key && (key.is_empty() || args.len() == 1) {
         return Err(Failure::bad_args("--from-key and --prefix flags are mutually exclusive"));
     }
-    // An empty key stands for the first key, in either form of range.
+    // An empty key stands for the first possible key, with or without a range flag.
     if key.is_empty() {
         let end = if prefix || from_key { vec![0] } else { Vec::new() };
         return Ok(KeyRange { key: vec![0], end });
@@ -195,7 +195,7 @@ async fn revoke_permission(session: &Session) -> Result<(), Failure> {
         range_end: end.clone().into(),
     };
     let response = client.call(None, Repeat::Never, request, revoke).await?;
-    // Printed as given on the command line.
+    // The key is printed as given on the command line.
     let key = given.clone();
     session.show(&Reply::Access(Access::RoleRevokePermission { role, key, end, response }))
 }

@@ -1,9 +1,9 @@
-//! `snapshot save`: saves a complete and consistent copy of a member's database in a file.
+//! `snapshot save`: saves a complete and consistent copy of a member's database to a file.
 //!
-//! The server sends the database, followed by its SHA-256 digest. A file with both is complete if its length is
-//! a multiple of the sector size plus a digest, and sound if the digest matches the bytes before it. The
-//! snapshot is written under a temporary name and then renamed, so that a file of the given name is never
-//! incomplete or different from what the server sent.
+//! The server sends the database, followed by its SHA-256 digest. The received file is complete if its length is a
+//! multiple of the sector size plus the length of a digest, and sound if the digest matches the preceding bytes. The
+//! snapshot is written under a temporary name and then renamed, so that a file with the given name is always complete
+//! and identical to what the server sent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -68,7 +68,7 @@ async fn save(session: &Session) -> Result<(), Failure> {
     let endpoints = session.endpoints().await?;
     let client = session.prepare(endpoints.clone())?;
     let part = PathBuf::from(format!("{}.part", path.display()));
-    // A large database takes long, so the limit for short commands applies only if it was set explicitly.
+    // A large database takes a long time, so the timeout of short commands applies only if it was set explicitly.
     let limit = session.matches.changed("command-timeout").then(|| session.timeout());
     let fetching = fetch(session, (&client, &endpoints), &path, &part);
     let result = match limit {
@@ -93,7 +93,7 @@ async fn save(session: &Session) -> Result<(), Failure> {
     session.print(&format!("Server version {version}\n"))
 }
 
-/// Removes snapshots of this name that are too old to keep. The new one is on disk by then.
+/// Removes older snapshots of this name that exceed the number to keep. By then the new one is on disk.
 fn forget(session: &Session, path: &Path, keep: usize) -> Result<(), Failure> {
     let removed = prune(path, keep).map_err(|error| {
         let text = format!("the snapshot is saved, but older ones could not be removed: {error}");
@@ -105,8 +105,8 @@ fn forget(session: &Session, path: &Path, keep: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fetches the snapshot into `part`, renames it to `path`, and returns the server's storage version, which
-/// servers before 3.6 do not send.
+/// Fetches the snapshot into `part` and renames it to `path`. Returns the server's storage version, which servers
+/// before 3.6 do not send.
 async fn fetch(
     session: &Session,
     (client, endpoints): (&Client, &[String]),
@@ -157,7 +157,7 @@ async fn fetch(
     Ok(version)
 }
 
-/// Writes what the server sends; returns a description of the problem, if there is one, and the version.
+/// Writes the received bytes. Returns a description of the problem, if there is one, and the storage version.
 async fn receive(
     client: &Client,
     file: &mut File,
@@ -184,8 +184,8 @@ async fn receive(
     Ok((checked, version))
 }
 
-/// The state of a check: the length so far, the digest of all bytes but the last ones, and the last ones, which
-/// may be the digest.
+/// State of the digest check: the received length, the digest of all bytes except the last ones, and the last bytes,
+/// which may be the digest.
 #[derive(Default)]
 struct Checked {
     len: u64,
@@ -202,7 +202,7 @@ impl Checked {
         self.end.drain(..before_end);
     }
 
-    /// Returns the reason if this is no complete snapshot.
+    /// Returns an error text if the received bytes are not a complete snapshot.
     fn verdict(self) -> Result<(), String> {
         let len = self.len;
         if len % SECTOR_BYTES != DIGEST_BYTES as u64 {
@@ -221,7 +221,7 @@ impl Checked {
 mod tests {
     use super::*;
 
-    /// Checks bytes that arrive in pieces of this length.
+    /// Checks bytes that arrive in parts of this length.
     fn verdict(bytes: &[u8], part_bytes: usize) -> Result<(), String> {
         let mut checked = Checked::default();
         bytes.chunks(part_bytes).for_each(|part| checked.add(part));

@@ -1,4 +1,4 @@
-//! `top`: its help text, and its connection to the session. The display itself is the crate `top`.
+//! `top`: its help text, and its connection to the session. The crate `top` implements the display.
 
 use crate::command::{Command, group};
 use crate::failure::{Failure, exit};
@@ -34,7 +34,7 @@ watch, a user needs permission to read the keys of --prefix.",
 
 async fn show(session: &Session) -> Result<(), Failure> {
     let settings = Settings::of(&session.matches, is_json(session)?, &session.env)?;
-    // A password is asked for, and a wrong one refused, before the screen changes.
+    // The password prompt and a login error appear before the screen changes.
     drop(session.client().await?);
     let host = Host {
         endpoints: session.endpoints().await?,
@@ -46,7 +46,7 @@ async fn show(session: &Session) -> Result<(), Failure> {
     Box::pin(quorate_top::run(settings, &host)).await
 }
 
-/// Whether reports are printed as JSON.
+/// Returns whether reports are printed as JSON.
 fn is_json(session: &Session) -> Result<bool, Failure> {
     match session.format()? {
         Format::Simple => Ok(false),

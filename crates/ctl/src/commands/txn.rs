@@ -1,7 +1,7 @@
-//! `txn`: executes several requests atomically, after comparisons.
+//! `txn`: executes several requests atomically, depending on comparisons.
 //!
-//! The input has three parts, each ended by an empty line: the comparisons, the requests to execute if all
-//! comparisons hold, and the requests to execute otherwise.
+//! The input has three parts, each terminated by an empty line: the comparisons, the requests to execute if all
+//! comparisons succeed, and the requests to execute otherwise.
 
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request;
@@ -73,12 +73,12 @@ async fn run(session: &Session) -> Result<(), Failure> {
         request.failure.push(operation(session, &line).await?);
     }
     let txn = async |channel, request| client.kv(channel).txn(request).await;
-    // Without a time limit: a user who has typed a transaction wants its result.
+    // No timeout, because a user who has typed a transaction wants its result.
     let reply = client.call(None, Repeat::Never, request, txn).await?;
     session.show(&Reply::Txn(reply))
 }
 
-/// The next line without surrounding spaces; `None` for an empty line, which ends a part.
+/// Reads the next line and strips surrounding spaces. Returns `None` for an empty line, which ends a part.
 fn next_line(session: &Session) -> Result<Option<Vec<u8>>, Failure> {
     let line = session.read_line()?;
     if !line.ends_with(b"\n") {
@@ -136,7 +136,7 @@ fn comparison(line: &[u8]) -> Result<Compare, Failure> {
 
 type Parts = (Vec<u8>, Vec<u8>, Vec<u8>);
 
-/// Splits `"key") operator "value"`. On an error, returns as much of key and operator as could be parsed.
+/// Splits `"key") operator "value"`. The error contains as much of the key and the operator as could be parsed.
 fn parts(rest: &[u8]) -> Result<Parts, (Vec<u8>, Vec<u8>)> {
     let nothing = || (Vec::new(), Vec::new());
     let (key, rest) = quoted(rest).ok_or_else(nothing)?;
@@ -150,7 +150,7 @@ fn parts(rest: &[u8]) -> Result<Parts, (Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// Parses a Go string literal of either kind, after any spaces.
+/// Parses a Go string literal of either kind, skipping leading spaces.
 fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let text = text.trim_ascii_start();
     if let Some(raw) = text.strip_prefix(b"`") {
@@ -160,7 +160,7 @@ fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unquote(text)
 }
 
-/// Parses a request: the command line of `get`, `put` or `del`.
+/// Parses a request, written like the command line of `get`, `put` or `del`.
 async fn operation(session: &Session, line: &[u8]) -> Result<RequestOp, Failure> {
     let text = String::from_utf8_lossy(line);
     let words = words::split(line)?;

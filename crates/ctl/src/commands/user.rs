@@ -1,6 +1,6 @@
 //! `user`: adds, deletes and shows users, and changes their passwords and roles.
 //!
-//! These commands have no time limit, because they may wait for the user to type a password.
+//! These commands have no timeout, because they may wait for the user to type a password.
 
 use quorate_api::authpb::UserAddOptions;
 use quorate_api::etcdserverpb::{
@@ -80,19 +80,20 @@ const REVOKE_ROLE: Command = Command {
     ..Command::EMPTY
 };
 
-/// Whether the password is asked for twice. The help text is etcdctl's, which states the opposite.
+/// Returns the flag that controls whether the password is typed twice. The help text is etcdctl's, which states the
+/// opposite.
 const fn interactive(usage: &'static str) -> Flag {
     Flag { name: "interactive", short: None, kind: Kind::Bool, default: "true", usage }
 }
 
-/// Exactly this number of arguments, or an error with the text of this command.
+/// Returns exactly this number of arguments, or an error with the text of this command.
 fn args<const COUNT: usize>(session: &Session, refusal: &str) -> Result<[String; COUNT], Failure> {
     let args = (0..session.matches.args.len()).filter_map(|at| session.matches.arg(at));
     let args: Vec<String> = args.collect();
     args.try_into().map_err(|_| Failure::bad_args(refusal))
 }
 
-/// The password for a user, typed once or twice.
+/// Reads a user's password, typed once or twice.
 fn new_password(session: &Session, user: &str) -> Result<String, Failure> {
     if !session.matches.bool("interactive") {
         return Ok(first_word(&session.read_line()?));
@@ -112,13 +113,13 @@ fn new_password(session: &Session, user: &str) -> Result<String, Failure> {
     Ok(password)
 }
 
-/// The first word of a line; the rest is ignored.
+/// Returns the first word of a line, ignoring the rest.
 fn first_word(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     text.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
-/// The user to add, with the password.
+/// Returns the request for a new user, including the password.
 fn new_user(session: &Session) -> Result<AuthUserAddRequest, Failure> {
     let [name] = args(session, "user add command requires user name as its argument")?;
     let given = session.matches.text("new-user-password");

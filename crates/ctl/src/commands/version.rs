@@ -1,4 +1,4 @@
-//! `version`: the version of this tool.
+//! `version`: prints the version of this tool.
 
 use crate::command::{Command, group};
 use crate::failure::Failure;

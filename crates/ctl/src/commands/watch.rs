@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! How a watch is resumed at another endpoint (`events`).
+//! Resuming a watch at another endpoint (see `events`).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -43,7 +43,7 @@ const FLAGS: &[Flag] = &[
     Flag::bool("progress-notify", "get periodic watch progress notification from server"),
 ];
 
-/// A watch: what to watch, and the command to run on each event.
+/// A watch request, and the command to run on each event.
 #[derive(Clone, Debug, PartialEq)]
 struct Watch {
     create: WatchCreateRequest,
@@ -110,8 +110,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     Err(Failure::new(exit::INTERRUPTED, "watch is canceled by the server"))
 }
 
-/// Prints the events of a watch until the server cancels it. Each message on `progress` makes it send a
-/// progress request.
+/// Prints the events of a watch until the server cancels it. Sends a progress request for each message on `progress`.
 async fn follow(
     session: &Session,
     client: &Client,
@@ -141,7 +140,7 @@ async fn follow(
     }
 }
 
-/// The response that is printed for a watch that ended with its stream.
+/// Returns the response that is printed when a watch ends with its stream.
 fn closed() -> WatchResponse {
     WatchResponse { header: Some(ResponseHeader::default()), canceled: true, ..Default::default() }
 }
@@ -157,7 +156,7 @@ fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result
     if is_progress(response) {
         session.print(&format!("progress notify: {revision}\n"))?;
     }
-    // For a watch that was never created, etcdctl prints no more than this.
+    // For a watch that was never created, etcdctl prints only this.
     let shown = if response.created { closed() } else { response.clone() };
     session.show(&Reply::Watch(shown))?;
     if exec.is_empty() {
@@ -197,7 +196,7 @@ fn execute(
     Err(Failure::silent(exit::ERROR))
 }
 
-/// Why a command could not be started, in Go's wording.
+/// Explains why a command could not be started, in Go's wording.
 fn not_started(program: &[u8], error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound if !program.contains(&b'/') => {
@@ -212,7 +211,7 @@ fn not_started(program: &[u8], error: &std::io::Error) -> String {
 
 type Following<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
-/// Reads lines, each a new watch or a progress request, and prints the events of all watches meanwhile.
+/// Reads lines, each with a new watch or a progress request, and prints the events of all watches meanwhile.
 async fn interactive(session: &Session) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut lines = read_lines(session);
@@ -233,7 +232,7 @@ async fn interactive(session: &Session) -> Result<(), Failure> {
             None => session
                 .print_error(&format!("Invalid command: {shown} (watch and progress supported)\n")),
             Some((name, _)) if name == b"progress" => {
-                // A watch that has ended has no progress.
+                // A watch that has ended no longer receives progress requests.
                 progress.retain(|watch: &mpsc::UnboundedSender<()>| watch.send(()).is_ok());
             }
             Some((name, args)) if name == b"watch" => {
@@ -259,7 +258,7 @@ async fn interactive(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Runs the watches until one of them fails. Watches that end without an error are removed.
+/// Runs the watches until one of them fails. Removes watches that end without an error.
 async fn first_failure(watches: &mut Vec<Following<'_>>) -> Failure {
     poll_fn(|context| {
         let mut failure = None;
@@ -276,7 +275,7 @@ async fn first_failure(watches: &mut Vec<Following<'_>>) -> Failure {
     .await
 }
 
-/// The lines of standard input, read by a separate thread, which ends with the input.
+/// Returns the lines of standard input, which a separate thread reads until the end of the input.
 fn read_lines(session: &Session) -> mpsc::UnboundedReceiver<Vec<u8>> {
     let mut input = session.take_input();
     let (sender, receiver) = mpsc::unbounded_channel();

@@ -1,5 +1,4 @@
-//! Runs the tool with a DNS server of the test, whose records point to listeners that record incoming
-//! connections.
+//! Runs the tool with a local DNS server whose records point to listeners that record incoming connections.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -12,9 +11,9 @@ use super::*;
 use crate::failure::exit;
 use crate::runs::run_with;
 
-/// The first bytes from an HTTP/2 client without TLS.
+/// First bytes from an HTTP/2 client without TLS.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
-/// The record type of a TLS handshake, the first byte from a client with TLS.
+/// Record type of a TLS handshake, the first byte from a client that uses TLS.
 const HANDSHAKE: u8 = 22;
 
 /// Serves SRV records for these names, each with a port on this host, until the test process ends.
@@ -51,7 +50,7 @@ fn answer(question: &[u8], records: &[(String, u16)]) -> Vec<u8> {
     packet.build_bytes_vec_compressed().unwrap()
 }
 
-/// A member that only records the first bytes of its first client, and its port.
+/// Starts a member that only records the first bytes of its first client. Also returns its port.
 fn member() -> (u16, thread::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -65,7 +64,7 @@ fn member() -> (u16, thread::JoinHandle<Vec<u8>>) {
     (port, first)
 }
 
-/// Starts a command in the background. It waits for a response, which the test ignores.
+/// Starts a command in the background. The response for which it waits does not matter to the test.
 fn begin(words: &[&str], env: &'static [(&'static str, &'static str)], server: SocketAddr) {
     let get = ["--command-timeout=60s", "--dial-timeout=60s", "get", "k"];
     let words: Vec<String> = [&get, words].concat().into_iter().map(str::to_owned).collect();
@@ -75,7 +74,7 @@ fn begin(words: &[&str], env: &'static [(&'static str, &'static str)], server: S
     });
 }
 
-/// Runs a command with too short a time limit to get a response.
+/// Runs a command with a timeout that is too short for a response.
 fn run_briefly(words: &[&str], records: &[(&str, u16)]) -> (u8, String) {
     let get = ["--command-timeout=1ms", "--endpoints=127.0.0.1:1", "get", "k"];
     run_with(&[&get, words].concat(), &[], at(serve(records)))

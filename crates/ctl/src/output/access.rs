@@ -1,4 +1,4 @@
-//! Replies about users, roles and permissions, and their text form.
+//! Replies about users, roles and permissions, and their formatting as text.
 
 use prost::Message as _;
 use quorate_api::authpb::Permission;
@@ -14,12 +14,12 @@ use quorate_api::etcdserverpb::{
 use super::Shown;
 use crate::key_range::prefix_end;
 
-/// The role with all permissions.
+/// Name of the role that has all permissions.
 const ROOT: &str = "root";
-/// The range end that stands for no end.
+/// Range end of an open-ended range.
 const OPEN: &[u8] = b"\0";
 
-/// A reply about users or roles. A name before a response is the user or role that it is about.
+/// A reply about users or roles. A name before a response is that of the user or role concerned.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
     Status(AuthStatusResponse),
@@ -129,7 +129,7 @@ impl Access {
     }
 }
 
-/// The keys that a role may read, and those that it may write.
+/// Lists the keys that a role may read and those that it may write.
 fn permissions(role: &str, permissions: &[Permission], shown: &mut Shown) {
     shown.line(format!("Role {role}"));
     for (title, kind) in [("KV Read:", Type::Read), ("KV Write:", Type::Write)] {
@@ -153,7 +153,7 @@ fn permissions(role: &str, permissions: &[Permission], shown: &mut Shown) {
     }
 }
 
-/// A range in interval notation.
+/// Formats a range in interval notation.
 fn range(key: &[u8], end: &[u8]) -> Vec<u8> {
     match end {
         OPEN => [b"[", key, b", <open ended>"].concat(),
@@ -161,7 +161,7 @@ fn range(key: &[u8], end: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The name of a permission type, as the protocol spells it.
+/// Returns the name of a permission type as the protocol spells it.
 pub(super) fn permission_name(kind: i32) -> String {
     match Type::try_from(kind) {
         Ok(kind) => kind.as_str_name().to_owned(),

@@ -1,4 +1,4 @@
-//! The format for line-oriented scripts: `"Name" : value`, one field in each line.
+//! The format for line-oriented scripts: `"Name" : value`, one field per line.
 
 use std::fmt::Display;
 
@@ -12,7 +12,7 @@ use super::access::permission_name;
 use super::{Access, Reply, Shown, alarm_name, event_name};
 use crate::gotext::quote;
 
-/// Formats a reply; returns false for one that has no such form.
+/// Formats a reply. Returns false if the reply is not supported.
 pub(super) fn render(reply: &Reply, is_hex: bool, shown: &mut Shown) -> bool {
     let mut fields = Fields { is_hex, shown };
     match reply {
@@ -154,14 +154,14 @@ impl Fields<'_> {
         }
     }
 
-    /// Formats replies about users and roles; false for one that has no such form.
+    /// Formats a reply about users or roles. Returns false if the reply is not supported.
     fn access(&mut self, reply: &Access) -> bool {
         match reply {
             Access::Status(_) | Access::UserGet(..) | Access::UserList(_) => return false,
             Access::RoleGet(_, response) => {
                 self.header(reply.header());
                 for permission in &response.perm {
-                    // etcdctl prints the second blank too.
+                    // etcdctl also prints the second space.
                     let kind = permission_name(permission.perm_type);
                     self.field("PermType", format_args!(" {kind}"));
                     self.field("Key", quote(&permission.key));
@@ -188,7 +188,7 @@ impl Fields<'_> {
         true
     }
 
-    /// Formats replies about members rather than keys.
+    /// Formats replies about members.
     fn cluster(&mut self, reply: &Reply) {
         match reply {
             Reply::MemberList(response) => {
@@ -238,7 +238,7 @@ impl Fields<'_> {
         self.field("Leader", response.leader);
         self.field("IsLearner", response.is_learner);
         self.field("RaftIndex", response.raft_index);
-        // Repeats the field of the header; scripts may count lines.
+        // Repeats the field of the header, because scripts may count lines.
         self.field("RaftTerm", response.raft_term);
         self.field("RaftAppliedIndex", response.raft_applied_index);
         self.field("Errors", format_args!("[{}]", response.errors.join(" ")));

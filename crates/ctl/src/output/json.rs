@@ -1,8 +1,8 @@
-//! The format for programs: one line of JSON, in the form in which Go encodes the protocol's messages.
+//! The format for programs: one line of JSON, as Go encodes the protocol's messages.
 //!
-//! Numbers are JSON numbers of any size, bytes are base64, enums are numbers, and zero values are left out. The
-//! exceptions are messages that the Go client wraps in its own types: leases have the fields of the header next
-//! to their own, and watch responses have Go's field names.
+//! Numbers are JSON numbers of any size, bytes are base64, enums are numbers, and zero values are omitted. Messages
+//! that the Go client wraps in its own types are exceptions: leases have the header's fields next to their own, and
+//! watch responses use Go's field names.
 
 use quorate_api::authpb::Permission;
 use quorate_api::etcdserverpb::response_op::Response;
@@ -80,7 +80,7 @@ pub(super) fn render(reply: &Reply, is_hex: bool, shown: &mut Shown) {
     });
 }
 
-/// An object under construction.
+/// A JSON object under construction.
 struct Object {
     text: String,
 }
@@ -90,7 +90,7 @@ impl Object {
         Self { text: "{".to_owned() }
     }
 
-    /// Adds a field whose value is JSON already.
+    /// Adds a field whose value is already JSON.
     fn raw(mut self, name: &str, value: impl ToString) -> Self {
         if self.text.len() > 1 {
             self.text.push(',');
@@ -108,7 +108,7 @@ impl Object {
         }
     }
 
-    /// Adds a number or a boolean unless it is zero or false.
+    /// Adds a number or a boolean, unless it is zero or false.
     fn nonzero<T: ToString + Default + PartialEq>(self, name: &str, value: T) -> Self {
         if value == T::default() { self } else { self.raw(name, value) }
     }
@@ -145,7 +145,7 @@ fn list_or_null(items: impl Iterator<Item = String>) -> String {
     if text == "[]" { "null".to_owned() } else { text }
 }
 
-/// A string, with the escapes that Go adds so that JSON is safe in HTML.
+/// Formats a string, with the escapes that Go adds to make JSON safe in HTML.
 fn string(text: &str) -> String {
     let mut out = serde_json::Value::from(text).to_string();
     for (c, escape) in [
@@ -162,7 +162,7 @@ fn string(text: &str) -> String {
     out
 }
 
-/// Bytes in base64.
+/// Formats bytes as base64.
 pub(crate) fn bytes(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4 + 2);
@@ -180,7 +180,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> String {
     out
 }
 
-/// The fields of a header, to which more can be added.
+/// Returns an object with the fields of a header, to which more can be added.
 fn flat(header: Option<&ResponseHeader>) -> Object {
     let header = header.cloned().unwrap_or_default();
     Object::new()

@@ -1,10 +1,10 @@
-//! The format for programs that know the protocol: only the encoded reply.
+//! The format for programs that use the protocol: only the encoded reply.
 
 use prost::Message;
 
 use super::{Reply, Shown};
 
-/// Formats a reply; returns false for one that is no message.
+/// Formats a reply. Returns false if the reply is not a protocol message.
 pub(super) fn render(reply: &Reply, shown: &mut Shown) -> bool {
     shown.output.extend(match reply {
         Reply::Put(response) => response.encode_to_vec(),

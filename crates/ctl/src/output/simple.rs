@@ -1,4 +1,4 @@
-//! The format for people: keys and values on separate lines, everything else as sentences.
+//! The format for people: keys and values on separate lines, all other replies as sentences.
 
 use quorate_api::etcdserverpb::response_op::Response;
 use quorate_api::etcdserverpb::{DeleteRangeResponse, PutResponse, RangeResponse, TxnResponse};
@@ -72,7 +72,7 @@ pub(super) fn render(reply: &Reply, is_hex: bool, shown: &mut Shown) {
     }
 }
 
-/// Reports a membership change.
+/// Describes a membership change.
 fn membership(reply: &Reply, shown: &mut Shown) {
     let (member, change, header) = match reply {
         Reply::MemberAdd(response) => {

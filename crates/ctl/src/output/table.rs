@@ -4,7 +4,7 @@ use quorate_cli::table::draw;
 
 use super::{Reply, Shown, columns};
 
-/// Formats a reply; returns false for one that is no table.
+/// Formats a reply. Returns false if the reply has no table form.
 pub(super) fn render(reply: &Reply, shown: &mut Shown) -> bool {
     let (header, rows) = match reply {
         Reply::MemberList(response) => (&columns::MEMBERS[..], columns::members(response)),

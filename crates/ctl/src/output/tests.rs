@@ -1,4 +1,4 @@
-//! Every format on hand-written replies. `tests/` compares the output with that of the real tools.
+//! Tests every format on hand-written replies. The tests in `tests/` compare the output with that of the real tools.
 
 use quorate_api::etcdserverpb::{
     LeaseStatus, Member, ResponseHeader, ResponseOp, response_op::Response,

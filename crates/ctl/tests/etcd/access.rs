@@ -1,8 +1,8 @@
-//! Users, roles and logins, with both tools.
+//! Compares commands about users, roles and logins.
 
 use super::{Pair, Server, bin_dir};
 
-/// Users and roles while authentication is disabled. `|` separates a command line from its input.
+/// Commands about users and roles while authentication is disabled. `|` separates a command line from its input.
 const MANAGEMENT: &[&str] = &[
     "auth status",
     "auth status -w json",
@@ -117,7 +117,7 @@ const MANAGEMENT: &[&str] = &[
     "user get root --user root:SECRET",
 ];
 
-/// What each user may do once authentication is enabled.
+/// Commands that each user may or may not run once authentication is enabled.
 const LOGINS: &[&str] = &[
     "auth status",
     "get k",
@@ -237,11 +237,11 @@ fn access_replies_follow_etcd_3_7_where_it_differs_from_3_5() {
     for line in ["user add root:SECRET", "auth enable"] {
         assert_eq!(run(line).code, 0);
     }
-    // A role with all permissions, which older servers do not report as such.
+    // The role root has all permissions, which older servers do not report.
     let outcome = run("--user root:SECRET role get root");
     let all = "Role root\nKV Read:\n\t[, <open ended>\nKV Write:\n\t[, <open ended>\n";
     assert_eq!((outcome.code, outcome.output.as_str()), (0, all));
-    // A failed login before the member list request is not a connection error.
+    // `endpoint status --cluster` logs in before it requests the member list. A failed login is not a connection error.
     assert_eq!(run("--user root:WRONG endpoint status --cluster").code, 1);
     let refused = run("--user root:SECRET --auth-jwt-token WRONG get k");
     assert_eq!(refused.errors, "Error: etcdserver: invalid auth token\n");

@@ -1,7 +1,7 @@
-//! Every command in every format: the output must equal that of etcdctl 3.5, byte for byte, where 3.7 prints
-//! the same. Elsewhere it must equal the output of 3.7.
+//! Runs every command in every format. The output must equal that of etcdctl 3.5 byte for byte, except where 3.7 prints
+//! something different. There it must equal the output of 3.7.
 //!
-//! A command that is in none of the lists fails the completeness test.
+//! The completeness test fails for a command that is in none of the lists.
 
 use std::collections::BTreeSet;
 
@@ -69,26 +69,25 @@ const LINES: &[&str] = &[
     "lock locked false",
 ];
 
-/// Where 3.7 prints something else than 3.5: line prefixes, formats, and whether only with `--hex`.
+/// Commands for which 3.7 does not print the same as 3.5: line prefixes, formats, and whether only with `--hex`.
 const OTHERWISE: &[(&str, &[&str], bool)] = &[
-    // In 3.5 this is only the header.
+    // 3.5 prints only the header.
     ("lease list", &["protobuf"], false),
     ("lease timetolive", &["protobuf"], false),
     ("lease keep-alive", &["protobuf"], false),
-    // The header of a member reply has no revision, and tables have other borders.
+    // A member reply's header has no revision, and tables have different borders.
     ("member list", &["fields", "table"], false),
     ("member update", &["json"], true),
     ("member list", &["json"], true),
-    // The reason is printed, and a missing list differs from an empty one.
+    // 3.7 prints the reason, and distinguishes a missing list from an empty one.
     ("watch", &["json", "fields"], false),
-    // 3.5 crashes here.
+    // 3.5 crashes on this command.
     ("alarm disarm", &["fields"], false),
     // 3.5 prints decimal numbers even with `--hex`.
     ("", &["fields"], true),
 ];
 
-/// Commands whose output contains times, sizes or versions, or that do not end, each with the test that covers
-/// it.
+/// Commands that do not exit or whose output contains times, sizes or versions, each with the test that covers it.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("endpoint health", "output_follows_etcdctl_3_7_where_it_differs_from_3_5"),
     ("endpoint status", "output_follows_etcdctl_3_7_where_it_differs_from_3_5"),
@@ -124,7 +123,7 @@ fn differs_from_3_5(line: &str, format: &str, is_hex: bool) -> bool {
     })
 }
 
-/// The words of a line in a format, and its input.
+/// Returns the words of a line in a format, and its input.
 fn parts(line: &str, format: &str, is_hex: bool) -> (Vec<String>, String) {
     let line = line.replace("FORMAT", &format!("{format}{is_hex}"));
     let (words, input) = line.split_once(" | ").unwrap_or((&line, ""));
@@ -134,7 +133,7 @@ fn parts(line: &str, format: &str, is_hex: bool) -> (Vec<String>, String) {
     (words, input.to_owned())
 }
 
-/// Grants a lease on each server; the server chooses the id.
+/// Grants a lease on each server, which chooses the id.
 fn grant(pair: &mut Pair) {
     for server in [&mut pair.theirs, &mut pair.ours] {
         let granted = server.ours(&["lease", "grant", "6000"], "");
@@ -155,15 +154,15 @@ fn every_command_prints_the_same_in_every_format() {
         for line in LINES {
             let (words, input) = parts(line, format, is_hex);
             let words: Vec<_> = words.iter().map(String::as_str).collect();
-            // The encoded length of a record's lease depends on its value.
+            // The encoded length of a record's lease id depends on the id.
             let has_lease = *line == "get leased" && format == "protobuf";
             if has_lease || differs_from_3_5(line, format, is_hex) {
-                // The state must stay the same on both servers.
+                // Every command must leave both servers in the same state.
                 let codes =
                     [pair.theirs.ours(&words, &input).code, pair.ours.ours(&words, &input).code];
                 assert_eq!(codes[0], codes[1], "{words:?}");
             } else if line.starts_with("lease timetolive <LEASE>") {
-                // A second may pass between the two runs, and the remaining time is printed in seconds.
+                // The remaining time is printed in seconds and may change between the two runs.
                 let theirs = pair.theirs.plain(pair.theirs.real(&pair.bin, &words, &input));
                 let ours = pair.ours.plain(pair.ours.ours(&words, &input));
                 let timeless =
@@ -212,7 +211,7 @@ fn every_command_is_covered_by_a_list() {
     assert_eq!(ELSEWHERE.iter().find(is_command), None);
 }
 
-/// Replaces each number, and the unit after it, by a sign.
+/// Replaces each number, and the unit after it, with a placeholder.
 fn unnumbered(text: &str) -> String {
     let mut plain = String::new();
     for letter in text.chars() {
@@ -227,7 +226,7 @@ fn unnumbered(text: &str) -> String {
         .fold(plain, |plain, unit| plain.replace(&format!("#{unit}"), "#"))
 }
 
-/// The output of 3.7, from the source of `etcdctl`: columns that 3.5 lacks, and header fields that 3.5 has.
+/// Output of 3.7, taken from the source of `etcdctl`: columns that 3.5 lacks, and header fields that only 3.5 has.
 const OF_3_7: &[(&str, &str)] = &[
     ("endpoint status", "ENDPOINT, MEMBER, #, , #, #, #, #, true, false, #, #, #, , , false\n"),
     (
@@ -314,7 +313,7 @@ fn global_flags_equal_those_of_etcdctl() {
         let words = text.split_whitespace().filter(|word| word.starts_with("--"));
         words.map(|word| word.split(['=', '[']).next().unwrap_or(word).to_owned()).collect()
     };
-    // 3.5 lists them below every help text.
+    // 3.5 lists the global flags below every help text.
     let mut theirs = flags(server.real(&bin, &["--help"], "").output);
     theirs.remove("--help");
     let ours = flags(server.ours(&["options"], "").output);

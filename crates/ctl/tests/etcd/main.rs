@@ -1,7 +1,7 @@
-//! Compares the tool with the real `etcdctl`: the same command lines, run with each tool on a real server of
-//! its own, must print the same output and end with the same exit code.
+//! Compares the tool with the real `etcdctl`. Both tools run the same command lines, each on its own real server, and
+//! must print the same output and exit with the same code.
 //!
-//! `ETCD_BIN_DIR` names a folder with `etcd` and `etcdctl` 3.5 or later; without it nothing is compared. The
+//! `ETCD_BIN_DIR` names a folder with `etcd` and `etcdctl` 3.5 or later. If it is not set, nothing is compared. The
 //! tests compare only output that all these releases have in common.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use quorate_ctl::Terminal;
 
-/// The output of a tool and its exit code.
+/// Output of a tool and its exit code.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     code: u8,
@@ -31,7 +31,7 @@ struct Server {
     process: Child,
     endpoint: String,
     dir: tempfile::TempDir,
-    /// The server's own names, with the placeholders that stand for them in a comparison.
+    /// Names specific to this server, with the placeholders that replace them in a comparison.
     names: Vec<(String, String)>,
 }
 
@@ -40,7 +40,7 @@ impl Server {
         let (endpoint, peer) = (free_address(), free_address());
         let dir = tempfile::tempdir().unwrap();
         let (client_url, listened) = (format!("http://{endpoint}"), format!("http://{peer}"));
-        // Ids are derived from this URL, so they are the same in all clusters. It is never connected to.
+        // Ids are derived from this URL, so they are the same in all clusters. No process connects to it.
         let peer_url = "http://127.0.0.1:1";
         let process = Command::new(bin.join("etcd"))
             .arg("--data-dir")
@@ -58,7 +58,7 @@ impl Server {
         server
     }
 
-    /// Waits until the server answers, and reads its ids.
+    /// Waits until the server answers and reads its ids.
     fn read_names(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         let members = loop {
@@ -122,15 +122,15 @@ impl Server {
         }
     }
 
-    /// Replaces placeholders by this server's names.
+    /// Replaces placeholders with this server's names.
     fn replace_placeholders(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (name, placeholder)| {
             text.replace(&format!("<{placeholder}>"), name)
         })
     }
 
-    /// Replaces this server's names by placeholders. Removes the client's log lines from the errors, and the
-    /// error of `stty`, which etcdctl runs before it asks for a password.
+    /// Replaces this server's names with placeholders. Removes the client's log lines from the errors, and the error of
+    /// `stty`, which etcdctl runs before it prompts for a password.
     fn plain(&self, outcome: Outcome) -> Outcome {
         let plain = |text: String| {
             self.names
@@ -148,7 +148,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // The process may have exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
@@ -183,7 +183,7 @@ impl Write for Sink {
     }
 }
 
-/// The output as text; if it is not text, one letter for each byte.
+/// Returns the output as text. If it is not valid text, each byte becomes one character.
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect())
@@ -203,7 +203,7 @@ fn bin_dir() -> Option<PathBuf> {
     dir
 }
 
-/// Two servers in the same state, one for each tool, and the differences found.
+/// Two servers in the same state, one for each tool, and the differences found so far.
 struct Pair {
     bin: PathBuf,
     theirs: Server,
@@ -217,7 +217,7 @@ impl Pair {
         Self { bin, theirs, ours, differences: Vec::new() }
     }
 
-    /// Runs the line with each tool on its own server, and compares the results.
+    /// Runs the line with each tool on its own server and compares the results.
     fn check(&mut self, line: &[&str], input: &str) {
         self.check_with(line, input, &[]);
     }
@@ -237,7 +237,7 @@ impl Pair {
     }
 }
 
-/// Each line is a command. The state of the servers carries over from one to the next.
+/// Command lines to compare. The state of the servers carries over from one to the next.
 const LINES: &[&[&str]] = &[
     &["put", "a", "1"],
     &["put", "a", "2", "--prev-kv"],
@@ -404,7 +404,7 @@ fn usage_errors_have_the_messages_of_etcdctl() {
 fn leases_are_granted_renewed_and_revoked() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
-    // The servers choose the ids, so each run replaces its own id by a placeholder.
+    // The servers choose the ids, so the comparison replaces each with a placeholder.
     let granted = [
         pair.theirs.real(&pair.bin, &["lease", "grant", "600"], ""),
         pair.ours.ours(&["lease", "grant", "600"], ""),
@@ -446,7 +446,7 @@ fn saved_snapshots_are_accepted_by_the_tools_of_etcd() {
     assert!(!server.dir.path().join("snap.db.part").exists());
     let status = server.real(&bin, &["snapshot", "status", "<DIR>/snap.db"], "");
     assert_eq!(status.code, 0, "{}", status.errors);
-    // A directory that does not exist.
+    // The directory does not exist.
     let outcome = server.ours(&["snapshot", "save", "<DIR>/no/snap.db"], "");
     assert_eq!(outcome.code, 5);
     assert!(outcome.errors.contains("Error: could not open"), "{}", outcome.errors);
@@ -510,7 +510,7 @@ fn a_watch_runs_its_command_for_each_event() {
     pair.check(&["put", "a", "1"], "");
     pair.check(&["put", "b", "2"], "");
     pair.check(&["del", "a"], "");
-    // The history exists already, so each watch ends when its command fails on an event.
+    // The history already exists, so each watch ends when its command fails on an event.
     let script = r#"test "$ETCD_WATCH_EVENT_TYPE $ETCD_WATCH_KEY $ETCD_WATCH_VALUE" = '"PUT" "a" "1"' && exit 7; exit 8"#;
     let deleted = r#"test "$ETCD_WATCH_EVENT_TYPE" = '"DELETE"' && exit 9"#;
     for line in [

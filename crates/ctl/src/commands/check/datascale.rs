@@ -1,4 +1,4 @@
-//! `check datascale`: how much memory a member takes for a number of keys.
+//! `check datascale`: measures how much memory a member uses for a number of keys.
 
 use std::time::Duration;
 
@@ -37,13 +37,13 @@ pub(super) const DATASCALE: Command = Command {
     ..Command::EMPTY
 };
 
-/// Number of keys and clients, by size of the load.
+/// Number of keys and number of clients for each load size.
 const LOADS: [(u64, usize); 4] =
     [(10_000, 50), (100_000, 200), (1_000_000, 500), (3_000_000, 1000)];
 const KEY_BYTES: usize = 512;
 const VALUE_BYTES: usize = 512;
 const METRIC: &str = "process_resident_memory_bytes ";
-/// The time limit for reading a member's metrics, and their maximum size.
+/// Timeout for reading a member's metrics, and maximum size of the response.
 const METRICS_TIME: Duration = Duration::from_secs(30);
 const METRICS_BYTES_MAX: u64 = 64 << 20;
 
@@ -82,7 +82,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     session.print(&format!("PASS: Approximate system memory used : {megabytes:.2} MB.\n"))
 }
 
-/// The resident memory of the member at the first endpoint.
+/// Returns the resident memory of the member at the first endpoint.
 async fn resident(session: &Session, when: &str) -> Result<f64, Failure> {
     let reading = tokio::time::timeout(METRICS_TIME, fetch(session)).await;
     match reading.unwrap_or_else(|_| Err("context deadline exceeded".to_owned())) {

@@ -1,4 +1,4 @@
-//! The load of a check: parallel puts over many connections, at a fixed rate or as fast as possible.
+//! The load of a check: concurrent puts over many connections, at a fixed rate or as fast as possible.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use crate::failure::{Failure, status_text};
 use crate::interrupt::Interrupt;
 use crate::session::Session;
 
-/// The parameters of a load.
+/// Parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) clients: usize,
-    /// The number of puts; `None` if only the duration limits them.
+    /// Number of puts; `None` if only the duration limits them.
     pub(super) count: Option<u64>,
     pub(super) per_sec: Option<u32>,
     pub(super) time: Option<Duration>,
@@ -28,17 +28,17 @@ pub(super) struct Load {
     pub(super) value_bytes: usize,
 }
 
-/// The result of a load.
+/// Results of a load.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     pub(super) took: Duration,
-    /// The number of successful puts.
+    /// Number of successful puts.
     pub(super) done: u64,
     pub(super) slowest_secs: f64,
     pub(super) mean_secs: f64,
-    /// The sum of squared deviations from the mean.
+    /// Sum of squared deviations from the mean.
     pub(super) spread: f64,
-    /// The number of failed puts by reason.
+    /// Number of failed puts for each reason.
     pub(super) errors: BTreeMap<String, u64>,
 }
 
@@ -46,7 +46,7 @@ impl Summary {
     fn add(&mut self, secs: f64) {
         self.done += 1;
         self.slowest_secs = self.slowest_secs.max(secs);
-        // Welford's algorithm, which needs only the last latency.
+        // Welford's algorithm, which does not need to store earlier latencies.
         let distance = secs - self.mean_secs;
         self.mean_secs += distance / self.done as f64;
         self.spread += distance * (secs - self.mean_secs);
@@ -61,12 +61,12 @@ impl Summary {
     }
 }
 
-/// The state shared by the clients.
+/// State shared by the clients.
 struct Work {
     load: Load,
     prefix: Vec<u8>,
     start: Instant,
-    /// When the next put is due.
+    /// Time at which the next put is due.
     due: Cell<Instant>,
     begun: Cell<u64>,
     is_over: Cell<bool>,
@@ -75,7 +75,7 @@ struct Work {
 }
 
 impl Work {
-    /// Waits until the next put is due, and returns its number; `None` if there are no more.
+    /// Waits until the next put is due and returns its number, or `None` if there are no more.
     async fn next(&self) -> Option<u64> {
         let number = self.begun.get();
         if self.is_over.get() || self.load.count.is_some_and(|count| number >= count) {
@@ -83,7 +83,7 @@ impl Work {
         }
         self.begun.set(number + 1);
         if let Some(per_sec) = self.load.per_sec {
-            // Missed puts are not made up for.
+            // Delayed puts are not made up for.
             let due = self.due.get().max(Instant::now());
             self.due.set(due + Duration::from_secs(1) / per_sec);
             if self.load.time.is_some_and(|time| due >= self.start + time) {
@@ -141,7 +141,7 @@ pub(super) async fn run(session: &Session, load: Load) -> Result<Summary, Failur
     Ok(summary)
 }
 
-/// The work of one client.
+/// Sends the puts of one client.
 async fn put(client: Client, work: Rc<Work>) {
     while let Some(number) = work.next().await {
         let start = Instant::now();
@@ -155,7 +155,7 @@ async fn put(client: Client, work: Rc<Work>) {
     }
 }
 
-/// Shows the progress at a terminal.
+/// Shows the progress on a terminal.
 fn show(session: &Session, work: &Work) {
     if !std::io::stderr().is_terminal() {
         return;

@@ -1,4 +1,4 @@
-//! `check perf`: one minute of puts at a fixed rate, judged by throughput and latency.
+//! `check perf`: sends puts at a fixed rate for one minute, and judges their throughput and latency.
 
 use std::time::Duration;
 
@@ -31,13 +31,13 @@ pub(super) const PERF: Command = Command {
     ..Command::EMPTY
 };
 
-/// Puts per second and number of clients, by size of the load.
+/// Puts per second and number of clients for each load size.
 const LOADS: [(u32, usize); 4] = [(150, 50), (1000, 200), (8000, 500), (15_000, 1000)];
 const TIME: Duration = Duration::from_secs(60);
 const KEY_BYTES: usize = 256;
 const VALUE_BYTES: usize = 1024;
 
-/// The share of the requested rate that a cluster must reach.
+/// Minimum fraction of the requested rate that a cluster must reach.
 const SHARE_MIN: f64 = 0.9;
 const SLOWEST_SECS_MAX: f64 = 0.5;
 const DEVIATION_SECS_MAX: f64 = 0.1;
@@ -63,7 +63,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
 }
 
 fn verdict(summary: &Summary, wanted_per_sec: u32) -> (bool, String) {
-    // A cluster that answered nothing counts as slow as well.
+    // A cluster that answered no request counts as slow, too.
     let (reached, slowest) = (summary.per_sec(), summary.slowest_secs);
     let deviation = if summary.done == 0 { f64::INFINITY } else { summary.deviation_secs() };
     let is_enough = reached / f64::from(wanted_per_sec) > SHARE_MIN;

@@ -1,11 +1,11 @@
-//! A difference between two records, and totals, as text and as JSON.
+//! Formats a difference between two records, and the totals, as text and as JSON.
 
 use quorate_api::record::{Fields, KeyValue};
 
 use crate::gotext::quote;
 use crate::output::json_bytes;
 
-/// A key that differs between the two sides.
+/// A key whose records differ.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Difference<'a> {
     OnlyAtSource(&'a KeyValue),
@@ -14,7 +14,7 @@ pub(super) enum Difference<'a> {
 }
 
 impl<'a> Difference<'a> {
-    /// The differences between two records of one key.
+    /// Returns the difference between two records of one key.
     pub(super) fn between(
         source: &'a KeyValue,
         destination: &'a KeyValue,
@@ -25,7 +25,7 @@ impl<'a> Difference<'a> {
         differs.then_some(Self::Changed(source, destination))
     }
 
-    /// The difference as one line.
+    /// Formats the difference as one line.
     pub(super) fn text(&self, is_json: bool) -> String {
         let key = |record: &KeyValue| {
             if is_json { json_bytes(record.key()) } else { quote(record.key()) }
@@ -52,7 +52,7 @@ impl<'a> Difference<'a> {
     }
 }
 
-/// The numeric fields of a record, with their names.
+/// Returns the numeric fields of a record with their names.
 fn numbers(fields: &Fields<'_>) -> [(&'static str, i64); 4] {
     [
         ("create_revision", fields.create_revision),
@@ -62,14 +62,14 @@ fn numbers(fields: &Fields<'_>) -> [(&'static str, i64); 4] {
     ]
 }
 
-/// A record without its key. Only the length of the value is shown: the value may be large, or a secret.
+/// Formats a record without its key. Shows only the length of the value, because the value may be large or secret.
 fn object(record: &KeyValue) -> String {
     let fields = record.fields();
     let numbers = numbers(&fields).map(|(name, number)| format!("\"{name}\":{number},")).concat();
     format!("{{{numbers}\"value_bytes\":{}}}", fields.value.len())
 }
 
-/// Lists everything that differs, because every difference helps to find the cause.
+/// Lists every changed field, because each may help to find the cause.
 fn changes(source: &KeyValue, destination: &KeyValue) -> String {
     let (source, destination) = (source.fields(), destination.fields());
     let mut changes = Vec::new();
@@ -88,7 +88,7 @@ fn changes(source: &KeyValue, destination: &KeyValue) -> String {
     changes.join(", ")
 }
 
-/// The number of keys of each kind.
+/// Number of keys of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     only_at_source: u64,
@@ -98,7 +98,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Counts a key with its difference, if there is one.
+    /// Counts a key and its difference, if there is one.
     pub(super) fn count(&mut self, difference: Option<&Difference<'_>>) {
         *match difference {
             Some(Difference::OnlyAtSource(_)) => &mut self.only_at_source,
@@ -116,7 +116,7 @@ impl Totals {
         self.differences() + self.same
     }
 
-    /// The last line, with the revisions of both sides.
+    /// Formats the last line, with the totals and the revisions of both sides.
     pub(super) fn text(&self, (source, destination): (i64, i64), is_json: bool) -> String {
         let Self { only_at_source, only_at_destination, changed, same } = self;
         if is_json {

@@ -1,10 +1,10 @@
-//! One side of a comparison: the keys of a range at one revision, in order, read in pages.
+//! One side of a comparison: the keys of a range at one revision, in order, read page by page.
 //!
 //! # Bounds
 //!
-//! Pages are read ahead: one is being compared, one is queued, and one is being fetched. The target size of a
-//! page is [`PAGE_BYTES`]; the number of keys is estimated from earlier pages. A response larger than
-//! [`ANSWER_BYTES_MAX`] is rejected, and the page is requested again with fewer keys.
+//! Pages are read ahead: while one page is being compared, the next is queued and another is being fetched. The target
+//! size of a page is [`PAGE_BYTES`], and the number of keys to request is estimated from earlier pages. A response
+//! larger than [`ANSWER_BYTES_MAX`] is rejected, and the page is requested again with fewer keys.
 
 use std::time::Duration;
 use std::vec;
@@ -19,14 +19,14 @@ use crate::failure::{Failure, status_text};
 use crate::key_range::KeyRange;
 use crate::session::Ranges;
 
-/// The target size of a page.
+/// Target size of a page.
 const PAGE_BYTES: usize = 4 << 20;
-/// The maximum size of a response. A record is smaller in every cluster that etcd's clients can use.
+/// Maximum size of a response. Every record that etcd's clients can write is smaller.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const FIRST_PAGE_KEYS: i64 = 64;
 const PAGE_KEYS_MAX: i64 = 4_096;
 
-/// Where a side is read from.
+/// Source that a side is read from.
 pub(super) enum Source {
     Cluster(Box<Client>),
     File(Ranges),
@@ -38,15 +38,15 @@ pub(super) struct Side {
     pages: mpsc::Receiver<Result<RangeResponse, String>>,
     page: vec::IntoIter<KeyValue>,
     revision: i64,
-    /// The previous key, to check that keys arrive in order.
+    /// Previous key, to check that keys arrive in order.
     last_key: Option<KeyValue>,
-    /// Whether more pages follow.
+    /// Whether there are more pages.
     has_more: bool,
 }
 
 impl Side {
-    /// Starts to read; revision 0 stands for the current one. `timeout` applies to each page that is read from
-    /// a cluster.
+    /// Starts reading at a revision; 0 selects the current one. `timeout` applies to each page that is read from a
+    /// cluster.
     pub(super) fn open(
         name: &'static str,
         source: Source,
@@ -68,7 +68,7 @@ impl Side {
         Self { name, pages, page, revision: 0, last_key: None, has_more: true }
     }
 
-    /// The next record; `None` at the end.
+    /// Returns the next record, or `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<KeyValue>, Failure> {
         loop {
             if let Some(record) = self.page.next() {
@@ -91,7 +91,7 @@ impl Side {
         }
     }
 
-    /// The revision at which the side is read; known once a page has arrived.
+    /// Returns the revision at which the side is read, which is known once a page has arrived.
     pub(super) const fn revision(&self) -> i64 {
         self.revision
     }
@@ -101,10 +101,10 @@ impl Side {
     }
 }
 
-/// The position in the range.
+/// Position in the range.
 #[derive(Clone, Debug)]
 struct Cursor {
-    /// The request for the next page.
+    /// Request for the next page.
     request: RangeRequest,
 }
 
@@ -120,7 +120,7 @@ impl Cursor {
         Self { request }
     }
 
-    /// Advances past a page; false after the last one. All pages are read at the revision of the first one.
+    /// Advances past a page. Returns false after the last page. All pages are read at the revision of the first one.
     fn advance(&mut self, page: &mut RangeResponse) -> bool {
         let header = page.header.get_or_insert_default();
         if self.request.revision == 0 {
@@ -144,7 +144,7 @@ impl Cursor {
         }
     }
 
-    /// Reduces the page size to a quarter; false if it is one key already.
+    /// Reduces the page size to a quarter. Returns false if the page is already one key.
     fn shrink(&mut self) -> bool {
         let is_less = self.request.limit > 1;
         self.request.limit = (self.request.limit / 4).max(1);
@@ -152,7 +152,7 @@ impl Cursor {
     }
 }
 
-/// Pages smaller than this are doubled.
+/// Size below which the number of keys per page is doubled.
 const PAGE_BYTES_SMALL: usize = PAGE_BYTES / 2;
 
 type Pages = mpsc::Sender<Result<RangeResponse, String>>;
@@ -173,7 +173,7 @@ async fn read_cluster(client: Client, mut cursor: Cursor, timeout: Duration, pag
             Err(status) if status.code() == Code::ResourceExhausted && cursor.shrink() => continue,
             Err(status) => (Err(status_text(&status)), false),
         };
-        // If the receiver is gone, the comparison has failed on the other side.
+        // If the receiver is gone, reading the other side has failed.
         if pages.send(page).await.is_err() || !has_more {
             return;
         }
@@ -184,7 +184,7 @@ fn read_file(ranges: &Ranges, mut cursor: Cursor, pages: &Pages) {
     loop {
         let mut page = ranges(&cursor.request);
         let has_more = page.as_mut().is_ok_and(|page| cursor.advance(page));
-        // If the receiver is gone, the comparison has failed on the other side.
+        // If the receiver is gone, reading the other side has failed.
         if pages.blocking_send(page).is_err() || !has_more {
             return;
         }
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers range requests like a server, from numbered keys with values of this size.
+    /// Answers range requests like a server, with numbered keys and values of this size.
     fn numbered(count: usize, value_bytes: usize) -> Ranges {
         Box::new(move |request| {
             let records = (0..count).map(|number| format!("{number:08}"));
