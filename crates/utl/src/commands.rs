@@ -45,7 +45,7 @@ const HELP: Command = Command {
 };
 
 fn show_help(session: &Session) -> Result<(), Failure> {
-    // Through a function, because a constant cannot refer to itself.
+    // The commands come from a function because the constant cannot refer to itself.
     let found = find(root(), &session.matches.args);
     let found = found.map_err(|word| Failure::arguments(root().unknown(session.program, &word)))?;
     session.print(&quorate_cli::help::help(session.program, &found))

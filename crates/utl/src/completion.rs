@@ -1,4 +1,4 @@
-//! `completion`: shell completion scripts for the tool.
+//! `completion`: prints shell completion scripts for the tool.
 
 use quorate_cli::completion::script;
 

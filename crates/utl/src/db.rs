@@ -1,6 +1,6 @@
 //! `db`: inspects a backend file, or a snapshot of one, without changing it.
 //!
-//! It shows what `bbolt` shows of any bbolt file, and decodes the keys of etcd's buckets.
+//! It prints what `bbolt` prints for any bbolt file, and also decodes the keys of etcd's buckets.
 
 mod entries;
 mod pages;

@@ -1,11 +1,11 @@
 //! `defrag`: removes the free space from a backend file.
 //!
-//! The content is copied into a new file in the same directory. The new file is checked, synced and renamed
-//! over the old one. The old file stays locked meanwhile, so that no member starts on it.
+//! The content is copied into a new file in the same directory. The new file is checked, synced and renamed over the
+//! old one. The old file stays locked meanwhile, so that no member can start on it.
 //!
 //! # Invariants
 //!
-//! * If the work is interrupted, the directory contains either the old file or the new one, complete.
+//! * If the process is interrupted, the directory contains either the complete old file or the complete new one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,11 +37,11 @@ pub(crate) const DEFRAG: Command = Command {
     ..Command::EMPTY
 };
 
-/// The approximate number of bytes copied in one transaction, which is held in memory.
+/// Approximate number of bytes copied in one transaction, which is held in memory.
 const BATCH_BYTES: usize = 8 << 20;
-/// The maximum number of pages that one step of shortening the new file writes.
+/// Maximum number of pages written by one step of shrinking the new file.
 const RECLAIM_PAGES: u64 = 1024;
-/// The name of the new file until it is complete. A member removes such a file when it starts.
+/// Temporary name of the new file. A member removes such a file when it starts.
 const UNFINISHED: &str = "db.tmp.defrag";
 
 fn run(session: &Session) -> Result<(), Failure> {
@@ -64,7 +64,7 @@ fn run(session: &Session) -> Result<(), Failure> {
             return Err(failure);
         }
     };
-    // The new file is locked, and keeps its lock under its new name.
+    // The lock on the new file stays valid after the rename.
     disk.rename(&unfinished, &path).map_err(Failure::io("rename it", &unfinished))?;
     disk.sync_dir(&dirs.snap()).map_err(Failure::io("sync it", &dirs.snap()))?;
     let after = new.stats();
@@ -74,7 +74,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The size of the file, and its growth since `before`, under etcd's field names.
+/// Returns the size of the file, and its growth since `before`, under etcd's field names.
 fn sizes(now: &Stats, before: Option<&Stats>) -> Vec<(&'static str, Value)> {
     let growth = |of: fn(&Stats) -> u64| {
         let before = before?;
@@ -92,7 +92,7 @@ fn sizes(now: &Stats, before: Option<&Stats>) -> Vec<(&'static str, Value)> {
     fields
 }
 
-/// Writes the content of `old` into a new file, and syncs it.
+/// Writes the content of `old` to a new file and syncs it.
 fn rewrite(disk: &Arc<dyn Disk>, old: &Db, path: &Path) -> Result<Db, Failure> {
     if disk.metadata(path).map_err(Failure::io("check whether it exists", path))?.is_some() {
         disk.remove_file(path).map_err(Failure::io("remove it", path))?;

@@ -1,4 +1,4 @@
-//! `wal dump` and `snapshot dump`: show the write-ahead log and its snapshots in readable form.
+//! `wal dump` and `snapshot dump`: print the write-ahead log and its snapshots in readable form.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ const WAL_DUMP: Command = Command {
     ..Command::EMPTY
 };
 
-/// Nested below `snapshot`, which etcdutl's users abbreviate to `snap`.
+/// The command is nested below `snapshot`, which users of etcdutl abbreviate to `snap`.
 pub(crate) const SNAP_DUMP: Command = Command {
     usage: "dump <data-dir or .snap file>",
     short: "Prints the content of .snap files",
@@ -61,7 +61,7 @@ const SNAP_COLUMNS: &[Column] = &[
     Column::new("says", "says", "Says"),
 ];
 
-/// The WAL directory for a path: the path itself, or the one inside a data directory.
+/// Returns the WAL directory for a path, which may be the WAL directory itself or a data directory.
 pub(crate) fn wal_dir(path: &Path) -> PathBuf {
     if wal::exists(&*files::disk(), path) {
         return path.to_path_buf();
@@ -112,7 +112,7 @@ fn dump_wal(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The member id and cluster id in the metadata of a log.
+/// Describes the member id and cluster id in a log's metadata.
 pub(crate) fn identity(metadata: &[u8]) -> String {
     match Metadata::decode(metadata) {
         Ok(metadata) => format!(
@@ -156,7 +156,7 @@ fn dump_snap(session: &Session) -> Result<(), Failure> {
     session.show(&Report::list(SNAP_COLUMNS, rows))
 }
 
-/// The members in the v2 store of a snapshot.
+/// Lists the members in the v2 store of a snapshot.
 fn membership(tree: &[u8]) -> String {
     let membership = match V2Membership::from_json(tree) {
         Ok(membership) => membership,

@@ -1,4 +1,4 @@
-//! Errors of commands: a message on standard error and an exit code.
+//! Errors of commands: a message for standard error and an exit code.
 
 mod migrate;
 mod recover;
@@ -23,20 +23,20 @@ pub(crate) use self::recover::{RecoveryError, ReplayError};
 pub(crate) use self::restore::RestoreError;
 pub(crate) use self::status::StatusError;
 
-/// The exit codes that scripts rely on.
+/// Exit codes that scripts rely on.
 pub(crate) mod exit {
     pub(crate) const ERROR: u8 = 1;
     pub(crate) const BAD_FEATURE: u8 = 4;
     pub(crate) const BAD_ARGS: u8 = 128;
 }
 
-/// Why a command failed.
+/// Reason for the failure of a command.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
-    /// The arguments do not fit together.
+    /// The arguments are invalid or contradict each other.
     #[error("{0}")]
     Arguments(String),
-    /// `completion` for a shell without a script.
+    /// `completion` was requested for an unsupported shell.
     #[error("no completion script for shell {0:?}: choose one of {names}", names = SHELLS.join(", "))]
     Shell(String),
     /// A required flag is missing.
@@ -45,70 +45,70 @@ pub(crate) enum Failure {
     /// `--write-out` names an unknown format.
     #[error("unsupported output format")]
     Format,
-    /// `--write-out` names a format that this command does not have.
+    /// `--write-out` names a format that this command does not support.
     #[error("{0} not supported as output format")]
     FormatOfThis(&'static str),
-    /// The file does not exist, in Go's wording.
+    /// The file does not exist. The message uses Go's wording.
     #[error("{action} {}: {reason}", path.display())]
     Absent {
-        /// The failed operation, as Go names it.
+        /// Failed operation, as Go names it.
         action: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The operating system's reason.
+        /// Reason given by the operating system.
         reason: &'static str,
     },
-    /// A running member, or another tool, has locked the file.
+    /// A running member or another tool has locked the file.
     #[error(
         "{} is in use by a running member: stop it first, or work on a snapshot of it (`snapshot save`)",
         path.display()
     )]
     InUse {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// The failed operation, as a verb phrase.
+        /// Failed operation, as a verb phrase.
         action: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// No member must be started on the directory.
     #[error("{} is damaged ({count} findings): {advice}", path.display())]
     Damaged {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// The number of findings that are damage.
+        /// Number of findings that are damage.
         count: usize,
-        /// The advice for the operator.
+        /// Advice for the operator.
         advice: String,
     },
-    /// The file has no such bucket.
+    /// The file does not contain the bucket.
     #[error("{}: there is no bucket {bucket}", path.display())]
     NoBucket {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The name of the bucket.
+        /// Name of the bucket.
         bucket: String,
     },
-    /// The bucket has no such key.
+    /// The bucket does not contain the key.
     #[error("{}: there is no key {key} in bucket {bucket}", path.display())]
     NoKey {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The bucket.
+        /// Name of the bucket.
         bucket: String,
-        /// The key, as given on the command line.
+        /// Key, as given on the command line.
         key: String,
     },
-    /// A bucket inside a bucket, which no file of etcd contains.
+    /// The file contains a bucket inside a bucket, which etcd's files never do.
     #[error("{}: not an etcd backend file: a bucket contains another bucket", path.display())]
     Nested {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     #[error(transparent)]
@@ -143,13 +143,13 @@ impl Failure {
         Self::Arguments(text.into())
     }
 
-    /// Adds the failed operation and the file to a failed system call.
+    /// Converts the error of a system call, adding the failed operation and the file.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { action, path, source }
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Arguments(_) => exit::BAD_ARGS,

@@ -1,5 +1,4 @@
-//! Finds and opens data directories and backend files. A file that is in use is waited for as long as
-//! `--timeout` allows.
+//! Finds and opens data directories and backend files. If a file is in use, waits for it as long as `--timeout` allows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,20 +12,20 @@ use quorate_storage::disk::{Disk, RealDisk};
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// The time between two attempts to lock a file.
+/// Pause between two attempts to lock a file.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// The disk of this machine.
+/// Returns the disk of this machine.
 pub(crate) fn disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }
 
-/// Opens a backend file, or a snapshot of one, for reading only.
+/// Opens a backend file, or a snapshot of one, read-only.
 pub(crate) fn open(session: &Session, path: &Path) -> Result<Backend, Failure> {
     open_within(time(session), path)
 }
 
-/// Like `open`, with a time limit for the lock.
+/// Like `open`, with a timeout for the lock.
 pub(crate) fn open_within(time: Option<Duration>, path: &Path) -> Result<Backend, Failure> {
     let mut options = Options::default();
     options.read_only = true;
@@ -48,7 +47,7 @@ pub(crate) fn open_db_to_write(session: &Session, path: &Path) -> Result<Db, Fai
     wait_for(time(session), || Ok(Db::open(&disk(), path, options.clone())?))
 }
 
-/// Whether a file is a backend file, or a snapshot of one.
+/// Returns whether a file is a backend file or a snapshot of one.
 pub(crate) fn is_backend(path: &Path) -> bool {
     match open_within(Some(Duration::ZERO), path) {
         Ok(_) => true,
@@ -56,14 +55,14 @@ pub(crate) fn is_backend(path: &Path) -> bool {
     }
 }
 
-/// How long to wait for the lock of a file: not at all without `--timeout`, and forever if it is zero, as in
+/// Returns how long to wait for the lock of a file: not at all without `--timeout`, and forever if it is zero, as in
 /// etcdutl.
 fn time(session: &Session) -> Option<Duration> {
     let given = session.matches.duration("timeout");
     Some(given).filter(|_| !(session.matches.changed("timeout") && given.is_zero()))
 }
 
-/// Opens a file as soon as no process has it locked, within the time limit if there is one.
+/// Retries opening a file until no other process has it locked, or until the timeout.
 fn wait_for<T>(time: Option<Duration>, open: impl Fn() -> Result<T, Fault>) -> Result<T, Failure> {
     let limit = time.map(|time| Instant::now() + time);
     loop {
@@ -78,7 +77,8 @@ fn wait_for<T>(time: Option<Duration>, open: impl Fn() -> Result<T, Fault>) -> R
     }
 }
 
-/// Opening for writing would create a missing file, or initialise an empty one.
+/// Checks that the file exists and is not empty. Opening it for writing would create a missing file or initialise an
+/// empty one.
 pub(crate) fn check_there(path: &Path) -> Result<(), Failure> {
     let facts = disk().metadata(path).map_err(Failure::io("check whether it exists", path))?;
     let reason = match facts {
@@ -90,7 +90,8 @@ pub(crate) fn check_there(path: &Path) -> Result<(), Failure> {
     Err(Failure::Absent { action: "stat", path: path.to_path_buf(), reason })
 }
 
-/// The paths of a member's data directory. A mistyped path gets another error than a damaged directory.
+/// Returns the paths of a member's data directory. The error for a mistyped path differs from that for a damaged
+/// directory.
 pub(crate) fn data_dir(root: &Path, wal: Option<&Path>) -> Result<DataDir, Failure> {
     let is_dir = |path: &Path| -> Result<bool, Failure> {
         let facts = disk().metadata(path).map_err(Failure::io("check whether it exists", path))?;

@@ -1,6 +1,6 @@
-//! `hashkv`: the hash of a file's keyspace, with which members are compared.
+//! `hashkv`: computes the hash of a file's keyspace, for comparison between members.
 //!
-//! Unlike etcdutl, this does not change the file, so that a snapshot can still be restored afterwards.
+//! Unlike etcdutl, it does not change the file, so a snapshot can still be restored afterwards.
 
 use std::path::Path;
 
@@ -35,10 +35,10 @@ fn run(session: &Session) -> Result<(), Failure> {
     session.show(&Report::one(COLUMNS, row.into_iter().map(Cell::Number).collect()))
 }
 
-/// The hash at a revision; 0 stands for the newest.
+/// Computes the hash at a revision; 0 selects the newest.
 pub(crate) fn hash(session: &Session, path: &Path, revision: i64) -> Result<HashKv, Failure> {
     let backend = files::open(session, path)?;
-    // Each record is read once, so caching records in memory is useless.
+    // Each record is read only once, so caching records would not help.
     let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
     let (store, _) = Store::recover(&backend, options)?;
     Ok(store.reader().view().hash_kv(revision)?)

@@ -1,7 +1,7 @@
-//! Answers range requests from a snapshot or backend file, as a member with that file would, at any revision
-//! that the file has.
+//! Answers range requests from a snapshot or backend file, as a member with that file would, at any revision that the
+//! file contains.
 //!
-//! The index of keys is held in memory, as in a member; values are read on demand. The file is not changed.
+//! The key index is held in memory, as in a member, and values are read on demand. The file is not changed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::files;
 #[derive(Debug)]
 pub struct KeyspaceFile {
     store: Store,
-    /// Holds the lock of the file, because a member that started on the file would change it.
+    /// Holds the file's lock, because a member that started on the file would change it.
     _backend: Backend,
 }
 
-/// Why a file cannot be read.
+/// Reason why a file cannot be read.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct KeyspaceFileError(#[from] Failure);
@@ -32,7 +32,7 @@ impl KeyspaceFile {
     ///
     /// # Errors
     ///
-    /// The file does not exist, a member has it open, or it cannot be read.
+    /// Returns an error if the file does not exist, a member has it open, or it cannot be read.
     pub fn open(path: &Path) -> Result<Self, KeyspaceFileError> {
         let backend = files::open_within(Some(Duration::ZERO), path)?;
         let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
@@ -44,7 +44,7 @@ impl KeyspaceFile {
     ///
     /// # Errors
     ///
-    /// The revision is compacted or in the future, or the file is damaged where its records are.
+    /// Returns an error if the revision is compacted or in the future, or if the requested records are damaged.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, KeyspaceFileError> {
         let query = RangeQuery::from_request(request)
             .ok_or_else(|| Failure::Arguments("there is no such order".to_owned()))?;

@@ -1,4 +1,4 @@
-//! `quorate utl`: offline work on a member's files, as in `etcdutl` 3.7, with further commands for inspection.
+//! `quorate utl`: offline work on a member's files, as in `etcdutl` 3.7, with additional commands for inspection.
 //!
 //! ```text
 //! main ─► command (which) ─► cli::flags (arguments) ─► snapshot, recover, hashkv, defrag, …  ─► core, state, storage
@@ -7,20 +7,20 @@
 //!
 //! # Invariants
 //!
-//! * Commands, flags, texts and exit codes are those of `etcdutl` where it has them.
-//! * A file is opened for reading only, unless the command's purpose is to change it. A replaced file is first
-//!   written under another name and then renamed.
-//! * Files are read in pieces: memory use depends on the size of the output, not on the size of the file.
-//! * A file that a running member has open is refused, or waited for as long as `--timeout` allows.
+//! * Commands, flags, texts and exit codes match those of `etcdutl` where it has them.
+//! * A file is opened read-only unless the command's purpose is to change it. A replacement is first written under
+//!   another name and then renamed.
+//! * Files are read in pieces, so memory use depends on the size of the output and not on the size of the file.
+//! * A file that a running member has open is refused, or the command waits for it as long as `--timeout` allows.
 //!
 //! # Not here
 //!
-//! File formats (`quorate-storage`), and the meaning of buckets and entries (`quorate-state`).
+//! File formats (see `quorate-storage`), and the meaning of buckets and entries (see `quorate-state`).
 //!
 //! # Tests
 //!
-//! Unit tests are next to each module. `tests/tests/blackbox/utl.rs` compares the tool with the real etcdutl,
-//! and starts Quorate and etcd on what either of them restores.
+//! Unit tests are in each module. `tests/tests/blackbox/utl.rs` compares the tool with the real etcdutl, and starts
+//! Quorate and etcd on the files that each tool restores.
 
 mod command;
 mod commands;
@@ -63,13 +63,13 @@ use crate::session::Session;
 
 const NAMES: Names = Names { of_etcd: "etcdutl", own: "quorate utl" };
 
-/// The manual page of this tool, for `man`.
+/// Returns the manual page of this tool, for `man`.
 #[must_use]
 pub fn man_page() -> String {
     manual::MANUAL.man_page()
 }
 
-/// The reference page of this tool, for `docs/`.
+/// Returns the reference page of this tool, for `docs/`.
 #[must_use]
 pub fn reference() -> String {
     manual::MANUAL.markdown()

@@ -1,4 +1,4 @@
-//! Prints rows one by one as they are found, so that they need not fit in memory.
+//! Prints rows one at a time as they are found, so that they need not all fit in memory.
 
 use crate::failure::Failure;
 use crate::report::{Cell, Column, Format, Report};
@@ -12,7 +12,7 @@ pub(crate) struct Lines<'s> {
 }
 
 impl<'s> Lines<'s> {
-    /// Refuses an output format that needs all rows before it can print the first.
+    /// Creates the printer. Rejects output formats that need all rows before they can print the first one.
     pub(crate) fn new(session: &'s Session, columns: &'static [Column]) -> Result<Self, Failure> {
         let format = session.format()?;
         match format {

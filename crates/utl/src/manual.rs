@@ -1,11 +1,11 @@
-//! The texts of the manual and reference pages besides the descriptions of commands.
+//! Texts of the manual and reference pages, except the descriptions of commands.
 
 use quorate_cli::manual::Manual;
 
 use crate::command::Run;
 use crate::commands::ROOT;
 
-/// The texts of this tool's manual.
+/// Texts of this tool's manual.
 pub(crate) const MANUAL: Manual<Run> = Manual {
     name: "quorate-utl",
     program: "quorate utl",

@@ -1,7 +1,7 @@
-//! `migrate`: changes the storage version that a file names, up or down.
+//! `migrate`: changes the storage version of a file, up or down.
 //!
-//! The content is the same from 3.5 to 3.7, but files of 3.6 and later name their version. A downgrade is
-//! refused while the log contains an entry that the older version does not know.
+//! The content is the same in 3.5 to 3.7, but files of 3.6 and later contain their version. A downgrade is refused if
+//! the log contains an entry that the older version does not know.
 
 use bytes::Bytes;
 use prost::Message;
@@ -39,7 +39,7 @@ pub(crate) const MIGRATE: Command = Command {
     ..Command::EMPTY
 };
 
-/// The first version whose files name their version.
+/// First version whose files contain their version.
 const NAMED_IN_FILE: Version = Version::new(3, 6);
 
 fn run(session: &Session) -> Result<(), Failure> {
@@ -88,7 +88,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The versions from `current` to `target`, without `current`.
+/// Returns the versions from `current` to `target`, excluding `current`.
 fn steps(current: Version, target: Version) -> Vec<Version> {
     let minor = |minor| Version::new(target.major, minor);
     if current < target {
@@ -106,7 +106,8 @@ fn target(text: &str) -> Result<Version, Failure> {
         return Err(Failure::arguments(text));
     };
     let unparsed = |reason| Failure::arguments(format!("failed to parse target version: {reason}"));
-    // etcdutl parses the text followed by `.0`. A sign starts a suffix, so fewer than three numbers remain before it.
+    // etcdutl appends `.0` to the text before parsing it. A sign starts a suffix, so fewer than three numbers remain
+    // before it.
     if let Some(end) = text.find(['+', '-']) {
         return Err(unparsed(format!("{} is not in dotted-tri format", &text[..end])));
     }
@@ -123,7 +124,7 @@ fn target(text: &str) -> Result<Version, Failure> {
     Ok(version)
 }
 
-/// Collects the changes of the file that change its version, if the versions allow it.
+/// Collects the changes to the file that change its version, if that is allowed.
 fn plan(
     dirs: &DataDir,
     current: Option<Version>,

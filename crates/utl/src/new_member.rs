@@ -1,20 +1,18 @@
-//! Creates the files of a new member of a new cluster around a given backend file.
+//! Creates the files of a new member of a new cluster around an existing backend file.
 //!
-//! The backend file keeps its content, but the members of the new cluster replace the old ones. The new log
-//! begins like the log of a founder that has applied the first entries, one for each founding member. All
-//! members that are created from the same content with the same initial cluster therefore get the same log.
+//! The backend file keeps its content, except that the members of the new cluster replace the old ones. The new log is
+//! that of a founding member that has applied its first entries, one for each founding member. As a result, all members
+//! that are created from the same content and the same initial cluster get the same log.
 //!
 //! # Invariants
 //!
-//! * The member's directory appears under its final name in one step, complete and synced. After a crash or an
-//!   error, no directory is left on which a member would start. A failed attempt removes what it has created.
-//! * The backend file has applied exactly the entries of the log, and a leader of a new term continues from
-//!   there.
+//! * The member's directory appears under its final name in one step, complete and synced. A crash or an error never
+//!   leaves a directory on which a member would start. After an error, the created files are removed.
+//! * The backend file has applied exactly the entries of the log, and a leader of a later term continues from there.
 //!
 //! # Not here
 //!
-//! Where the backend file comes from: from a snapshot (`snapshot restore`) or from a member's directory
-//! (`recover`).
+//! The origin of the backend file: a snapshot (`snapshot restore`) or a member's directory (`recover`).
 
 mod advertised;
 
@@ -73,14 +71,14 @@ pub(crate) const MARK_COMPACTED: Flag = Flag::bool(
 const DIR_MODE: u32 = 0o700;
 /// Permissions of the backend file.
 const FILE_MODE: u32 = 0o600;
-/// Bytes copied at a time: small enough for a CPU cache, so that each piece is read from memory only once.
+/// Number of bytes copied at a time: small enough for a CPU cache, so that each piece is read from memory only once.
 const PIECE_BYTES: usize = 64 << 10;
-/// The name of a member's directory until it is complete.
+/// Name of a member's directory until it is complete.
 const STAGING: &str = "restoring";
-/// The entry kind of a membership change, as the log encodes it.
+/// Entry kind of a membership change, as the log encodes it.
 const CONF_CHANGE: u8 = 1;
 
-/// The member to create, as the flags describe it.
+/// The member to create, as described by the flags.
 pub(crate) struct NewMember {
     dirs: DataDir,
     has_own_wal_dir: bool,
@@ -90,7 +88,7 @@ pub(crate) struct NewMember {
 }
 
 impl NewMember {
-    /// Checks the flags, and that the target paths are free.
+    /// Checks the flags, and checks that the target paths do not exist.
     pub(crate) fn prepare(session: &Session) -> Result<Self, Failure> {
         let member = Self::described(session)?;
         member.check_places(&*files::disk())?;
@@ -136,7 +134,7 @@ impl NewMember {
         })
     }
 
-    /// Refuses target paths that exist already: nothing is overwritten.
+    /// Refuses target paths that already exist, so that nothing is overwritten.
     pub(crate) fn check_places(&self, disk: &dyn Disk) -> Result<(), RestoreError> {
         let root = self.dirs.root();
         let facts = disk.metadata(root).map_err(io_error("check whether it exists", root, 0))?;
@@ -149,22 +147,22 @@ impl NewMember {
         if facts.is_some() { Err(RestoreError::WalDir(wal.to_path_buf())) } else { Ok(()) }
     }
 
-    /// The target paths.
+    /// Returns the target paths.
     pub(crate) const fn dirs(&self) -> &DataDir {
         &self.dirs
     }
 
-    /// The members with which the new cluster starts.
+    /// Returns the initial members of the new cluster.
     pub(crate) const fn founders(&self) -> &Founders {
         &self.founders
     }
 
-    /// The number by which the newest revision is raised.
+    /// Returns the amount by which the newest revision is raised.
     pub(crate) const fn bump_revision(&self) -> u64 {
         self.bump_revision
     }
 
-    /// The target paths as fields of a log line.
+    /// Returns the target paths as fields of a log line.
     pub(crate) fn log_fields(&self) -> [(&'static str, String); 3] {
         [
             ("wal-dir", self.dirs.wal().display().to_string()),
@@ -173,7 +171,7 @@ impl NewMember {
         ]
     }
 
-    /// Warns about a token that yields the same member ids as in a cluster that was founded without a token.
+    /// Warns if the token leads to the same member ids as in a cluster that was founded without a token.
     pub(crate) fn warn_of_token(session: &Session) {
         let token = session.matches.text("initial-cluster-token");
         if token == INITIAL_CLUSTER_TOKEN.default {
@@ -202,8 +200,8 @@ impl NewMember {
         }
     }
 
-    /// Creates the member's files around the backend file that `bring` writes to the given path. On an error,
-    /// nothing is left.
+    /// Creates the member's files around the backend file that `bring` writes to the given path. On an error, no file
+    /// remains.
     pub(crate) fn make(
         &self,
         disk: &Arc<dyn Disk>,
@@ -216,7 +214,7 @@ impl NewMember {
         disk.create_dir_all(&snap_dir, DIR_MODE).map_err(io_error("create", &snap_dir, 0))?;
         let made = bring(&snap_dir.join("db")).and_then(|()| Ok(self.finish(disk, &staging)?));
         if made.is_err() {
-            // A directory that cannot be removed is no member; at worst it blocks the next attempt.
+            // A directory that cannot be removed is not used by any member. At worst it blocks the next attempt.
             drop(disk.remove_dir_all(&staging));
             if self.has_own_wal_dir {
                 drop(disk.remove_dir_all(self.dirs.wal()));
@@ -249,8 +247,8 @@ impl NewMember {
         sync(above.unwrap_or(Path::new(".")))
     }
 
-    /// Replaces the old members with the new ones, and stores the applied index and the origin of the content.
-    /// Returns the mark that identifies this origin.
+    /// Replaces the old members with the new ones, and stores the applied index and the origin of the content. Returns
+    /// the mark that identifies this origin.
     fn write_backend(&self, disk: &Arc<dyn Disk>, database: &Path) -> Result<String, RestoreError> {
         let backend = Backend::open(disk, database, Options::default())?;
         let view = backend.read();
@@ -259,7 +257,7 @@ impl NewMember {
         batch.put(Bucket::Meta, meta::RESTORED, mark.clone());
         for bucket in [Bucket::Members, Bucket::MembersRemoved] {
             for (key, _) in view.entries(bucket)? {
-                // A copy, because writing changes the pages of the view.
+                // A copy is needed because writing changes the view's pages.
                 batch.delete(bucket, Bytes::copy_from_slice(&key));
             }
         }
@@ -275,7 +273,7 @@ impl NewMember {
         Ok(mark)
     }
 
-    /// Writes the log of a founder that has applied its first entries, and the matching snapshot.
+    /// Writes the log of a founding member that has applied its first entries, and the matching snapshot.
     fn write_log(
         &self,
         disk: &Arc<dyn Disk>,
@@ -323,8 +321,8 @@ impl NewMember {
     }
 }
 
-/// A mark that identifies the content of a backend file without regard to its members and page layout. All
-/// members that are restored from the same content with the same options get the same mark.
+/// Returns a mark that identifies the content of a backend file, ignoring its members and page layout. All members that
+/// are restored from the same content with the same options get the same mark.
 fn content_mark(view: &BackendView, bump_revision: u64) -> Result<String, RestoreError> {
     let mut digest = Sha256::new();
     let mut add = |bytes: &[u8]| {
@@ -347,8 +345,8 @@ fn content_mark(view: &BackendView, bump_revision: u64) -> Result<String, Restor
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Raises the newest revision, and marks everything up to it as compacted. Watchers and caches that have seen
-/// revisions unknown to the new cluster then receive the error that these revisions are compacted.
+/// Raises the newest revision and marks all earlier revisions as compacted. As a result, watchers and caches that have
+/// seen revisions unknown to the new cluster receive the error that these revisions are compacted.
 fn bump(view: &BackendView, by: u64, batch: &mut Batch) -> Result<(), RestoreError> {
     let mut newest = 1;
     view.scan(Bucket::Key, |key, _| {
@@ -388,7 +386,7 @@ pub(crate) fn copy(
     target.sync_all().map_err(to("sync", len))
 }
 
-/// Adds the failed operation and the file to a failed system call.
+/// Converts the error of a system call, adding the failed operation and the file.
 pub(crate) fn io_error(
     action: &'static str,
     path: &Path,

@@ -1,5 +1,4 @@
-//! `recover`: creates a new cluster from the remaining directories of a cluster that has lost its quorum for
-//! good.
+//! `recover`: creates a new cluster from the remaining directories of a cluster that has permanently lost its quorum.
 //!
 //! ```text
 //! directories ─► source (locked, verified) ─► choice (which one) ─► replay (dry run) ─► plan (printed)
@@ -8,16 +7,16 @@
 //!
 //! # Invariants
 //!
-//! * The given directories are only read. They are locked meanwhile, so that no member starts on them.
-//! * Nothing is created without `--yes`, or before the plan is printed. The result is what the plan shows.
-//! * If acknowledged changes may be missing, a separate flag is required.
-//! * The same directories always yield the same state, so each member of the new cluster can be created on its
-//!   own.
+//! * The given directories are only read. They are locked meanwhile, so that no member can start on them.
+//! * Nothing is created without `--yes`, or before the plan is printed. The result always matches the plan.
+//! * If acknowledged changes may be missing, the user must accept that with a separate flag.
+//! * The same directories always lead to the same state, so the members of the new cluster can be created
+//!   independently.
 //!
 //! # Not here
 //!
-//! The files around the state (`new_member`). Whether a directory is as its member left it: an older copy of a
-//! directory cannot be recognized, and must not be given.
+//! The files around the state (see `new_member`). Whether a directory is unchanged since its member used it: an older
+//! copy of a directory cannot be recognised and must not be given.
 
 mod choice;
 mod outline;
@@ -85,7 +84,7 @@ join the new one.
     ..Command::EMPTY
 };
 
-/// The maximum number of entries described in words.
+/// Maximum number of entries described in words.
 const DESCRIBED_MAX: u64 = 10;
 
 fn run(session: &Session) -> Result<(), Failure> {
@@ -112,7 +111,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     }
     let Some((chosen, outcome)) = choose(&*disk, &mut sources)? else {
         plan::show(session, &directories(&sources, None), None)?;
-        // The images, of which the one with the highest applied index is used.
+        // Of the images, the one with the highest applied index is used.
         let images = sources.iter().filter_map(|source| source.image.as_ref());
         let best =
             images.filter(|image| image.revision.is_some()).max_by_key(|image| image.applied);
@@ -138,7 +137,7 @@ fn candidates(sources: &[Source]) -> Vec<Candidate> {
     sources.iter().map(Source::candidate).collect()
 }
 
-/// The given directories are only read, so the new files must not be created inside them.
+/// Checks that the new files are not created inside a given directory, because those are only read.
 fn check_outside(member: &NewMember, sources: &[Source]) -> Result<(), Failure> {
     for output in [member.dirs().root(), member.dirs().wal()] {
         let real_output = resolved(output);
@@ -154,7 +153,7 @@ fn check_outside(member: &NewMember, sources: &[Source]) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The path with symbolic links resolved in its existing part.
+/// Resolves symbolic links in the existing part of a path.
 fn resolved(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     for above in absolute.ancestors() {
@@ -166,8 +165,8 @@ fn resolved(path: &Path) -> PathBuf {
     absolute
 }
 
-/// Chooses the directory with the most advanced log that can be replayed to its end, and returns the outcome of
-/// the replay. A directory whose log cannot be replayed is not sound.
+/// Chooses the directory with the most advanced log that can be replayed completely, and returns the result of the
+/// replay. A directory whose log cannot be replayed is not sound.
 fn choose(
     disk: &dyn Disk,
     sources: &mut [Source],
@@ -182,7 +181,7 @@ fn choose(
     Ok(None)
 }
 
-/// The directories, as the plan shows them.
+/// Returns the directories as the plan shows them.
 fn directories(sources: &[Source], chosen: Option<usize>) -> Vec<Directory> {
     let directory = |(at, source): (usize, &Source)| {
         let log = Some(&source.outline).filter(|_| source.is_log_whole);
@@ -246,7 +245,7 @@ fn plan(
                 index
             }
         };
-        // An unsound directory proves nothing, and may hold entries that no other directory has.
+        // An unsound directory proves nothing. It may contain entries that no other directory has.
         if other.is_sound() && first <= other.committed() {
             contradictions.push(format!(
                 "entry {first} of {path} is committed there, but missing or different in the chosen log"
@@ -292,7 +291,7 @@ fn described(
     Ok(outline::described(disk, source.dirs.wal(), &indexes)?)
 }
 
-/// Creates the member's files around a copy of the chosen backend file, with the log replayed onto the copy.
+/// Creates the member's files around a copy of the chosen backend file, onto which the log is replayed.
 fn make(
     session: &Session,
     disk: &Arc<dyn Disk>,

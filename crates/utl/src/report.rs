@@ -1,7 +1,7 @@
-//! The output of a command: rows and columns, in the chosen format.
+//! Formats the output of a command, which consists of rows and columns.
 //!
-//! `etcdutl` names the same value differently in each format (`total keys`, `totalKey`, `Keys`), so a column
-//! has a name for each. A value may be rounded for people and exact for programs.
+//! `etcdutl` names the same value differently in each format (`total keys`, `totalKey`, `Keys`), so a column has a name
+//! for each. A value may be rounded for people, but is exact for programs.
 
 use quorate_cli::gotext::{quote, size};
 use quorate_cli::table;
@@ -22,11 +22,11 @@ pub(crate) enum Format {
 /// The names of a column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
-    /// In the heading of a table.
+    /// Name in the heading of a table.
     pub(crate) title: &'static str,
-    /// In JSON.
+    /// Name in JSON.
     pub(crate) json: &'static str,
-    /// In the fields format.
+    /// Name in the fields format.
     pub(crate) field: &'static str,
 }
 
@@ -42,9 +42,9 @@ pub(crate) enum Cell {
     Text(String),
     Number(i64),
     Unsigned(u64),
-    /// Hexadecimal for people.
+    /// A hash, which people see in hexadecimal.
     Hash(u32),
-    /// With a unit for people.
+    /// A number of bytes, which people see with a unit.
     Bytes(u64),
     /// A value that could not be determined.
     Unknown,
@@ -87,23 +87,24 @@ pub(crate) struct Report {
     rows: Vec<Vec<Cell>>,
     /// Whether this is a list of rows, rather than a single object.
     is_list: bool,
-    /// Whether this is one row of a list whose rows are printed one by one.
+    /// Whether this is a single row of a list whose rows are printed one at a time.
     is_row: bool,
 }
 
 impl Report {
-    /// A report on a single object.
+    /// Creates a report on a single object.
     pub(crate) fn one(columns: &'static [Column], row: Vec<Cell>) -> Self {
         assert_eq!(columns.len(), row.len(), "each column has a value");
         Self { columns, rows: vec![row], is_list: false, is_row: false }
     }
 
-    /// One row of a list whose rows are printed one by one; in JSON each is a line of its own.
+    /// Creates a report for one row of a list whose rows are printed one at a time. In JSON, each row is on its own
+    /// line.
     pub(crate) fn row(columns: &'static [Column], row: Vec<Cell>) -> Self {
         Self { is_row: true, ..Self::one(columns, row) }
     }
 
-    /// A report on a list of objects.
+    /// Creates a report on a list of objects.
     pub(crate) fn list(columns: &'static [Column], rows: Vec<Vec<Cell>>) -> Self {
         assert!(rows.iter().all(|row| row.len() == columns.len()), "each column has a value");
         Self { columns, rows, is_list: true, is_row: false }
@@ -166,7 +167,7 @@ impl Format {
     }
 }
 
-/// A row as a JSON object, in the order of the columns.
+/// Formats a row as a JSON object, in column order.
 fn object(columns: &[Column], row: &[Cell]) -> String {
     let member =
         |(column, cell): (&Column, &Cell)| format!("{}:{}", Value::from(column.json), cell.json());

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::report::{Format, Report};
 
-/// The flags of every command.
+/// Flags that every command accepts.
 pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     Flag::text(
         "write-out",
@@ -27,7 +27,7 @@ pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     ),
 ];
 
-/// The output streams of a run.
+/// Output streams of a run.
 pub struct Terminal {
     /// Standard output.
     pub output: Box<dyn Write>,
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Terminal {
 
 /// One run of a command.
 pub(crate) struct Session {
-    /// The name under which the tool was called.
+    /// Name under which the tool was called.
     pub(crate) program: &'static str,
     pub(crate) matches: Matches,
     terminal: RefCell<Terminal>,
@@ -58,14 +58,14 @@ impl Session {
         Format::named(self.matches.text("write-out")).ok_or(Failure::Format)
     }
 
-    /// The arguments, if their number is right.
+    /// Returns the arguments if their number is right.
     pub(crate) fn arguments<const N: usize>(&self, wanted: &str) -> Result<[String; N], Failure> {
         let given: Vec<String> =
             (0..self.matches.args.len()).filter_map(|at| self.matches.arg(at)).collect();
         given.try_into().map_err(|_| Failure::arguments(wanted))
     }
 
-    /// The value of a required flag that names a file or directory.
+    /// Returns the value of a required flag that names a file or directory.
     pub(crate) fn required_path(&self, flag: &'static str) -> Result<PathBuf, Failure> {
         let value = self.matches.text(flag);
         if value.is_empty() { Err(Failure::Required(flag)) } else { Ok(PathBuf::from(value)) }
@@ -87,7 +87,7 @@ impl Session {
         self.flush()
     }
 
-    /// Prints a part of the output; call [`Session::flush`] at the end.
+    /// Prints part of the output. [`Session::flush`] must be called at the end.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.terminal.borrow_mut().output.write_all(bytes).map_err(output_failure)
     }
@@ -109,7 +109,7 @@ impl Session {
         self.log_values(level, message, &fields);
     }
 
-    /// Like `log`, with fields of any kind.
+    /// Like `log`, but with field values of any type.
     pub(crate) fn log_values(&self, level: &str, message: &str, fields: &[(&str, Value)]) {
         log::columns(&mut *self.terminal.borrow_mut().errors, level, message, fields);
     }
@@ -117,7 +117,7 @@ impl Session {
 
 fn output_failure(source: std::io::Error) -> Failure {
     match source.kind() {
-        // The reader has closed the output.
+        // The reader of the output has closed it.
         ErrorKind::BrokenPipe => Failure::BrokenPipe,
         _ => Failure::Io { action: "write", path: PathBuf::from("standard output"), source },
     }

@@ -1,10 +1,10 @@
-//! Checks whether the pages of a backend file are sound. Commands refuse to continue with unsound pages.
+//! Checks whether the pages of a backend file are sound. Commands do not work on a file with unsound pages.
 
 use quorate_storage::bolt::Problem;
 
 use crate::failure::StatusError;
 
-/// The maximum number of findings that the message lists.
+/// Maximum number of findings listed in the message.
 const DESCRIBED_MAX: usize = 10;
 
 /// Refuses a file with unsound pages.

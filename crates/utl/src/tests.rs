@@ -1,4 +1,4 @@
-//! Tests that run the whole tool in one process, on files created here.
+//! Tests that run the whole tool within the test process, on files created here.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Written {
     }
 }
 
-/// Returns the exit code, standard output and standard error.
+/// Runs the tool. Returns the exit code, standard output and standard error.
 pub(crate) fn utl(words: &[&str]) -> (u8, String, String) {
     let (output, errors) = (Written::default(), Written::default());
     let terminal = Terminal { output: Box::new(output.clone()), errors: Box::new(errors.clone()) };
@@ -46,7 +46,7 @@ fn success(words: &[&str]) -> String {
     output
 }
 
-/// A backend file with some records, one of them deleted.
+/// Creates a backend file with some records, one of which is deleted.
 fn backend(path: &Path) {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let backend = Backend::open(&disk, path, Options::default()).unwrap();
@@ -135,13 +135,13 @@ fn snapshot_verify_finds_damage_before_a_restore() {
     let (code, output, errors) = judged(&whole[..whole.len() - 1]);
     assert!(code == 1 && output.starts_with("DAMAGED, digest, the file is truncated"), "{output}");
     assert!(errors.contains("is damaged") && errors.contains("do not restore it"), "{errors}");
-    // A change in a value leaves all pages sound, so that only the digest reveals it.
+    // A changed value leaves all pages sound, so only the digest reveals it.
     let at = database.windows(2).rposition(|bytes| bytes == b"k9").unwrap();
     let mut changed = whole;
     changed[at + 1] = b'8';
     let (code, output, _) = judged(&changed);
     assert!(code == 1 && output.starts_with("DAMAGED, digest, it does not match"), "{output}");
-    // Data with a correct digest that is no backend file.
+    // Data with a correct digest that is not a backend file.
     let garbage = vec![7; database.len()];
     let (code, output, _) = judged(&[&garbage[..], &Sha256::digest(&garbage)].concat());
     assert!(code == 1 && output.contains("DAMAGED, backend, "), "{output}");

@@ -1,12 +1,13 @@
-//! `verify`: whether a member can be started on a directory, and what it would lose.
+//! `verify`: checks whether a member can start on a directory, and what it would lose.
 //!
-//! Each part (log, snapshots, backend file) is checked on its own, then against the others. The result is a
-//! list of findings, and a verdict with advice. Nothing is changed. A torn end of the log is not damage: a
-//! member never acknowledges a record that is not fully written.
+//! Each part (log, snapshots, backend file) is checked on its own, then against the others. The result is a list of
+//! findings, and a verdict with advice. Nothing is changed. A torn log tail does not count as damage, because a member
+//! never acknowledges a record before it is fully written.
 //!
 //! # Not here
 //!
-//! Comparing members. The printed hash is the same on every sound member at the same revision.
+//! Comparison between members. Users can compare the printed hash, which is the same on every sound member at the same
+//! revision.
 
 mod backend;
 mod findings;
@@ -42,11 +43,11 @@ pub(crate) const VERIFY: Command = Command {
     ..Command::EMPTY
 };
 
-/// The advice for a directory on which no member must be started.
+/// Advice for a directory on which no member must be started.
 const ADVICE: &str = "do not start a member on it. In a cluster whose other members are healthy, remove this member \
  and add it again with an empty directory; otherwise restore a snapshot (`snapshot restore`)";
 
-/// The advice if only the backend file is left.
+/// Returns the advice for a directory of which only the backend file is sound.
 pub(crate) fn restore_backend(backend: &Path) -> String {
     format!(
         "If it was the only member and there is no snapshot, restore the content of its backend file with `snapshot \
@@ -59,7 +60,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     let [path] = session.arguments("verify requires exactly one argument")?;
     let wal_dir = Some(session.matches.text("wal-dir")).filter(|given| !given.is_empty());
     let dirs = files::data_dir(Path::new(&path), wal_dir.map(Path::new))?;
-    // Held open to the end, so that no member starts meanwhile.
+    // The file stays open until the end, so that no member can start meanwhile.
     let backend = match files::open(session, &dirs.backend()) {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),
         opened => opened,
@@ -91,20 +92,20 @@ fn run(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// The verdict on a directory.
+/// The assessment of a directory.
 pub(crate) struct Assessment {
-    /// All findings about the files, without regard to the member's standing in its cluster.
+    /// All findings about the files, regardless of whether the cluster has removed the member.
     pub(crate) findings: Findings,
-    /// The facts from the backend file, if it can be read.
+    /// Facts from the backend file, if it can be read.
     pub(crate) backend: Option<BackendFacts>,
-    /// The member, if its cluster has removed it. Its data may be sound nevertheless.
+    /// Id of the member if its cluster has removed it. Its data may be sound nevertheless.
     pub(crate) removed: Option<MemberId>,
-    /// Why the member must fetch its state from another member, if it must. The member does so when it starts;
-    /// no other member must use this state.
+    /// Reason why the member must fetch its state from another member, if it must. It fetches the state when it starts,
+    /// and no other member must use its current state.
     pub(crate) bad_state: Option<String>,
 }
 
-/// Judges a directory whose backend file was opened, or could not be opened.
+/// Assesses a directory whose backend file was opened or could not be opened.
 pub(crate) fn assess(
     disk: &dyn Disk,
     dirs: &DataDir,
@@ -144,8 +145,8 @@ pub(crate) fn assess(
     Ok(Assessment { findings, backend: facts, removed, bad_state })
 }
 
-/// Reads every `.snap` file. Members of 3.7 and later do not need them; older ones cannot start without the
-/// newest.
+/// Reads every `.snap` file. Members of 3.7 and later do not need these files, but older members cannot start without
+/// the newest one.
 fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: &mut Findings) {
     const PART: &str = "snapshots";
     let listing = match snap::list(disk, &dirs.snap()) {

@@ -1,4 +1,4 @@
-//! `version`: the version of this tool.
+//! `version`: prints the version of this tool.
 
 use quorate_version::{ETCD_VERSION, Version};
 

@@ -1,6 +1,6 @@
-//! Describes log entries in words: the request, and its subject.
+//! Describes log entries in words: the request and its subject.
 //!
-//! Keys are shown. Of values and passwords, only the length of a value is shown.
+//! Keys are shown in full. For a value, only its length is shown, and passwords are omitted.
 
 use bytes::Bytes;
 use prost::Message;

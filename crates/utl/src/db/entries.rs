@@ -1,6 +1,6 @@
-//! `db buckets`, `db keys` and `db get`: the content of a file.
+//! `db buckets`, `db keys` and `db get`: print the content of a file.
 //!
-//! Keys of bucket `key` are revisions, written `main/sub`, followed by `deleted` for a deletion. Keys of other
+//! The keys of the bucket `key` are revisions, written `main/sub`, followed by `deleted` for a deletion. Keys of other
 //! buckets are quoted as in Go.
 
 use std::path::Path;
@@ -147,7 +147,7 @@ fn get(session: &Session) -> Result<(), Failure> {
     Err(Failure::NoKey { path: path.into(), bucket, key })
 }
 
-/// The keys under which a change at a revision may be stored: as a record, or as a deletion.
+/// Returns the keys under which a change at a revision may be stored, as a record or as a deletion.
 fn record_keys(text: &str) -> Option<Vec<Vec<u8>>> {
     let text = text.strip_suffix(" deleted").unwrap_or(text);
     let (main, sub) = text.split_once('/').unwrap_or((text, "0"));

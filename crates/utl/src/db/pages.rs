@@ -1,4 +1,4 @@
-//! `db pages`, `db stats` and `db check`: the layout of a file, and whether its pages are sound.
+//! `db pages`, `db stats` and `db check`: print the layout of a file and check whether its pages are sound.
 
 use std::path::Path;
 

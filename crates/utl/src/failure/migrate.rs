@@ -3,10 +3,10 @@
 use quorate_state::versions::StorageVersionError;
 use thiserror::Error;
 
-/// Why the storage version is not changed.
+/// Reason why the storage version is not changed.
 #[derive(Debug, Error)]
 pub(crate) enum MigrateError {
-    /// The file does not name its version, and is older than any version that can be migrated.
+    /// The file does not contain its version and is older than every version that can be migrated.
     #[error("cannot detect storage schema version: missing term information")]
     Undetected,
     /// There is no migration between the two versions.
@@ -17,11 +17,11 @@ pub(crate) enum MigrateError {
         "cannot downgrade storage, WAL contains newer entries: {segment} has one of version {version} at offset {offset}"
     )]
     NewerEntries {
-        /// The segment file.
+        /// Segment file of the entry.
         segment: String,
-        /// The offset of the entry's record.
+        /// Offset of the entry's record.
         offset: u64,
-        /// The version that the entry needs.
+        /// Version that the entry needs.
         version: String,
     },
 }

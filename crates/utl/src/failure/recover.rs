@@ -12,7 +12,7 @@ use quorate_storage::snap::SnapError;
 use quorate_storage::wal::WalError;
 use thiserror::Error;
 
-/// Why no new cluster is created from the given directories.
+/// Reason why no new cluster is created from the given directories.
 #[derive(Debug, Error)]
 pub(crate) enum RecoveryError {
     /// Two directories belong to different clusters.
@@ -22,67 +22,66 @@ pub(crate) enum RecoveryError {
         other.display()
     )]
     OtherCluster {
-        /// The first directory.
+        /// Path of the first directory.
         path: PathBuf,
-        /// Its cluster.
+        /// Cluster id of the first directory.
         cluster: u64,
-        /// The second directory.
+        /// Path of the second directory.
         other: PathBuf,
-        /// Its cluster.
+        /// Cluster id of the second directory.
         other_cluster: u64,
     },
-    /// Two directories belong to the same member, and only the newer one is valid.
+    /// Two directories belong to the same member, and at most the newer one is valid.
     #[error(
         "{} and {} both belong to member {member:x}: give only the directory that it used last, not an older copy",
         path.display(),
         other.display()
     )]
     SameMember {
-        /// The first directory.
+        /// Path of the first directory.
         path: PathBuf,
-        /// The second directory.
+        /// Path of the second directory.
         other: PathBuf,
-        /// The member.
+        /// Id of the member.
         member: u64,
     },
-    /// The new cluster would have the cluster id of the old one, so members of the old cluster could join it by
-    /// mistake.
+    /// The new cluster would have the id of the old one, so members of the old cluster could join it by mistake.
     #[error(
         "the new cluster would have the id of the old one, {cluster:x}, and its members could join it: give another \
          --initial-cluster-token"
     )]
     SameCluster {
-        /// The cluster id.
+        /// Cluster id.
         cluster: u64,
     },
     /// The new member's files would be inside a given directory, which must not be changed.
     #[error("{} is inside {}, which must not be changed", output.display(), input.display())]
     Inside {
-        /// The path for the new member.
+        /// Path of the new member.
         output: PathBuf,
-        /// The given directory.
+        /// Path of the given directory.
         input: PathBuf,
     },
-    /// No directory is sound.
+    /// None of the directories is sound.
     #[error(
         "no directory is sound, so none can be recovered: restore a snapshot (`snapshot restore`){last}"
     )]
     NoneSound {
-        /// What else the operator can do.
+        /// Alternative that remains for the operator.
         last: String,
     },
     /// The chosen directory may lack acknowledged changes.
     #[error("{reasons}; use --accept-data-loss to continue nevertheless")]
     MayLose {
-        /// The reasons.
+        /// Reasons for the doubt.
         reasons: String,
     },
-    /// The result differs from the printed plan, so a directory has changed meanwhile.
+    /// The result differs from the printed plan because a directory has changed meanwhile.
     #[error("{} changed while it was read: nothing was created", .0.display())]
     Changed(PathBuf),
 }
 
-/// Why a log cannot be replayed onto its backend file.
+/// Reason why a log cannot be replayed onto its backend file.
 #[derive(Debug, Error)]
 pub(crate) enum ReplayError {
     /// The state cannot be read from the file.
@@ -97,7 +96,7 @@ pub(crate) enum ReplayError {
     /// The snapshot files cannot be read.
     #[error(transparent)]
     Snapshots(#[from] SnapError),
-    /// An entry has a kind that no member writes.
+    /// The kind of an entry is one that members never write.
     #[error(transparent)]
     Start(#[from] StartError),
     /// An entry cannot be applied.

@@ -1,4 +1,4 @@
-//! Errors of creating the files of a new member.
+//! Errors in creating the files of a new member.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use quorate_storage::snap::SnapError;
 use quorate_storage::wal::WalError;
 use thiserror::Error;
 
-/// Why the files of a new member are not created.
+/// Reason why the files of a new member are not created.
 #[derive(Debug, Error)]
 pub(crate) enum RestoreError {
     /// A peer URL is invalid.
@@ -24,11 +24,11 @@ pub(crate) enum RestoreError {
          ({difference})"
     )]
     NotAdvertised {
-        /// The URLs.
+        /// URLs that the member does not advertise.
         missing: String,
-        /// The advertised URLs.
+        /// Advertised URLs.
         advertised: String,
-        /// How the resolved addresses differ.
+        /// Difference between the resolved addresses.
         difference: String,
     },
     /// The member advertises URLs that the initial cluster does not list for it.
@@ -36,26 +36,26 @@ pub(crate) enum RestoreError {
         "--initial-advertise-peer-urls has {missing} but missing from --initial-cluster={initial_cluster}"
     )]
     NotInitial {
-        /// The URLs.
+        /// URLs that the initial cluster does not list.
         missing: String,
-        /// The initial cluster.
+        /// The initial cluster, as given.
         initial_cluster: String,
     },
-    /// The data directory exists already.
+    /// The data directory already exists.
     #[error("data-dir \"{}\" not empty or could not be read", .0.display())]
     DataDir(PathBuf),
-    /// The WAL directory exists already.
+    /// The WAL directory already exists.
     #[error("wal-dir \"{}\" exists", .0.display())]
     WalDir(PathBuf),
     /// The snapshot does not exist.
     #[error("open {}: no such file or directory", .0.display())]
     Missing(PathBuf),
-    /// The path is no regular file, or the file is empty. No flag makes a snapshot of it.
+    /// The path is not a regular file, or the file is empty. No flag can make it a valid snapshot.
     #[error("{} is not a snapshot: {reason}", path.display())]
     NoSnapshot {
-        /// The path.
+        /// The given path.
         path: PathBuf,
-        /// The reason.
+        /// Reason why the path cannot be a snapshot.
         reason: &'static str,
     },
     /// The file is the backend file of a running member, which changes while it is read.
@@ -64,43 +64,43 @@ pub(crate) enum RestoreError {
         .0.display()
     )]
     InUse(PathBuf),
-    /// The file has no digest at its end.
+    /// The file does not end with a digest.
     #[error("snapshot missing hash but --skip-hash-check=false")]
     NoHash,
     /// The content does not match the digest.
     #[error("expected sha256 {}, got {}", go_bytes(expected), go_bytes(computed))]
     Hash {
-        /// The digest at the end of the file.
+        /// Digest at the end of the file.
         expected: [u8; 32],
-        /// The digest of the content.
+        /// Digest of the content.
         computed: [u8; 32],
     },
     /// A system call failed.
     #[error("{}: cannot {action} at offset {offset}: {source}", path.display())]
     Io {
-        /// The failed operation.
+        /// The operation that failed.
         action: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The offset in the file.
+        /// Offset in the file.
         offset: u64,
-        /// The error of the operating system.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The newest revision plus the bump exceeds the largest revision.
+    /// The newest revision plus the bump exceeds the maximum revision.
     #[error("cannot bump revision {newest} by {by}: the result exceeds the largest revision")]
     Bump {
-        /// The newest revision.
+        /// Newest revision in the snapshot.
         newest: i64,
-        /// The requested bump.
+        /// Requested bump.
         by: u64,
     },
-    /// The file is no backend file.
+    /// The file is not a backend file.
     #[error("{} is not a snapshot: its copy cannot be opened: {source}", snapshot.display())]
     Image {
-        /// The snapshot.
+        /// Path of the snapshot.
         snapshot: PathBuf,
-        /// The reason.
+        /// Reason why the file is not a backend file.
         source: ImageFault,
     },
     /// Some pages of the snapshot cannot be read.
@@ -110,13 +110,13 @@ pub(crate) enum RestoreError {
         snapshot.display()
     )]
     Unsound {
-        /// The snapshot.
+        /// Path of the snapshot.
         snapshot: PathBuf,
-        /// The offset of the first finding.
+        /// Offset of the first finding.
         offset: u64,
-        /// The first finding.
+        /// Description of the first finding.
         first: String,
-        /// The number of findings.
+        /// Number of findings.
         count: usize,
     },
     /// The copy cannot be written.
@@ -130,7 +130,7 @@ pub(crate) enum RestoreError {
     Snap(#[from] SnapError),
 }
 
-/// Bytes as Go prints them.
+/// Formats bytes as Go prints them.
 fn go_bytes(bytes: &[u8]) -> String {
     let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
     format!("[{}]", numbers.join(" "))

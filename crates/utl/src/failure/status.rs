@@ -2,23 +2,23 @@
 
 use thiserror::Error;
 
-/// Why a file is no sound snapshot.
+/// Reason why a file is not a sound snapshot.
 #[derive(Debug, Error)]
 pub(crate) enum StatusError {
     /// Pages violate the format, or contradict each other.
     #[error("snapshot file integrity check failed. {count} errors found.\n{described}")]
     Unsound {
-        /// The number of findings.
+        /// Number of findings.
         count: usize,
-        /// The first findings, one in each line.
+        /// The first findings, one per line.
         described: String,
     },
-    /// The file is a bbolt file, but no backend file of etcd.
+    /// The file is a bbolt file, but not a backend file of etcd.
     #[error("{path}: not an etcd backend file: bucket {bucket} is missing")]
     Foreign {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// A bucket that every backend file has.
+        /// Missing bucket, which every backend file has.
         bucket: &'static str,
     },
 }

@@ -1,7 +1,7 @@
 //! Checks that a member advertises the URLs that the initial cluster lists for it.
 //!
-//! The other members learn its URLs from the initial cluster, so the two must agree, either literally or after
-//! name resolution.
+//! The other members learn its URLs from the initial cluster, so both must agree, either literally or after name
+//! resolution.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -9,7 +9,7 @@ use quorate_config::{InitialMembers, Url, texts};
 
 use crate::failure::RestoreError;
 
-/// Refuses advertised URLs that differ from those in the initial cluster.
+/// Rejects advertised URLs that differ from those in the initial cluster.
 pub(super) fn check(
     name: &str,
     advertised: &[Url],
@@ -47,7 +47,7 @@ fn shown(resolved: &[(&'static str, SocketAddr)]) -> String {
     urls.collect::<Vec<_>>().join(",")
 }
 
-/// The URLs with resolved hosts, sorted.
+/// Resolves the hosts of the URLs. Returns the addresses in sorted order.
 fn resolve(urls: &[Url]) -> Result<Vec<(&'static str, SocketAddr)>, String> {
     let mut resolved = Vec::new();
     for url in urls {

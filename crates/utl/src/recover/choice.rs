@@ -1,14 +1,14 @@
-//! Chooses the directory to recover from, and decides whether it holds everything that was acknowledged.
+//! Chooses the directory to recover from, and decides whether it contains all acknowledged changes.
 //!
-//! The choice follows Raft's rule for votes: the log whose last entry has the highest term, and among those the
-//! longest log. An acknowledged entry is on the disks of a majority of the voters. Every other majority shares
-//! a voter with that one, and a log that is at least as up to date as that voter's log contains the entry too.
-//! So if sound logs of a majority of the voters are given, the most up-to-date log holds everything. The
+//! The choice follows Raft's rule for votes: the log whose last entry has the highest term wins, and among those the
+//! longest log. An acknowledged entry is on the disks of a majority of the voters. Every other majority shares a voter
+//! with that one, and a log that is at least as up to date as that voter's log contains the entry, too. As a result, if
+//! sound logs of a majority of the voters are given, the most up-to-date log contains all acknowledged entries. The
 //! highest commit index is no substitute, because the commit index on disk lags behind.
 //!
 //! # Not here
 //!
-//! What makes a directory sound (`source`), and who the voters are (`replay`).
+//! The criteria for a sound directory (see `source`), and the determination of the voters (see `replay`).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use quorate_raft::quorum::VoteResult;
 
 use crate::failure::RecoveryError;
 
-/// The properties of a directory that matter for the choice.
+/// Properties of a directory that matter for the choice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidate {
     pub(super) path: PathBuf,
-    /// The member, if the log names it.
+    /// Member id, if the log contains it.
     pub(super) member: Option<u64>,
-    /// Its cluster, if the log names it.
+    /// Cluster id, if the log contains it.
     pub(super) cluster: Option<u64>,
     pub(super) is_sound: bool,
-    /// Term and index of the last entry.
+    /// Term and index of the last log entry.
     pub(super) last: (u64, u64),
-    /// The applied index of the backend file.
+    /// Applied index of the backend file.
     pub(super) applied: u64,
 }
 
@@ -55,8 +55,8 @@ pub(super) fn check_identities(candidates: &[Candidate]) -> Result<(), RecoveryE
     Ok(())
 }
 
-/// The sound directory with the most up-to-date log. Among equal ones, the one with the fewest entries to
-/// replay, then the first.
+/// Returns the sound directory with the most up-to-date log. Among equal ones, prefers the one with the fewest entries
+/// to replay, then the first.
 pub(super) fn furthest(candidates: &[Candidate]) -> Option<usize> {
     let sound = candidates.iter().enumerate().filter(|(_, candidate)| candidate.is_sound);
     let by_log = |(at, candidate): &(usize, &Candidate)| {
@@ -65,14 +65,14 @@ pub(super) fn furthest(candidates: &[Candidate]) -> Option<usize> {
     sound.max_by_key(by_log).map(|(at, _)| at)
 }
 
-/// The voters whose sound logs are given. An empty log does not count: its member may be new or may have been
-/// wiped.
+/// Returns the voters whose sound logs are given. An empty log does not count, because its member may be new or may
+/// have been wiped.
 pub(super) fn voters_at_hand(candidates: &[Candidate], voters: &JointConfig) -> BTreeSet<u64> {
     let sound = candidates.iter().filter(|candidate| candidate.is_sound && candidate.last.1 > 0);
     sound.filter_map(|candidate| candidate.member).filter(|id| voters.contains(*id)).collect()
 }
 
-/// Whether these are a majority, in both halves of a joint configuration.
+/// Returns whether these are a majority, in both halves of a joint configuration.
 pub(super) fn are_majority(at_hand: &BTreeSet<u64>, voters: &JointConfig) -> bool {
     let has_voters = !voters.incoming.0.is_empty();
     has_voters && voters.vote_result(|id| Some(at_hand.contains(&id))) == VoteResult::Won
@@ -82,7 +82,7 @@ pub(super) fn are_majority(at_hand: &BTreeSet<u64>, voters: &JointConfig) -> boo
 mod tests {
     use super::*;
 
-    /// A sound directory of a member whose log ends with this term and index.
+    /// Returns a sound directory of a member whose log ends with this term and index.
     fn sound(member: u64, term: u64, index: u64) -> Candidate {
         Candidate {
             path: format!("m{member}").into(),
@@ -125,12 +125,12 @@ mod tests {
             (vec![sound(1, 1, 1), sound(2, 1, 1), sound(3, 1, 1)], &three, true),
             (vec![sound(1, 1, 1), sound(2, 1, 1)], &three, true),
             (vec![sound(1, 1, 1)], &three, false),
-            // The most up-to-date directory may be unsound, as long as a majority is left.
+            // The most up-to-date directory may be unsound, provided that a majority remains without it.
             (vec![unsound(1, 9, 9), sound(2, 1, 1), sound(3, 1, 1)], &three, true),
             (vec![unsound(1, 9, 9), sound(2, 1, 1)], &three, false),
             // Learners and removed members do not count.
             (vec![sound(4, 1, 1), sound(5, 1, 1), sound(1, 1, 1)], &three, false),
-            // A member with an empty log does not count: it may have lost its data.
+            // A member with an empty log does not count, because it may have lost its data.
             (vec![sound(1, 1, 1), sound(2, 0, 0)], &three, false),
             (vec![sound(1, 1, 1), sound(2, 1, 1)], &joint(&[1, 2, 3, 4], &[]), false),
             (vec![sound(1, 1, 1)], &joint(&[1], &[]), true),
@@ -159,7 +159,7 @@ mod tests {
         let copy = Candidate { path: "copy".into(), ..unsound(2, 1, 1) };
         let text = refused(&[sound(1, 1, 1), sound(2, 1, 1), copy]);
         assert!(text.starts_with("m2 and copy both belong to member 2"), "{text}");
-        // A log that names no member is unsound and does not count.
+        // A log without a member id is unsound and does not count.
         let nameless = Candidate { member: None, cluster: None, ..unsound(0, 0, 0) };
         check_identities(&[sound(1, 1, 1), nameless.clone(), nameless]).unwrap();
     }

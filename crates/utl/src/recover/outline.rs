@@ -1,11 +1,11 @@
-//! The outline of a log: its member and cluster, and the term, index and checksum of each entry, without the
-//! data. That is enough to compare logs.
+//! The outline of a log: its member id and cluster id, and the term, index and checksum of each entry, without the
+//! data. This is enough to compare logs.
 //!
 //! # Invariants
 //!
-//! * The log is only read. The outline contains what a start would read from the log: overwritten entries are
-//!   left out, and so are entries that a leader's snapshot has replaced.
-//! * An entry takes 16 bytes, which is less than a start needs.
+//! * The log is only read. The outline contains exactly the entries that a member would use when it starts: overwritten
+//!   entries are omitted, and so are entries that a snapshot from a leader has replaced.
+//! * Each entry takes 16 bytes, so an outline needs less memory than starting a member.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -20,41 +20,41 @@ use quorate_storage::wal::{SnapshotMark, WalError};
 
 use crate::words;
 
-/// The entry kinds of membership changes, as the log encodes them.
+/// Entry kinds of membership changes, as the log encodes them.
 const CONF_CHANGES: [u8; 2] = [1, 2];
 
-/// The identity of an entry.
+/// Identity of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
     term: u64,
-    /// The checksum of kind and data.
+    /// Checksum of the entry's kind and data.
     checksum: u32,
 }
 
 /// A log without the data of its entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outline {
-    /// The member, if the log names it.
+    /// Member id, if the log contains it.
     pub(super) member: Option<u64>,
-    /// Its cluster, if the log names it.
+    /// Cluster id, if the log contains it.
     pub(super) cluster: Option<u64>,
-    /// The highest commit index in the log.
+    /// Highest commit index in the log.
     pub(super) commit: u64,
     marks: Vec<SnapshotMark>,
     last_conf_change: u64,
-    /// Index and term before the first position; the term is 0 if it is unknown.
+    /// Index and term of the entry before the first position. The term is 0 if it is unknown.
     base: (u64, u64),
     positions: Vec<Position>,
 }
 
-/// How one log relates to another.
+/// Relation of one log to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
-    /// Every entry is in the other log, as far as both logs still hold entries.
+    /// Every entry is also in the other log, as far as both logs still contain entries.
     Contained,
-    /// The entries from this one on are not in the other log.
+    /// The other log lacks the entries from this index on.
     Differs {
-        /// The first of them.
+        /// Index of the first missing entry.
         from: u64,
     },
     /// The log ends before the other one begins, so its uncommitted entries cannot be compared.
@@ -62,13 +62,13 @@ pub(super) enum Comparison {
     /// Both logs have an entry with the same term and index, but different content. This cannot happen within a
     /// cluster.
     Contradicts {
-        /// The index.
+        /// Index of the entry.
         index: u64,
     },
 }
 
 impl Outline {
-    /// Reads a log. The flag is true if the log could be read to its end.
+    /// Reads a log. The flag is true if the log was read to its end.
     pub(super) fn read(disk: &dyn Disk, dir: &Path) -> (Self, bool) {
         let mut outline = Self::default();
         let visited = visit(disk, dir, |_, content| -> Result<(), WalError> {
@@ -98,7 +98,7 @@ impl Outline {
         }
     }
 
-    /// Puts an entry at its index. Entries at this index and after it are overwritten.
+    /// Adds an entry at its index, replacing the entries at this index and after it.
     fn place(&mut self, index: u64, position: Position) {
         let at = index.checked_sub(self.base.0).and_then(|n| n.checked_sub(1));
         match at.map(usize::try_from) {
@@ -113,13 +113,13 @@ impl Outline {
         self.positions.push(position);
     }
 
-    /// After the last record: removes the entries that the newest valid snapshot has replaced.
+    /// Removes the entries that the newest valid snapshot has replaced. Called after the last record.
     fn settle(&mut self) {
         let commit = self.commit;
         self.marks.retain(|mark| mark.index <= commit);
         let Some(mark) = self.marks.last().cloned() else { return };
         if self.term_at(mark.index) != Some(mark.term) {
-            // The entries that a leader's snapshot has replaced.
+            // Position of the first entry that the leader's snapshot has not replaced.
             let first = self
                 .positions
                 .len()
@@ -131,8 +131,8 @@ impl Outline {
                 self.base.1 = mark.term;
             }
         }
-        // Terms never decrease along a log, so these entries are older than the snapshot that they seem to
-        // follow.
+        // Terms never decrease along a log, so these entries are older than the snapshot even though their indexes are
+        // higher.
         if self.term_at(mark.index.saturating_add(1)).is_some_and(|term| term < mark.term) {
             self.positions.clear();
             self.base = (mark.index, mark.term);
@@ -151,23 +151,23 @@ impl Outline {
         self.position(index).map(|position| position.term)
     }
 
-    /// Term and index of the last entry, by which logs are compared.
+    /// Returns term and index of the last entry, by which logs are compared.
     pub(super) fn last(&self) -> (u64, u64) {
         let index = self.base.0.saturating_add(self.positions.len() as u64);
         (self.term_at(index).unwrap_or(0), index)
     }
 
-    /// The newest valid snapshot, after which a start reads the log.
+    /// Returns the newest valid snapshot. A starting member reads the log from there.
     pub(super) fn mark(&self) -> SnapshotMark {
         self.marks.last().cloned().unwrap_or_default()
     }
 
-    /// The valid snapshots, oldest first.
+    /// Returns the valid snapshots, oldest first.
     pub(super) fn marks(&self) -> &[SnapshotMark] {
         &self.marks
     }
 
-    /// The outgoing voters of a joint configuration, if one was in force at the newest snapshot and no
+    /// Returns the outgoing voters of a joint configuration, if one was in force at the newest snapshot and no
     /// membership change follows.
     pub(super) fn outgoing_voters(&self) -> Vec<u64> {
         let mark = self.mark();
@@ -182,7 +182,7 @@ impl Outline {
         let (_, other_last) = other.last();
         let first = self.base.0.max(other.base.0).saturating_add(1);
         if last < first {
-            // The only common entry is the one before the first entry of the other log.
+            // The only common entry is the one before the other log's first entry.
             return match other.term_at(last).zip(self.term_at(last)) {
                 Some((theirs, ours)) if theirs == ours => Comparison::Contained,
                 Some(_) => Comparison::Differs { from: last },
@@ -190,7 +190,7 @@ impl Outline {
                 None => Comparison::Before,
             };
         }
-        // The entry before both logs, if both know its term.
+        // Compare the entry before both logs, if both know its term.
         if let Some((ours, theirs)) = self.term_at(first - 1).zip(other.term_at(first - 1))
             && ours != theirs
         {
@@ -212,7 +212,7 @@ impl Outline {
     }
 }
 
-/// Describes the entries at these indexes in words.
+/// Describes the entries with these indexes in words.
 pub(super) fn described(
     disk: &dyn Disk,
     dir: &Path,
@@ -237,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    /// A log whose entries have these terms, from `first` on.
+    /// Returns a log whose entries have these terms, starting at index `first`.
     fn log(first: u64, terms: &[u64]) -> Outline {
         let mut outline = Outline::default();
         for (index, term) in (first..).zip(terms) {
@@ -278,9 +278,9 @@ mod tests {
         let mut more = installed();
         more.extend([entry(11, 3), entry(12, 4)]);
         assert_eq!(read(more).last(), (4, 12));
-        // A snapshot that was never completed.
+        // The snapshot was never completed.
         assert_eq!(read([entry(1, 1), committed(1), mark(10, 3)]).last(), (1, 1));
-        // Entries after the snapshot that are older than it.
+        // The entries after the snapshot are older than it.
         let stale = (8..=12).map(|index| entry(index, 2)).chain([mark(10, 3), committed(10)]);
         assert_eq!(read(stale).last(), (3, 10));
         // The member's own snapshot does not change the log.

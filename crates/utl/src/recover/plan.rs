@@ -1,7 +1,8 @@
-//! The plan that is printed before anything is created: each directory, which one is chosen and why, which
-//! entries are kept, carried over, left out or dropped, and whether acknowledged changes may be missing.
+//! The plan that is printed before anything is created: each directory, the chosen one and the reason, the entries that
+//! are kept, carried over, left out or dropped, and whether acknowledged changes may be missing.
 //!
-//! People get sentences, or tables with `-w table`. Programs get one object (`-w json`) or fields.
+//! For people, the plan is printed as sentences, or as tables with `-w table`. For programs, it is one object (`-w
+//! json`) or fields.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -36,35 +37,35 @@ pub(super) struct Directory {
     pub(super) path: PathBuf,
     pub(super) member: Option<u64>,
     pub(super) cluster: Option<u64>,
-    /// Term and index of the last entry; `None` if the log cannot be read to its end.
+    /// Term and index of the last log entry; `None` if the log cannot be read to its end.
     pub(super) last: Option<(u64, u64)>,
-    /// The commit index in the log.
+    /// Commit index in the log.
     pub(super) commit: Option<u64>,
     pub(super) applied: Option<u64>,
     pub(super) revision: Option<i64>,
-    /// Its damage.
+    /// Damage found in the directory.
     pub(super) damage: Vec<String>,
     pub(super) is_removed: bool,
     pub(super) is_chosen: bool,
 }
 
-/// How a directory that was not chosen relates to the chosen one.
+/// Relation of another directory to the chosen one.
 #[derive(Clone, Debug)]
 pub(super) enum Other {
-    /// All its entries are in the chosen directory.
+    /// All its entries are also in the chosen directory.
     Contained,
     /// It has entries that the chosen directory lacks.
     Lacking {
-        /// Their indexes.
+        /// Indexes of the entries that the chosen directory lacks.
         indexes: RangeInclusive<u64>,
-        /// The first of them in words.
+        /// Descriptions of the first of these entries.
         described: Vec<String>,
     },
     /// Its log cannot be read to its end.
     Unreadable,
-    /// Its last entries cannot be compared.
+    /// Its last entries cannot be compared with the chosen log.
     Unknown {
-        /// Their indexes.
+        /// Indexes of the entries that cannot be compared.
         indexes: RangeInclusive<u64>,
     },
 }
@@ -72,20 +73,20 @@ pub(super) enum Other {
 /// The plan for the chosen directory.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// The position of the chosen directory in the list.
+    /// Position of the chosen directory in the list.
     pub(super) chosen: usize,
-    /// The newest configuration, with all membership changes in the log.
+    /// Newest configuration, after all membership changes in the log.
     pub(super) voters: JointConfig,
-    /// The voters of it whose sound logs are given.
+    /// Voters of the newest configuration whose sound logs are given.
     pub(super) at_hand: Vec<u64>,
     pub(super) has_majority: bool,
     /// Contradictions: committed entries that the chosen directory lacks.
     pub(super) contradictions: Vec<String>,
-    /// The highest index that the directories prove to be committed.
+    /// Highest index that the directories prove to be committed.
     pub(super) committed: u64,
-    /// The first entries that are carried over without being known to be committed, in words.
+    /// Descriptions of the first entries that are carried over although they are not known to be committed.
     pub(super) uncommitted_described: Vec<String>,
-    /// The other directories, by their positions.
+    /// Relation of each other directory to the chosen one, with its position in the list.
     pub(super) others: Vec<(usize, Other)>,
     /// The resulting state.
     pub(super) outcome: Outcome,
@@ -93,11 +94,11 @@ pub(super) struct Plan {
     pub(super) new: New,
 }
 
-/// What will be created.
+/// The new cluster and its members, and the paths of this member's files.
 #[derive(Clone, Debug)]
 pub(super) struct New {
     pub(super) cluster: u64,
-    /// Id and name.
+    /// Id and name of each member.
     pub(super) members: Vec<(u64, String)>,
     pub(super) place: PathBuf,
     pub(super) bump_revision: u64,
@@ -106,7 +107,7 @@ pub(super) struct New {
 }
 
 impl Plan {
-    /// The reasons why acknowledged changes may be missing; empty if they cannot.
+    /// Returns the reasons why acknowledged changes may be missing. The list is empty if none can be missing.
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         if !self.has_majority {
@@ -121,7 +122,7 @@ impl Plan {
         doubts
     }
 
-    /// The indexes that are carried over without being known to be committed.
+    /// Returns the indexes of entries that are carried over although they are not known to be committed.
     fn uncommitted(&self, directories: &[Directory]) -> RangeInclusive<u64> {
         let last = directories[self.chosen].last.map_or(0, |(_, index)| index);
         self.committed.saturating_add(1)..=last
@@ -136,7 +137,7 @@ impl Plan {
     }
 }
 
-/// Prints the directories, and the plan if one of them is sound.
+/// Prints the directories and, if one of them is sound, the plan.
 pub(super) fn show(
     session: &Session,
     directories: &[Directory],
@@ -225,7 +226,7 @@ fn sentence(directory: &Directory) -> String {
     format!("{says}: {}{reason}\n", verdict(directory))
 }
 
-/// The statements of a plan, each with its topic.
+/// Returns the statements of a plan, each with its topic.
 fn statements(directories: &[Directory], plan: &Plan) -> Vec<(&'static str, String)> {
     let chosen = &directories[plan.chosen];
     let mut says = Vec::new();
@@ -299,7 +300,7 @@ fn left_out(directory: &Directory, other: &Other) -> String {
     }
 }
 
-/// The number of entries, their indexes, and the first of them in words.
+/// Describes entries by their number, their indexes, and the first of them in words.
 fn list(indexes: &RangeInclusive<u64>, described: &[String]) -> String {
     let (first, last) = (indexes.start(), indexes.end());
     let count = last.saturating_sub(*first).saturating_add(1);
@@ -360,7 +361,7 @@ fn new(plan: &Plan) -> String {
     format!("cluster {cluster:x} with the members {members}{bumped}: {next} {}", place.display())
 }
 
-/// The plan as an object, for programs.
+/// Returns the plan as an object, for programs.
 fn object(directories: &[Directory], plan: &Plan) -> Value {
     let ids = |ids: Vec<u64>| ids.iter().map(|id| format!("{id:x}")).collect::<Vec<_>>();
     let indexes = |indexes: &RangeInclusive<u64>| match indexes.is_empty() {

@@ -1,12 +1,12 @@
-//! Replays the log of a directory onto its backend file with the state machine that members use.
+//! Replays a directory's log onto its backend file, using the same state machine as members.
 //!
-//! The replay runs twice: as a dry run that writes nothing, and onto a copy of the file. Both have the same
+//! The replay runs twice: first as a dry run that writes nothing, then onto a copy of the file. Both runs have the same
 //! result.
 //!
 //! # Differences from a member
 //!
-//! The limit of learners and the minimum lease TTL are settings of a member, which its files do not contain.
-//! The replay refuses no learner, and raises leases below two seconds to two seconds, as with etcd's defaults.
+//! The learner limit and the minimum lease TTL are settings that a member's files do not contain. The replay accepts
+//! any number of learners, and raises lease TTLs below two seconds to two seconds, as etcd does with default settings.
 
 use std::time::{Duration, Instant};
 
@@ -28,10 +28,10 @@ use quorate_storage::wal;
 use super::source::Source;
 use crate::failure::ReplayError;
 
-/// The maximum number of entries applied at once.
+/// Maximum number of entries applied at once.
 const ENTRIES_MAX: usize = 1000;
 
-/// Batches are committed when they are large, because no client waits for them.
+/// Pace of commits. Batches grow large because no client is waiting for them.
 const PACE: Pace = Pace {
     batch_interval: Duration::from_secs(1),
     batch_ops_max: 10_000,
@@ -40,29 +40,29 @@ const PACE: Pace = Pace {
     lease_extension_millis: 0,
 };
 
-/// The state after the replay.
+/// State after the replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// The number of replayed entries.
+    /// Number of replayed entries.
     pub(super) entry_count: usize,
-    /// The members after all membership changes in the log.
+    /// Members after all membership changes in the log.
     pub(super) members: Members,
     pub(super) revision: i64,
     pub(super) compacted: i64,
     pub(super) key_count: i64,
-    /// The hash of the keyspace, as members report it.
+    /// Hash of the keyspace, as members report it.
     pub(super) hash: u32,
     pub(super) lease_count: usize,
     pub(super) user_count: usize,
     pub(super) role_count: usize,
     pub(super) is_auth_enabled: bool,
-    /// The alarms, each with its member.
+    /// Alarms, each with the id of its member.
     pub(super) alarms: Vec<(String, u64)>,
     pub(super) cluster_version: Option<String>,
 }
 
-/// Replays the log of a directory onto `backend`, which is the directory's backend file or a copy of it. The
-/// file is changed only if `writes` is set.
+/// Replays a directory's log onto `backend`, which is the directory's backend file or a copy of it. The file is changed
+/// only if `writes` is set.
 pub(super) fn replay(
     disk: &dyn Disk,
     source: &Source,
@@ -99,7 +99,7 @@ fn elapsed_millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Files of 3.5 do not contain all of their members.
+/// Determines the members if the file was written by 3.5, because such a file does not contain all of them.
 fn complete_members(
     disk: &dyn Disk,
     source: &Source,
@@ -112,14 +112,14 @@ fn complete_members(
     let (marks, wal_dir) = (source.outline.marks(), source.dirs.wal());
     let snapshot = newest_snapshot(disk, source)?;
     match old_members::repair(state, (disk, wal_dir), snapshot.as_ref(), marks) {
-        // The log has been purged, so the members are those that a start would read.
+        // The log has been purged, so the members are those that a starting member would read.
         Err(old_members::OldMembersError::Log(_)) if snapshot.is_none() => Ok(()),
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The newest valid snapshot that can be read.
+/// Returns the newest valid snapshot that can be read.
 fn newest_snapshot(disk: &dyn Disk, source: &Source) -> Result<Option<Snapshot>, ReplayError> {
     let dir = source.dirs.snap();
     let names = snap::list(disk, &dir)?.snapshots;
@@ -161,14 +161,14 @@ fn outcome(state: &State, entry_count: usize) -> Result<Outcome, ReplayError> {
     })
 }
 
-/// Receives only batches: no client waits for a response.
+/// A receiver that accepts only batches, because no client waits for a response.
 #[derive(Debug, Default)]
 struct Batches {
     waiting: Vec<Batch>,
 }
 
 impl Batches {
-    /// Writes the batch if `writes` is set. Either way the changes can be read.
+    /// Writes the batch if `writes` is set. In either case, later reads see the changes.
     fn commit(
         &mut self,
         backend: &Backend,

@@ -1,11 +1,11 @@
-//! One of the given directories: locked, verified, and never changed.
+//! One of the given directories, which is locked and verified, and never changed.
 //!
 //! # Invariants
 //!
-//! * All files are opened for reading. The lock of the backend file is held to the end, so that no member
-//!   starts on the directory meanwhile. A directory with a running member is refused.
-//! * A directory is sound if `verify` finds no damage in it and its member need not fetch its state from
-//!   another member. It does not matter whether the cluster has removed the member.
+//! * All files are opened for reading only. The backend file stays locked until the end, so that no member can start on
+//!   the directory meanwhile. A directory in use by a running member is refused.
+//! * A directory is sound if `verify` finds no damage in it and its member need not fetch its state from another
+//!   member. Whether the cluster has removed the member does not matter.
 
 use std::path::{Path, PathBuf};
 
@@ -21,16 +21,16 @@ use crate::files;
 use crate::session::Session;
 use crate::verify::{Assessment, Findings, assess, examine_backend};
 
-/// Separates a data directory from its WAL directory, if that is elsewhere.
+/// Separates a data directory from its WAL directory, if the latter is located elsewhere.
 const WAL_MARK: char = '=';
 
-/// The state of a directory, in one of its files.
+/// The state of a directory, as stored in one of its files.
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) path: PathBuf,
-    /// Open for reading.
+    /// The file, opened for reading.
     pub(super) backend: Backend,
-    /// The applied index of the file.
+    /// Applied index of the file.
     pub(super) applied: u64,
     pub(super) revision: Option<i64>,
 }
@@ -40,15 +40,16 @@ pub(super) struct Image {
 pub(super) struct Source {
     pub(super) dirs: DataDir,
     pub(super) outline: Outline,
-    /// Whether the log could be read to its end.
+    /// Whether the log was read to its end.
     pub(super) is_log_whole: bool,
-    /// The file that a start would use: the backend file, or a leader's image that has not replaced it yet.
+    /// The file that a starting member would use: the backend file, or the image of a leader's snapshot that has not
+    /// replaced the backend file yet.
     pub(super) image: Option<Image>,
-    /// The reasons not to recover from it.
+    /// Reasons not to recover from the directory.
     pub(super) damage: Vec<String>,
     /// Whether its cluster has removed the member.
     pub(super) is_removed: bool,
-    /// Holds the lock.
+    /// Holds the backend file's lock.
     _backend: Option<Backend>,
 }
 
@@ -92,7 +93,8 @@ impl Source {
         Ok(source)
     }
 
-    /// The image of a leader's snapshot that the log refers to. A start would rename it over the backend file.
+    /// Returns the image of a leader's snapshot that the log refers to. A starting member would rename it over the
+    /// backend file.
     fn received_image(&mut self, session: &Session, disk: &dyn Disk) -> Option<Image> {
         let wanted = self.outline.mark().index;
         let found = snap::find_database(disk, &self.dirs.snap(), wanted);
@@ -121,7 +123,7 @@ impl Source {
         Some(Image { path, backend, applied: facts.applied, revision: facts.revision })
     }
 
-    /// The path of the directory, for messages.
+    /// Returns the path of the directory, for messages.
     pub(super) fn path(&self) -> &Path {
         self.dirs.root()
     }
@@ -130,7 +132,7 @@ impl Source {
         self.damage.is_empty() && self.image.is_some()
     }
 
-    /// The highest index that the directory proves to be committed.
+    /// Returns the highest index that the directory proves to be committed.
     pub(super) fn committed(&self) -> u64 {
         self.outline.commit.max(self.image.as_ref().map_or(0, |image| image.applied))
     }
@@ -147,7 +149,7 @@ impl Source {
     }
 }
 
-/// The paths that an argument names.
+/// Returns the paths that an argument names.
 fn places(disk: &dyn Disk, argument: &str) -> Result<DataDir, Failure> {
     let is_dir = |path: &Path| -> Result<bool, Failure> {
         let facts = disk.metadata(path).map_err(Failure::io("check whether it exists", path))?;

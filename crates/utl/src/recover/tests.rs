@@ -1,4 +1,4 @@
-//! Tests of `recover` on directories created here, with states that real processes reach too rarely.
+//! Tests of `recover` on directories created here, with states that real processes rarely produce.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct Lost {
     founders: Founders,
 }
 
-/// An entry after the entries that found the cluster: term, kind and data.
+/// An entry after the founding entries: term, kind and data.
 type Further = (u64, u8, Bytes);
 
 fn put(term: u64, key: &str) -> Further {
@@ -67,7 +67,7 @@ impl Lost {
         self.founders.iter().nth(at).unwrap().clone()
     }
 
-    /// The directory of a founder with an empty backend file.
+    /// Creates the directory of a founding member with an empty backend file.
     fn directory(&self, at: usize, further: &[Further], commit: u64) -> (PathBuf, Wal) {
         let dirs = DataDir::new(&self.folder.path().join(format!("m{at}")), None);
         std::fs::create_dir_all(dirs.snap()).unwrap();
@@ -94,7 +94,7 @@ impl Lost {
         path
     }
 
-    /// Runs `recover`; returns the exit code, the JSON output and the messages.
+    /// Runs `recover`. Returns the exit code, the JSON output and the messages.
     fn recover(&self, directories: &[&Path], more: &[&str]) -> (u8, Value, String) {
         let new = self.folder.path().join("new");
         let paths = directories.iter().map(|path| path.to_str().unwrap());
@@ -156,12 +156,12 @@ fn the_replay_begins_at_a_received_snapshot_image() {
 fn contradicting_directories_require_a_flag() {
     let lost = Lost::new();
     let one = lost.closed(0, &[put(2, "x"), put(2, "y")], 3);
-    // Same index and term, but another key.
+    // The entry has the same index and term, but a different key.
     let other = lost.closed(1, &[put(2, "z")], 3);
     let (code, shown, said) = lost.recover(&[&one, &other], &["--yes"]);
     assert_eq!((code, &shown["plan"]["hasMajority"]), (1, &true.into()), "{said}");
     assert!(said.contains("entry 4 of ") && said.contains("of the same index and term"), "{said}");
-    // An entry that is committed here differs from the one in the chosen log.
+    // The entry that is committed here differs from the one in the chosen log.
     let third = lost.closed(2, &[put(1, "w")], 4);
     let (code, _, said) = lost.recover(&[&one, &third], &["--yes"]);
     assert!(code == 1 && said.contains("entry 4 of ") && said.contains("is committed"), "{said}");
@@ -220,7 +220,7 @@ fn a_directory_marked_as_corrupt_is_not_chosen_for_recovery() {
     let directory = &shown["directories"][0];
     assert_eq!(directory["reason"], "mark: the state is corrupt: it differs");
     assert_eq!(shown["plan"]["chosen"], next.to_str().unwrap());
-    // The entries that only this directory has are listed.
+    // The output lists the entries that only this directory has.
     assert_eq!(shown["plan"]["leftOut"][0]["says"][0], "put \"y\" (0 bytes)");
     assert_eq!(shown["plan"]["contradictions"], serde_json::json!([]));
     let (code, judged, _) = utl(&["verify", best.to_str().unwrap()]);
@@ -244,7 +244,7 @@ fn existing_output_paths_are_refused_only_with_yes() {
     let data_dir = new.to_str().unwrap();
     for (directory, described) in [
         (directory.to_str().unwrap(), "not empty or could not be read"),
-        // Missing directories are reported first.
+        // Missing directories are reported before all other errors.
         ("/nonexistent", "stat /nonexistent: no such directory"),
     ] {
         let words = ["recover", "--data-dir", data_dir, directory, "--accept-data-loss", "--yes"];

@@ -1,12 +1,12 @@
 //! `snapshot restore`: creates the files of a new member from a snapshot.
 //!
-//! The backend file is the content of the snapshot. `new_member` creates the files around it.
+//! The snapshot's content becomes the backend file. `new_member` creates the files around it.
 //!
 //! # Invariants
 //!
-//! * The snapshot is only read, in pieces.
-//! * A file that is no snapshot, or that was changed after the snapshot was taken, leaves no files behind.
-//!   Without a digest, the pages of the copy are checked while they are still in memory.
+//! * The snapshot is only read, piece by piece.
+//! * If the file is not a snapshot, or was changed after the snapshot was taken, no files remain. If it has no digest,
+//!   the pages of the copy are checked while they are still in memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub(super) const RESTORE: Command = Command {
     ..Command::EMPTY
 };
 
-/// Pages are multiples of a sector, so any remainder at the end of the file is a digest.
+/// Size of a sector. Pages are multiples of it, so any remainder at the end of the file is a digest.
 const SECTOR_BYTES: u64 = 512;
 const DIGEST_BYTES: u64 = 32;
 
@@ -72,7 +72,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies the snapshot without its digest, and compares the digest with the copied bytes.
+/// Copies the snapshot without its digest, and verifies the digest of the copied bytes.
 fn bring(
     disk: &Arc<dyn Disk>,
     (source, snapshot): (&dyn DiskFile, &Path),
@@ -107,7 +107,7 @@ fn bring(
     if is_proven { Ok(()) } else { check_copy(disk, snapshot, database) }
 }
 
-/// Checks that every page can be read, if no digest vouches for the content.
+/// Checks that every page can be read, if there is no digest to verify.
 fn check_copy(disk: &Arc<dyn Disk>, snapshot: &Path, database: &Path) -> Result<(), RestoreError> {
     let mut options = Options::default();
     (options.flat, options.read_only) = (true, true);
@@ -123,7 +123,7 @@ fn check_copy(disk: &Arc<dyn Disk>, snapshot: &Path, database: &Path) -> Result<
     })
 }
 
-/// Opens the snapshot, but refuses the backend file of a running member.
+/// Opens the snapshot. Refuses the backend file of a running member.
 fn open_source(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile>, RestoreError> {
     let file = match disk.open(path, OpenMode::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,7 +1,7 @@
-//! `snapshot status`: whether a snapshot is sound, and what it contains.
+//! `snapshot status`: checks whether a snapshot is sound, and prints what it contains.
 //!
-//! The file is checked page by page, then read entry by entry. The digest at the end of a snapshot is not
-//! checked here; `snapshot restore` checks it.
+//! The file is first checked page by page and then read entry by entry. The digest at the end of a snapshot is not
+//! checked here; `snapshot restore` does that.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -34,7 +34,7 @@ const COLUMNS: &[Column] = &[
     Column::new("storage version", "version", "Version"),
 ];
 
-/// The status of a snapshot.
+/// Status of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Status {
     hash: u32,
@@ -100,7 +100,7 @@ fn status(view: &BackendView) -> Result<Status, Failure> {
     Ok(status)
 }
 
-/// The revision and the user's key of a record.
+/// Returns the revision and the user's key of a record.
 fn record<'a>(key: &[u8], value: &'a [u8]) -> Result<(RecordKey, &'a [u8]), &'static str> {
     let revision = RecordKey::decode(key).ok_or("the key is not a revision")?;
     let fields = Fields::decode(value).ok_or("the value is not a record")?;

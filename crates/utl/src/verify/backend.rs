@@ -1,5 +1,4 @@
-//! The checks of `verify` on the backend file: its pages are sound, its buckets can be read, and its references
-//! are valid.
+//! `verify`'s checks of the backend file: its pages are sound, its buckets can be read, and its references are valid.
 
 use std::collections::HashSet;
 
@@ -19,26 +18,26 @@ const PART: &str = "backend";
 /// Facts from the backend file.
 #[derive(Debug)]
 pub(crate) struct BackendFacts {
-    /// The applied index of the file.
+    /// Applied index of the file.
     pub(crate) applied: u64,
-    /// The newest revision, if the keyspace can be read.
+    /// Newest revision, if the keyspace can be read.
     pub(crate) revision: Option<i64>,
-    /// The members, if they can be read.
+    /// Members, if they can be read.
     pub(crate) members: Option<Members>,
 }
 
 impl BackendFacts {
-    /// Whether a member could start with the file.
+    /// Returns whether a member could start with the file.
     pub(crate) const fn is_readable(&self) -> bool {
         self.revision.is_some() && self.members.is_some()
     }
 }
 
-/// Reads the whole file. `None` if its applied index cannot be read.
+/// Reads the whole file. Returns `None` if its applied index cannot be read.
 pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<BackendFacts> {
     let view = backend.read();
     if let Err(error) = check_pages(&view.transaction().check()) {
-        // Values read from unsound pages mean nothing.
+        // Values read from unsound pages are meaningless.
         findings.damaged(PART, error.to_string().replace('\n', "; "));
         return None;
     }
@@ -81,7 +80,7 @@ pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<Back
 struct Keyspace {
     says: String,
     revision: i64,
-    /// The number of keys that are attached to leases that do not exist.
+    /// Number of keys attached to leases that do not exist.
     dangling: usize,
 }
 

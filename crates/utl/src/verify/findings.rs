@@ -11,9 +11,9 @@ const COLUMNS: &[Column] = &[
 /// The grade of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grade {
-    /// As expected.
+    /// The file is as expected.
     Sound,
-    /// Unusual, but no obstacle to a start.
+    /// The finding is unusual, but does not prevent a start.
     Notable,
     /// A member would not start, or would lack acknowledged changes.
     Damaged,
@@ -42,7 +42,7 @@ impl Findings {
         self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged).count()
     }
 
-    /// The findings that are damage: reasons not to start a member on the files or to recover from them.
+    /// Returns the findings that are damage, that is, reasons not to start a member on the files or recover from them.
     pub(crate) fn damage(&self) -> impl Iterator<Item = String> {
         let damaged = self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged);
         damaged.map(|(_, part, says)| format!("{part}: {says}"))

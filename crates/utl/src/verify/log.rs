@@ -1,4 +1,4 @@
-//! The checks of `verify` on the log: its chain of records is unbroken, and no entry is missing.
+//! `verify`'s checks of the log: its chain of records is unbroken, and no entry is missing.
 
 use std::path::Path;
 
@@ -16,24 +16,24 @@ const PART: &str = "log";
 /// Facts from the log.
 #[derive(Debug, Default)]
 pub(super) struct LogFacts {
-    /// The member, if the log names it.
+    /// Member id, if the log contains it.
     pub(super) member: Option<u64>,
-    /// The first entry in the log.
+    /// Index of the first entry in the log.
     pub(super) first_index: Option<u64>,
-    /// The index of the last entry or snapshot mark.
+    /// Index of the last entry or snapshot mark.
     pub(super) last_index: u64,
-    /// The commit index.
+    /// Commit index of the log.
     pub(super) commit: u64,
     marks: Vec<SnapshotMark>,
     entry_count: u64,
     term: u64,
-    /// The first entry that does not follow its predecessor, and the predecessor's index.
+    /// Index of the first entry that does not follow its predecessor, and the predecessor's index.
     hole: Option<(u64, u64)>,
     metadata: Vec<u8>,
 }
 
 impl LogFacts {
-    /// The newest committed snapshot mark, after which a start reads the log.
+    /// Returns the newest committed snapshot mark. A starting member reads the log from there.
     pub(super) fn newest_mark(&self) -> Option<&SnapshotMark> {
         self.marks.iter().rfind(|mark| mark.index <= self.commit)
     }
@@ -48,7 +48,7 @@ impl LogFacts {
                 } else if entry.index > self.last_index.saturating_add(1) && self.hole.is_none() {
                     self.hole = Some((self.last_index, entry.index));
                 }
-                // Entries of a leader that lost its followers are overwritten.
+                // Entries of a leader that lost its followers are overwritten by later ones.
                 self.last_index = entry.index;
                 self.entry_count += 1;
             }
@@ -61,7 +61,7 @@ impl LogFacts {
     }
 }
 
-/// Reads the whole log. `None` if it cannot be read.
+/// Reads the whole log. Returns `None` if it cannot be read.
 pub(super) fn examine(disk: &dyn Disk, dir: &Path, findings: &mut Findings) -> Option<LogFacts> {
     let mut facts = LogFacts::default();
     let visited = visit(disk, dir, |_, content| -> Result<(), WalError> {

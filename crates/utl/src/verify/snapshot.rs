@@ -1,8 +1,8 @@
 //! `snapshot verify`: checks in advance whether a member can be restored from a snapshot.
 //!
-//! It reads everything that a restore and the following start would read: the digest, every page, every record,
-//! lease and member. It also builds the index of keys. Nothing is changed. The printed hash is the one that
-//! members report (`endpoint hashkv`) for the same revision.
+//! It reads everything that a restore and the member's first start would read: the digest, every page, record, lease
+//! and member. It also builds the key index. Nothing is changed. The printed hash is the one that members report
+//! (`endpoint hashkv`) for the same revision.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ const ADVICE: &str = "do not restore it. Take another snapshot of a healthy memb
  older one";
 const SECTOR_BYTES: u64 = 512;
 const DIGEST_BYTES: usize = 32;
-/// The number of bytes read at a time.
+/// Number of bytes read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 fn run(session: &Session) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     let path = Path::new(&path);
     files::check_there(path)?;
     let mut findings = Findings::default();
-    // Held open to the end: a member that started on the file would change it.
+    // The file stays open until the end, because a member that started on it would change it.
     let opened = match files::open(session, path) {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),
         opened => opened,
@@ -57,7 +57,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Compares the digest at the end of a file with the content before it.
+/// Verifies the digest at the end of a file.
 fn digest(disk: &dyn Disk, path: &Path, findings: &mut Findings) -> std::io::Result<()> {
     let file = disk.open(path, OpenMode::Read)?;
     let len = file.len()?;
