@@ -1,5 +1,4 @@
-//! Generates the code of `quorate-api`: messages, their shapes, and service stubs, which the feature `grpc`
-//! enables.
+//! Generates the code of `quorate-api`: messages, message shapes, and service stubs, which the feature `grpc` enables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,10 +36,10 @@ const SECRET: &[&str] = &[
     ".etcdserverpb.InternalAuthenticateRequest",
 ];
 
-/// The stubs' dependencies exist only with this feature.
+/// Condition for the stubs, whose dependencies exist only with this feature.
 const STUBS_ONLY: &str = "#[cfg(feature = \"grpc\")]";
 
-/// Generates the files, by name.
+/// Generates the files, keyed by name.
 pub(crate) fn generate(proto: &Path) -> Result<Generated, Failed> {
     let mut descriptors = protox::compile(FILES, [proto])?;
     spell_urls(&mut descriptors);
@@ -82,7 +81,7 @@ fn spell_urls(descriptors: &mut FileDescriptorSet) {
     }
 }
 
-/// The table for `shape`: the wire types of each message's fields.
+/// Generates the table for `shape`: the wire types of each message's fields.
 fn shapes(descriptors: &FileDescriptorSet) -> String {
     let mut messages = BTreeMap::new();
     for file in &descriptors.file {
@@ -101,7 +100,7 @@ fn shapes(descriptors: &FileDescriptorSet) -> String {
     table + "];\n"
 }
 
-/// Adds the messages and their nested messages, under their full names.
+/// Adds the messages and their nested messages under their full names.
 fn collect<'a>(
     scope: &str,
     found: &'a [DescriptorProto],

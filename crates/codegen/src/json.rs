@@ -1,4 +1,4 @@
-//! Generates the tables of `quorate-json`: the methods of the published services, and their messages.
+//! Generates the tables of `quorate-json`: the methods of the published services, and the messages that they use.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ const FILES: &[&str] = &[
     "etcd/server/etcdserver/api/v3lock/v3lockpb/v3lock.proto",
 ];
 
-/// Generates the file, by name.
+/// Generates the file, keyed by name.
 pub(crate) fn generate(proto: &Path) -> Result<Generated, Failed> {
     let found = protox::compile(FILES, [proto])?;
     Ok(Generated::from([("schema.rs".to_owned(), tables(&found))]))
 }
 
-/// The described messages and enums, by full name.
+/// All described messages and enums, keyed by full name.
 #[derive(Default)]
 struct Described<'a> {
     messages: BTreeMap<String, &'a DescriptorProto>,
@@ -29,7 +29,7 @@ struct Described<'a> {
 }
 
 impl<'a> Described<'a> {
-    /// Adds the messages of a scope, and their nested messages.
+    /// Adds the messages of a scope and their nested messages.
     fn collect(&mut self, scope: &str, messages: &'a [DescriptorProto]) {
         for message in messages {
             let name = format!("{scope}.{}", message.name());
@@ -87,7 +87,7 @@ fn tables(found: &FileDescriptorSet) -> String {
     text + "pub(super) static MESSAGES: &[Message] = &[\n" + &messages + "];\n"
 }
 
-/// The messages that are reachable, in the order in which they were found.
+/// Messages that are reachable, in the order in which they were found.
 struct Wanted<'a> {
     described: &'a Described<'a>,
     names: Vec<String>,
@@ -133,7 +133,7 @@ impl Wanted<'_> {
     }
 }
 
-/// `range_end` as `rangeEnd`.
+/// Converts a name such as `range_end` to `rangeEnd`.
 fn camel(name: &str) -> String {
     let mut camel = String::new();
     let mut is_first_of_word = false;

@@ -1,7 +1,7 @@
-//! Support for the tests of other crates: `script` runs scenario files, `mutate` runs fuzz targets on randomly
+//! Support for the tests of other crates: `script` runs scenario files, and `mutate` runs fuzz targets on randomly
 //! changed samples.
 //!
-//! This crate is a dev-dependency everywhere. It panics when a test fails.
+//! Other crates use this crate only as a dev-dependency. Its functions panic when a test fails.
 
 pub mod mutate;
 pub mod script;

@@ -1,13 +1,13 @@
 //! Runs fuzz targets on randomly changed samples: a bounded form of fuzzing for tests on stable Rust.
 //!
-//! A target is a function of bytes that panics if something is wrong; it is in the `fuzz` module of the crate
-//! whose decoder it tests. [`bounded`] passes it the samples in `fuzz/seeds/<target>`, and then changed
-//! samples, each derived from a seed. `cargo xtask fuzz` runs the same functions under a coverage-guided
-//! fuzzer. This module does not measure coverage; instead the samples must contain every feature of the format.
+//! A target is a function that takes bytes and panics if something is wrong. It is in the `fuzz` module of the crate
+//! whose decoder it tests. [`bounded`] passes it the samples in `fuzz/seeds/<target>`, and then changed samples, each
+//! derived from a seed. `cargo xtask fuzz` runs the same functions under a coverage-guided fuzzer. This module does not
+//! measure coverage, so the samples must contain every feature of the format.
 //!
-//! A test defines its samples; `UPDATE=1` writes them to their folder. Inputs that a fuzzer found are kept next
-//! to them. A failure prints its seed: `QUORATE_SEED=<seed>` starts there, and `QUORATE_FUZZ_CASES` sets how
-//! many cases follow.
+//! Each test defines its samples, and `UPDATE=1` writes them to their folder. Inputs found by a fuzzer are stored next
+//! to them. A failure prints its seed: `QUORATE_SEED=<seed>` starts there, and `QUORATE_FUZZ_CASES` sets the number of
+//! cases to run.
 //!
 //! # Not here
 //!
@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 
 use quorate_seeded_random::{SplitMix64, mix};
 
-/// Longer inputs are cut off.
+/// Maximum length of an input. Longer inputs are truncated.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// The maximum number of changes to an input.
+/// Maximum number of changes to an input.
 const CHANGES_MAX: usize = 6;
 
 /// Numbers at or near common limits.
@@ -43,7 +43,7 @@ const NUMBERS: [u64; 14] = [
     u64::MAX,
 ];
 
-/// Runs a target on its samples and on `cases` inputs derived from them. A panic message names the input.
+/// Runs a target on its samples and on `cases` inputs derived from them. The panic message names the failing input.
 pub fn bounded(target: &str, samples: &[(&str, Vec<u8>)], cases: u64, check: impl Fn(&[u8])) {
     let folder = seeds_folder(target);
     if std::env::var_os("UPDATE").is_some() {
@@ -64,7 +64,7 @@ pub fn bounded(target: &str, samples: &[(&str, Vec<u8>)], cases: u64, check: imp
     }
 }
 
-/// Runs the target on an input, and prints which one it was if it panics.
+/// Runs the target on an input, and names the input if the target panics.
 fn attempt(name: &str, input: &[u8], check: &impl Fn(&[u8])) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(input))) {
         let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -99,7 +99,7 @@ fn write_samples(folder: &Path, samples: &[(&str, Vec<u8>)]) {
     }
 }
 
-/// All stored samples, sorted by name.
+/// Reads all stored samples, sorted by name.
 fn read_samples(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{} is readable: {error}", folder.display()));
@@ -115,7 +115,7 @@ fn read_samples(folder: &Path) -> Vec<(String, Vec<u8>)> {
     samples
 }
 
-/// One of the samples, changed according to the seed.
+/// Returns one of the samples, changed according to the seed.
 fn changed(samples: &[(String, Vec<u8>)], seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(mix(seed));
     let mut input = samples[random.position(samples.len())].1.clone();
@@ -127,7 +127,7 @@ fn changed(samples: &[(String, Vec<u8>)], seed: u64) -> Vec<u8> {
     input
 }
 
-/// Makes one change. `other` is the source of foreign pieces.
+/// Makes one random change to `input`. `other` is another sample from which pieces may be copied.
 fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
     let at = random.position(input.len() + 1);
     let span = span(input.len() - at, random);
@@ -142,7 +142,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
                 *byte = random.next_u64().to_le_bytes()[0];
             }
         }
-        // A limit, or a number next to one, in either byte order.
+        // Insert a limit, or a number next to one, in either byte order.
         3 | 4 => {
             let number = NUMBERS[random.position(NUMBERS.len())];
             let number = number.wrapping_add(random.below(3)).wrapping_sub(1);
@@ -155,7 +155,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
         }
         5 => drop(input.drain(at..at + span)),
         6 => input.truncate(at),
-        // Repeats a piece elsewhere.
+        // Repeat a piece at another position.
         7 => {
             let piece = input[at..at + span].to_vec();
             let to = random.position(input.len() + 1);
@@ -166,7 +166,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
             input.splice(at..at, piece.collect::<Vec<u8>>());
         }
         9 => input[at..at + span].fill(if random.below(2) == 0 { 0 } else { 0xff }),
-        // Replaces a piece by one of another sample.
+        // Replace a piece with one from another sample.
         _ => {
             let from = random.position(other.len() + 1);
             let piece = &other[from..from + self::span(other.len() - from, random)];
@@ -175,7 +175,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
     }
 }
 
-/// A random length up to `room`, mostly a short one.
+/// Returns a random length of at most `room`, usually a short one.
 fn span(room: usize, random: &mut SplitMix64) -> usize {
     let bound = if random.below(4) == 0 { room } else { room.min(16) };
     random.position(bound + 1)

@@ -1,4 +1,4 @@
-//! Scenario files: commands with their exact expected output, in one text file.
+//! Runs scenario files, which contain commands with their exact expected output.
 //!
 //! ```text
 //! # A comment.
@@ -8,9 +8,9 @@
 //! the output, up to an empty line
 //! ```
 //!
-//! Output that contains empty lines is enclosed in doubled `----` lines. The format is that of the scenario
-//! files of etcd's raft library. A test supplies an [`Interpreter`]. The files under `crates/*/testdata` also
-//! document behaviour. `UPDATE=1 cargo test` rewrites their expected output.
+//! Output that contains empty lines is enclosed in doubled `----` lines. The format is that of the scenario files of
+//! etcd's raft library. Each test supplies an [`Interpreter`] for its commands. The files under `crates/*/testdata`
+//! also document behaviour. `UPDATE=1 cargo test` rewrites their expected output.
 //!
 //! # Not here
 //!
@@ -28,49 +28,49 @@ pub type Interpreter = Box<dyn FnMut(&Command) -> String>;
 /// A command with its arguments and input.
 #[derive(Debug, Default)]
 pub struct Command {
-    /// The first word of the line.
+    /// First word of the line.
     pub name: String,
-    /// The other words.
+    /// Other words of the line.
     pub arguments: Vec<Argument>,
-    /// The lines below it, up to the `----`.
+    /// Lines between the command and the `----`.
     pub input: String,
 }
 
-/// `key`, `key=value` or `key=(value,..)`.
+/// An argument, written `key`, `key=value` or `key=(value,..)`.
 #[derive(Debug)]
 pub struct Argument {
-    /// The part before the `=`, or the whole word.
+    /// Part before the `=`, or the whole word.
     pub key: String,
-    /// The values after the `=`.
+    /// Values after the `=`.
     pub values: Vec<String>,
 }
 
 impl Command {
-    /// Parses a command line, without input.
+    /// Parses a command line without input.
     #[must_use]
     pub fn parse(line: &str) -> Self {
         parse_command(line)
     }
 
-    /// The arguments without values, which are mostly node ids.
+    /// Returns the arguments without values, which are usually node ids.
     pub fn plain(&self) -> impl Iterator<Item = &str> {
         self.arguments.iter().filter(|a| a.values.is_empty()).map(|a| a.key.as_str())
     }
 
-    /// Whether the word is among the arguments without values.
+    /// Returns whether the word is among the arguments without values.
     #[must_use]
     pub fn has(&self, word: &str) -> bool {
         self.plain().any(|argument| argument == word)
     }
 
-    /// The values of `key`.
+    /// Returns the values of `key`.
     #[must_use]
     pub fn values(&self, key: &str) -> &[String] {
         let argument = self.arguments.iter().find(|argument| argument.key == key);
         argument.map_or(&[], |argument| &argument.values)
     }
 
-    /// The single value of `key`, parsed.
+    /// Returns the single value of `key`, parsed.
     #[must_use]
     pub fn value<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
         let value = self.values(key).first()?;
@@ -79,8 +79,8 @@ impl Command {
     }
 }
 
-/// Runs every script in `testdata/area` of the crate in `manifest_dir`, each with its own interpreter.
-/// `UPDATE=1` in the environment rewrites the expected output.
+/// Runs every script in `testdata/<area>` of the crate in `manifest_dir`, each with its own interpreter. `UPDATE=1` in
+/// the environment rewrites the expected output.
 pub fn run_own(manifest_dir: &str, area: &str, start: impl Fn() -> Interpreter) {
     let directory: PathBuf = [manifest_dir, "testdata", area].iter().collect();
     let files = run_directory(&directory, std::env::var_os("UPDATE").is_some(), start);
@@ -90,9 +90,9 @@ pub fn run_own(manifest_dir: &str, area: &str, start: impl Fn() -> Interpreter) 
 /// A piece of a script.
 #[derive(Debug)]
 enum Piece {
-    /// Comments and empty lines.
+    /// Comments or empty lines.
     Text(String),
-    /// A command as written, parsed, and its expected output; the line where it begins.
+    /// A command as written and as parsed, its expected output, and its line number.
     Case { source: String, command: Command, expected: String, line: usize },
 }
 
@@ -126,7 +126,7 @@ fn run_file(path: &Path, update: bool, mut interpreter: Interpreter, failures: &
                 if actual != expected && !update {
                     let place = format!("{}:{line}: {}", path.display(), command.name);
                     writeln!(failures, "{place}\n{}", difference(&expected, &actual)).expect(GROWS);
-                    // The rest of this file depends on what went wrong.
+                    // The remaining commands depend on the one that failed.
                     return;
                 }
                 rewritten.push_str(&source);
@@ -147,7 +147,7 @@ fn enclosed(output: &str) -> String {
     }
 }
 
-/// The first line that differs, with the lines around it.
+/// Returns the first line that differs, with the lines around it.
 fn difference(expected: &str, actual: &str) -> String {
     let pairs = expected.lines().zip(actual.lines());
     let common = pairs.take_while(|(expected, actual)| expected == actual).count();
@@ -188,7 +188,7 @@ fn parse(text: &str) -> Vec<Piece> {
 }
 
 fn parse_command(line: &str) -> Command {
-    // Spaces separate arguments, except within the parentheses of a list.
+    // Spaces separate arguments, except inside the parentheses of a list.
     let mut words = vec![String::new()];
     let mut depth = 0;
     for character in line.chars() {
