@@ -1,9 +1,9 @@
-//! Members in network namespaces of their own, on one bridge, whose links can go down.
+//! Members in separate network namespaces, connected by a bridge whose links can go down.
 //!
-//! A link that goes down loses packets and has no other effect on connections. Clients use a Unix socket, so that they
-//! reach a member whose link is down.
+//! A link that goes down loses packets but does not close connections. Clients use a Unix socket, so that they reach a
+//! member even while its link is down.
 //!
-//! A process holds the namespaces, and they end with it. This needs no privileges on the machine.
+//! The namespaces exist as long as one process that holds them. Creating them needs no privileges on the machine.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{Client, Kind, Options, Server, skipped};
 
-/// Peer port of each member; every namespace has its own ports.
+/// Peer port of each member. The ports do not conflict, because every namespace has its own.
 const PEER_PORT: u16 = 2380;
 
 /// A bridge with the namespaces of some members.
@@ -25,7 +25,8 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Creates a bridge for this number of members, with or without TLS between them, if the machine supports it.
+    /// Creates a bridge for this number of members, with or without TLS between them. Returns `None` if the machine
+    /// does not support it.
     #[must_use]
     pub fn new(count: usize, is_secured: bool) -> Option<Self> {
         let mut script = "mount -t tmpfs none /run && mkdir -p /run/netns \
@@ -61,7 +62,7 @@ impl Bridge {
         Some(bridge)
     }
 
-    /// A server in its member's namespace, not launched yet.
+    /// Returns a server in its member's namespace that is not launched yet.
     #[must_use]
     pub fn member(&self, member: usize, change: impl FnOnce(Options) -> Options) -> Server {
         let peer_url = |member| format!("{}://{}:{PEER_PORT}", self.peer_scheme, address(member));
@@ -93,13 +94,13 @@ impl Bridge {
         change(options).prepare()
     }
 
-    /// A client of a member, with a connection of its own.
+    /// Returns a client of a member with its own connection.
     #[must_use]
     pub fn client(&self, member: usize) -> Client {
         Client::at(&self.client_url(member))
     }
 
-    /// Takes a member's link down or up.
+    /// Brings a member's link down or up.
     pub fn set_link(&self, member: usize, is_up: bool) {
         let state = if is_up { "up" } else { "down" };
         let holder = self.holder.id().to_string();
@@ -117,7 +118,7 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // The process may already have exited.
         drop(self.holder.kill());
         drop(self.holder.wait());
     }

@@ -1,4 +1,4 @@
-//! A client that hides nothing: the generated stubs, with the server's errors unchanged.
+//! A client that calls the generated stubs directly and returns the server's errors unchanged.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Extensions, Request, Status, Streaming};
 
-/// Checks that a request was refused, with this code and exactly this text.
+/// Asserts that a request was refused with this code and exactly this text.
 #[track_caller]
 pub fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str) {
     match answer {
@@ -30,14 +30,14 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: 
     }
 }
 
-/// A token that is set when the server serves, and that all its clients use from then on.
+/// A token that is set once the server is ready, and that all of its clients use from then on.
 pub(crate) type SharedToken = Arc<RwLock<Option<AsciiMetadataValue>>>;
 
 /// One connection to one server.
 #[derive(Clone, Debug)]
 pub struct Client {
     channel: Channel,
-    /// The credentials of each request.
+    /// Credentials sent with each request.
     token: SharedToken,
 }
 
@@ -54,19 +54,19 @@ macro_rules! calls {
 }
 
 impl Client {
-    /// A client that connects when it is first used.
+    /// Creates a client that connects on first use.
     #[must_use]
     pub fn new(port: u16) -> Self {
         Self::with_shared_token(port, SharedToken::default())
     }
 
-    /// A client of a server at this URL, which may be that of a Unix socket.
+    /// Creates a client of the server at this URL, which may be the URL of a Unix socket.
     pub(crate) fn at(url: &str) -> Self {
         let channel = Endpoint::from_shared(url.to_owned()).unwrap().connect_lazy();
         Self { channel, token: SharedToken::default() }
     }
 
-    /// A client that connects from another address of this machine.
+    /// Creates a client that connects from another address of this machine.
     #[must_use]
     pub fn from_address(port: u16, address: IpAddr) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
@@ -74,27 +74,27 @@ impl Client {
         Self { channel, token: SharedToken::default() }
     }
 
-    /// A client with a token that may be set later.
+    /// Creates a client with a token that may be set later.
     pub(crate) fn with_shared_token(port: u16, token: SharedToken) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
         Self { channel: endpoint.connect_lazy(), token }
     }
 
-    /// A client on the same connection, with a token.
+    /// Returns a client with a token on the same connection.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         let token = Arc::new(RwLock::new(Some(token.parse().unwrap())));
         Self { channel: self.channel(), token }
     }
 
-    /// A client on the same connection, for a user that logs in.
+    /// Logs a user in, and returns a client for the user on the same connection.
     pub async fn log_in(&self, name: &str, password: &str) -> Result<Self, Status> {
         let (name, password) = (name.to_owned(), password.to_owned());
         let request = pb::AuthenticateRequest { name, password };
         Ok(self.with_token(&self.authenticate(request).await?.token))
     }
 
-    /// The metadata of every request.
+    /// Returns the metadata of every request.
     #[must_use]
     pub fn metadata(&self) -> MetadataMap {
         let mut metadata = MetadataMap::new();
@@ -104,166 +104,166 @@ impl Client {
         metadata
     }
 
-    /// A request with the metadata.
+    /// Adds the metadata to a request.
     pub fn signed<T>(&self, message: T) -> Request<T> {
         Request::from_parts(self.metadata(), Extensions::default(), message)
     }
 
-    /// The connection, for a stub with settings of its own.
+    /// Returns the connection, for stubs with their own settings.
     #[must_use]
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// KV stub.
+    /// Returns the KV stub.
     #[must_use]
     pub fn kv(&self) -> KvClient<Channel> {
         KvClient::new(self.channel()).max_decoding_message_size(usize::MAX)
     }
 
-    /// Watch stub.
+    /// Returns the Watch stub.
     #[must_use]
     pub fn watch(&self) -> WatchClient<Channel> {
         WatchClient::new(self.channel()).max_decoding_message_size(usize::MAX)
     }
 
-    /// Lease stub.
+    /// Returns the Lease stub.
     #[must_use]
     pub fn lease(&self) -> LeaseClient<Channel> {
         LeaseClient::new(self.channel()).max_decoding_message_size(usize::MAX)
     }
 
-    /// Maintenance stub.
+    /// Returns the Maintenance stub.
     #[must_use]
     pub fn maintenance(&self) -> MaintenanceClient<Channel> {
         MaintenanceClient::new(self.channel())
     }
 
-    /// Cluster stub.
+    /// Returns the Cluster stub.
     #[must_use]
     pub fn cluster(&self) -> ClusterClient<Channel> {
         ClusterClient::new(self.channel())
     }
 
-    /// Auth stub.
+    /// Returns the Auth stub.
     #[must_use]
     pub fn auth(&self) -> AuthClient<Channel> {
         AuthClient::new(self.channel())
     }
 
-    /// Stub of the standard health service.
+    /// Returns the stub of the standard health service.
     #[must_use]
     pub fn health(&self) -> HealthClient<Channel> {
         HealthClient::new(self.channel())
     }
 
-    /// Lock stub.
+    /// Returns the Lock stub.
     #[must_use]
     pub fn locks(&self) -> LockClient<Channel> {
         LockClient::new(self.channel())
     }
 
-    /// Election stub.
+    /// Returns the Election stub.
     #[must_use]
     pub fn elections(&self) -> ElectionClient<Channel> {
         ElectionClient::new(self.channel()).max_decoding_message_size(usize::MAX)
     }
 
     calls! {
-        /// Range.
+        /// Calls `Range`.
         range: kv, pb::RangeRequest => pb::RangeResponse;
-        /// Put.
+        /// Calls `Put`.
         put: kv, pb::PutRequest => pb::PutResponse;
-        /// `DeleteRange`.
+        /// Calls `DeleteRange`.
         delete_range: kv, pb::DeleteRangeRequest => pb::DeleteRangeResponse;
-        /// Txn.
+        /// Calls `Txn`.
         txn: kv, pb::TxnRequest => pb::TxnResponse;
-        /// Compact.
+        /// Calls `Compact`.
         compact: kv, pb::CompactionRequest => pb::CompactionResponse;
-        /// `LeaseGrant`.
+        /// Calls `LeaseGrant`.
         lease_grant: lease, pb::LeaseGrantRequest => pb::LeaseGrantResponse;
-        /// `LeaseRevoke`.
+        /// Calls `LeaseRevoke`.
         lease_revoke: lease, pb::LeaseRevokeRequest => pb::LeaseRevokeResponse;
-        /// `LeaseTimeToLive`.
+        /// Calls `LeaseTimeToLive`.
         lease_time_to_live: lease, pb::LeaseTimeToLiveRequest => pb::LeaseTimeToLiveResponse;
-        /// `LeaseLeases`.
+        /// Calls `LeaseLeases`.
         lease_leases: lease, pb::LeaseLeasesRequest => pb::LeaseLeasesResponse;
-        /// Alarm.
+        /// Calls `Alarm`.
         alarm: maintenance, pb::AlarmRequest => pb::AlarmResponse;
-        /// Status.
+        /// Calls `Status`.
         status: maintenance, pb::StatusRequest => pb::StatusResponse;
-        /// Defragment.
+        /// Calls `Defragment`.
         defragment: maintenance, pb::DefragmentRequest => pb::DefragmentResponse;
-        /// Hash.
+        /// Calls `Hash`.
         hash: maintenance, pb::HashRequest => pb::HashResponse;
-        /// `HashKV`.
+        /// Calls `HashKV`.
         hash_kv: maintenance, pb::HashKvRequest => pb::HashKvResponse;
-        /// `MoveLeader`.
+        /// Calls `MoveLeader`.
         move_leader: maintenance, pb::MoveLeaderRequest => pb::MoveLeaderResponse;
-        /// `MemberAdd`.
+        /// Calls `MemberAdd`.
         member_add: cluster, pb::MemberAddRequest => pb::MemberAddResponse;
-        /// `MemberRemove`.
+        /// Calls `MemberRemove`.
         member_remove: cluster, pb::MemberRemoveRequest => pb::MemberRemoveResponse;
-        /// `MemberPromote`.
+        /// Calls `MemberPromote`.
         member_promote: cluster, pb::MemberPromoteRequest => pb::MemberPromoteResponse;
-        /// `MemberUpdate`.
+        /// Calls `MemberUpdate`.
         member_update: cluster, pb::MemberUpdateRequest => pb::MemberUpdateResponse;
-        /// `MemberList`.
+        /// Calls `MemberList`.
         member_list: cluster, pb::MemberListRequest => pb::MemberListResponse;
-        /// Downgrade.
+        /// Calls `Downgrade`.
         downgrade: maintenance, pb::DowngradeRequest => pb::DowngradeResponse;
-        /// Authenticate.
+        /// Calls `Authenticate`.
         authenticate: auth, pb::AuthenticateRequest => pb::AuthenticateResponse;
-        /// `AuthEnable`.
+        /// Calls `AuthEnable`.
         auth_enable: auth, pb::AuthEnableRequest => pb::AuthEnableResponse;
-        /// `AuthDisable`.
+        /// Calls `AuthDisable`.
         auth_disable: auth, pb::AuthDisableRequest => pb::AuthDisableResponse;
-        /// `AuthStatus`.
+        /// Calls `AuthStatus`.
         auth_status: auth, pb::AuthStatusRequest => pb::AuthStatusResponse;
-        /// `UserAdd`.
+        /// Calls `UserAdd`.
         user_add: auth, pb::AuthUserAddRequest => pb::AuthUserAddResponse;
-        /// `UserGet`.
+        /// Calls `UserGet`.
         user_get: auth, pb::AuthUserGetRequest => pb::AuthUserGetResponse;
-        /// `UserList`.
+        /// Calls `UserList`.
         user_list: auth, pb::AuthUserListRequest => pb::AuthUserListResponse;
-        /// `UserDelete`.
+        /// Calls `UserDelete`.
         user_delete: auth, pb::AuthUserDeleteRequest => pb::AuthUserDeleteResponse;
-        /// `UserChangePassword`.
+        /// Calls `UserChangePassword`.
         user_change_password: auth,
             pb::AuthUserChangePasswordRequest => pb::AuthUserChangePasswordResponse;
-        /// `UserGrantRole`.
+        /// Calls `UserGrantRole`.
         user_grant_role: auth, pb::AuthUserGrantRoleRequest => pb::AuthUserGrantRoleResponse;
-        /// `UserRevokeRole`.
+        /// Calls `UserRevokeRole`.
         user_revoke_role: auth, pb::AuthUserRevokeRoleRequest => pb::AuthUserRevokeRoleResponse;
-        /// `RoleAdd`.
+        /// Calls `RoleAdd`.
         role_add: auth, pb::AuthRoleAddRequest => pb::AuthRoleAddResponse;
-        /// `RoleGet`.
+        /// Calls `RoleGet`.
         role_get: auth, pb::AuthRoleGetRequest => pb::AuthRoleGetResponse;
-        /// `RoleList`.
+        /// Calls `RoleList`.
         role_list: auth, pb::AuthRoleListRequest => pb::AuthRoleListResponse;
-        /// `RoleDelete`.
+        /// Calls `RoleDelete`.
         role_delete: auth, pb::AuthRoleDeleteRequest => pb::AuthRoleDeleteResponse;
-        /// `RoleGrantPermission`.
+        /// Calls `RoleGrantPermission`.
         role_grant_permission: auth,
             pb::AuthRoleGrantPermissionRequest => pb::AuthRoleGrantPermissionResponse;
-        /// `RoleRevokePermission`.
+        /// Calls `RoleRevokePermission`.
         role_revoke_permission: auth,
             pb::AuthRoleRevokePermissionRequest => pb::AuthRoleRevokePermissionResponse;
-        /// Lock.
+        /// Calls `Lock`.
         lock: locks, v3lockpb::LockRequest => v3lockpb::LockResponse;
-        /// Unlock.
+        /// Calls `Unlock`.
         unlock: locks, v3lockpb::UnlockRequest => v3lockpb::UnlockResponse;
-        /// Campaign.
+        /// Calls `Campaign`.
         campaign: elections, v3electionpb::CampaignRequest => v3electionpb::CampaignResponse;
-        /// Proclaim.
+        /// Calls `Proclaim`.
         proclaim: elections, v3electionpb::ProclaimRequest => v3electionpb::ProclaimResponse;
-        /// Leader.
+        /// Calls `Leader`.
         leader: elections, v3electionpb::LeaderRequest => v3electionpb::LeaderResponse;
-        /// Resign.
+        /// Calls `Resign`.
         resign: elections, v3electionpb::ResignRequest => v3electionpb::ResignResponse;
     }
 
-    /// All messages of a `RangeStream`.
+    /// Calls `RangeStream` and returns all messages.
     pub async fn range_stream(
         &self,
         request: pb::RangeRequest,
@@ -273,24 +273,24 @@ impl Client {
         Ok(messages.into_iter().map(|message| message.range_response.unwrap()).collect())
     }
 
-    /// All messages of a Snapshot.
+    /// Calls `Snapshot` and returns all messages.
     pub async fn snapshot(&self) -> Result<Vec<pb::SnapshotResponse>, Status> {
         let request = self.signed(pb::SnapshotRequest {});
         collect(self.maintenance().snapshot(request).await?.into_inner()).await
     }
 
-    /// The current revision.
+    /// Returns the current revision.
     pub async fn revision(&self) -> i64 {
         let answer = self.range(crate::key("\0")).await.unwrap();
         answer.header.unwrap().revision
     }
 
-    /// Writes a key and returns the revision that made it.
+    /// Writes a key and returns the new revision.
     pub async fn write(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> i64 {
         self.put(crate::put(key, value)).await.unwrap().header.unwrap().revision
     }
 
-    /// A key's value, if it is there.
+    /// Returns a key's value, or `None` if the key does not exist.
     pub async fn read(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
         let answer = self.range(crate::key(key)).await.unwrap();
         answer.kvs.first().map(|record| record.value().to_vec())
@@ -301,7 +301,7 @@ impl Client {
         self.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap()
     }
 
-    /// Renews a lease once, and returns its TTL: 0 if it is gone.
+    /// Renews a lease once and returns its TTL, which is 0 if the lease does not exist.
     pub async fn renew(&self, id: i64) -> Result<i64, Status> {
         let request = self.signed(tokio_stream::once(pb::LeaseKeepAliveRequest { id }));
         let mut answers = self.lease().lease_keep_alive(request).await?.into_inner();
@@ -309,7 +309,7 @@ impl Client {
         Ok(answer.ok_or_else(|| Status::unavailable("the stream ended"))?.ttl)
     }
 
-    /// Grants a lease with an id and returns that id.
+    /// Grants a lease with an id, and returns the id.
     pub async fn grant(&self, id: i64, ttl: i64) -> i64 {
         self.lease_grant(pb::LeaseGrantRequest { id, ttl }).await.unwrap().id
     }
@@ -333,7 +333,7 @@ async fn collect<T>(mut stream: Streaming<T>) -> Result<Vec<T>, Status> {
     Ok(messages)
 }
 
-/// A codec whose messages are bytes.
+/// A codec whose messages are plain bytes.
 #[derive(Debug, Default)]
 pub struct RawCodec {
     marker: PhantomData<()>,

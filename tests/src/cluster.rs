@@ -1,11 +1,12 @@
-//! A cluster of server processes on this machine: started, interrupted, changed, compared.
+//! A cluster of server processes on this machine, which tests can start, interrupt, change and compare.
 //!
-//! Each member has its own program, flags, ports and directory, and keeps ports and directory through every restart,
-//! including one as another program. Members are named `m0`, `m1`, ... and addressed by that number, which they keep
-//! when others are added or removed.
+//! Each member has its own program, flags, ports and directory. It keeps its ports and directory through every restart,
+//! even if it restarts as another program. Members are named `m0`, `m1`, ... and addressed by that number, which does
+//! not change when other members are added or removed.
 //!
-//! Elections take half a second instead of etcd's one second. That is five times the timeout of a single server in
-//! these tests, because a busy machine may delay a heartbeat, and the members would then elect another leader.
+//! The election timeout is half a second instead of etcd's one second. It is five times as long as that of a single
+//! server in these tests, because a busy machine may delay a heartbeat, and the members would then elect another
+//! leader.
 //!
 //! This module manages processes. Leadership and agreement are in `agreement`, membership changes in `membership`, the
 //! network between members in [`Links`].
@@ -24,18 +25,18 @@ use std::time::{Duration, Instant};
 
 use crate::{Client, Exit, Kind, Links, Options, Server};
 
-/// How long a cluster may take to agree on something once it can.
+/// Time that a cluster may take to reach agreement once agreement is possible.
 pub const TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Timeout of a request to one member before another member is asked.
+/// Timeout of a request to one member before another member is tried.
 const QUESTION: Duration = Duration::from_secs(2);
 
 /// The state of a member's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It runs.
+    /// The process runs.
     Running,
-    /// It exists but is paused.
+    /// The process exists but is paused.
     Paused,
     /// There is no process.
     Down,
@@ -46,11 +47,11 @@ struct Member {
     server: Server,
     client: Client,
     state: State,
-    /// `None` once the member is removed.
+    /// Member id; `None` once the member is removed.
     id: Option<u64>,
-    /// The start of the current pause.
+    /// Start of the current pause.
     paused: Option<Instant>,
-    /// The longest pause from which it was resumed.
+    /// Longest pause from which the member was resumed.
     longest_pause: Duration,
 }
 
@@ -67,11 +68,11 @@ impl Member {
     }
 }
 
-/// Members of one cluster. All processes end when this is dropped.
+/// The members of one cluster. All processes are killed when it is dropped.
 #[derive(Debug)]
 pub struct Cluster {
     members: Vec<Member>,
-    /// Options of a member that is added.
+    /// Options for members that are added later.
     template: Options,
     links: Option<Links>,
 }
@@ -82,25 +83,25 @@ impl Cluster {
         ClusterOptions::new(kind, size).start().await
     }
 
-    /// The number of members that were ever part of the cluster.
+    /// Returns the number of members that have ever been part of the cluster.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Never true.
+    /// Always returns false.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// The numbers of the members that are in the cluster.
+    /// Returns the numbers of the members that are in the cluster.
     #[must_use]
     pub fn members(&self) -> Vec<usize> {
         self.numbers(|member| member.id.is_some())
     }
 
-    /// The numbers of the members whose process runs, paused ones left out.
+    /// Returns the numbers of the members whose processes run and are not paused.
     #[must_use]
     pub fn running(&self) -> Vec<usize> {
         self.numbers(|member| member.state == State::Running)
@@ -111,37 +112,37 @@ impl Cluster {
         all.filter(|(_, member)| wanted(member)).map(|(number, _)| number).collect()
     }
 
-    /// A member's process, with its directory, its log and its metrics.
+    /// Returns a member's process, which gives access to its directory, log and metrics.
     #[must_use]
     pub fn server(&self, member: usize) -> &Server {
         &self.members[member].server
     }
 
-    /// A member's process, for changes of its next start. Only the cluster starts and ends it.
+    /// Returns a member's process so that its next start can be configured. Only the cluster may start and stop it.
     pub fn server_mut(&mut self, member: usize) -> &mut Server {
         &mut self.members[member].server
     }
 
-    /// The state of a member's process.
+    /// Returns the state of a member's process.
     #[must_use]
     pub fn state(&self, member: usize) -> State {
         self.members[member].state
     }
 
-    /// A client of one member, with a connection of its own.
+    /// Returns a client of one member with its own connection.
     #[must_use]
     pub fn client(&self, member: usize) -> Client {
         self.members[member].server.client()
     }
 
-    /// A client of all members, which switches to another member when one does not answer.
+    /// Returns a client of all members, which switches to another member when one does not answer.
     #[must_use]
     pub fn everyone(&self) -> Endpoints {
         let members = self.members.iter().filter(|member| member.id.is_some());
         Endpoints::new(members.map(|member| member.server.client()).collect())
     }
 
-    /// The links between the members, if the cluster was started with links.
+    /// Returns the links between the members, if the cluster was started with links.
     #[must_use]
     pub fn links(&self) -> &Links {
         self.links.as_ref().expect("the cluster is linked")
@@ -154,7 +155,7 @@ impl Cluster {
         member.state = State::Down;
     }
 
-    /// Asks a member to stop, and waits for its end.
+    /// Asks a member to stop, and waits until its process exits.
     pub async fn stop(&mut self, member: usize) -> ExitStatus {
         let member = &mut self.members[member];
         let status = member.server.stop().await;
@@ -162,7 +163,7 @@ impl Cluster {
         status
     }
 
-    /// Waits until a member's process has ended.
+    /// Waits until a member's process has exited.
     pub async fn ended(&mut self, member: usize) -> ExitStatus {
         let member = &mut self.members[member];
         let status = member.server.ended().await;
@@ -170,7 +171,7 @@ impl Cluster {
         status
     }
 
-    /// Takes the processor from a member (`SIGSTOP`).
+    /// Suspends a member's process (`SIGSTOP`).
     pub fn pause(&mut self, member: usize) {
         let member = &mut self.members[member];
         assert_eq!(member.state, State::Running);
@@ -189,22 +190,22 @@ impl Cluster {
         member.longest_pause = member.longest_pause.max(pause);
     }
 
-    /// The longest pause from which a member of this kind was resumed.
+    /// Returns the longest pause from which a member of this kind was resumed.
     #[must_use]
     pub fn longest_pause(&self, kind: Kind) -> Duration {
         let members = self.members.iter().filter(|member| member.server.kind() == kind);
         members.map(|member| member.longest_pause).max().unwrap_or_default()
     }
 
-    /// Starts the process of a member that is down, without waiting: without a majority it cannot serve, and several
-    /// members that are down together need each other.
+    /// Starts the process of a stopped member without waiting until it serves. Without a majority it cannot serve, and
+    /// several stopped members may need each other.
     pub fn launch(&mut self, member: usize) {
         let member = &mut self.members[member];
         member.server.launch();
         member.state = State::Running;
     }
 
-    /// Waits until a member that was launched serves clients.
+    /// Waits until a launched member serves clients.
     pub async fn ready(&mut self, member: usize) {
         if let Err(exit) = self.try_ready(member).await {
             panic!("m{member} does not start: {exit}");
@@ -225,14 +226,13 @@ impl Cluster {
         outcome
     }
 
-    /// Starts a member that is down, on the directory and the ports that it had, and waits until it
-    /// serves.
+    /// Starts a stopped member on its previous directory and ports, and waits until it serves.
     pub async fn restart(&mut self, member: usize) {
         self.launch(member);
         self.ready(member).await;
     }
 
-    /// Starts members that are down, all before waiting for the first.
+    /// Starts all of these stopped members, then waits until they serve.
     pub async fn restart_all(&mut self, members: &[usize]) {
         for member in members {
             self.launch(*member);
@@ -242,8 +242,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a member that is down as another program with other flags, on the directory and the
-    /// ports that it had.
+    /// Starts a stopped member as another program with other flags, on its previous directory and ports.
     pub async fn restart_as(&mut self, member: usize, kind: Kind, flags: &[&str]) {
         let server = self.server_mut(member);
         server.set_kind(kind);
@@ -251,19 +250,19 @@ impl Cluster {
         self.restart(member).await;
     }
 
-    /// Deletes the data of a member that is down.
+    /// Deletes the data of a stopped member.
     pub fn wipe(&mut self, member: usize) {
         let member = &self.members[member];
         assert_eq!(member.state, State::Down, "files of a running member");
         std::fs::remove_dir_all(member.server.data()).unwrap();
     }
 
-    /// Returns the processes, which the caller then owns.
+    /// Gives the processes to the caller, which then owns them.
     pub(crate) fn into_servers(self) -> Vec<Server> {
         self.members.into_iter().map(|member| member.server).collect()
     }
 
-    /// A directory that lives as long as the cluster, for a test's own files.
+    /// Returns a directory for a test's own files, which exists as long as the cluster.
     #[must_use]
     pub fn scratch(&self) -> &Path {
         self.members[0].server.scratch()

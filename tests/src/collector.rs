@@ -1,4 +1,4 @@
-//! A collector of spans: it receives a server's OTLP requests and keeps the spans for the test.
+//! A collector of spans, which receives a server's OTLP requests and keeps the spans for the test.
 //!
 //! The messages are those of `opentelemetry/proto/collector/trace/v1`, with only the fields that the tests read.
 
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::ports::Port;
 
-/// Header of a message: a flag and the length.
+/// Size of a message's header: a flag and the length.
 const HEAD_BYTES: usize = 5;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -67,7 +67,7 @@ pub struct Span {
     pub parent_span_id: Vec<u8>,
     #[prost(string, tag = "5")]
     pub name: String,
-    /// 1 for internal ones, 2 for a server's.
+    /// Kind of the span: 1 for internal spans, 2 for server spans.
     #[prost(int32, tag = "6")]
     pub kind: i32,
     #[prost(fixed64, tag = "7")]
@@ -92,7 +92,7 @@ struct Event {
 pub struct Status {
     #[prost(string, tag = "2")]
     pub message: String,
-    /// 2 for an error.
+    /// Status code; 2 for an error.
     #[prost(int32, tag = "3")]
     pub code: i32,
 }
@@ -121,7 +121,7 @@ enum Value {
     Number(i64),
 }
 
-/// An attribute as text.
+/// Returns the text of an attribute.
 fn attribute_text(attributes: &[KeyValue], key: &str) -> Option<String> {
     let found = attributes.iter().find(|attribute| attribute.key == key)?;
     Some(match found.value.as_ref()?.value.as_ref()? {
@@ -132,18 +132,18 @@ fn attribute_text(attributes: &[KeyValue], key: &str) -> Option<String> {
 }
 
 impl Span {
-    /// An attribute as text.
+    /// Returns the text of an attribute.
     #[must_use]
     pub fn attribute(&self, key: &str) -> Option<String> {
         attribute_text(&self.attributes, key)
     }
 
-    /// The names of the span's events.
+    /// Returns the names of the span's events.
     pub fn events(&self) -> impl Iterator<Item = &str> {
         self.events.iter().map(|event| event.name.as_str())
     }
 
-    /// The status code, 0 if there is none.
+    /// Returns the status code, or 0 if there is none.
     #[must_use]
     pub fn status_code(&self) -> i32 {
         self.status.as_ref().map_or(0, |status| status.code)
@@ -167,13 +167,13 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector that does not listen yet.
+    /// Creates a collector that does not listen yet.
     #[must_use]
     pub fn prepare() -> Self {
         Self { port: Port::free(), exported: Arc::default() }
     }
 
-    /// A collector that accepts all requests.
+    /// Starts a collector that accepts all requests.
     pub async fn start() -> Self {
         let collector = Self::prepare();
         collector.listen().await;
@@ -195,13 +195,13 @@ impl Collector {
         }));
     }
 
-    /// The address of the collector.
+    /// Returns the address of the collector.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port.number())
     }
 
-    /// All spans received so far.
+    /// Returns all spans received so far.
     #[must_use]
     pub fn exported(&self) -> Vec<ExportedSpan> {
         self.exported.lock().unwrap().clone()

@@ -1,12 +1,12 @@
-//! Two more members for every server of the suite when it runs against a cluster; or a proxy or a gateway in front of
-//! it.
+//! The modes in which the suite runs: with two more members for every server, which form a cluster, or with a proxy or
+//! a gateway in front of every server.
 //!
-//! A test requests a server and gets one member of three: the leader or a follower. Its expectations must hold there as
-//! well, because a cluster is one store for a client. Tests of one process and its files do not run in this mode
-//! ([`run_alone`](crate::run_alone)).
+//! In a run against clusters, a test that requests a server gets one of three members, either the leader or a follower.
+//! Its expectations must hold there as well, because clients see a cluster as one store. Tests of one process and its
+//! files do not run in this mode ([`run_alone`](crate::run_alone)).
 //!
-//! With a proxy, a test's client and its tools connect to the proxy; HTTP requests go to the member. With a gateway,
-//! all connections go through it.
+//! With a proxy, a test's client and its tools connect to the proxy, but HTTP requests go directly to the member. With
+//! a gateway, all connections go through the gateway.
 
 use std::time::Duration;
 
@@ -15,23 +15,23 @@ use crate::{ClusterOptions, Kind, Options, Proxy, Server, skipped};
 
 const MEMBERS: usize = 3;
 
-/// The position of the tested member in a cluster.
+/// Position of the tested member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// There is only one member.
+    /// The member is the only one.
     Alone,
-    /// At the leader of three.
+    /// The member is the leader of three.
     Leader,
-    /// At a follower of three.
+    /// The member is a follower in a cluster of three.
     Follower,
-    /// There is only one member, and its clients connect to a gRPC proxy.
+    /// The member is the only one, and its clients connect to a gRPC proxy.
     Proxy,
-    /// There is only one member, and all connections go through a gateway.
+    /// The member is the only one, and all connections go through a gateway.
     Gateway,
 }
 
 impl Place {
-    /// The value of `QUORATE_CLUSTER`.
+    /// Reads the position from `QUORATE_CLUSTER`.
     #[must_use]
     pub fn of_suite() -> Self {
         match std::env::var("QUORATE_CLUSTER").as_deref() {
@@ -46,7 +46,7 @@ impl Place {
         }
     }
 
-    /// The number of members of a cluster in this suite.
+    /// Returns the number of members per cluster in this run.
     #[must_use]
     pub const fn members(self) -> usize {
         match self {
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// True for the term of a server's first election, which a single member wins at once.
+/// Returns whether this may be the term of a server's first election, which a single member wins at once.
 #[must_use]
 pub fn is_first_term(term: u64) -> bool {
     term == 2 || term > 2 && Place::of_suite().members() > 1
@@ -64,7 +64,7 @@ pub fn is_first_term(term: u64) -> bool {
 
 impl Options {
     /// Starts the server on a directory that may be in use, and waits briefly. Returns `None` if it does not serve by
-    /// then, whether it ended or waits.
+    /// then, whether it has exited or is still waiting.
     pub async fn start_within_a_moment(self) -> Option<Server> {
         let timeout = Duration::from_secs(3);
         tokio::time::timeout(timeout, self.try_start()).await.ok()?.ok()
@@ -78,9 +78,9 @@ impl Options {
         }
     }
 
-    /// Starts the server; the error is a server that ended instead of serving.
+    /// Starts the server. The error is a server that exited instead of serving.
     ///
-    /// In a run of the suite against clusters it is one member of three, unless the options concern only this process.
+    /// In a run against clusters, the server is one member of three, unless the options concern only this process.
     pub async fn try_start(self) -> Result<Server, Exit> {
         let place = Place::of_suite();
         if self.is_about_one_process() {
@@ -103,7 +103,7 @@ impl Options {
     }
 }
 
-/// Starts a cluster of members with the same options, and returns the one to test, which owns the others.
+/// Starts a cluster of members with the same options, and returns the member to test, which owns the others.
 async fn start(options: Options, place: Place) -> Server {
     let cluster = ClusterOptions::alike(options, MEMBERS).start().await;
     let leader = cluster.leader().await;
@@ -114,7 +114,7 @@ async fn start(options: Options, place: Place) -> Server {
     server
 }
 
-/// False when the suite runs against clusters.
+/// Returns false, and reports the test as skipped, if the suite runs against clusters.
 pub(crate) fn is_alone() -> bool {
     let alone = Place::of_suite() == Place::Alone;
     if !alone {
@@ -123,11 +123,12 @@ pub(crate) fn is_alone() -> bool {
     alone
 }
 
-/// With these flags a proxy hides less of its members: members list themselves, and check large requests.
+/// With these flags a proxy hides less of its members: the member list contains the members, and only the members check
+/// the request size.
 const PROXY_FLAGS: [&str; 2] = ["--advertise-client-url=", "--max-send-bytes=8388608"];
 
-/// Tests that are skipped if clients connect to a proxy: the prefix of their names, and the reason. etcd's proxy fails
-/// all of them too, or a version 3.7 of it would.
+/// Tests that are skipped if clients connect to a proxy: the prefix of their names and the reason. etcd's proxy fails
+/// all of them too, or would fail them in version 3.7.
 const NOT_BY_PROXY: &[(&str, &str)] = &[
     (
         "metrics::responses_to_watchers_are_counted",
@@ -150,7 +151,7 @@ const NOT_BY_PROXY: &[(&str, &str)] = &[
     ),
 ];
 
-/// Tests that only etcd's proxy (3.5.16) fails.
+/// Tests that are skipped only with etcd's proxy (3.5.16), which fails them.
 const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("auth::deleting_a_user_invalidates_its_tokens", CODES_ARE_LOST),
     ("auth::logins_return_tokens_only_for_correct_passwords", CODES_ARE_LOST),
@@ -180,13 +181,13 @@ const NO_RANGE_STREAM: &str = "range streams are not forwarded";
 const NO_HEALTH_SERVICE: &str = "a proxy has no health service";
 const CODES_ARE_LOST: &str = "refusals lose their code in the client library";
 
-/// Tests that etcd's gateway fails.
+/// Tests that are skipped with etcd's gateway, which fails them.
 const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] = &[(
     "http::a_client_that_has_closed_its_sending_side_is_answered",
     "it treats the end of one direction as the end of both",
 )];
 
-/// The reason to skip a test if clients connect to a proxy or a gateway.
+/// Returns the reason to skip a test, if any, when clients connect to a proxy or a gateway.
 pub(crate) fn reason_to_leave_out(path: &str, kind: Kind) -> Option<&'static str> {
     let (of_any, of_etcd) = match Place::of_suite() {
         Place::Proxy => (NOT_BY_PROXY, NOT_BY_ETCDS_PROXY),

@@ -1,17 +1,17 @@
-//! Waiting for a condition.
+//! Waits until a condition becomes true.
 
 use std::time::{Duration, Instant};
 
-/// Timeout for an event that should happen at once.
+/// Timeout for an event that should happen immediately.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Time to wait for a membership change before it is requested again.
+/// Time after which an unanswered membership change is requested again.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// Interval between two checks of a condition.
+/// Pause between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Repeats a query until it returns a value, and fails at the deadline.
+/// Repeats a query until it returns a value. Fails at the deadline.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> T {
     eventually_within(DEADLINE, what, ask).await
 }
@@ -25,7 +25,7 @@ pub async fn eventually_within<T>(
     eventually_ok(deadline, what, async || ask().await.ok_or("not yet")).await
 }
 
-/// Repeats a query until it succeeds, and fails with the last error.
+/// Repeats a query until it succeeds. Fails with the last error at the deadline.
 pub async fn eventually_ok<T, E: std::fmt::Debug>(
     deadline: Duration,
     what: &str,
@@ -41,7 +41,7 @@ pub async fn eventually_ok<T, E: std::fmt::Debug>(
     }
 }
 
-/// Waits for a future, and fails at the deadline.
+/// Waits for a future. Fails at the deadline.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(answer) => answer,
@@ -49,8 +49,8 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Requests a membership change. etcd drops a change that arrives before it has completed the previous one, although it
-/// has already answered that one, and the caller then waits forever. So the change is requested again.
+/// Requests a membership change until it is answered. etcd drops a change that arrives before it has completed the
+/// previous one, even though it has already answered that one, and the caller would then wait forever.
 pub async fn changed<T>(ask: impl AsyncFn() -> T) -> T {
     loop {
         if let Ok(answer) = tokio::time::timeout(ASKED_AGAIN_AFTER, ask()).await {

@@ -1,4 +1,4 @@
-//! Debian's command-line tools, and programs that run to their end.
+//! Runs Debian's command-line tools and other programs until they exit.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::{DEADLINE, Kind, Server, missing};
 
-/// The result of a program.
+/// Result of a program.
 #[derive(Debug)]
 pub struct Finished {
-    /// Exit status; `None` if a signal ended it.
+    /// Exit code; `None` if a signal ended the program.
     pub code: Option<i32>,
     /// Standard output.
     pub stdout: String,
@@ -18,7 +18,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// The standard output of a program that succeeded.
+    /// Returns the standard output of a program that succeeded. Panics if it failed.
     #[must_use]
     #[track_caller]
     pub fn success(self) -> String {
@@ -36,7 +36,7 @@ pub enum Tool {
     QuorateCtl,
 }
 
-/// A command-line tool, pointed at a server.
+/// A command-line tool that connects to a server.
 #[derive(Clone, Debug)]
 pub struct Ctl {
     tool: Tool,
@@ -45,7 +45,7 @@ pub struct Ctl {
 }
 
 impl Ctl {
-    /// The tool, if it is installed.
+    /// Returns the tool, if it is installed.
     #[must_use]
     pub fn of(tool: Tool, server: &Server) -> Option<Self> {
         let present = match tool {
@@ -56,7 +56,7 @@ impl Ctl {
         present.then(|| Self { tool, endpoints, user: server.user_of_tools() })
     }
 
-    /// The tool with these endpoints in addition, which it may use if the first does not answer.
+    /// Adds endpoints, which the tool may use if the first one does not answer.
     #[must_use]
     pub fn and<'a>(mut self, others: impl IntoIterator<Item = &'a Server>) -> Self {
         for server in others {
@@ -65,20 +65,20 @@ impl Ctl {
         self
     }
 
-    /// The tool with another endpoint first.
+    /// Inserts another endpoint before the others.
     #[must_use]
     pub fn after(mut self, endpoint: &str) -> Self {
         self.endpoints = format!("{endpoint},{}", self.endpoints);
         self
     }
 
-    /// The kind of the tool.
+    /// Returns the kind of the tool.
     #[must_use]
     pub const fn tool(&self) -> Tool {
         self.tool
     }
 
-    /// A command, ready to start.
+    /// Returns a command that is ready to start.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = match self.tool {
@@ -100,14 +100,14 @@ impl Ctl {
         run_to_end(self.command(args), "")
     }
 
-    /// Runs the tool with an input.
+    /// Runs the tool with the given standard input.
     #[must_use]
     pub fn run_with_input(&self, args: &[&str], input: &str) -> Finished {
         run_to_end(self.command(args), input)
     }
 }
 
-/// True if `etcdctl` and `etcdutl` are installed.
+/// Returns whether `etcdctl` and `etcdutl` are installed.
 #[must_use]
 pub fn has_etcd_tools() -> bool {
     let present = ["etcdctl", "etcdutl"].into_iter().all(|name| Kind::etcd_program(name).is_some());
@@ -149,13 +149,13 @@ pub fn etcdutl(args: &[&str]) -> Finished {
     run_to_end(command, "")
 }
 
-/// Runs a program until it ends, and fails at the deadline.
+/// Runs a program until it exits. Fails at the deadline.
 #[must_use]
 pub fn run_to_end(mut command: Command, input: &str) -> Finished {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // A program may end without reading its input.
+    // A program may exit without reading its input.
     drop(stdin.write_all(input.as_bytes()));
     drop(stdin);
     let pid = child.id();

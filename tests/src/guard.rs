@@ -1,9 +1,9 @@
 //! Guarded servers: authentication is enabled, and clients and peers must present certificates.
 //!
-//! In a run of the suite with `QUORATE_SECURED=1` every server is guarded. Clients connect through a [`Tunnel`] that
-//! has a certificate, as root. When the server serves, the harness configures it and logs root in with a signed token,
-//! which all members of a cluster accept and which stays valid over a restart. So tests need no change for this mode.
-//! [`LEFT_OUT`] lists the tests that do not concern a guarded server, with the reason.
+//! In a run with `QUORATE_SECURED=1`, every server is guarded. Clients connect as root through a [`Tunnel`] that has a
+//! certificate. Once the server is ready, the harness configures it and logs root in with a signed token, which all
+//! members of a cluster accept and which stays valid after a restart. As a result, tests run unchanged in this mode.
+//! [`LEFT_OUT`] lists the tests that do not apply to a guarded server, with the reasons.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -15,11 +15,11 @@ use crate::pki::{Authority, Leaf, replace};
 use crate::tunnel::Tunnel;
 use crate::{Client, DEADLINE, eventually_ok};
 
-/// The user with all permissions.
+/// Name of the user with all permissions.
 const ROOT: &str = "root";
 const PASSWORD: &str = "a password of root";
 
-/// Tests that a guarded run skips: the prefix of their names, and the reason.
+/// Tests that a guarded run skips: the prefix of their names and the reason.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("auth::", OWN_USERS),
     ("auth_tools::", OWN_USERS),
@@ -64,13 +64,13 @@ const OWN_HEADS: &str = "it writes request headers itself, without a token";
 const OWN_PEER: &str = "it connects to the peer port without a certificate";
 const NO_TOKEN_FOR_MEMBERS: &str = "etcdctl 3.5 lists members without a token, which 3.7 refuses";
 
-/// Whether the servers of this run are guarded.
+/// Returns whether the servers of this run are guarded.
 #[must_use]
 pub fn is_guarded_suite() -> bool {
     std::env::var_os("QUORATE_SECURED").is_some_and(|value| value == "1")
 }
 
-/// The reason to skip a test in this run, by its path.
+/// Returns the reason, if any, to skip the test with this path in this run.
 pub(crate) fn reason_to_leave_out(path: &str) -> Option<&'static str> {
     if !is_guarded_suite() {
         return None;
@@ -87,22 +87,22 @@ pub(crate) struct Guard {
     token: SharedToken,
 }
 
-/// The CA that all members and clients of this process trust.
+/// Returns the CA that all members and clients of this process trust.
 #[must_use]
 pub fn suite_authority() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(Authority::new)
 }
 
-/// The key with which all members sign tokens.
+/// Returns the key with which all members sign tokens.
 fn token_key() -> &'static rcgen::KeyPair {
     static KEY: OnceLock<rcgen::KeyPair> = OnceLock::new();
     KEY.get_or_init(|| rcgen::KeyPair::generate().unwrap())
 }
 
 impl Guard {
-    /// Creates the files of a server that will listen on this port. The clients' certificate has no common name: a name
-    /// would make a request without a token that user's.
+    /// Creates the files of a server that will listen on this port. The clients' certificate has no common name,
+    /// because requests without a token would otherwise be those of the user with that name.
     pub(crate) fn new(home: &Path, port: u16) -> Self {
         let dir = home.join("guard");
         std::fs::create_dir_all(&dir).unwrap();
@@ -115,17 +115,18 @@ impl Guard {
         Self { dir, tunnel, token: SharedToken::default() }
     }
 
-    /// The port for clients without a certificate.
+    /// Returns the port for clients without a certificate.
     pub(crate) const fn port(&self) -> u16 {
         self.tunnel.port()
     }
 
-    /// The folder with its files: `ca`, `server`, `server.key`, and `client` with its key, which the tunnel uses.
+    /// Returns the folder with the server's files: `ca`, `server`, `server.key`, and `client` with its key, which the
+    /// tunnel uses.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The flags of the server.
+    /// Returns the flags of the server.
     pub(crate) fn flags(&self) -> Vec<String> {
         let path = |name: &str| self.dir.join(name).display().to_string();
         let (ca, cert, key) = (path("ca"), path("server"), path("server.key"));
@@ -147,19 +148,19 @@ impl Guard {
         flags
     }
 
-    /// A client with root's token.
+    /// Returns a client with root's token.
     pub(crate) fn client(&self) -> Client {
         Client::with_shared_token(self.port(), Arc::clone(&self.token))
     }
 
-    /// Uses a token of another member of the cluster, because learners accept no logins.
+    /// Adopts the token of another member, because learners do not accept logins.
     pub(crate) fn adopt(&self, other: &Self) {
         let token = other.token.read().unwrap().clone();
         let mut own = self.token.write().unwrap();
         *own = own.take().or(token);
     }
 
-    /// Logs root in at a serving server; enables authentication if it is disabled.
+    /// Logs root in on a ready server. Enables authentication if it is disabled.
     pub(crate) async fn log_in(&self) {
         let client = Client::new(self.port());
         let request = pb::AuthenticateRequest { name: ROOT.into(), password: PASSWORD.into() };
@@ -182,8 +183,8 @@ impl Guard {
     }
 }
 
-/// Creates root and enables authentication. If other members do the same at this moment, some steps are already done;
-/// the login shows whether they succeeded.
+/// Creates root and enables authentication. If other members do the same at the same time, some steps may fail because
+/// they are already done. The login shows whether all of them have taken effect.
 async fn enable(client: &Client) {
     let (name, user) = (ROOT.to_owned(), ROOT.to_owned());
     let password = PASSWORD.to_owned();
@@ -194,7 +195,7 @@ async fn enable(client: &Client) {
     drop(client.auth_enable(pb::AuthEnableRequest {}).await);
 }
 
-/// Root's name and password, in the form of `etcdctl`.
+/// Returns root's name and password in the form that `etcdctl` expects.
 pub(crate) fn user_of_tools() -> String {
     format!("{ROOT}:{PASSWORD}")
 }

@@ -1,8 +1,8 @@
-//! The history of a store as a watcher sees it, and the hash that follows from it.
+//! The history of a store as a watcher sees it, and the hash computed from it.
 //!
 //! The hash of the keyspace is defined over the stored records, and a watch from the first revision delivers exactly
-//! their contents. So the client can compute the hash, with other code than the server's: if the hashes are equal, the
-//! server's files contain what its clients received.
+//! their contents. A client can therefore compute the hash independently of the server's code. If the two hashes are
+//! equal, the server's files contain what its clients received.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,14 +22,14 @@ struct Record {
     encoded: Vec<u8>,
 }
 
-/// All records of a store that was never compacted, oldest first.
+/// All records of a store that has never been compacted, oldest first.
 #[derive(Clone, Debug)]
 pub struct History {
     records: Vec<Record>,
 }
 
 impl History {
-    /// Reads everything up to a revision through a watch.
+    /// Reads the history up to a revision through a watch.
     pub async fn read(client: &Client, through: i64) -> Self {
         let mut history = Self { records: Vec::new() };
         if through <= 1 {
@@ -64,31 +64,31 @@ impl History {
             }
             None => 0,
         };
-        // Of a deletion only the key is stored; its revision is in the event only.
+        // For a deletion only the key is stored; its revision is in the event only.
         let stored =
             if tombstone { Fields { key: fields.key, ..Default::default() } } else { fields };
         let encoded = KeyValue::new(&stored).encoded().to_vec();
         self.records.push(Record { main, sub, key: fields.key.to_vec(), tombstone, encoded });
     }
 
-    /// The number of records.
+    /// Returns the number of records.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// True if there was no write.
+    /// Returns whether the history is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// The revisions that deleted something, in order.
+    /// Returns the revisions that deleted keys, in order.
     pub fn tombstones(&self) -> impl Iterator<Item = i64> {
         self.records.iter().filter(|record| record.tombstone).map(|record| record.main)
     }
 
-    /// The expected answer of `HashKV` for a revision, after an optional compaction.
+    /// Returns the expected `HashKV` for a revision, after an optional compaction.
     #[must_use]
     pub fn hash_kv(&self, compacted: Option<i64>, revision: i64) -> u32 {
         let alive = self.alive_at(revision);
@@ -117,7 +117,7 @@ impl History {
         hash
     }
 
-    /// The revisions of the records that a read at this revision would return.
+    /// Returns the revisions of the records that a read at this revision would return.
     fn alive_at(&self, revision: i64) -> BTreeSet<(i64, i64)> {
         let mut newest: BTreeMap<&[u8], &Record> = BTreeMap::new();
         for record in self.records.iter().filter(|record| record.main <= revision) {

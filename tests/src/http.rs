@@ -5,25 +5,25 @@ use std::net::{Shutdown, TcpStream};
 
 use crate::DEADLINE;
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Response {
     /// The status code.
     pub status: u16,
-    /// Header fields, names in lower case.
+    /// Header fields, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body, chunks joined.
+    /// The body, with all chunks joined.
     pub body: Vec<u8>,
 }
 
 impl Response {
-    /// The body as text.
+    /// Returns the body as text.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// A header field.
+    /// Returns the value of a header field.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(present, _)| present == name);
@@ -37,7 +37,7 @@ pub fn get(port: u16, path: &str) -> Response {
     request(port, "GET", path, "")
 }
 
-/// Sends a request with a body, and reads the answer to its end.
+/// Sends a request with a body, and reads the complete response.
 #[must_use]
 pub fn request(port: u16, method: &str, path: &str, body: &str) -> Response {
     request_with(port, method, path, &[], body.as_bytes())
@@ -66,7 +66,7 @@ pub fn request_with(
     read_answer(&mut stream)
 }
 
-/// Sends a GET request and then closes the sending side, as some clients do, and reads the answer.
+/// Sends a GET request, closes the sending side as some clients do, and reads the response.
 #[must_use]
 pub fn get_and_shut_down(port: u16, path: &str) -> Response {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -89,7 +89,7 @@ fn read_answer(stream: &mut TcpStream) -> Response {
     parse(&answer)
 }
 
-/// Whether an answer with a length is complete.
+/// Returns whether a response with a `Content-Length` is complete.
 fn is_complete(answer: &[u8]) -> bool {
     let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
         return false;

@@ -1,28 +1,28 @@
-//! A request whose answer is a stream of JSON lines.
+//! A request that is answered with a stream of JSON lines.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 use crate::DEADLINE;
 
-/// An answer in progress. Dropping it closes the connection.
+/// A response in progress. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct JsonStream {
     reader: BufReader<TcpStream>,
     /// The status code.
     pub status: u16,
-    /// Received bytes of the next line.
+    /// Bytes of the next line that have been received so far.
     waiting: Vec<u8>,
 }
 
 impl JsonStream {
-    /// Sends a complete request, and waits for the header of the answer.
+    /// Sends a complete request, and waits for the header of the response.
     #[must_use]
     pub fn post(port: u16, path: &str, headers: &[(&str, &str)], body: &str) -> Self {
         Self::read_head(Self::send(port, path, headers, body))
     }
 
-    /// Sends a complete request, and reads nothing.
+    /// Sends a complete request without reading the response.
     #[must_use]
     pub fn send(port: u16, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -50,12 +50,12 @@ impl JsonStream {
         stream
     }
 
-    /// Sends a chunk of a body.
+    /// Sends one chunk of a body.
     pub fn send_chunk(mut stream: &TcpStream, body: &str) {
         stream.write_all(format!("{:x}\r\n{body}\r\n", body.len()).as_bytes()).unwrap();
     }
 
-    /// Reads the header of an answer.
+    /// Reads the header of a response.
     #[must_use]
     pub fn read_head(stream: TcpStream) -> Self {
         let mut reader = BufReader::new(stream);
@@ -70,7 +70,7 @@ impl JsonStream {
         Self { reader, status, waiting: Vec::new() }
     }
 
-    /// The next line, or `None` at the end of the answer.
+    /// Returns the next line, or `None` at the end of the response.
     pub fn next_line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.waiting.iter().position(|byte| *byte == b'\n') {

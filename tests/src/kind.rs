@@ -1,4 +1,4 @@
-//! The two servers, and whether they are installed.
+//! The two kinds of server, and whether each is installed.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The server's program.
+    /// Returns the server's program.
     #[must_use]
     pub fn program(self) -> PathBuf {
         match self {
@@ -23,14 +23,14 @@ impl Kind {
         }
     }
 
-    /// A program of etcd's package, if it is installed.
+    /// Returns a program of etcd's package, if it is installed.
     #[must_use]
     pub fn etcd_program(name: &str) -> Option<PathBuf> {
         let path = PathBuf::from(std::env::var_os("ETCD_BIN_DIR")?).join(name);
         path.is_file().then_some(path)
     }
 
-    /// False if the server is etcd and etcd is not installed. Fails if Quorate is missing.
+    /// Returns false if the server is etcd and etcd is not installed. Fails if Quorate is missing.
     #[must_use]
     pub fn is_present(self) -> bool {
         match self {
@@ -50,19 +50,21 @@ impl Kind {
     }
 }
 
-/// The server as `cargo build --profile blackbox` leaves it: a test runs from `target/debug/deps`.
+/// Returns the path of the server built by `cargo build --profile blackbox`, relative to the running test in
+/// `target/debug/deps`.
 fn built() -> PathBuf {
     let test = std::env::current_exe().unwrap_or_default();
     test.ancestors().nth(3).unwrap_or(Path::new("target")).join("blackbox").join("quorate")
 }
 
-/// True if the long form of the tests is requested.
+/// Returns whether the long form of the tests is requested.
 #[must_use]
 pub fn is_long() -> bool {
     std::env::var_os("QUORATE_LONG").is_some_and(|value| value == "1")
 }
 
-/// Reports that this test is skipped because material is missing. Fails if that material is required.
+/// Reports that this test is skipped because something that it needs is missing. Fails if `QUORATE_REQUIRE` lists the
+/// missing material.
 #[track_caller]
 pub fn missing(material: &str, text: &str) {
     let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
@@ -77,8 +79,8 @@ pub fn skipped(text: &str) {
     notice(&format!("skipped: {text}"));
 }
 
-/// Reports once on the terminal which tests are skipped. It bypasses the test runner, which captures the output of
-/// tests that pass.
+/// Prints once on the terminal which tests are skipped. It bypasses the test runner, which captures the output of
+/// passing tests.
 pub fn notice(text: &str) {
     static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut given = GIVEN.lock().unwrap();

@@ -1,29 +1,28 @@
 //! Infrastructure of the black-box tests: real server processes and real clients.
 //!
-//! Each test is one function over a [`Kind`] of server and runs twice, once against Quorate and once against Debian's
-//! etcd, so that its expectations are known to be true for etcd. If Debian's older release differs from the one that
-//! Quorate implements, the test asks [`Server::is_3_7`] and has both answers.
+//! Each test is one function that takes a [`Kind`] of server. It runs twice, once against Quorate and once against
+//! Debian's etcd, which verifies that its expectations hold for etcd. Where Debian's older release differs from the one
+//! that Quorate implements, the test checks [`Server::is_3_7`] and contains both answers.
 //!
 //! # Rules
 //!
-//! * A test starts its own server on a port and a directory of its own.
-//! * Nothing waits for time to pass: a test waits for a condition, and fails when it does not come
-//!   true before a deadline.
-//! * A missing Quorate binary is a failure, a missing etcd a notice.
+//! * Each test starts its own server on its own port and directory.
+//! * Tests never wait for a fixed time. They wait for a condition, and fail if it is not met before a deadline.
+//! * A missing Quorate binary is a failure, a missing etcd only a notice.
 //!
 //! # Environment
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `QUORATE_BIN` | the server under test; `target/blackbox/quorate` when unset |
-//! | `QUORATE_REQUIRE` | what may not be missing: a test that wants it fails (`etcd`, `golden`) |
-//! | `ETCD_BIN_DIR` | where `etcd`, `etcdctl` and `etcdutl` are; without it their half is skipped |
-//! | `PATRONI_DIR` | the root under which Debian's Patroni is unpacked; without it its test is skipped |
-//! | `QUORATE_GOLDEN` | directories written by real etcd, with its answers |
-//! | `QUORATE_CLUSTER` | `leader` or `follower`: a server of the suite is that member of three; `proxy`: its clients come by a proxy of its kind; `gateway`: all connections go by one |
-//! | `QUORATE_SECURED` | `1`: authentication is on, and clients and peers show certificates (`guard`) |
-//! | `QUORATE_LONG` | `1` runs the long form of the tests that have one |
-//! | `QUORATE_SEED` | repeats the choices of a test that failed |
+//! | `QUORATE_BIN` | the server under test; defaults to `target/blackbox/quorate` |
+//! | `QUORATE_REQUIRE` | what must not be missing: tests that need it fail instead of being skipped (`etcd`, `golden`) |
+//! | `ETCD_BIN_DIR` | folder with `etcd`, `etcdctl` and `etcdutl`; without it, tests against etcd are skipped |
+//! | `PATRONI_DIR` | root folder in which Debian's Patroni is unpacked; without it, its test is skipped |
+//! | `QUORATE_GOLDEN` | directories written by real etcd, with etcd's answers |
+//! | `QUORATE_CLUSTER` | `leader` or `follower`: every server of the suite is that member of three; `proxy`: clients connect through a proxy of the same kind; `gateway`: all connections go through a gateway |
+//! | `QUORATE_SECURED` | `1`: authentication is enabled, and clients and peers present certificates (`guard`) |
+//! | `QUORATE_LONG` | `1` runs the long form of tests that have one |
+//! | `QUORATE_SEED` | repeats the random choices of a failed test |
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 #![expect(clippy::print_stderr, reason = "a failing test shows what its server said")]
@@ -92,22 +91,22 @@ use std::time::Duration;
 const TEST_LIMIT: Duration = Duration::from_secs(120);
 /// Timeout of one test in the long form.
 const LONG_LIMIT: Duration = Duration::from_secs(4500);
-/// Clusters that run at the same time.
+/// Maximum number of clusters that run at the same time.
 const CLUSTERS_MAX: usize = 3;
 
-/// Runs one test against one kind of server; the tests call this through [`on_both_servers`].
+/// Runs a test against one kind of server. Tests use this through [`on_both_servers`].
 pub fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     let limit = if is_long() { LONG_LIMIT } else { TEST_LIMIT };
     run_within(limit, kind, body);
 }
 
-/// Runs a test that starts a cluster. Few of them run at a time, independent of the number of threads: a cluster that lacks
-/// CPU time looks like one with a fault.
+/// Runs a test that starts a cluster. Only a few of these run at a time, regardless of the number of threads, because a
+/// cluster that lacks CPU time looks like a faulty one.
 pub fn run_cluster<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     run_cluster_within(if is_long() { LONG_LIMIT } else { TEST_LIMIT }, kind, body);
 }
 
-/// Runs a cluster test with a timeout of its own, which starts when the test gets its turn.
+/// Runs a cluster test with its own timeout, which starts when the test gets its turn.
 pub fn run_cluster_within<F: Future<Output = ()>>(
     limit: Duration,
     kind: Kind,
@@ -128,7 +127,7 @@ pub fn run_cluster_within<F: Future<Output = ()>>(
     run_within(limit, kind, body);
 }
 
-/// Runs a test with a timeout of its own.
+/// Runs a test with its own timeout.
 pub fn run_within<F: Future<Output = ()>>(
     limit: Duration,
     kind: Kind,
@@ -151,7 +150,8 @@ pub fn run_within<F: Future<Output = ()>>(
     });
 }
 
-/// Runs a test of one process and its files, unless the run is against clusters; the tests call this through `alone:`.
+/// Runs a test that concerns one process and its files, unless the run is against clusters. Tests use this through
+/// `alone:`.
 pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     if company::is_alone() {
         run(kind, body);
@@ -161,7 +161,7 @@ pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> 
 }
 
 /// Defines two tests for each function: `name::quorate` and `name::etcd`. Functions after `alone:` concern one process
-/// and its files, and a run against clusters skips them.
+/// and its files, so a run against clusters skips them.
 #[macro_export]
 macro_rules! on_both_servers {
     (alone: $($name:ident),* $(,)?) => {
@@ -185,8 +185,8 @@ macro_rules! on_both_servers {
     };
 }
 
-/// Defines four tests for each function: both command-line tools, each against both servers. A run against clusters
-/// skips functions after `alone:`.
+/// Defines four tests for each function: each command-line tool against each server. A run against clusters skips
+/// functions after `alone:`.
 #[macro_export]
 macro_rules! with_both_tools {
     (alone: $($name:ident),* $(,)?) => {
@@ -222,8 +222,8 @@ macro_rules! with_both_tools {
     };
 }
 
-/// Defines one test for each function, against Quorate only, for promises beyond etcd's. `alone:` has the same meaning
-/// as for both servers.
+/// Defines one test for each function, against Quorate only, for guarantees that etcd does not give. `alone:` has the
+/// same meaning as in [`on_both_servers`].
 #[macro_export]
 macro_rules! on_quorate {
     (alone: $($name:ident),* $(,)?) => {

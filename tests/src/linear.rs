@@ -1,17 +1,17 @@
-//! Checker for linearizability: is there an order of the concurrent operations that explains all answers?
+//! Checks linearizability: is there an order of the concurrent operations that explains all answers?
 //!
-//! The checker is independent of servers. Its input is the operations of clients: when each was called, when it
-//! returned, and with which answer. A history is linearizable if every operation can be assigned one moment between its
-//! call and its return so that a single register that executes them in that order gives the same answers. An operation
-//! with an unknown outcome may have taken effect at any moment after its call, or never.
+//! The checker does not depend on a server. Its input is the list of client operations: the time of each call, the time
+//! of its return, and the answer. A history is linearizable if each operation can be assigned one moment between its
+//! call and its return so that a single register that executes the operations in that order gives the same answers. An
+//! operation with an unknown outcome may have taken effect at any moment after its call, or never.
 //!
-//! Keys are independent registers, and a history is linearizable exactly when its part about each key
-//! is (Herlihy and Wing 1990), so keys are checked one by one.
+//! Keys are independent registers. A history is linearizable exactly if its restriction to each key is (Herlihy and
+//! Wing 1990), so each key is checked separately.
 //!
 //! # Not here
 //!
-//! How histories are recorded (`workload`), and the search itself (`search`), which has its tests
-//! beside it: known good and bad histories, and a comparison with trying every order.
+//! The recording of histories (see `workload`), and the search itself (see `search`). The search is tested with
+//! histories known to be linearizable or not, and against an exhaustive search of all orders.
 
 mod register;
 mod search;
@@ -27,14 +27,14 @@ use std::time::Duration;
 /// One operation of one client on one key.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// The client; only for the reader of a failure.
+    /// Number of the client, used only in failure messages.
     pub client: usize,
     /// The request.
     pub action: Action,
-    /// The time of the call, on a clock that all clients share.
+    /// Time of the call, on a clock that all clients share.
     pub called: u64,
-    /// The time of the answer, and the answer. Without one the operation may have taken effect at any moment since its
-    /// call, or never. Operations that certainly had no effect are not recorded.
+    /// Time of the answer, and the answer. Without an answer, the operation may have taken effect at any moment since
+    /// its call, or never. Operations that certainly had no effect are not recorded.
     pub answer: Option<(u64, Answer)>,
 }
 
@@ -55,20 +55,20 @@ impl Operations {
         }
     }
 
-    /// The number of operations.
+    /// Returns the number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.values().map(Vec::len).sum()
     }
 
-    /// True if there is no operation.
+    /// Returns whether there are no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Fails unless the history of every key is linearizable, starting from absent keys. It also fails if the time
-    /// limit is exceeded.
+    /// Fails unless the history of every key is linearizable, assuming that no key existed before. Also fails if the
+    /// time limit is exceeded.
     #[track_caller]
     pub fn check(&self, budget: Duration) {
         for (key, operations) in &self.keys {
@@ -84,18 +84,18 @@ impl Operations {
     }
 }
 
-/// Checks the history of one register that is absent at first.
+/// Checks the history of one register that is initially absent.
 #[must_use]
 pub fn check(operations: &[Operation], budget: Duration) -> Verdict {
     search::search(&relevant(operations), budget)
 }
 
-/// The history without irrelevant operations: reads without an answer, and operations without an answer that tried to
-/// store a value which no client has seen.
+/// Removes irrelevant operations from the history: reads without an answer, and operations without an answer that tried
+/// to store a value that no client has seen.
 ///
-/// Every answer except a plain "done" contains the state that it found. So if such a value was stored, the following
-/// operations neither saw it nor depended on it, and an order that explains the history still explains it without this
-/// operation. Otherwise each timeout would double the work of the search.
+/// Every answer except a plain `Done` contains the state that the operation found. If such a value was stored, the
+/// following operations neither saw it nor depended on it, so an order that explains the history still explains it
+/// without the unseen operation. Otherwise each timeout would double the work of the search.
 fn relevant(operations: &[Operation]) -> Vec<Operation> {
     let mut seen = BTreeSet::new();
     for operation in operations {

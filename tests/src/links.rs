@@ -1,19 +1,19 @@
 //! Links between the members of a cluster: TCP proxies that delay, drop and cut connections.
 //!
-//! Each member advertises its proxy's port to its peers. The `X-Server-From` field of the first request that has one
-//! identifies the member that dialled a connection. A rule applies to the bytes from one member to another, whichever
-//! of them dialled. Connections without that field (`GET /version` and similar requests, and a health probe until the
-//! connection carries another request) belong to no member: they pass, unless everything to or from the member behind
-//! the proxy is dropped.
+//! Each member advertises its proxy's port to its peers. The `X-Server-From` field of the first request that contains
+//! one identifies the member that opened a connection. A rule applies to all bytes from one member to another,
+//! regardless of which of them opened the connection. Connections without that field (`GET /version` and similar
+//! requests, and health probes until the connection carries another request) are not attributed to any member. They
+//! pass unless everything to or from the member behind the proxy is dropped.
 //!
-//! Dropped bytes are held, as if a network sent them again: they arrive, late and in order, once the link is healed,
-//! unless a side has closed the connection by then.
+//! Dropped bytes are held, as if the network retransmitted them. They arrive late and in order once the link is healed,
+//! unless one side has closed the connection by then.
 //!
-//! A member's proxy can also refuse new connections and break open ones, like a packet filter or the host of a process
-//! that has ended. The member itself can still dial others.
+//! A member's proxy can also refuse new connections and break existing ones, like a packet filter or a host whose
+//! process has exited. The member itself can still connect to others.
 //!
-//! The proxies run on their own thread, so that a test with heavy computation does not slow them down. Clients do not
-//! use them: they reach every member at any time.
+//! The proxies run on a thread of their own, so that a test with heavy computation does not slow them down. Clients do
+//! not use the proxies and can reach every member at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -28,34 +28,34 @@ use tokio::sync::{mpsc, watch};
 use crate::Random;
 use crate::ports::Port;
 
-/// Rule for bytes from one member to another.
+/// Rule for the bytes from one member to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rule {
-    /// They pass.
+    /// The bytes pass.
     #[default]
     Pass,
-    /// They do not arrive.
+    /// The bytes do not arrive.
     Drop,
-    /// They arrive later, in order.
+    /// The bytes arrive later, in order.
     Delay {
-        /// At least by this.
+        /// Minimum delay.
         base: Duration,
-        /// At most by this more, by chance.
+        /// Maximum of the random additional delay.
         jitter: Duration,
     },
-    /// One in this number of pieces ends its connection instead of arriving.
+    /// A random piece, one in this number on average, breaks its connection instead of arriving.
     Cut {
-        /// The number.
+        /// Average number of pieces per break.
         one_in: u64,
     },
-    /// They pass and are held in turns of this length.
+    /// The bytes alternately pass and are held, for this time each.
     Flap {
-        /// The length of a turn.
+        /// Time until the next change.
         turn: Duration,
     },
 }
 
-/// The rules in force. A pair without a rule passes.
+/// Rules in force. Bytes between members without a rule pass.
 #[derive(Clone, Debug)]
 struct Rules {
     since: Instant,
@@ -74,7 +74,7 @@ impl Rules {
         }
     }
 
-    /// The rule for a connection from an unknown dialler to a member.
+    /// Returns the rule for a connection to a member from an unknown member.
     fn rule_for_unknown_dialler(&self, member: usize, inward: bool, count: usize) -> Rule {
         let dropped = |other: usize| {
             let (from, to) = if inward { (other, member) } else { (member, other) };
@@ -91,13 +91,13 @@ struct Shared {
     rules: watch::Sender<Rules>,
     /// Members whose proxies refuse connections.
     refusing: watch::Sender<BTreeSet<usize>>,
-    /// Members by id, in the spelling of the header.
+    /// Members by id, as the header field spells it.
     ids: Mutex<BTreeMap<String, usize>>,
     count: Mutex<usize>,
     random: Mutex<Random>,
 }
 
-/// The links of one cluster. Dropping them ends the proxies.
+/// The links of one cluster. Dropping the value stops the proxies.
 #[derive(Debug)]
 pub struct Links {
     shared: Arc<Shared>,
@@ -114,7 +114,7 @@ struct Proxy {
 }
 
 impl Links {
-    /// Links without members, all of which pass.
+    /// Creates links that do not have any members yet.
     #[must_use]
     pub(crate) fn new() -> Self {
         let rules = Rules { since: Instant::now(), pairs: BTreeMap::new() };
@@ -150,7 +150,7 @@ impl Links {
         self.shared.ids.lock().unwrap().insert(format!("{id:x}"), member);
     }
 
-    /// Sets the rule from one member to another.
+    /// Sets the rule for one direction between two members.
     pub fn set(&self, from: usize, to: usize, rule: Rule) {
         self.shared.rules.send_modify(|rules| {
             rules.since = Instant::now();
@@ -164,7 +164,7 @@ impl Links {
         self.set(other, one, rule);
     }
 
-    /// Sets the rule between all members of two sides, in both directions.
+    /// Sets the rule between all members of one side and all members of the other, in both directions.
     pub fn split(&self, side: &[usize], other_side: &[usize], rule: Rule) {
         for one in side {
             for other in other_side {
@@ -186,17 +186,17 @@ impl Links {
         }
     }
 
-    /// Drops everything to or from a member.
+    /// Drops everything to and from a member.
     pub fn isolate(&self, member: usize) {
         self.set_links_of(member, Rule::Drop);
     }
 
-    /// Breaks and refuses connections to a member.
+    /// Breaks existing connections to a member and refuses new ones.
     pub fn refuse(&self, member: usize) {
         self.shared.refusing.send_modify(|refusing| _ = refusing.insert(member));
     }
 
-    /// Lets everything pass again, including held bytes.
+    /// Removes all rules, which also releases held bytes.
     pub fn heal(&self) {
         self.shared.refusing.send_modify(BTreeSet::clear);
         self.shared.rules.send_modify(|rules| rules.pairs.clear());
@@ -249,7 +249,7 @@ async fn accept(shared: Arc<Shared>, proxy: Proxy) {
             None => {
                 drop(listener);
                 drop(refusing.wait_for(|refusing| !refusing.contains(&proxy.member)).await);
-                // No other process takes the port, because it is held.
+                // No other process can take the port, because a `Port` reserves it.
                 listener = Listener::bind(address).await.unwrap();
             }
         }
@@ -272,7 +272,7 @@ struct End {
     shared: Arc<Shared>,
     /// The member behind the proxy.
     member: usize,
-    /// The id of the member that dialled.
+    /// Id of the member that opened the connection.
     dialler: OnceLock<String>,
 }
 
@@ -296,7 +296,7 @@ impl End {
 
     /// Waits until bytes may pass.
     async fn gate(&self, inward: bool) {
-        /// A flapping link changes without a notification.
+        /// Interval at which the rule is checked, because a flapping link changes without a notification.
         const LOOK: Duration = Duration::from_millis(10);
         let mut changes = self.shared.rules.subscribe();
         while self.rule(inward) == Rule::Drop {
@@ -312,7 +312,7 @@ impl End {
 async fn connection(end: Arc<End>, stream: TcpStream, port: u16) {
     let (mut reader, writer) = stream.into_split();
     let mut seen = Vec::new();
-    // The target is dialled only when bytes arrive.
+    // The target is dialled only once bytes arrive.
     let Ok(true) = read_head(&end, &mut reader, &mut seen).await else { return };
     end.gate(true).await;
     let Ok(target) = TcpStream::connect(("127.0.0.1", port)).await else { return };
@@ -324,7 +324,7 @@ async fn connection(end: Arc<End>, stream: TcpStream, port: u16) {
     drop(tokio::try_join!(pump(&end, true, reader, forth), pump(&end, false, back, writer),));
 }
 
-/// Reads the first piece. Returns false at the end of the stream.
+/// Reads the first bytes and looks for the sender's header field. Returns false at the end of the stream.
 async fn read_head(
     end: &End,
     reader: &mut OwnedReadHalf,
@@ -336,7 +336,7 @@ async fn read_head(
 }
 
 impl End {
-    /// Header field names may be in capitals or not.
+    /// Looks for the field that names the sender. Field names are case-insensitive.
     fn find_sender_header(&self, piece: &[u8]) {
         const FIELD: &[u8] = b"x-server-from:";
         if self.dialler.get().is_some() {
@@ -349,20 +349,20 @@ impl End {
         let value = &piece[position + FIELD.len()..];
         if let Some(line_end) = value.iter().position(|byte| *byte == b'\r') {
             let id = String::from_utf8_lossy(&value[..line_end]).trim().to_owned();
-            // Only the inward direction looks for the field, so only it sets this.
+            // The field occurs only in the inward direction, so only that direction sets this value.
             drop(self.dialler.set(id));
         }
     }
 }
 
-/// Copies bytes in one direction until their end, or an error.
+/// Copies bytes in one direction until the end of the stream or an error.
 async fn pump(
     end: &End,
     inward: bool,
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
 ) -> std::io::Result<()> {
-    /// Pieces in transit on a slow link.
+    /// Maximum number of pieces in transit on a slow link.
     const UNDER_WAY: usize = 1024;
     let (sender, mut pieces) = mpsc::channel::<(tokio::time::Instant, Vec<u8>)>(UNDER_WAY);
     let read = async move {

@@ -1,6 +1,6 @@
-//! Faults of a machine: a full disk, syncs that fail, are slow or never return, a clock that jumps.
+//! Faults of a machine: a full disk, syncs that fail, are slow or never return, and a clock that jumps.
 //!
-//! If the machine that runs the tests lacks something for a fault, a notice says so and the test is skipped.
+//! If the machine that runs the tests cannot simulate a fault, the test prints a notice and is skipped.
 
 mod disk;
 mod shim;
@@ -14,29 +14,29 @@ use std::time::Duration;
 
 use crate::{Kind, Options, Server};
 
-/// The result of a sync.
+/// How syncs behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncs {
-    /// It succeeds after its normal time.
+    /// Syncs succeed in their normal time.
     Work,
-    /// It fails.
+    /// Syncs fail.
     Fail,
-    /// It succeeds with this additional delay.
+    /// Syncs succeed with this additional delay.
     Take(Duration),
 }
 
-/// Control over the syncs of one member, by a means that works with its program: C library calls are intercepted, or
-/// system calls of a program without the C library are modified.
+/// Controls the syncs of one member. The method depends on the program: C library calls are intercepted or, for a
+/// program that does not use the C library, system calls are modified.
 #[derive(Debug)]
 pub enum Syncing {
-    /// Interception in the process.
+    /// Interception within the process.
     Shim(Shim),
-    /// Modification from outside.
+    /// Modification from outside the process.
     Strace(Option<Strace>),
 }
 
 impl Syncing {
-    /// The means for a kind of server, if it is available.
+    /// Returns the method for a kind of server, if it is available.
     #[must_use]
     pub fn of(kind: Kind) -> Option<Self> {
         match kind {
@@ -45,7 +45,7 @@ impl Syncing {
         }
     }
 
-    /// Options of the controlled server.
+    /// Prepares the options of the controlled server.
     #[must_use]
     pub fn prepare(&self, options: Options) -> Options {
         match self {
@@ -54,7 +54,7 @@ impl Syncing {
         }
     }
 
-    /// Sets the result of syncs of the running server.
+    /// Sets how syncs of the running server behave.
     pub fn set(&mut self, server: &Server, syncs: Syncs) {
         match self {
             Self::Shim(shim) => shim.set_syncs(syncs),

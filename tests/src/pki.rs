@@ -1,7 +1,7 @@
-//! CAs for tests, and certificates signed by them.
+//! CAs for tests, and certificates that they sign.
 //!
-//! By default certificates are for this machine (`localhost`, 127.0.0.1), for servers and clients alike, and valid
-//! today.
+//! By default, certificates are valid today, for this machine (`localhost`, 127.0.0.1), and for both servers and
+//! clients.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -17,24 +17,24 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Contents of a certificate.
 #[derive(Clone, Debug)]
 pub struct Leaf {
-    /// The subject's common name; none when empty.
+    /// Subject's common name; omitted if empty.
     pub common_name: String,
     /// Alternative names and addresses.
     pub hosts: Vec<String>,
-    /// Whether it is for servers.
+    /// Whether the certificate is for servers.
     pub for_servers: bool,
-    /// Whether it is for clients.
+    /// Whether the certificate is for clients.
     pub for_clients: bool,
-    /// Its serial number.
+    /// Serial number.
     pub serial: u64,
-    /// Start of its validity.
+    /// Start of the validity period.
     pub from: SystemTime,
-    /// End of its validity.
+    /// End of the validity period.
     pub until: SystemTime,
 }
 
 impl Leaf {
-    /// A valid certificate.
+    /// Returns the contents of a valid certificate.
     #[must_use]
     pub fn new(common_name: &str) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Leaf {
         params
     }
 
-    /// Self-signed.
+    /// Creates a self-signed certificate.
     #[must_use]
     pub fn self_signed(&self) -> Credentials {
         let key = KeyPair::generate().unwrap();
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Writes both as `name` and `name.key`, atomically, and returns the path.
+    /// Writes the certificate and the key as `name` and `name.key`, each atomically, and returns their paths.
     pub fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (cert, key) = (dir.join(name), dir.join(format!("{name}.key")));
         replace(&cert, self.cert.as_bytes());
@@ -101,7 +101,7 @@ impl Credentials {
     }
 }
 
-/// Replaces a file atomically, as a careful operator does: a reader finds the old file or the new one.
+/// Replaces a file atomically, as a careful operator does, so that readers find either the old file or the new one.
 pub fn replace(path: &Path, bytes: &[u8]) {
     let beside = path.with_extension("new");
     std::fs::write(&beside, bytes).unwrap();
@@ -126,11 +126,11 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// A new CA.
+    /// Creates a CA.
     #[must_use]
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
-        // Two CAs of one name would be mistaken for one another.
+        // Two CAs with the same name would be confused with each other.
         let key = KeyPair::generate().unwrap();
         let name: String =
             key.public_key_raw()[1..9].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -141,7 +141,7 @@ impl Authority {
         Self { issuer: CertifiedIssuer::self_signed(params, key).unwrap() }
     }
 
-    /// Its certificate.
+    /// Returns the certificate of the CA.
     #[must_use]
     pub fn pem(&self) -> String {
         self.issuer.pem()
@@ -155,13 +155,13 @@ impl Authority {
         Credentials { cert, key: key.serialize_pem() }
     }
 
-    /// A revocation list with these serial numbers, in DER.
+    /// Creates a revocation list with these serial numbers, in DER.
     #[must_use]
     pub fn revoke(&self, serials: &[u64]) -> Vec<u8> {
         self.revoke_until(serials, SystemTime::now() + DAY)
     }
 
-    /// A revocation list with the time of the next update.
+    /// Creates a revocation list with the time of the next update.
     #[must_use]
     pub fn revoke_until(&self, serials: &[u64], next_update: SystemTime) -> Vec<u8> {
         let revoked = |serial: &u64| RevokedCertParams {

@@ -1,8 +1,8 @@
-//! Free ports, each handed out once while it is held.
+//! Reserves free ports, each for one test at a time.
 //!
-//! A server that is down must find its ports free when it is restarted, whatever other tests do meanwhile, in this
-//! process or another. So a socket of the other protocol under the same number holds a port: all tests try to bind that
-//! first, and it does not affect servers.
+//! The ports of a stopped server must be free when it restarts, whatever other tests in this or another process do
+//! meanwhile. A port is therefore held by a UDP socket with the same number: all tests try to bind that socket first,
+//! and it does not affect servers.
 
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 10_000;
 
-/// A port that no other test uses. It is released when this is dropped.
+/// A port that no other test uses. Dropping the value releases it.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -18,7 +18,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port without a listener. Processes that run at the same time start their search at different ports.
+    /// Finds a port that nothing listens on. Processes that run at the same time start their search at different ports.
     #[must_use]
     pub fn free() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -34,7 +34,7 @@ impl Port {
         panic!("no free port between {FIRST} and {}", FIRST + COUNT);
     }
 
-    /// Its number.
+    /// Returns the port number.
     #[must_use]
     pub const fn number(&self) -> u16 {
         self.number

@@ -1,4 +1,4 @@
-//! A gRPC proxy or a gateway between clients and servers, as a process of either program.
+//! A gRPC proxy or a gateway between clients and servers, run with either program.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -9,10 +9,11 @@ use tempfile::TempDir;
 use crate::ports::Port;
 use crate::{Client, Kind, Response, eventually, eventually_within, http};
 
-/// Timeout for a proxy to find its members.
+/// Time that a proxy may take to find its members.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// `grpc-proxy start` or `gateway start`, with its own port and directory. It ends when this is dropped.
+/// A process of `grpc-proxy start` or `gateway start`, with its own port and directory. It is killed when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Proxy {
     kind: Kind,
@@ -24,7 +25,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy for these ports of members, and waits until it reaches one.
+    /// Starts a proxy for the members on these ports, and waits until it reaches one.
     pub async fn start(kind: Kind, members: &[u16], flags: &[&str]) -> Self {
         let mut proxy = Self::launch(kind, members, flags);
         proxy.ready().await;
@@ -40,7 +41,7 @@ impl Proxy {
         Self::launch_at(port, kind, "grpc-proxy", members, &flags)
     }
 
-    /// Starts a gateway for these ports of members, and waits until it reaches one.
+    /// Starts a gateway for the members on these ports, and waits until it reaches one.
     pub async fn start_gateway(kind: Kind, members: &[u16], flags: &[&str]) -> Self {
         let mut gateway = Self::launch_at(Port::free(), kind, "gateway", members, flags);
         gateway.ready().await;
@@ -77,7 +78,7 @@ impl Proxy {
         self.child = Some(command.spawn().unwrap());
     }
 
-    /// Waits until it reaches a member.
+    /// Waits until the process reaches a member.
     pub async fn ready(&mut self) {
         let port = self.port();
         eventually_within(TIMEOUT, "a proxy that reaches a member", async || {
@@ -96,18 +97,18 @@ impl Proxy {
     /// Kills the process.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may already be gone.
+            // The process may already have exited.
             drop(child.kill());
             drop(child.wait());
         }
     }
 
-    /// True if it forwards every byte unchanged.
+    /// Returns whether every byte is forwarded unchanged, as a gateway does.
     pub(crate) fn passes_everything(&self) -> bool {
         self.subcommand == "gateway"
     }
 
-    /// The process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().map(Child::id).expect("the proxy runs")
@@ -120,19 +121,19 @@ impl Proxy {
         assert!(status.success(), "kill -s {name} {pid}");
     }
 
-    /// Waits until the process ends.
+    /// Waits until the process exits.
     pub async fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("the proxy runs");
         eventually("the end of the proxy", async || child.try_wait().unwrap()).await
     }
 
-    /// Its port.
+    /// Returns the port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// A client with a connection of its own.
+    /// Returns a client with its own connection.
     #[must_use]
     pub fn client(&self) -> Client {
         Client::new(self.port())
@@ -144,7 +145,7 @@ impl Proxy {
         http::get(self.port(), path)
     }
 
-    /// One sample of its metrics.
+    /// Returns one sample of the process's metrics.
     #[must_use]
     pub fn metric(&self, series: &str) -> Option<f64> {
         let text = self.get("/proxy/metrics").text();
@@ -152,7 +153,7 @@ impl Proxy {
         line.trim().parse().ok()
     }
 
-    /// A figure in bytes from the kernel's account of the process.
+    /// Returns one of the kernel's figures about the process's memory, in bytes.
     #[must_use]
     pub fn memory(&self, field: &str) -> u64 {
         let pid = self.child.as_ref().map(Child::id).expect("the proxy runs");
@@ -165,7 +166,7 @@ impl Proxy {
         self.home.path().join("log")
     }
 
-    /// Its whole log.
+    /// Returns the whole log of the process.
     #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.log_path()).unwrap_or_default()).into_owned()

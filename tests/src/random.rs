@@ -1,10 +1,10 @@
-//! Random numbers for tests, with a seed that is printed.
+//! Random numbers for tests, generated from a seed that is printed.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorate_seeded_random::SplitMix64;
 
-/// A generator that knows its seed.
+/// A random number generator that stores its seed.
 #[derive(Clone, Debug)]
 pub struct Random {
     seed: u64,
@@ -12,13 +12,14 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator with a given seed.
+    /// Creates a generator with a given seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { seed, numbers: SplitMix64::new(seed) }
     }
 
-    /// A generator seeded by `QUORATE_SEED`, or by the clock. The seed is printed, for the output of a failed test.
+    /// Creates a generator seeded from `QUORATE_SEED` or from the clock. Prints the seed, which appears in the output
+    /// of a failed test.
     #[must_use]
     pub fn by_chance() -> Self {
         let given = std::env::var("QUORATE_SEED").ok();
@@ -27,18 +28,18 @@ impl Random {
         Self::new(seed)
     }
 
-    /// Its seed: another generator with this seed gives the same numbers.
+    /// Returns the seed of the generator. Two generators with the same seed return the same numbers.
     #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The next number below a bound.
+    /// Returns a random number below a bound.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.numbers.below(bound)
     }
 
-    /// A random duration below a bound.
+    /// Returns a random number of milliseconds below a bound.
     pub fn millis_below(&mut self, bound: u64) -> Duration {
         Duration::from_millis(self.below(bound))
     }

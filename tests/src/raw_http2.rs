@@ -1,7 +1,7 @@
-//! A minimal HTTP/2 client that can send what no library sends.
+//! A minimal HTTP/2 client that can send requests that no library sends.
 //!
-//! Field lines are sent as literals, unchanged; frames are written by hand. Answers are read with the field compression
-//! that servers use.
+//! Header fields are sent as literals, unchanged, and frames are built by hand. Responses may use the header
+//! compression that servers use.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -10,10 +10,10 @@ use std::net::TcpStream;
 use crate::DEADLINE;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Largest payload that a server accepts by default.
+/// Maximum payload that a server accepts by default.
 const FRAME_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes that may be sent before the server's first window update.
+/// Number of bytes that may be sent before the server's first window update.
 const WINDOW: i64 = (1 << 16) - 1;
 
 const DATA: u8 = 0;
@@ -32,25 +32,25 @@ const END_HEADERS: u8 = 4;
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawAnswer {
-    /// With a response.
+    /// The server sent a response.
     Response(RawResponse),
-    /// The stream was reset with this code.
+    /// The server reset the stream with this code.
     Reset(u32),
-    /// The connection was closed, with this code if there was one.
+    /// The server closed the connection, with this code if it sent one.
     Closed(Option<u32>),
 }
 
 /// A response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawResponse {
-    /// Field lines of header and trailers, in order.
+    /// Fields of the header and the trailers, in order.
     pub fields: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
 }
 
 impl RawResponse {
-    /// The first field of that name.
+    /// Returns the first field with this name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         let found = self.fields.iter().find(|(present, _)| present == name);
@@ -59,7 +59,8 @@ impl RawResponse {
 }
 
 impl RawAnswer {
-    /// Summary: the HTTP status, the gRPC status and its message; or how it ended without them.
+    /// Summarises the answer as the HTTP status, the gRPC status and its message, or as the way in which the request
+    /// ended without them.
     #[must_use]
     pub fn summary(&self) -> String {
         match self {
@@ -77,7 +78,7 @@ impl RawAnswer {
     }
 }
 
-/// Decodes the escapes of a message; servers differ in what they escape.
+/// Decodes the escapes of a message. Servers differ in what they escape.
 fn decode(message: &str) -> String {
     let (mut decoded, mut rest) = (Vec::new(), message.as_bytes());
     while let [byte, tail @ ..] = rest {
@@ -105,7 +106,7 @@ pub struct RawHttp2 {
     windows: Windows,
 }
 
-/// The windows granted by the server: of the connection, of a new stream, of the open streams.
+/// Windows granted by the server: that of the connection, that of a new stream, and those of the open streams.
 #[derive(Debug)]
 struct Windows {
     connection: i64,
@@ -135,7 +136,7 @@ impl RawHttp2 {
         connection
     }
 
-    /// Sends a request with these field lines and this body, and reads its end.
+    /// Sends a request with these fields and this body, and reads the answer to its end.
     pub fn ask(&mut self, fields: &[(&[u8], &[u8])], body: &[u8]) -> RawAnswer {
         let block: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
         self.ask_block(&block, body)
@@ -162,13 +163,13 @@ impl RawHttp2 {
         id
     }
 
-    /// Sends a part of a body.
+    /// Sends part of a body.
     pub fn send_body(&mut self, id: u32, body: &[u8], is_last: bool) {
         self.send(&frame(DATA, if is_last { END_STREAM } else { 0 }, id, body));
     }
 
-    /// Sends this number of bytes of a body at the pace that the server permits. Returns whether all were sent before
-    /// the server ended the stream.
+    /// Sends this number of bytes of a body as fast as the server's windows permit. Returns whether all were sent
+    /// before the server ended the stream.
     pub fn send_body_within_windows(&mut self, id: u32, bytes: &[u8]) -> bool {
         for piece in bytes.chunks(FRAME_BYTES_MAX) {
             let len = i64::try_from(piece.len()).unwrap();
@@ -195,12 +196,12 @@ impl RawHttp2 {
         true
     }
 
-    /// A read detects that the server has closed the connection.
+    /// Sends bytes. Errors are ignored, because a read detects that the server has closed the connection.
     fn send(&mut self, bytes: &[u8]) {
         drop(self.stream.write_all(bytes));
     }
 
-    /// The initial window of a new stream. The server's settings are read first.
+    /// Returns the initial window of a new stream, after reading the server's settings.
     pub fn stream_window(&mut self) -> i64 {
         while let Some((kind, flags, ..)) = self.read_any_frame() {
             if kind == SETTINGS && flags & ACK == 0 {
@@ -211,7 +212,8 @@ impl RawHttp2 {
         self.windows.initial
     }
 
-    /// Sends a ping, and reads until its answer or the end of the connection, with its code and text if there were any.
+    /// Sends a ping, and reads until its answer arrives or the connection ends. The error contains the code and the
+    /// text, if the server sent any.
     pub fn ping(&mut self) -> Result<(), (Option<u32>, String)> {
         self.send(&frame(PING, 0, 0, &[0; 8]));
         loop {
@@ -227,7 +229,7 @@ impl RawHttp2 {
         }
     }
 
-    /// Reads until the connection ends, and returns how.
+    /// Reads until the connection ends. Returns the code and the text that the server sent.
     pub fn read_farewell(&mut self) -> (Option<u32>, String) {
         loop {
             match self.read_frame() {
@@ -258,7 +260,7 @@ impl RawHttp2 {
                 }
                 DATA if stream == id => response.body.extend_from_slice(&payload),
                 RST_STREAM if stream == id => {
-                    // A server that has answered may state that it accepts no more of the request.
+                    // A server that has answered may reset the stream to show that it accepts no more of the request.
                     return if response.field("grpc-status").is_some() {
                         RawAnswer::Response(response)
                     } else {
@@ -344,7 +346,7 @@ fn number(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(bytes[..4].try_into().unwrap())
 }
 
-/// The code and the text of a GOAWAY.
+/// Returns the code and the text of a GOAWAY frame.
 fn farewell(payload: &[u8]) -> (Option<u32>, String) {
     (Some(number(&payload[4..])), String::from_utf8_lossy(&payload[8..]).into_owned())
 }
@@ -358,7 +360,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The header of a gRPC call to this path, as a field section.
+/// Returns the header of a gRPC call to this path, as an encoded field section.
 #[must_use]
 pub fn call_head(path: &str) -> Vec<u8> {
     let lines = [
@@ -372,7 +374,7 @@ pub fn call_head(path: &str) -> Vec<u8> {
     lines.iter().flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes())).collect()
 }
 
-/// A field line that is not indexed.
+/// Encodes a field that is not indexed.
 #[must_use]
 pub fn literal(name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut line = vec![0];
@@ -382,7 +384,7 @@ pub fn literal(name: &[u8], value: &[u8]) -> Vec<u8> {
     line
 }
 
-/// A string in a field section, without compression.
+/// Encodes a string in a field section, without compression.
 #[must_use]
 pub fn string(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::new();
@@ -402,7 +404,7 @@ pub fn string(text: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// A message with its gRPC frame header.
+/// Adds the gRPC frame header to a message.
 #[must_use]
 pub fn framed(message: &[u8]) -> Vec<u8> {
     let mut body = vec![0];

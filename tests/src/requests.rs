@@ -7,37 +7,37 @@ use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request;
 
-/// A copy in the type of the messages.
+/// Copies the data into the type that messages use.
 #[must_use]
 pub fn bytes(data: impl AsRef<[u8]>) -> Bytes {
     Bytes::copy_from_slice(data.as_ref())
 }
 
-/// Reads one key.
+/// Returns a request that reads one key.
 #[must_use]
 pub fn key(key: impl AsRef<[u8]>) -> pb::RangeRequest {
     pb::RangeRequest { key: bytes(key), ..Default::default() }
 }
 
-/// Reads the keys of a half-open range.
+/// Returns a request that reads the keys of a half-open range.
 #[must_use]
 pub fn range(key: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> pb::RangeRequest {
     pb::RangeRequest { key: bytes(key), range_end: bytes(end), ..Default::default() }
 }
 
-/// Reads a key and all later keys.
+/// Returns a request that reads a key and all later keys.
 #[must_use]
 pub fn from_key(key: impl AsRef<[u8]>) -> pb::RangeRequest {
     range(key, "\0")
 }
 
-/// Reads the keys with a prefix.
+/// Returns a request that reads the keys with a prefix.
 #[must_use]
 pub fn prefix(start: impl AsRef<[u8]>) -> pb::RangeRequest {
     range(start.as_ref(), prefix_end(start.as_ref()))
 }
 
-/// The end of the range of keys with a prefix.
+/// Returns the end of the range of keys with a prefix.
 #[must_use]
 pub fn prefix_end(start: &[u8]) -> Vec<u8> {
     let mut end = start.to_vec();
@@ -50,38 +50,38 @@ pub fn prefix_end(start: &[u8]) -> Vec<u8> {
     vec![0]
 }
 
-/// Writes a key.
+/// Returns a request that writes a key.
 #[must_use]
 pub fn put(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> pb::PutRequest {
     pb::PutRequest { key: bytes(key), value: bytes(value), ..Default::default() }
 }
 
-/// Writes a key under a lease.
+/// Returns a request that writes a key with a lease.
 #[must_use]
 pub fn put_leased(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lease: i64) -> pb::PutRequest {
     pb::PutRequest { lease, ..put(key, value) }
 }
 
-/// Deletes a key, or the keys of a half-open range if the end is not empty.
+/// Returns a request that deletes a key or, if the end is not empty, the keys of a half-open range.
 #[must_use]
 pub fn delete(key: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> pb::DeleteRangeRequest {
     pb::DeleteRangeRequest { key: bytes(key), range_end: bytes(end), ..Default::default() }
 }
 
-/// An operation of a transaction.
+/// Returns an operation of a transaction.
 #[must_use]
 pub fn op(request: Request) -> pb::RequestOp {
     pb::RequestOp { request: Some(request) }
 }
 
-/// A put within a transaction.
+/// Returns a put within a transaction.
 #[must_use]
 pub fn put_op(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> pb::RequestOp {
     op(Request::RequestPut(put(key, value)))
 }
 
-/// The encoding of a put nested in this number of transactions. The library needs quadratic time in the depth to encode
-/// the message.
+/// Encodes a put nested in this number of transactions. It is built by hand because the library takes quadratic time in
+/// the nesting depth.
 #[must_use]
 pub fn deep_put(key: impl AsRef<[u8]>, depth: usize) -> Vec<u8> {
     let field = |tag: u32, value: &[u8]| {
@@ -98,25 +98,25 @@ pub fn deep_put(key: impl AsRef<[u8]>, depth: usize) -> Vec<u8> {
     field(2, &operation)
 }
 
-/// A read within a transaction.
+/// Returns a read within a transaction.
 #[must_use]
 pub fn get_op(name: impl AsRef<[u8]>) -> pb::RequestOp {
     op(Request::RequestRange(key(name)))
 }
 
-/// A deletion within a transaction.
+/// Returns a deletion within a transaction.
 #[must_use]
 pub fn write_op(request: pb::DeleteRangeRequest) -> pb::RequestOp {
     op(Request::RequestDeleteRange(request))
 }
 
-/// A transaction without a condition.
+/// Returns a transaction without conditions.
 #[must_use]
 pub fn txn(success: Vec<pb::RequestOp>) -> pb::TxnRequest {
     pb::TxnRequest { success, ..Default::default() }
 }
 
-/// A transaction with a condition.
+/// Returns a transaction with conditions.
 #[must_use]
 pub fn txn_when(
     compare: Vec<pb::Compare>,
@@ -126,7 +126,7 @@ pub fn txn_when(
     pb::TxnRequest { compare, success, failure }
 }
 
-/// A condition on one key.
+/// Returns a condition on one key.
 #[must_use]
 pub fn compare(key: impl AsRef<[u8]>, result: CompareResult, operand: TargetUnion) -> pb::Compare {
     let target = match operand {
@@ -145,13 +145,13 @@ pub fn compare(key: impl AsRef<[u8]>, result: CompareResult, operand: TargetUnio
     }
 }
 
-/// Watches one key.
+/// Returns a request that watches one key.
 #[must_use]
 pub fn watch_key(key: impl AsRef<[u8]>) -> pb::WatchCreateRequest {
     pb::WatchCreateRequest { key: bytes(key), ..Default::default() }
 }
 
-/// Watches the keys with a prefix.
+/// Returns a request that watches the keys with a prefix.
 #[must_use]
 pub fn watch_prefix(start: impl AsRef<[u8]>) -> pb::WatchCreateRequest {
     let range_end = bytes(prefix_end(start.as_ref()));

@@ -1,7 +1,7 @@
-//! One server process: start, requests, stop, kill, restart.
+//! One server process, which tests can start, query, stop, kill and restart.
 //!
-//! A server is ready when its log says `ready to serve client requests`. It is killed when the [`Server`] is dropped.
-//! If the test has failed, the end of its log is printed.
+//! A server is ready once it logs `ready to serve client requests`. It is killed when the [`Server`] is dropped. If the
+//! test has failed, the last lines of its log are printed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use crate::{Client, DEADLINE, Kind, Response, http};
 
 const READY: &str = "ready to serve client requests";
 const PAUSE: Duration = Duration::from_millis(5);
-/// Number of attempts with other ports, if another process has taken a port.
+/// Number of attempts with different ports if another process has taken a port.
 const ATTEMPTS: usize = 5;
-/// Heartbeat interval and election timeout of a single member.
+/// Heartbeat interval and election timeout of a single member, in milliseconds.
 const QUICK: (u32, u32) = (10, 100);
-/// Number of log lines that are printed when a test fails.
+/// Number of log lines printed when a test fails.
 const LOG_LINES: usize = 40;
 
-/// How to start a server.
+/// Options for starting a server.
 #[derive(Clone, Debug)]
 pub struct Options {
     kind: Kind,
@@ -47,7 +47,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// A single member with etcd's defaults, except that elections take a tenth of the time.
+    /// Returns the options of a single member with etcd's defaults, except that its election timeout is a tenth of
+    /// etcd's.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
         Self {
@@ -68,36 +69,36 @@ impl Options {
         }
     }
 
-    /// Enables authentication and requires certificates of clients and peers; clients of this server have them, and are
-    /// root.
+    /// Enables authentication, and requires certificates of clients and peers. This server's own clients have
+    /// certificates and are logged in as root.
     #[must_use]
     pub const fn guarded(mut self) -> Self {
         self.guarded = true;
         self
     }
 
-    /// Disables that in every mode of the run, because the test configures it itself.
+    /// Disables authentication and certificates in every mode of the run, because the test configures them itself.
     #[must_use]
     pub const fn unguarded(mut self) -> Self {
         self.guarded = false;
         self
     }
 
-    /// Serves clients with TLS, as configured by flags.
+    /// Declares that flags make the server use TLS for clients.
     #[must_use]
     pub const fn secured(mut self) -> Self {
         self.client_scheme = "https";
         self.unguarded()
     }
 
-    /// Uses TLS for peers, as configured by flags.
+    /// Declares that flags make the server use TLS for peers.
     #[must_use]
     pub const fn secured_peers(mut self) -> Self {
         self.peer_scheme = "https";
         self.unguarded()
     }
 
-    /// Gives the member a name other than etcd's default.
+    /// Gives the member a name that differs from etcd's default.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
@@ -111,14 +112,14 @@ impl Options {
         self
     }
 
-    /// Sets an environment variable. No other variable named `ETCD_` is passed on.
+    /// Sets an environment variable. Other variables whose names start with `ETCD_` are not passed on.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Starts the server through another program, which must become that server: `nsenter ...`.
+    /// Starts the server through another program, such as `nsenter ...`, which must replace itself with the server.
     #[must_use]
     pub fn wrapper(mut self, words: &[&str]) -> Self {
         self.wrapper = words.iter().map(|word| (*word).to_owned()).collect();
@@ -132,7 +133,7 @@ impl Options {
         self
     }
 
-    /// Gives the server a longer election timeout, unless the test has set one: in a cluster, a heartbeat may be late.
+    /// Sets a longer election timeout, unless the test has set one, because heartbeats in a cluster may be late.
     #[must_use]
     pub(crate) fn patient(self) -> Self {
         if self.timing == Some(QUICK) { self.timing(50, 500) } else { self }
@@ -152,26 +153,26 @@ impl Options {
         self
     }
 
-    /// Uses another program.
+    /// Runs another kind of server.
     #[must_use]
     pub const fn kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// Gives the server no listen addresses: flags or a file have them.
+    /// Passes no listen addresses to the server, because flags or a file contain them.
     #[must_use]
     pub const fn no_addresses(mut self) -> Self {
         self.addresses = false;
         self
     }
 
-    /// Whether the options concern only this process.
+    /// Returns whether the options concern only this process.
     pub(crate) const fn is_about_one_process(&self) -> bool {
         self.data.is_some() || !self.addresses
     }
 
-    /// Starts one process; the error is a server that ended instead of serving.
+    /// Starts one process. The error is a server that exited instead of serving.
     pub(crate) async fn try_start_process(self) -> Result<Server, Exit> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
@@ -185,7 +186,7 @@ impl Options {
         Err(last.unwrap())
     }
 
-    /// A server with a directory and ports, whose process is not launched yet.
+    /// Returns a server with a directory and ports, whose process is not launched yet.
     #[must_use]
     pub fn prepare(self) -> Server {
         let home = TempDir::new().unwrap();
@@ -209,17 +210,17 @@ impl Options {
     }
 }
 
-/// A server that ended during its start.
+/// A server that exited during its start.
 #[derive(Debug)]
 pub struct Exit {
-    /// Its exit status; `None` if it was still running at the deadline, without serving.
+    /// Exit status; `None` if the server was still running at the deadline without serving.
     pub status: Option<ExitStatus>,
-    /// Its log since this start.
+    /// Log since this start.
     pub log: String,
 }
 
 impl Exit {
-    /// True if another process had taken a port.
+    /// Returns whether another process had taken a port.
     #[must_use]
     pub fn found_port_taken(&self) -> bool {
         self.log.contains("address already in use")
@@ -235,7 +236,7 @@ impl std::fmt::Display for Exit {
     }
 }
 
-/// A server process with its directory.
+/// A server process and its directory.
 #[derive(Debug)]
 pub struct Server {
     child: Option<Child>,
@@ -243,15 +244,15 @@ pub struct Server {
     home: TempDir,
     data: PathBuf,
     log: PathBuf,
-    /// Offset in the log at which the current process begins.
+    /// Offset in the log at which the current process starts.
     log_start: usize,
     client_port: Port,
     peer_port: Port,
-    /// Certificates and credentials that only this test has.
+    /// Certificates and credentials used only by this test.
     guard: Option<Guard>,
-    /// The other members, which live as long as this server.
+    /// The other members of the cluster, which live as long as this server.
     company: Vec<Self>,
-    /// The proxy or gateway of its clients.
+    /// The proxy or gateway that clients connect to.
     front: Option<Proxy>,
 }
 
@@ -274,18 +275,18 @@ impl Server {
         self.ready().await
     }
 
-    /// Starts the process without waiting: a member of a cluster serves once there is a majority.
+    /// Starts the process without waiting, because a member of a cluster serves only once there is a majority.
     pub fn launch(&mut self) {
         assert!(self.child.is_none(), "the server runs already");
         self.log_start = std::fs::read(&self.log).unwrap_or_default().len();
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        // The process is owned from the first moment, so that an aborted start ends it.
+        // The process is owned from its start, so that it is killed if the start is aborted.
         self.child = Some(command.spawn().unwrap());
     }
 
-    /// Waits until the process that was launched serves clients.
+    /// Waits until the launched process serves clients.
     pub async fn ready(&mut self) -> Result<(), Exit> {
         let start = Instant::now();
         loop {
@@ -353,58 +354,58 @@ impl Server {
         command
     }
 
-    /// The kind of the server.
+    /// Returns the kind of the server.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.options.kind
     }
 
-    /// True if the server implements etcd 3.7; Debian's is older.
+    /// Returns whether the server implements etcd 3.7. Debian's etcd is older.
     #[must_use]
     pub const fn is_3_7(&self) -> bool {
         matches!(self.options.kind, Kind::Quorate)
     }
 
-    /// The member's name.
+    /// Returns the member's name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.options.name.as_deref().unwrap_or("default")
     }
 
-    /// Sets the program that the next start runs. The directory, the ports and the flags stay the same.
+    /// Sets the program for the next start. The directory, the ports and the flags stay the same.
     pub const fn set_kind(&mut self, kind: Kind) {
         self.options.kind = kind;
     }
 
-    /// Sets the cluster that the next start forms or joins. A directory in use has this information already, and it
-    /// takes precedence.
+    /// Sets the cluster that the server forms or joins at its next start. A directory in use already contains this
+    /// information, which takes precedence.
     pub fn set_cluster(&mut self, cluster: String, existing: bool) {
         self.options.cluster = Some(cluster);
         self.options.existing = existing;
     }
 
-    /// Advertises another peer port than the one that the server listens on.
+    /// Advertises a peer port that differs from the one on which the server listens.
     pub const fn set_advertised_peer_port(&mut self, port: u16) {
         self.options.advertised_peer_port = Some(port);
     }
 
-    /// Changes the flags of the next start.
+    /// Replaces the flags for the next start.
     pub fn set_flags(&mut self, flags: &[&str]) {
         self.options.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
     }
 
-    /// Keeps the processes of other members.
+    /// Takes ownership of the processes of other members.
     pub(crate) fn keep_company(&mut self, others: Vec<Self>) {
         self.company = others;
     }
 
-    /// The other members, if the suite runs against clusters.
+    /// Returns the other members, if the suite runs against clusters.
     #[must_use]
     pub fn company(&self) -> &[Self] {
         &self.company
     }
 
-    /// A client with a connection of its own.
+    /// Returns a client with its own connection.
     #[must_use]
     pub fn client(&self) -> Client {
         match &self.guard {
@@ -413,59 +414,59 @@ impl Server {
         }
     }
 
-    /// The client port: that of the proxy, if there is one in front of this server.
+    /// Returns the port for clients, which is the proxy's if there is a proxy in front of this server.
     #[must_use]
     pub fn front_port(&self) -> u16 {
         self.front.as_ref().map_or_else(|| self.port(), Proxy::port)
     }
 
-    /// Makes clients use a proxy.
+    /// Makes clients connect through a proxy.
     pub(crate) fn behind(mut self, proxy: Proxy) -> Self {
         self.front = Some(proxy);
         self
     }
 
-    /// The client address that the server advertises, with its scheme. If the server is guarded, clients of this
-    /// machine can connect to it without a certificate: see [`Self::listen_url`].
+    /// Returns the client URL that the server advertises. If the server is guarded, clients on this machine can connect
+    /// to this URL without a certificate; see [`Self::listen_url`].
     #[must_use]
     pub fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", self.options.client_scheme, self.own_port())
     }
 
-    /// The client address on which the server itself listens.
+    /// Returns the client URL on which the server itself listens.
     #[must_use]
     pub fn listen_url(&self) -> String {
         let scheme = if self.guard.is_some() { "https" } else { self.options.client_scheme };
         format!("{scheme}://127.0.0.1:{}", self.client_port.number())
     }
 
-    /// Logs root in again; existing clients continue with the new token.
+    /// Logs root in again. Existing clients use the new token from then on.
     pub async fn log_in(&self) {
         self.guard.as_ref().expect("the server is guarded").log_in().await;
     }
 
-    /// A client without a token. Its connection has a certificate.
+    /// Returns a client without a token, whose connection has a certificate.
     #[must_use]
     pub fn client_without_token(&self) -> Client {
         Client::new(self.port())
     }
 
-    /// A client of a guarded server whose connection presents other certificates than those of this test, and trusts
-    /// the given CA.
+    /// Returns a client of a guarded server whose connection presents the given certificate instead of this test's, and
+    /// trusts the given CA.
     #[must_use]
     pub fn visitor(&self, credentials: &Credentials, authority: &str) -> Visitor {
         Visitor::new(self.client_port.number(), credentials, authority)
     }
 
-    /// Makes clients of this server use the token of another member's clients, if they have none.
+    /// Makes clients of this server use the token of another member's clients if they do not have one.
     pub(crate) fn adopt_token(&self, other: &Self) {
         if let (Some(own), Some(other)) = (&self.guard, &other.guard) {
             own.adopt(other);
         }
     }
 
-    /// The folder with the certificates of a guarded server: `ca`, `server`, and `client` for its clients, each with
-    /// its key.
+    /// Returns the folder with the certificates of a guarded server: `ca`, `server`, and `client` for its clients, each
+    /// with its key.
     #[must_use]
     pub fn guard_dir(&self) -> PathBuf {
         self.guard.as_ref().expect("the server is guarded").dir().to_owned()
@@ -475,56 +476,56 @@ impl Server {
         if self.guard.is_some() { "https" } else { self.options.peer_scheme }
     }
 
-    /// The user for command-line tools, if one is needed, with the password: `name:password`.
+    /// Returns the user and password for command-line tools as `name:password`, if the server requires them.
     #[must_use]
     pub fn user_of_tools(&self) -> Option<String> {
         self.guard.is_some().then(crate::guard::user_of_tools)
     }
 
-    /// The advertised address for peers, with its scheme.
+    /// Returns the advertised URL for peers.
     #[must_use]
     pub fn peer_url(&self) -> String {
         let port = self.options.advertised_peer_port.unwrap_or(self.peer_port.number());
         format!("{}://127.0.0.1:{port}", self.peer_scheme())
     }
 
-    /// The port for clients.
+    /// Returns the port for clients.
     #[must_use]
     pub fn port(&self) -> u16 {
         let gateway = self.front.as_ref().filter(|front| front.passes_everything());
         gateway.map_or_else(|| self.own_port(), Proxy::port)
     }
 
-    /// The server's own port for clients, without the proxy.
+    /// Returns the server's own port for clients, ignoring the proxy.
     fn own_port(&self) -> u16 {
         self.guard.as_ref().map_or(self.client_port.number(), Guard::port)
     }
 
-    /// The port for peers.
+    /// Returns the port for peers.
     #[must_use]
     pub const fn peer_port(&self) -> u16 {
         self.peer_port.number()
     }
 
-    /// The data directory.
+    /// Returns the data directory.
     #[must_use]
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// A directory that lives as long as the server, for a test's own files.
+    /// Returns a directory for a test's own files, which exists as long as the server.
     #[must_use]
     pub fn scratch(&self) -> &Path {
         self.home.path()
     }
 
-    /// The backend file.
+    /// Returns the backend file.
     #[must_use]
     pub fn backend(&self) -> PathBuf {
         self.data.join("member").join("snap").join("db")
     }
 
-    /// The segments of the write-ahead log, oldest first.
+    /// Returns the segments of the write-ahead log, oldest first.
     #[must_use]
     pub fn wal_files(&self) -> Vec<PathBuf> {
         let folder = self.data.join("member").join("wal");
@@ -541,7 +542,7 @@ impl Server {
         http::get(self.port(), path)
     }
 
-    /// One sample of `/metrics`, by name and labels as they are written there.
+    /// Returns one sample of `/metrics`, given its name and labels as written there.
     #[must_use]
     pub fn metric(&self, series: &str) -> Option<f64> {
         let text = self.get("/metrics").text();
@@ -549,14 +550,14 @@ impl Server {
         line.trim().parse().ok()
     }
 
-    /// The whole log of the server.
+    /// Returns the whole log of the server.
     #[must_use]
     pub fn log(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The log since the last launch.
+    /// Returns the log since the last launch.
     #[must_use]
     pub fn log_of_this_run(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
@@ -564,13 +565,13 @@ impl Server {
         String::from_utf8_lossy(run).into_owned()
     }
 
-    /// The process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().map(Child::id).expect("the server runs")
     }
 
-    /// A figure in bytes from the kernel's account of the process: `VmRSS`, `VmHWM`.
+    /// Returns one of the kernel's figures about the process's memory (`VmRSS`, `VmHWM`), in bytes.
     #[must_use]
     pub fn memory(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
@@ -578,7 +579,7 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
-    /// True while the process runs.
+    /// Returns whether the process runs.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }
@@ -592,7 +593,7 @@ impl Server {
 
     fn end_child(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may already be gone.
+            // The process may already have exited.
             drop(child.kill());
             drop(child.wait());
         }
@@ -605,13 +606,13 @@ impl Server {
         assert!(status.success(), "kill -s {name} {pid}");
     }
 
-    /// Stops the server, and waits for its end.
+    /// Stops the server and waits until it exits.
     pub async fn stop(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.ended().await
     }
 
-    /// Waits until the process ends.
+    /// Waits until the process exits.
     pub async fn ended(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {

@@ -1,7 +1,7 @@
-//! A program at a pseudo-terminal, which behaves as for an interactive user.
+//! A program on a pseudo-terminal, which behaves as it does for an interactive user.
 //!
-//! `script` of util-linux creates the terminal, forwards input and shows the output of the program, with the echo of
-//! the terminal. Every Debian has it.
+//! `script` of util-linux creates the terminal, forwards input and shows the program's output, including the terminal's
+//! echo. Every Debian installation has it.
 
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::{eventually, skipped};
 
-/// A program at a terminal, ended when dropped.
+/// A program on a terminal, killed when dropped.
 #[derive(Debug)]
 pub struct Terminal {
     process: Child,
@@ -19,13 +19,13 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a program, if terminals can be created.
+    /// Starts a program. Returns `None` if terminals cannot be created.
     #[must_use]
     pub fn start(program: &Command) -> Option<Self> {
         Self::start_between(program, "", "")
     }
 
-    /// Starts a program with shell lines before and after it at the same terminal; the lines can change its
+    /// Starts a program with shell lines before and after it on the same terminal. The lines can change the program's
     /// environment.
     #[must_use]
     pub fn start_between(program: &Command, before: &str, after: &str) -> Option<Self> {
@@ -33,10 +33,11 @@ impl Terminal {
         let quoted =
             words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''")));
         let line = quoted.collect::<Vec<_>>().join(" ");
-        // The shell is replaced by its only program, so that a signal ends the program.
+        // The shell replaces itself with the program if there are no other lines, so that a signal reaches the program.
         let lines = [before, &line, after].into_iter().filter(|line| !line.is_empty());
         let line = lines.collect::<Vec<_>>().join("\n");
-        // Keys also work if tests run in the background of a shell, which makes its children ignore these signals.
+        // Restores the handling of these signals, which a shell's background children ignore, so that the interrupt key
+        // works even if the tests run in the background.
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,QUIT,HUP", "script", "--quiet", "--return", "--flush"]);
         command.args(["--command", &line, "/dev/null"]);
@@ -62,7 +63,7 @@ impl Terminal {
         Some(Self { process, keyboard, screen })
     }
 
-    /// All output so far, with line ends as in files.
+    /// Returns all output so far, with line endings as in files.
     #[must_use]
     pub fn screen(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock().unwrap()).replace("\r\n", "\n")
@@ -76,8 +77,7 @@ impl Terminal {
         .await;
     }
 
-    /// Waits until the screen ends with a text and the echo is off: a program prints its prompt first, and disables the
-    /// echo after that.
+    /// Waits until the screen ends with a text and echo is off. A program prints its prompt before it disables echo.
     pub async fn prompts_without_echo(&self, text: &str) {
         self.shows(text).await;
         eventually("a terminal without an echo", async || {
@@ -88,7 +88,7 @@ impl Terminal {
         .await;
     }
 
-    /// The terminal, which is the program's standard input.
+    /// Returns the terminal device, which is the program's standard input.
     fn device(&self) -> Option<PathBuf> {
         let id = self.process.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
@@ -96,13 +96,13 @@ impl Terminal {
         std::fs::read_link(format!("/proc/{child}/fd/0")).ok()
     }
 
-    /// Types something, which may include control characters.
+    /// Types text, which may include control characters.
     pub fn types(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
         self.keyboard.flush().unwrap();
     }
 
-    /// Waits until the program has ended. Returns its status and all output.
+    /// Waits until the program has exited. Returns its exit code and all output.
     pub async fn ends(mut self) -> (Option<i32>, String) {
         let status =
             eventually("the end of the program", async || self.process.try_wait().unwrap());
@@ -117,7 +117,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The program may have exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }

@@ -1,8 +1,8 @@
-//! A tunnel to a server that requires certificates, for clients that have none.
+//! A tunnel to a server that requires certificates, for clients without certificates.
 //!
-//! Each connection to the tunnel's port becomes one connection to the server with TLS and the tunnel's certificate. So
-//! tests without TLS, and tools without TLS options, reach a server that requires certificates. The first bytes
-//! determine the protocol to negotiate, so nothing is dialed before they arrive.
+//! Each connection to the tunnel's port becomes a TLS connection to the server with the tunnel's certificate. As a
+//! result, tests without TLS and tools without TLS options can connect to a server that requires certificates. The
+//! first bytes determine the protocol to negotiate, so the server is dialled only once they have arrived.
 
 use std::io;
 use std::path::Path;
@@ -17,10 +17,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::Client;
 use crate::pki::{Credentials, replace};
 
-/// The start of an HTTP/2 connection.
+/// First bytes of an HTTP/2 connection.
 const HTTP2: &[u8] = b"PRI";
 
-/// A running tunnel; its connections end with it.
+/// A running tunnel. Dropping it closes its connections.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     port: u16,
@@ -28,7 +28,7 @@ pub(crate) struct Tunnel {
 }
 
 impl Tunnel {
-    /// Starts a tunnel to a port of this machine, with the files in a folder: `ca`, `client`, `client.key`.
+    /// Starts a tunnel to a port of this machine. The folder contains `ca`, `client` and `client.key`.
     pub(crate) fn start(to: u16, dir: &Path) -> Self {
         let connector = |http2| {
             Connector::new(ConnectorSettings {
@@ -52,7 +52,7 @@ impl Tunnel {
                 tokio::select! {
                     accepted = listener.accept() => {
                         let Ok((stream, _)) = accepted else { continue };
-                        // A failed connection is visible to its two ends.
+                        // Errors are ignored because both ends of the connection notice them.
                         let way = way.clone();
                         connections.spawn(async move { drop(way.carry(stream).await) });
                     }
@@ -63,7 +63,7 @@ impl Tunnel {
         Self { port, task }
     }
 
-    /// Its port.
+    /// Returns the port.
     pub(crate) const fn port(&self) -> u16 {
         self.port
     }
@@ -75,7 +75,7 @@ impl Drop for Tunnel {
     }
 }
 
-/// A separate runtime: tests that compute or block must not delay the connections they wait for.
+/// Returns a separate runtime, because tests that compute or block must not delay the connections that they wait for.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -112,12 +112,12 @@ async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
         if count == first.len() || !HTTP2.starts_with(&first[..count]) {
             return Ok(first[..count] == *HTTP2);
         }
-        // The rest is in transit; only the available bytes can be inspected.
+        // The remaining bytes are in transit, and only the received ones can be inspected.
         tokio::task::yield_now().await;
     }
 }
 
-/// A client with certificates of its own.
+/// A client with its own certificate.
 #[derive(Debug)]
 pub struct Visitor {
     client: Client,
@@ -134,13 +134,13 @@ impl Visitor {
         Self { client: Client::new(tunnel.port()), tunnel, _dir: dir }
     }
 
-    /// The port for others with the same certificates.
+    /// Returns the port for other clients with the same certificate.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.tunnel.port()
     }
 
-    /// A client without a token.
+    /// Returns a client without a token.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()

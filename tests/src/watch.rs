@@ -13,13 +13,13 @@ use crate::{Client, within};
 
 type Opening = Pin<Box<dyn Future<Output = Result<Streaming<pb::WatchResponse>, Status>> + Send>>;
 
-/// A watch stream. Only the connection reads ahead of the test.
+/// A watch stream. Apart from the connection's buffers, messages are not read before the test asks for them.
 pub struct Watch {
     requests: mpsc::Sender<pb::WatchRequest>,
     state: State,
 }
 
-/// A server opens its side of the stream with its first message.
+/// State of the response side. A server opens it only with its first message.
 enum State {
     Opening(Opening),
     Open(Box<Streaming<pb::WatchResponse>>),
@@ -63,9 +63,9 @@ impl Watch {
         self.requests.send(request).await.expect("the stream is open");
     }
 
-    /// Creates a watcher and returns the reply, which is the next message.
+    /// Creates a watcher and returns the response, which must be the next message.
     pub async fn create(&mut self, request: pb::WatchCreateRequest) -> pb::WatchResponse {
-        // A clone, so that no reference to this is held across an await.
+        // The sender is cloned so that no reference to `self` is held across an await.
         let requests = self.requests.clone();
         let request_union = Some(RequestUnion::CreateRequest(request));
         let request = pb::WatchRequest { request_union };
@@ -85,7 +85,7 @@ impl Watch {
         self.send(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})).await;
     }
 
-    /// The next message, or how the stream ended.
+    /// Returns the next message, or how the stream ended.
     pub async fn try_next(&mut self) -> Result<Option<pb::WatchResponse>, Status> {
         if let State::Opening(opening) = &mut self.state {
             self.state = State::Open(Box::new(opening.await?));
@@ -94,13 +94,13 @@ impl Watch {
         stream.message().await
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub async fn next(&mut self) -> pb::WatchResponse {
         let answer = within("a watch response", self.try_next()).await;
         answer.unwrap().expect("the server closed the watch stream")
     }
 
-    /// The next messages of all watchers, until this number of events.
+    /// Returns the next events of all watchers, until this number has arrived.
     pub async fn events(&mut self, count: usize) -> Vec<quorate_api::mvccpb::Event> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -112,7 +112,7 @@ impl Watch {
         events
     }
 
-    /// Ends the request side, not the stream.
+    /// Ends the request side, but not the stream.
     pub fn close_requests(&mut self) {
         let (closed, _) = mpsc::channel(1);
         self.requests = closed;

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use crate::DEADLINE;
 
-/// The opcodes that tests send.
+/// First bytes of the frames that tests send.
 pub mod first {
     /// A complete text message.
     pub const TEXT: u8 = 0x81;
@@ -30,21 +30,22 @@ pub enum Message {
     Closed(Option<u16>),
 }
 
-/// A connection. Dropping it closes it without a close frame.
+/// A connection. Dropping it ends the connection without a close frame.
 #[derive(Debug)]
 pub struct WebSocket {
     stream: TcpStream,
-    /// The header of the answer that opened it.
+    /// Header of the response that opened the connection.
     pub head: String,
 }
 
 impl WebSocket {
-    /// Opens a connection at a path, with additional header fields; the error is the header of another answer.
+    /// Opens a connection at a path with additional header fields. The error is the header of a response that refuses
+    /// the upgrade.
     pub fn connect(port: u16, path: &str, headers: &[(&str, &str)]) -> Result<Self, String> {
         Self::try_connect(port, path, headers).unwrap()
     }
 
-    /// Opens a connection where the server may close it instead of answering.
+    /// Like `connect`, except that the server may close the connection instead of answering.
     pub fn try_connect(
         port: u16,
         path: &str,
@@ -64,7 +65,7 @@ impl WebSocket {
         Ok(if is_one { Ok(Self { stream, head }) } else { Err(head) })
     }
 
-    /// The opening request.
+    /// Returns the opening request.
     #[must_use]
     pub fn request(path: &str, headers: &[(&str, &str)]) -> String {
         let fields: String =
@@ -100,12 +101,12 @@ impl WebSocket {
         self.send_raw(&frame);
     }
 
-    /// Sends raw bytes. A closed connection accepts none.
+    /// Sends raw bytes. Errors are ignored because the server may have closed the connection.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         drop(self.stream.write_all(bytes));
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub fn next_message(&mut self) -> Message {
         self.read_message().unwrap_or(Message::Closed(None))
     }

@@ -1,14 +1,14 @@
-//! Clients that use a cluster under faults, and checks of everything they observed.
+//! Clients that use a cluster during faults, and checks of everything that they observed.
 //!
-//! [`Load::start`] lets clients read, write, swap and delete a few keys through random members, has one watcher for
-//! each member, and renews a lease. [`Load::finish`] stops them, waits for the members to agree, and checks that
+//! [`Load::start`] starts clients that read, write, swap and delete a few keys through random members, a watcher for
+//! each member, and the renewal of a lease. [`Load::finish`] stops them, waits until the members agree, and checks that
 //!
 //! * all members have the same contents (`HashKV`);
-//! * there is one order of all operations that explains every answer of a client ([`crate::linear`]);
+//! * one order of all operations explains every answer that a client received ([`crate::linear`]);
 //! * every acknowledged change is in the history at the revision that the client received, no change was made twice,
 //!   and each read agrees with the history at its revision;
-//! * each watcher received every event of the history once, in order, through all interruptions;
-//! * the renewed lease is alive, and the lease without renewals is gone.
+//! * each watcher received every event of the history exactly once and in order, despite all interruptions;
+//! * the renewed lease still exists, and the lease without renewals has expired.
 //!
 //! An operation with an unknown outcome may or may not have taken effect. Only a refused connection proves that it has
 //! not.
@@ -30,21 +30,21 @@ use clients::Traits;
 use events::{Event, Watcher};
 use leases::Leases;
 
-/// Clients with mixed operations.
+/// Number of clients with mixed operations.
 const CLIENTS: u64 = 6;
-/// The keys that they share.
+/// Number of keys that they share.
 const KEYS: u64 = 4;
 /// Time limit of the checker for each key.
 const BUDGET: Duration = Duration::from_secs(60);
 
-/// An observation of a client about a revision.
+/// What a client observed at a revision.
 #[derive(Clone, Debug)]
 enum Fact {
-    /// It stored a value.
+    /// The client stored a value.
     Stored { key: String, value: Value, revision: i64 },
-    /// It deleted something.
+    /// The client deleted a key.
     Deleted { key: String, revision: i64 },
-    /// It found a value and the revision that stored it, or no value, when the store was at a revision.
+    /// While the store was at a revision, the client found a value and the revision that stored it, or found no value.
     Found { key: String, found: Option<(Value, i64)>, revision: i64 },
 }
 
@@ -81,37 +81,37 @@ impl Shared {
     }
 }
 
-/// The results of a load.
+/// Results of a load.
 #[derive(Debug)]
 pub struct Summary {
-    /// Operations that may have had an effect.
+    /// Number of operations that may have had an effect.
     pub operations: usize,
-    /// Changes that were acknowledged.
+    /// Number of acknowledged changes.
     pub acknowledged: u64,
-    /// Errors that clients received, and their number.
+    /// Errors that clients received, and the number of occurrences of each.
     pub failures: BTreeMap<String, u64>,
-    /// Number of restarts of watchers.
+    /// Number of times that watchers were restarted.
     pub interruptions: u64,
 }
 
-/// Running clients. Dropping it ends them without any check.
+/// Running clients. Dropping the value stops them without any check.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
     clients: JoinSet<()>,
     watchers: Vec<Watcher>,
     leases: Leases,
-    /// The first revision of interest.
+    /// First revision to be checked.
     first: i64,
 }
 
 impl Load {
-    /// Starts clients of all members of a cluster.
+    /// Starts clients for all members of a cluster.
     pub async fn start(cluster: &Cluster, random: &mut Random) -> Self {
         Self::start_with(cluster, random, "load/").await
     }
 
-    /// Starts clients with their own keys, for one load after another.
+    /// Starts clients that use keys with this prefix, so that several loads can follow each other.
     pub async fn start_with(cluster: &Cluster, random: &mut Random, prefix: &str) -> Self {
         let revision = async |client: crate::Client| {
             let answer = client.range(crate::key("\0")).await?;
@@ -143,7 +143,7 @@ impl Load {
         load
     }
 
-    /// Adds clients that only read, through one member, with a long timeout.
+    /// Adds clients that only read, through one member and with a long timeout.
     pub fn read_from(&mut self, cluster: &Cluster, member: usize, random: &mut Random) {
         for _ in 0..CLIENTS {
             self.spawn(vec![cluster.client(member)], Traits::PATIENT_READER, random);
@@ -157,13 +157,14 @@ impl Load {
         self.clients.spawn_local(client.run());
     }
 
-    /// Acknowledged changes so far.
+    /// Returns the number of changes acknowledged so far.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.shared.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Waits until this number of further changes has been acknowledged: the cluster serves its clients.
+    /// Waits until this number of further changes has been acknowledged, which shows that the cluster serves its
+    /// clients.
     pub async fn progress(&self, changes: u64) {
         let goal = self.acknowledged() + changes;
         eventually_ok(TIMEOUT, "changes to be acknowledged", async || {
@@ -180,7 +181,7 @@ impl Load {
         tokio::time::sleep(time).await;
     }
 
-    /// Stops the clients, and checks all their observations of a cluster whose members all run.
+    /// Stops the clients and checks all their observations. All members of the cluster must run.
     pub async fn finish(mut self, cluster: &Cluster) -> Summary {
         self.shared.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.clients.join_next().await {
@@ -205,7 +206,7 @@ impl Load {
     }
 }
 
-/// No value was stored twice.
+/// Checks that no value was stored twice.
 fn check_once(prefix: &str, history: &[Event]) {
     let mut values = BTreeSet::new();
     for event in history.iter().filter(|event| event.key.starts_with(prefix)) {
@@ -215,13 +216,13 @@ fn check_once(prefix: &str, history: &[Event]) {
     }
 }
 
-/// All observations of clients agree with the history.
+/// Checks that all observations of clients agree with the history.
 fn check_facts(facts: &[Fact], history: &[Event]) {
     let mut by_key: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
     for event in history {
         by_key.entry(&event.key).or_default().push(event);
     }
-    // The last event of a key up to a revision.
+    // Returns the last event of a key up to a revision.
     let at = |key: &str, revision: i64| {
         let events = by_key.get(key).map_or(&[][..], Vec::as_slice);
         let count = events.partition_point(|event| event.revision <= revision);

@@ -9,7 +9,7 @@ use super::{Cluster, QUESTION, TIMEOUT};
 use crate::{Client, eventually_ok, eventually_within};
 
 impl Cluster {
-    /// Sends all running members the same request at the same time; members that do not answer are left out.
+    /// Sends all running members the same request at the same time. The result contains only members that answer.
     pub async fn ask_running<T, F>(&self, ask: impl Fn(Client) -> F) -> Vec<(usize, Option<T>)>
     where
         T: Send + 'static,
@@ -29,12 +29,12 @@ impl Cluster {
         answers
     }
 
-    /// The status of each running member.
+    /// Returns the status of each running member.
     pub async fn statuses(&self) -> Vec<(usize, Option<pb::StatusResponse>)> {
         self.ask_running(|client| async move { client.status(pb::StatusRequest {}).await }).await
     }
 
-    /// The leader, if a majority of the cluster's members, including the leader, agrees on it.
+    /// Returns the leader that a majority of the cluster's members, including the leader itself, agrees on.
     pub async fn leader_now(&self) -> Option<usize> {
         let statuses = self.statuses().await;
         let statuses: Vec<_> =
@@ -63,7 +63,7 @@ impl Cluster {
         .await
     }
 
-    /// A member that is not the leader: the first after the leader.
+    /// Returns a member that is not the leader: the next one after the leader.
     pub async fn follower(&self) -> usize {
         let leader = self.leader().await;
         let running = self.running();
@@ -71,7 +71,7 @@ impl Cluster {
         after.unwrap_or_else(|| running.into_iter().find(|number| *number != leader).unwrap())
     }
 
-    /// Waits until all running members have the same applied index, and returns the revision.
+    /// Waits until all running members have the same applied index. Returns the revision.
     pub async fn settle(&self) -> i64 {
         eventually_ok(TIMEOUT, "members that agree", async || {
             let answers: Vec<(usize, Option<Progress>)> = self
@@ -92,7 +92,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until all running members agree, and checks that they have the same keys, values and history. Returns the
+    /// Waits until all running members agree, and checks that their keys, values and history are equal. Returns the
     /// revision.
     pub async fn check_same_content(&self) -> i64 {
         let revision = self.settle().await;
@@ -115,7 +115,7 @@ impl Cluster {
     }
 }
 
-/// Leader, applied index and revision, if all members agree on them.
+/// Leader, applied index and revision that the members agree on.
 type Progress = (u64, u64, i64);
 
 fn progress(status: pb::StatusResponse) -> Progress {

@@ -1,4 +1,4 @@
-//! A client of several members, any of which may answer.
+//! A client of several members, which tries another member if one does not answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use tonic::Status;
 use super::{QUESTION, TIMEOUT};
 use crate::Client;
 
-/// Connections to several members. The member that answered last is asked first.
+/// Connections to several members. The member that last answered is tried first.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
     clients: Arc<[Client]>,
@@ -17,14 +17,14 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// A client of these members.
+    /// Creates a client of these members.
     #[must_use]
     pub fn new(clients: Vec<Client>) -> Self {
         assert!(!clients.is_empty(), "nobody to ask");
         Self { clients: clients.into(), favourite: Arc::default() }
     }
 
-    /// Sends a request once. If the member does not answer, the next request goes to another one.
+    /// Sends a request once. If the member does not answer, the next request goes to another member.
     pub async fn try_ask<T>(
         &self,
         ask: impl AsyncFnOnce(Client) -> Result<T, Status>,
@@ -39,8 +39,8 @@ impl Endpoints {
         answer
     }
 
-    /// Asks one member after the other until one answers. The request may be executed more than once, so it must be
-    /// idempotent.
+    /// Sends the request to one member after another until one answers. The request may be executed more than once, so
+    /// it must be idempotent.
     pub async fn ask<T>(
         &self,
         what: &str,

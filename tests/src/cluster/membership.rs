@@ -6,32 +6,32 @@ use super::{Cluster, Member, QUESTION, TIMEOUT, options};
 use crate::{Options, eventually_ok};
 
 impl Cluster {
-    /// A member's id.
+    /// Returns a member's id.
     #[must_use]
     pub fn id(&self, member: usize) -> u64 {
         self.members[member].id.expect("the member is in the cluster")
     }
 
-    /// The ids of all members that are in the cluster, by number.
+    /// Returns the ids of all members that are in the cluster, ordered by member number.
     #[must_use]
     pub fn ids(&self) -> Vec<u64> {
         self.members.iter().filter_map(|member| member.id).collect()
     }
 
-    /// The member with an id.
+    /// Returns the member with an id.
     #[must_use]
     pub fn by_id(&self, id: u64) -> Option<usize> {
         self.members.iter().position(|member| member.id == Some(id))
     }
 
-    /// The members as the cluster lists them.
+    /// Returns the member list of the cluster.
     pub async fn list(&self) -> Vec<pb::Member> {
         let request = pb::MemberListRequest { linearizable: true };
         let ask = async |client: crate::Client| client.member_list(request).await;
         self.everyone().ask("the members", ask).await.members
     }
 
-    /// Fetches the ids of the members, which are identified by their peer addresses.
+    /// Fetches the members' ids. Members are identified by their peer addresses.
     pub(super) async fn learn_ids(&mut self) {
         let request = pb::MemberListRequest::default();
         let listed = self.members[0].client.member_list(request).await.unwrap().members;
@@ -77,10 +77,10 @@ impl Cluster {
         number
     }
 
-    /// Announces a member that is not started yet to the cluster, and gives the member the cluster's list.
+    /// Adds a member to the cluster's list before it starts, and passes that list to the member.
     ///
     /// The cluster refuses the change while connections between the members are younger than five seconds, unless
-    /// `--strict-reconfig-check=false`; the request is repeated until it succeeds.
+    /// `--strict-reconfig-check=false` is set, so the request is repeated until it succeeds.
     pub async fn announce(&mut self, number: usize, is_learner: bool) {
         let url = self.members[number].server.peer_url();
         let request = pb::MemberAddRequest { peer_urls: vec![url.clone()], is_learner };
@@ -104,7 +104,7 @@ impl Cluster {
         self.members[number].server.set_cluster(words, true);
     }
 
-    /// Removes a member from the cluster. A running process of it must notice that on its own.
+    /// Removes a member from the cluster. If its process runs, it must notice the removal on its own.
     pub async fn remove(&mut self, number: usize) {
         let id = self.id(number);
         let mut others = self.members();
@@ -126,7 +126,7 @@ impl Cluster {
         self.members[number].id = None;
     }
 
-    /// Replaces a member that is down by a new one with the same name and ports and an empty directory.
+    /// Replaces a stopped member with a new one that has the same name and ports and an empty directory.
     pub async fn replace(&mut self, number: usize) {
         self.remove(number).await;
         if self.server(number).data().exists() {
@@ -147,7 +147,7 @@ impl Cluster {
                 return Ok(());
             }
             let request = pb::MemberPromoteRequest { id };
-            // A learner that has not caught up is refused.
+            // The cluster refuses to promote a learner that has not caught up.
             Err(tokio::time::timeout(QUESTION, client.member_promote(request)).await)
         })
         .await;

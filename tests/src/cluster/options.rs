@@ -1,12 +1,12 @@
-//! How to start a cluster.
+//! Options for starting a cluster.
 
 use super::{Cluster, Member, State};
 use crate::{Kind, Links, Options, within};
 
-/// Number of attempts with other ports, if another process has taken a port.
+/// Number of attempts with different ports if another process has taken a port.
 const ATTEMPTS: usize = 5;
 
-/// How to start a cluster.
+/// Options for starting a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     members: Vec<Options>,
@@ -15,7 +15,7 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// Members of one kind.
+    /// Returns the options of members of one kind.
     #[must_use]
     pub fn new(kind: Kind, size: usize) -> Self {
         let template = Options::new(kind).timing(50, 500);
@@ -23,14 +23,14 @@ impl ClusterOptions {
         Self { members, template, linked: false }
     }
 
-    /// Members with the same options.
+    /// Returns the options of members that are all alike.
     pub(crate) fn alike(options: Options, size: usize) -> Self {
         let template = options.patient();
         let members = (0..size).map(|number| template.clone().name(&name(number))).collect();
         Self { members, template, linked: false }
     }
 
-    /// Adds a flag to every member, written `--name=value`, including members added later.
+    /// Adds a flag, written `--name=value`, to every member, including members added later.
     #[must_use]
     pub fn flag(self, flag: impl Into<String>) -> Self {
         let flag = flag.into();
@@ -42,7 +42,7 @@ impl ClusterOptions {
         }
     }
 
-    /// Turns authentication on, with certificates for clients and peers.
+    /// Enables authentication, with certificates for clients and peers.
     #[must_use]
     pub fn guarded(self) -> Self {
         Self {
@@ -63,14 +63,14 @@ impl ClusterOptions {
         }
     }
 
-    /// Puts links between the members, which tests can make fail.
+    /// Puts links that tests can disturb between the members.
     #[must_use]
     pub const fn linked(mut self) -> Self {
         self.linked = true;
         self
     }
 
-    /// Changes the options of one member: its kind, flags, environment, disk.
+    /// Changes the options of one member, such as its kind, flags, environment or disk.
     #[must_use]
     pub fn member(mut self, number: usize, change: impl FnOnce(Options) -> Options) -> Self {
         let options = self.members.remove(number);
@@ -89,7 +89,7 @@ impl ClusterOptions {
         panic!("somebody else is faster to take ports, again and again");
     }
 
-    /// Returns `None` if another process has taken a port.
+    /// Starts all members. Returns `None` if another process has taken a port.
     async fn try_start(self) -> Option<Cluster> {
         let mut servers: Vec<_> = self.members.into_iter().map(Options::prepare).collect();
         let links = self.linked.then(Links::new);
@@ -117,7 +117,7 @@ impl ClusterOptions {
     }
 }
 
-/// The name of a member.
+/// Returns the name of a member.
 pub(super) fn name(number: usize) -> String {
     format!("m{number}")
 }

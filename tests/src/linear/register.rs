@@ -1,9 +1,9 @@
 //! Actions on one key, and the answers of a register.
 
-/// The value of a key. Tests write every value once, so a number identifies it.
+/// The value of a key. Tests write each value only once, so a number identifies it.
 pub type Value = u64;
 
-/// An action of a client on a key.
+/// A client's action on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Read.
@@ -24,14 +24,14 @@ pub enum Action {
 /// An answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This value was present: the answer to a read, a deletion or a failed swap.
+    /// The value that was present: the answer to a read, a deletion or a failed swap.
     Found(Option<Value>),
-    /// Done, whatever value was present before; for a swap, the expected value was present.
+    /// The action succeeded, whatever value was present before. For a swap, the expected value was present.
     Done,
 }
 
 impl Answer {
-    /// The value in the answer.
+    /// Returns the value in the answer.
     #[must_use]
     pub const fn found(self) -> Option<Value> {
         match self {
@@ -41,8 +41,8 @@ impl Answer {
     }
 }
 
-/// The state after an action, or `None` if this answer is impossible in the given state. The absence of an answer fits
-/// any state.
+/// Returns the state after an action, or `None` if this answer is impossible in the given state. An absent answer is
+/// possible in any state.
 pub(super) fn step(
     state: Option<Value>,
     action: Action,

@@ -1,12 +1,13 @@
-//! The search for an order: the algorithm of Wing and Gong, with Lowe's cache of visited states.
+//! The search for an order, using the algorithm of Wing and Gong with Lowe's cache of visited states.
 //!
-//! Calls and returns are in a list by time. The search takes a call that comes before the first return, lets the
-//! operation take effect, and continues without it. If the first return comes before any call that fits, the last
+//! Calls and returns form a list ordered by time. The search picks a call that comes before the first return, lets the
+//! operation take effect, and continues without it. If the first return comes before every call that fits, the last
 //! choice was wrong and the next one is tried. The set of operations that have taken effect, together with the
 //! resulting state, determines everything that can follow, so no such pair is visited twice. Choosing an operation that
-//! only reads the state is never wrong, so backtracking does not stop there: it also undoes the choice before.
+//! only reads the state is never wrong, so backtracking does not stop at such a choice but also undoes the one before
+//! it.
 //!
-//! The work is bounded by the given time and by the memory for the pairs.
+//! The work is bounded by the given time limit and by the memory for the pairs.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -19,20 +20,20 @@ use super::register::{Action, Answer, Value, step};
 pub enum Verdict {
     /// Some order explains the history.
     Linearizable,
-    /// No order does, with the progress of the search.
+    /// No order explains the history. The text describes the progress of the search.
     Illegal(String),
-    /// A bound was reached first.
+    /// The search reached one of its limits first.
     Unknown,
 }
 
-/// Words for the cache of pairs: half a gigabyte.
+/// Maximum size of the cache of pairs in words, which is half a gigabyte.
 const WORDS_MAX: usize = 64 << 20;
-/// Choices between two reads of the clock.
+/// Number of choices between two reads of the clock.
 const LOOK: u32 = 1024;
-/// Operations of each kind that a failure prints.
+/// Maximum number of operations of each kind that a failure prints.
 const SHOWN: usize = 12;
 
-/// An index in the list. The list begins with an empty element.
+/// A call or return in the list, linked by index. The list begins with an empty element.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     operation: usize,
@@ -47,21 +48,21 @@ const END: usize = usize::MAX;
 struct Search<'a> {
     operations: &'a [Operation],
     entries: Vec<Entry>,
-    /// Index of an operation's return; `None` without an answer.
+    /// Index of each operation's return; `None` if it has no answer.
     returns: Vec<Option<usize>>,
     taken: Taken,
-    /// Deletions without an answer, by their calls. They are interchangeable: only the first remaining one is tried, so
-    /// those that have taken effect are the first ones.
+    /// Deletions without an answer, in the order of their calls. They are interchangeable, so only the first remaining
+    /// one is tried, and those that have taken effect always come first in the list.
     deletions: Vec<usize>,
     deleted: usize,
     state: Option<Value>,
-    /// Calls that have taken effect, with the state before, in order.
+    /// Calls that have taken effect, in order, each with the state before it.
     order: Vec<(usize, Option<Value>)>,
-    /// Operations with an answer that have not taken effect yet.
+    /// Number of answered operations that have not taken effect yet.
     left: usize,
     tried: HashSet<Box<[u64]>>,
     words: usize,
-    /// The furthest progress: the remaining operations, the state, the order, and the operation that did not fit.
+    /// Furthest progress: the remaining operations, the state, the order, and the operation that did not fit.
     furthest: Option<Stuck>,
 }
 
@@ -101,7 +102,7 @@ pub(super) fn search(operations: &[Operation], budget: Duration) -> Verdict {
 
 impl<'a> Search<'a> {
     fn new(operations: &'a [Operation]) -> Self {
-        // At the same moment a call comes before a return, because then the operations overlap.
+        // If a call and a return have the same time, the call comes first, because the operations then overlap.
         let mut events: Vec<(u64, bool, usize)> = Vec::new();
         for (number, operation) in operations.iter().enumerate() {
             events.push((operation.called, false, number));
@@ -143,13 +144,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Lets a called operation take effect, if it fits and the resulting pair was not visited before.
+    /// Lets a called operation take effect if it fits and the resulting pair has not been visited before.
     fn take(&mut self, place: usize) -> bool {
         let number = self.entries[place].operation;
         let operation = &self.operations[number];
         let answer = operation.answer.map(|(_, answer)| answer);
         let Some(state) = step(self.state, operation.action, answer) else { return false };
-        // No client waits for an operation without an answer, so it is tried only where it makes a difference.
+        // An operation without an answer need never take effect, so it is tried only where it makes a difference.
         let deletes = answer.is_none() && operation.action == Action::Delete;
         let is_next = self.deletions.get(self.deleted) == Some(&number);
         if answer.is_none() && state == self.state || deletes && !is_next {
@@ -174,7 +175,7 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Undoes the last effect that was a choice, and returns the position at which to search for another choice.
+    /// Undoes effects back to the last real choice. Returns the position from which to search for another choice.
     fn take_back(&mut self) -> Option<usize> {
         while let Some((place, before)) = self.order.pop() {
             let number = self.entries[place].operation;
@@ -252,13 +253,13 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The set of operations that have taken effect. Operations with an answer are numbered by their calls, and all but the
-/// last few of them have taken effect: only the part after the first that has not is stored.
+/// The set of operations that have taken effect. Answered operations are numbered in the order of their calls, and all
+/// but the last few of them have taken effect, so only the part from the first one that has not is stored.
 struct Taken {
-    /// Bit of each operation, among those with an answer or among those without.
+    /// Bit number of each operation, and whether it counts among those with an answer or those without.
     bits: Vec<(bool, usize)>,
     answered: Vec<u64>,
-    /// The first operation with an answer that has not taken effect.
+    /// First answered operation that has not taken effect.
     first: usize,
     unanswered: Vec<u64>,
 }
@@ -301,7 +302,7 @@ impl Taken {
         }
     }
 
-    /// The pair of the set and the state.
+    /// Returns the pair of the set and the state.
     fn with(&self, state: Option<Value>) -> Box<[u64]> {
         let from = self.first / 64;
         let end = self.answered.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);

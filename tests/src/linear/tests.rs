@@ -1,4 +1,4 @@
-//! The checker against histories known to be good and bad, and against trying every order.
+//! Tests the checker with histories known to be linearizable or not, and against an exhaustive search of all orders.
 
 use proptest::prelude::*;
 
@@ -49,14 +49,14 @@ fn bad(history: &[Operation]) {
     assert!(!is_explained(history), "trying every order says otherwise");
 }
 
-/// Tries every order of every choice of operations without an answer.
+/// Tries every order of every choice of unanswered operations.
 fn is_explained(history: &[Operation]) -> bool {
     fn explained(history: &[Operation], taken: &mut Vec<usize>, state: Option<Value>) -> bool {
         let left = |number: usize| !taken.contains(&number);
         if (0..history.len()).all(|number| !left(number) || history[number].answer.is_none()) {
             return true;
         }
-        // An operation that has not taken effect must not have returned before the next call.
+        // No operation that has yet to take effect may have returned before the next call.
         let returned = (0..history.len()).filter(|number| left(*number));
         let limit = returned.filter_map(|number| history[number].answer.map(|(at, _)| at)).min();
         for number in 0..history.len() {
@@ -102,14 +102,14 @@ fn overlapping_operations_may_take_effect_in_either_order() {
     good(&[wrote(0, 0, 10, 1), wrote(1, 0, 10, 2), read(2, 11, 12, Some(1))]);
     good(&[wrote(0, 0, 10, 1), wrote(1, 0, 10, 2), read(2, 11, 12, Some(2))]);
     good(&[wrote(0, 0, 10, 1), read(1, 1, 2, None), read(1, 3, 4, Some(1))]);
-    // An operation that ends at the moment when another begins overlaps it.
+    // Two operations overlap if one ends at the moment when the other begins.
     good(&[wrote(0, 0, 5, 1), read(1, 5, 6, None)]);
 }
 
 #[test]
 fn a_stale_read_is_found() {
     bad(&[wrote(0, 0, 1, 1), wrote(0, 2, 3, 2), read(1, 4, 5, Some(1))]);
-    // After a read of the new value, no later read may return the old one.
+    // Once a read has returned the new value, no later read may return the old one.
     bad(&[wrote(0, 0, 1, 1), wrote(0, 2, 20, 2), read(1, 3, 4, Some(2)), read(2, 5, 6, Some(1))]);
 }
 
@@ -134,9 +134,9 @@ fn a_write_with_an_unknown_outcome_may_take_effect_late_or_never() {
         read(1, 3, 4, Some(2)),
         read(1, 5, 6, Some(1)),
     ]);
-    // A read before the call must not see its write.
+    // A read that returns before the write is called must not see the written value.
     bad(&[read(1, 0, 1, Some(1)), maybe_wrote(0, 2, 1)]);
-    // An unconfirmed deletion explains one absence, not two.
+    // A deletion without an answer explains the absence of the key only once.
     let maybe_deleted = operation(0, 0, Action::Delete, None);
     good(&[maybe_deleted.clone(), wrote(1, 1, 2, 1), read(1, 3, 4, None)]);
     bad(&[
@@ -178,7 +178,7 @@ fn keys_are_checked_independently() {
     operations.check(BUDGET);
 }
 
-/// A register that eight clients use in turn, each of whose operations overlaps those of the others.
+/// Returns the history of a register used by eight clients in turn, with overlapping operations.
 fn long(count: u64) -> Vec<Operation> {
     let mut state = None;
     let mut history = Vec::new();
@@ -200,7 +200,7 @@ fn long(count: u64) -> Vec<Operation> {
 fn long_histories_are_checked() {
     let mut history = long(20_000);
     assert_eq!(check(&history, BUDGET), Verdict::Linearizable);
-    // Unknown writes that were never seen cost nothing.
+    // Writes without an answer whose values were never seen must not cost any time.
     history.extend((0..500).map(|number| maybe_wrote(9, number * 100, 1_000_000 + number)));
     assert_eq!(check(&history, BUDGET), Verdict::Linearizable);
     history.push(read(1, 200_000, 200_001, Some(0)));
@@ -222,7 +222,7 @@ fn many_deletions_with_unknown_outcomes_are_checked_quickly() {
 
 #[test]
 fn a_check_that_takes_too_long_returns_unknown() {
-    // Each of these may have been the last, with any set of the others before it.
+    // Each of these may have been the last, after any subset of the others.
     let mut history: Vec<Operation> =
         (0..40).map(|value| wrote(0, value, 100 + value, value)).collect();
     history.push(read(1, 1_000, 1_001, Some(77)));
@@ -233,8 +233,8 @@ fn any_value() -> impl Strategy<Value = Option<Value>> {
     prop_oneof![Just(None), (0..4_u64).prop_map(Some)]
 }
 
-/// An action on few values with an answer that may be wrong. Values stored are taken from the
-/// operation's number, so that each is stored once.
+/// Generates an action on one of a few values, with an answer that may be wrong. Stored values are derived from the
+/// operation's number, so each is stored only once.
 fn any_operation() -> impl Strategy<Value = Operation> {
     let action = (0..4_u8, any_value());
     (action, 0..12_u64, 0..6_u64, 0..4_u8, any_value()).prop_map(
@@ -270,8 +270,8 @@ fn any_history() -> impl Strategy<Value = Vec<Operation>> {
     })
 }
 
-/// A history that some order explains: the answers are those of a register that took the operations
-/// in the order of moments within them.
+/// Generates a history that some order explains: the answers are those of a register that executes each operation at
+/// one moment between its call and its return.
 fn explained_history() -> impl Strategy<Value = Vec<Operation>> {
     let operations = prop::collection::vec((any_operation(), 0..6_u64, any::<bool>()), 0..8);
     operations.prop_map(|operations| {

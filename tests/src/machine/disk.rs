@@ -1,4 +1,4 @@
-//! A small file system for one process.
+//! A small file system that only one process sees.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::{Options, skipped};
 
-/// A small file system in its own mount namespace, which needs no privileges on the machine.
+/// A small file system in its own mount namespace. Creating it needs no privileges on the machine.
 #[derive(Debug)]
 pub struct SmallDisk {
     holder: Child,
@@ -16,7 +16,7 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// A file system of this size, if the machine supports it.
+    /// Creates a file system of this size. Returns `None` if the machine does not support it.
     #[must_use]
     pub fn new(megabytes: u32) -> Option<Self> {
         let place = TempDir::new().unwrap();
@@ -40,7 +40,7 @@ impl SmallDisk {
         Some(disk)
     }
 
-    /// Options of a server whose data is on this disk.
+    /// Returns the options of a server whose data is on this disk.
     #[must_use]
     pub fn prepare(&self, options: Options) -> Options {
         let words = self.entering();
@@ -66,7 +66,7 @@ impl SmallDisk {
         command.status().unwrap().success()
     }
 
-    /// Changes its size.
+    /// Changes the size of the file system.
     pub fn resize(&self, megabytes: u32) {
         let folder = self.place.path().display();
         assert!(self.run(&format!("mount -o remount,size={megabytes}m {folder}")));
@@ -85,7 +85,7 @@ impl SmallDisk {
         assert!(self.run(&format!("truncate -s -{megabytes}M {folder}/filler")));
     }
 
-    /// Frees the space.
+    /// Frees the used space.
     pub fn empty(&self) {
         let folder = self.place.path().display();
         assert!(self.run(&format!("rm {folder}/filler")));

@@ -1,7 +1,7 @@
 //! A library that is loaded before the C library and intercepts its sync and clock functions.
 //!
-//! The machine's C compiler compiles it from `shim.c` for each use, and a file that the process maps controls it. It
-//! has no effect on programs without the C library.
+//! The machine's C compiler builds it from `shim.c` for each use. A file that the process maps into memory controls it.
+//! It has no effect on programs that do not use the C library.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,33 +12,33 @@ use tempfile::TempDir;
 use super::Syncs;
 use crate::{Options, skipped};
 
-/// One library with its control file, for any number of processes with the same faults.
+/// One library and its control file, for any number of processes that share the same faults.
 #[derive(Debug)]
 pub struct Shim {
     place: TempDir,
     control: File,
 }
 
-/// Syncs that do not return, as `shim.c` numbers them.
+/// Syncs that never return. The numbers are those in `shim.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i64)]
 pub enum Held {
-    /// All return.
+    /// All syncs return.
     Nothing = 0,
-    /// Those of the backend file do not return.
+    /// Syncs of the backend file do not return.
     Backend = 1,
-    /// Nor do those of the log.
+    /// Syncs of the backend file and of the log do not return.
     Everything = 2,
 }
 
-/// Offsets in the control file.
+/// Offset in the control file of the flag that makes syncs fail.
 const SYNCS_FAIL: u64 = 0;
 const SYNC_MICROS: u64 = 8;
 const CLOCK_SECONDS: u64 = 16;
 const HELD: u64 = 24;
 
 impl Shim {
-    /// Compiles the library, if there is a compiler.
+    /// Compiles the library. Returns `None` if there is no compiler.
     #[must_use]
     pub fn build() -> Option<Self> {
         let place = TempDir::new().unwrap();
@@ -61,7 +61,7 @@ impl Shim {
         Some(Self { place, control })
     }
 
-    /// Options of a process that loads the library.
+    /// Returns the options of a process that loads the library.
     #[must_use]
     pub fn prepare(&self, options: Options) -> Options {
         let path = |name: &str| self.place.path().join(name).display().to_string();
@@ -70,7 +70,7 @@ impl Shim {
             .environment("QUORATE_TESTS_SHIM", &path("control"))
     }
 
-    /// Sets the result of syncs.
+    /// Sets how syncs behave.
     pub fn set_syncs(&self, syncs: Syncs) {
         let (fail, micros) = match syncs {
             Syncs::Work => (0, 0),
@@ -81,7 +81,7 @@ impl Shim {
         self.write(SYNCS_FAIL, fail);
     }
 
-    /// Holds these syncs from now on. Held syncs that are no longer in the set return.
+    /// Blocks these syncs from now on. Blocked syncs that are no longer in the set return.
     pub fn hold(&self, held: Held) {
         self.write(HELD, held as i64);
     }
@@ -91,7 +91,7 @@ impl Shim {
         self.write(CLOCK_SECONDS, seconds);
     }
 
-    /// The write of a number is atomic, so no process sees half of it.
+    /// Writes a number to the control file. The write is atomic, so no process sees part of it.
     #[expect(clippy::host_endian_bytes, reason = "read by a program on this machine")]
     fn write(&self, place: u64, number: i64) {
         self.control.write_all_at(&number.to_ne_bytes(), place).unwrap();

@@ -1,4 +1,4 @@
-//! Modification of the system calls of a running process with `strace`.
+//! Modifies the system calls of a running process with `strace`.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -6,14 +6,14 @@ use std::process::{Child, Command, Stdio};
 use super::Syncs;
 use crate::skipped;
 
-/// An `strace` that is attached to a process, and detaches when it is dropped.
+/// A running `strace` that is attached to a process and detaches when it is dropped.
 #[derive(Debug)]
 pub struct Strace {
     tracer: Child,
 }
 
 impl Strace {
-    /// True if `strace` is installed and may attach to other processes.
+    /// Returns whether `strace` is installed and may attach to other processes.
     #[must_use]
     pub fn is_present() -> bool {
         let Ok(mut sleeper) = Command::new("sleep").arg("60").spawn() else { return false };
@@ -26,7 +26,7 @@ impl Strace {
         present
     }
 
-    /// Modifies the syncs of a process from now on.
+    /// Changes how syncs of a process behave from now on.
     #[must_use]
     pub fn attach(pid: u32, syncs: Syncs) -> Self {
         Self::try_attach(pid, syncs).expect("strace could attach itself before")
@@ -50,7 +50,7 @@ impl Strace {
         let mut said = BufReader::new(tracer.stderr.take()?);
         let mut line = String::new();
         said.read_line(&mut line).ok()?;
-        // It continues to report every thread; a pipe that is not read would stop it.
+        // `strace` keeps reporting every thread, and would block if its output pipe were not read.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         if line.contains("attached") {
             return Some(Self { tracer });
@@ -62,7 +62,7 @@ impl Strace {
 
 impl Drop for Strace {
     fn drop(&mut self) {
-        // This signal makes it detach from the process; it may have ended already, with the process.
+        // This signal makes `strace` detach. It may already have exited together with the process.
         let pid = self.tracer.id().to_string();
         drop(Command::new("kill").args(["-s", "TERM", &pid]).stderr(Stdio::null()).status());
         drop(self.tracer.wait());

@@ -1,4 +1,4 @@
-//! One client: one operation after the other, each recorded with its outcome.
+//! A client that sends one operation after the other and records each with its outcome.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -16,30 +16,30 @@ use super::{Fact, KEYS, Shared};
 use crate::linear::{Action, Answer, Operation, Value};
 use crate::{Client, Random, compare, delete, get_op, key, put, put_op, txn_when};
 
-/// The kind of a client.
+/// Properties of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
-    /// It changes nothing.
+    /// Whether the client only reads.
     only_reads: bool,
-    /// Its timeout for an answer.
+    /// Time for which it waits for an answer.
     timeout: Duration,
-    /// Longest pause between two operations, in milliseconds.
+    /// Maximum pause between two operations, in milliseconds.
     pause: u64,
 }
 
 impl Traits {
-    /// A client with all operations and a short timeout, after which it uses other members.
+    /// Traits of a client that sends all operations, with a short timeout after which it uses another member.
     pub(super) const ANY: Self =
         Self { only_reads: false, timeout: Duration::from_millis(1_000), pause: 10 };
-    /// A client whose requests outlast a member's pause.
+    /// Traits of a client that only reads, and whose timeout is longer than the pause of a member.
     pub(super) const PATIENT_READER: Self =
         Self { only_reads: true, timeout: Duration::from_secs(8), pause: 5 };
 }
 
-/// Last observation of a key: its value, and its revision.
+/// Last observation of a key: its value and its revision.
 type Known = Option<(Value, i64)>;
 
-/// The result: the answer, its facts about revisions, and the current value if it is known.
+/// Result of a request: the answer, the observed fact about a revision, and the current value if it is known.
 type ClientAnswer = (Answer, Option<Fact>, Option<Known>);
 
 pub(super) struct Worker {
@@ -66,7 +66,7 @@ impl Worker {
     pub(super) async fn run(mut self) {
         while !self.shared.stopped() {
             self.step().await;
-            // With pauses: the test needs concurrency, not many operations.
+            // The clients pause because the test needs concurrency rather than many operations.
             tokio::time::sleep(self.random.millis_below(self.traits.pause)).await;
         }
     }
@@ -124,7 +124,7 @@ impl Worker {
                 assert_ne!(status.code(), Code::DataLoss, "{status:?}");
                 let text = format!("{:?}: {}", status.code(), status.message());
                 *record.failures.entry(text).or_default() += 1;
-                // Expectations that may be wrong are dropped; otherwise all further swaps of the key would fail.
+                // The expected value may be wrong. If it were kept, all further swaps of the key could fail.
                 self.known.remove(&key);
                 if action == Action::Read || was_refused(&status) {
                     return;
@@ -137,7 +137,7 @@ impl Worker {
     }
 }
 
-/// True if the request was never sent because the connection was refused.
+/// Returns whether the request was never sent because the connection was refused.
 fn was_refused(status: &Status) -> bool {
     let mut source = status.source();
     while let Some(error) = source {
@@ -149,7 +149,7 @@ fn was_refused(status: &Status) -> bool {
     false
 }
 
-/// Sends an action. A swap compares the mod revision of the expected value if there is one, which is equivalent because
+/// Sends an action. If a swap has an expected value, it compares that value's mod revision, which is equivalent because
 /// no value is stored twice.
 async fn ask(
     client: &Client,

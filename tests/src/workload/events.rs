@@ -11,12 +11,12 @@ use tokio::task::JoinSet;
 
 use crate::{Client, TIMEOUT, Watch, eventually_ok};
 
-/// One change of one key.
+/// A single change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) revision: i64,
     pub(super) key: String,
-    /// `None` for a deletion.
+    /// Value; `None` for a deletion.
     pub(super) value: Option<Vec<u8>>,
 }
 
@@ -31,13 +31,13 @@ impl Event {
         }
     }
 
-    /// The value as a number.
+    /// Returns the value as a number.
     pub(super) fn number(&self) -> Option<u64> {
         std::str::from_utf8(self.value.as_ref()?).ok()?.parse().ok()
     }
 }
 
-/// Everything from a revision on.
+/// Returns a request that watches all keys from a revision on.
 fn everything(start_revision: i64) -> pb::WatchCreateRequest {
     let all = crate::bytes([0]);
     pb::WatchCreateRequest {
@@ -48,7 +48,7 @@ fn everything(start_revision: i64) -> pb::WatchCreateRequest {
     }
 }
 
-/// Reads the history from a revision to another.
+/// Reads the history from one revision to another.
 pub(super) async fn read(client: &Client, first: i64, last: i64) -> Vec<Event> {
     let mut history: Vec<Event> = Vec::new();
     if last < first {
@@ -68,14 +68,14 @@ pub(super) async fn read(client: &Client, first: i64, last: i64) -> Vec<Event> {
 #[derive(Debug)]
 struct Seen {
     events: Vec<Event>,
-    /// The revision at which to resume: after the last event.
+    /// Revision at which to resume, which follows the last event.
     next: i64,
     interruptions: u64,
-    /// The last reason for an interruption.
+    /// Reason for the last interruption.
     why: String,
 }
 
-/// One member's watcher. It ends when this is dropped.
+/// The watcher of one member. Dropping it stops the watch.
 #[derive(Debug)]
 pub(super) struct Watcher {
     member: usize,
@@ -92,8 +92,8 @@ impl Watcher {
         Self { member, seen, task }
     }
 
-    /// Waits until it has received the last event, and checks that it received all events once, in order. Returns the
-    /// number of restarts.
+    /// Waits until the watcher has received the last event, and checks that it received every event exactly once and in
+    /// order. Returns the number of restarts.
     pub(super) async fn check(mut self, history: &[Event]) -> u64 {
         let last = history.last().map_or(0, |event| event.revision);
         eventually_ok(TIMEOUT, "a watcher's last event", async || {
@@ -108,7 +108,7 @@ impl Watcher {
         })
         .await;
         let seen = self.seen.lock().unwrap();
-        // Other clients may have written since.
+        // Other clients may have written since then.
         let until = seen.events.partition_point(|event| event.revision <= last);
         let events = &seen.events[..until];
         let differs = history.iter().zip(events).position(|(one, other)| one != other);
@@ -129,7 +129,7 @@ impl Watcher {
     }
 }
 
-/// Watches, and resumes after each interruption.
+/// Watches the store, and resumes after each interruption.
 async fn watch(client: Client, seen: Arc<Mutex<Seen>>) {
     loop {
         let why = watch_once(&client, &seen).await;

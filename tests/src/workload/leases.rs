@@ -1,9 +1,9 @@
 //! A lease that is renewed through all faults, and one that is not.
 //!
 //! A leader that is suspended for longer than the TTL finds the lease expired when it resumes, even if another leader
-//! renewed it meanwhile. etcd's leader, too, should ask a quorum before it ends the lease, but the first tick of its
-//! clock confirms its leadership again, and that may come before the message of a new leader. So the lease is not
-//! checked in a cluster with such a pause.
+//! has renewed it meanwhile. etcd's leader, too, is supposed to confirm its leadership with a quorum before it revokes
+//! the lease, but the first tick of its clock renews that confirmation, and may come before the new leader's message.
+//! For this reason the lease is not checked if a leader was suspended for that long.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,11 +16,11 @@ use tonic::{Code, Status};
 use super::Shared;
 use crate::{Client, Cluster, Endpoints, Kind, Random, TIMEOUT, eventually_ok, put_leased};
 
-/// TTL of the renewed lease in seconds.
+/// TTL of the renewed lease, in seconds.
 const KEPT: u32 = 10;
-/// TTL of the other lease.
+/// TTL of the lease without renewals, in seconds.
 const LEFT: u32 = 2;
-/// A deposed leader may renew leases until it notices, and clocks are not exact.
+/// Tolerance for inexact clocks, and for a deposed leader that renews leases until it notices that it was deposed.
 const SLACK: Duration = Duration::from_secs(3);
 
 /// The leases of a load.
@@ -32,27 +32,27 @@ pub(super) struct Leases {
     task: JoinSet<()>,
 }
 
-/// Number of renewals that are recorded, for the message of a failure.
+/// Number of renewals recorded for the failure message.
 const RENEWALS: usize = 40;
 
 #[derive(Debug, Default)]
 struct State {
-    /// The time at which the last successful renewal was sent.
+    /// Time at which the last successful renewal was sent.
     renewed: Option<Instant>,
-    /// The last requests: when each was sent and answered, counted from the start of the load, and the result.
+    /// The last requests: when each was sent and answered, relative to the start of the load, and the result.
     renewals: VecDeque<(Duration, Duration, Result<i64, String>)>,
-    /// A renewal did not find a lease that should exist.
+    /// Whether a renewal failed to find a lease that should exist.
     is_lost: bool,
 }
 
 impl State {
-    /// True if the lease must still exist.
+    /// Returns whether the lease must still exist.
     fn is_due(&self) -> bool {
         let lasts = Duration::from_secs(KEPT.into()) - SLACK;
         self.renewed.is_some_and(|renewed| renewed.elapsed() < lasts)
     }
 
-    /// Records the answer to a request that was sent at this time. Without an answer nothing is recorded.
+    /// Records the answer to a request that was sent at this time. If there is no answer, nothing is recorded.
     fn note(&mut self, start: Instant, sent: Instant, answer: &Result<i64, Status>) {
         match answer {
             Ok(1..) => self.renewed = Some(sent),
@@ -125,7 +125,7 @@ async fn keep(everyone: Endpoints, shared: Arc<Shared>, id: i64, state: Arc<Mute
         everyone.ask("a lease", granted).await;
         let write = put_leased(name(&shared, which), format!("under {id}"), id);
         let written = async |client: Client| match client.put(write.clone()).await {
-            // It may have expired meanwhile, as expected.
+            // The lease may have expired meanwhile, as expected.
             Err(status) if status.code() == Code::NotFound && which == "left" => Ok(()),
             answer => answer.map(drop),
         };
