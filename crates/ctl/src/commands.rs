@@ -101,7 +101,7 @@ fn lease_id(text: &str) -> Result<i64, Failure> {
     })
 }
 
-/// Returns whether `--consistency` requests for a serializable read.
+/// Returns whether `--consistency` requests a serializable read.
 fn serializable(consistency: &str) -> Result<bool, Failure> {
     match consistency {
         "s" => Ok(true),
