@@ -1,4 +1,5 @@
-//! The audit log: recorded calls, secrets that are never recorded, and the behaviour when it cannot be written.
+//! The audit log: the recorded calls, the secrets that it must never contain, and the behaviour when it cannot be
+//! written.
 
 use quorate_api::authpb::Permission;
 use quorate_api::authpb::permission::Type;
@@ -32,7 +33,7 @@ on_quorate! {
     audit_lines_that_cannot_be_written_are_dropped_or_their_calls_refused,
 }
 
-/// A folder with an audit log.
+/// A folder that contains an audit log.
 struct Audited {
     server: Server,
     path: PathBuf,
@@ -56,7 +57,7 @@ impl Audited {
         self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The newest line about this method that satisfies a condition.
+    /// Waits for a line about this method that satisfies a condition, and returns the newest one.
     async fn line(&self, method: &str, holds: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("a line about {method}"), async || {
             let of_method = |line: &&Value| line["method"] == format!("/{method}") && holds(line);
@@ -133,7 +134,7 @@ async fn calls_of_every_kind_are_recorded(kind: Kind) {
     assert!(audited.server.metric("quorate_audit_lines_written_total").unwrap() > 0.0);
 }
 
-/// Lets a user read the prefix `/own/`.
+/// Adds a user that may read the prefix `/own/`.
 async fn add_user(client: &Client, name: &str, password: &str) {
     let (name, password) = (name.to_owned(), password.to_owned());
     let add = pb::AuthUserAddRequest { name: name.clone(), password, ..Default::default() };
@@ -150,7 +151,7 @@ async fn add_user(client: &Client, name: &str, password: &str) {
 async fn refused_calls_are_recorded_without_secrets(kind: Kind) {
     let audited = Audited::start(kind, &[]).await;
     if audited.server.user_of_tools().is_some() {
-        // In a secured run the users exist already.
+        // In a secured run the users already exist.
         return;
     }
     let client = audited.server.client();
@@ -197,7 +198,7 @@ async fn refused_calls_are_recorded_without_secrets(kind: Kind) {
     let token = ann.metadata().get("token").unwrap().to_str().unwrap().to_owned();
     let text = audited.text();
     assert!(!text.contains("SECRET") && !text.contains(&token), "{text}");
-    // Nor in any other form.
+    // The log must not contain the password in hashed or encoded form, either.
     assert!(!text.contains("$2a$") && !text.contains("JDJ"), "{text}");
 }
 
@@ -221,7 +222,7 @@ async fn the_name_in_a_client_certificate_is_recorded(kind: Kind) {
     .await;
     for line in &lines {
         assert_eq!(line["certificate"], "ann", "{line}");
-        // Without authentication a certificate identifies no user.
+        // While authentication is disabled, a certificate identifies no user.
         assert!(line.get("user").is_none_or(|user| user == ""), "{line}");
     }
     let put = lines.iter().find(|line| line["method"] == "/etcdserverpb.KV/Put").unwrap();
@@ -296,7 +297,7 @@ async fn rules_about_keys_match_locks_elections_and_leases(kind: Kind) {
     assert_eq!((&lock["key"], &lock["range-end"]), (&json!("/a/"), &json!("/a0")), "{lock}");
 }
 
-/// Causes lines of about 16 KiB each.
+/// Sends requests that cause lines of about 16 KiB each.
 async fn send_many_requests(client: &Client) -> Result<(), tonic::Status> {
     let name = "k".repeat(480);
     let puts = (0..32).map(|number| put_op(format!("{name}{number}"), "v")).collect();
@@ -324,7 +325,7 @@ async fn a_full_audit_file_is_rotated(kind: Kind) {
     assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
 }
 
-/// A pipe without a reader, which is full after 64 KiB.
+/// Creates a pipe without a reader, which is full after 64 KiB.
 fn full_pipe(path: &Path) -> std::fs::File {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap();

@@ -1,5 +1,5 @@
-//! Users, roles and permissions: logins, the lifetime of tokens, and changes while clients work. The requirements of
-//! each method are in `permissions`.
+//! Users, roles and permissions: logins, the lifetime of tokens, and changes while clients work. `permissions` covers
+//! the requirements of each method.
 
 use quorate_api::authpb;
 use quorate_api::etcdserverpb as pb;
@@ -58,7 +58,7 @@ pub(super) const DENIED: &str = "etcdserver: permission denied";
 pub(super) const OLD: &str = "etcdserver: revision of auth store is old";
 pub(super) const WRONG: &str = "etcdserver: authentication failed, invalid user ID or password";
 
-/// Makes password hashing cheap.
+/// Returns the options of a server with cheap password hashing.
 pub(super) fn options(kind: Kind) -> Options {
     Options::new(kind).flag("--bcrypt-cost=4")
 }
@@ -103,7 +103,7 @@ pub(super) fn permission(
     pb::AuthRoleGrantPermissionRequest { name: role.to_owned(), perm: Some(perm) }
 }
 
-/// A role, and a user of the same name with the suffix `-er`, that may read and write a range of keys.
+/// Creates a role that may read and write a key range, and a user with that role, named like the role plus `-er`.
 async fn allow(client: &Client, name: &str, role: &str, key: &str, end: &str) {
     client.role_add(pb::AuthRoleAddRequest { name: role.to_owned() }).await.unwrap();
     client.role_grant_permission(permission(role, 2, key, end)).await.unwrap();
@@ -111,7 +111,8 @@ async fn allow(client: &Client, name: &str, role: &str, key: &str, end: &str) {
     grant(client, name, role).await;
 }
 
-/// Creates root, ann who may read and write a to b, eve without permissions, and enables authentication. Returns root.
+/// Creates root, ann (who may read and write the keys from a to b) and eve (who has no permissions), and enables
+/// authentication. Returns root's client.
 pub(super) async fn guard(client: &Client) -> Client {
     allow(client, "ann", "app", "a", "b").await;
     add_user(client, "eve").await;
@@ -153,7 +154,7 @@ async fn enabling_authentication_requires_root(kind: Kind) {
     }
     root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
     assert_eq!(revision(&client).await, before + 1);
-    // Enabling it again has no effect.
+    // Disabling authentication again has no effect.
     client.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
     assert_eq!(revision(&client).await, before + 1);
 }
@@ -184,7 +185,7 @@ async fn logins_return_tokens_only_for_correct_passwords(kind: Kind) {
     let (prefix, index) = answer.token.split_once('.').unwrap();
     assert!(prefix.len() == 16 && prefix.bytes().all(|byte| byte.is_ascii_alphabetic()));
     assert!(index.parse::<u64>().unwrap() > 0);
-    // Under either header name, with the scheme before it or without.
+    // The token is accepted under either header name, with or without a scheme before it.
     let mut shown = vec![("token", answer.token.clone()), ("authorization", answer.token.clone())];
     if server.is_3_7() {
         shown.push(("authorization", format!("Bearer {}", answer.token)));
@@ -198,7 +199,7 @@ async fn logins_return_tokens_only_for_correct_passwords(kind: Kind) {
     let (spelt, later) = (format!("bearer {}", answer.token), format!("{}1", answer.token));
     let mut bad = vec!["", "x", "x.y", "x.1", &spelt];
     if kind == Kind::Quorate {
-        // etcd waits for that entry until its client's deadline.
+        // etcd waits for the log entry that the token names until the client's deadline.
         bad.push(&later);
     }
     for bad in bad {
@@ -240,7 +241,7 @@ async fn deleting_a_user_invalidates_its_tokens_but_deleting_a_role_does_not(kin
     let ann = client.log_in("ann", "another").await.unwrap();
     ann.range(key("a1")).await.unwrap();
     if !server.is_3_7() {
-        // Sometimes 3.5 denies root the next request.
+        // etcd 3.5 sometimes denies root's next request.
         return;
     }
     root.user_delete(pb::AuthUserDeleteRequest { name: "ann".into() }).await.unwrap();
@@ -296,7 +297,8 @@ async fn a_watch_requires_read_permission(kind: Kind) {
         (&ann, from("b1"), status("PermissionDenied", DENIED)),
     ];
     if server.is_3_7() {
-        // A range from the key on is more than the key. Older releases did not check that.
+        // Watching all keys from a key on requires more than permission for that key. Older releases did not check
+        // this.
         cases.push((&ann, from("x"), status("PermissionDenied", DENIED)));
     }
     for (caller, request, reason) in cases {
@@ -304,7 +306,7 @@ async fn a_watch_requires_read_permission(kind: Kind) {
         let answer = watch.create(request.clone()).await;
         assert!(answer.canceled && answer.created && answer.watch_id == -1, "{answer:?}");
         assert!(answer.cancel_reason.ends_with(&reason), "{request:?}: {}", answer.cancel_reason);
-        // The stream continues.
+        // The stream stays usable.
         let again = watch.create(request).await;
         assert!(again.canceled);
     }
@@ -372,7 +374,7 @@ async fn a_token_expires(kind: Kind) {
     let root = guard(&client).await;
     let ann = log_in(&client, "ann").await;
     ann.range(key("a1")).await.unwrap();
-    // The expiry of a lease shows that the time has passed; a check of the token would extend it.
+    // A lease expiry shows that enough time has passed. Checking with the token itself would extend the token.
     let lease = root.grant(0, 4).await;
     root.put(put_leased("k", "v", lease)).await.unwrap();
     gone(&root, "k").await;
@@ -394,7 +396,7 @@ async fn a_token_is_valid_on_every_member(kind: Kind) {
         for other in cluster.members() {
             let ann = cluster.client(other).with_token(&token);
             if kind == Kind::Etcd {
-                // The member waits for the entry before the one that issued the token.
+                // The member may not yet have applied the entry that issued the token.
                 let known = async || ann.range(key("a1")).await;
                 eventually_ok(DEADLINE, "the token is known", known).await;
             }
@@ -406,7 +408,7 @@ async fn a_token_is_valid_on_every_member(kind: Kind) {
     }
 }
 
-/// The permissions on all members are equal, whichever is the leader.
+/// Checks that permissions are equal on all members, whichever is the leader.
 async fn check_permissions(cluster: &Cluster) {
     for member in cluster.running() {
         let client = cluster.client(member);
@@ -436,7 +438,7 @@ async fn users_survive_a_change_between_etcd_and_quorate(kind: Kind) {
     let data = place.path().join("data");
     let other = if kind == Kind::Etcd { Kind::Quorate } else { Kind::Etcd };
     let mut before = 0;
-    // In both directions.
+    // The directory changes hands in both directions.
     for (round, kind) in [kind, other, kind].into_iter().enumerate() {
         let version = if kind == Kind::Quorate { &["--hold-cluster-version=3.5"][..] } else { &[] };
         let options = version.iter().fold(options(kind), |options, flag| options.flag(*flag));
@@ -453,7 +455,7 @@ async fn users_survive_a_change_between_etcd_and_quorate(kind: Kind) {
         before = revision(&root).await;
         let users = root.user_list(pb::AuthUserListRequest {}).await.unwrap().users;
         assert_eq!(users.len(), 3 + round, "{users:?}");
-        // Then all changes are in the log only.
+        // After a kill, all changes of this round are only in the log.
         if round == 1 {
             server.kill();
         } else {
@@ -462,7 +464,7 @@ async fn users_survive_a_change_between_etcd_and_quorate(kind: Kind) {
     }
 }
 
-/// The leader, as reported to root.
+/// Returns the leader, as reported to root.
 async fn leader(cluster: &Cluster) -> usize {
     let running = cluster.running();
     let ask = async || {
@@ -479,7 +481,7 @@ async fn users_and_permissions_apply_on_all_members_of_a_mixed_cluster(ours: Kin
     let mut options = ClusterOptions::new(Kind::Etcd, 3).flag("--bcrypt-cost=4");
     options = options.member(1, |one| one.kind(ours).flag("--hold-cluster-version=3.5"));
     let mut cluster = options.start().await;
-    // Users are created through either program, and exist in both.
+    // Users are created through members of both programs, and exist on all of them.
     let root = guard(&cluster.client(0)).await;
     check_permissions(&cluster).await;
     let token = root.metadata().get("token").unwrap().to_str().unwrap().to_owned();
@@ -493,7 +495,7 @@ async fn users_and_permissions_apply_on_all_members_of_a_mixed_cluster(ours: Kin
         revisions.push(revision(&cluster.client(member).with_token(&token)).await);
     }
     assert!(revisions.iter().all(|revision| *revision == revisions[0]), "{revisions:?}");
-    // All members decide alike, whichever is the leader.
+    // All members enforce the same permissions, whichever is the leader.
     for _ in 0..2 {
         let leader = leader(&cluster).await;
         cluster.kill(leader);
@@ -512,7 +514,7 @@ async fn continual_logins_of_one_source_do_not_delay_others(kind: Kind) {
         let client = client.clone();
         flood.spawn(async move { client.log_in("eve", "wrong").await.unwrap_err() });
     }
-    // Another login is next, and logged-in users are not affected.
+    // Another login is served next, and requests of logged-in users are not delayed.
     log_in(&client, "ann").await;
     root.put(put("k", "v")).await.unwrap();
     let mut refused_early = 0;
@@ -556,7 +558,7 @@ async fn invalid_tokens_do_not_use_up_waiting_reads(kind: Kind) {
     let root = guard(&client).await;
     let mut flood = tokio::task::JoinSet::new();
     for number in 0..2_000_u64 {
-        // No entry will ever exist at the index that they name, and the member cannot know that yet.
+        // The log entry named by the token will never exist, but the member cannot know that yet.
         let client = client.with_token(&format!("nobodygavethisout.{}", (1 << 40) + number));
         flood.spawn(async move { client.range(key("k")).await.unwrap_err() });
     }
@@ -607,14 +609,15 @@ async fn signed_tokens_are_verified_and_expire_with_changes_of_users(kind: Kind)
     ann.put(put("a1", "v")).await.unwrap();
     ann.range(key("a1")).await.unwrap();
     refused(ann.range(key("b")).await, Code::PermissionDenied, DENIED);
-    // A modified token, or one without a valid signature.
+    // The token is modified or lacks a valid signature.
     let (head, rest) = token.split_once('.').unwrap();
     let (claims, _) = rest.split_once('.').unwrap();
     for bad in [format!("{token}x"), format!("{head}.{claims}."), "a.b.c".into(), "a.1".into()] {
         let answer = client.with_token(&bad).put(put("a1", "v")).await;
         refused(answer, Code::Unauthenticated, BAD);
     }
-    // The token has the auth revision at which it was issued: any change of users invalidates it for key requests.
+    // The token contains the auth revision at which it was issued, so any change of users invalidates it for key
+    // requests.
     add_user(&root, "new").await;
     refused(ann.range(key("a1")).await, Code::InvalidArgument, OLD);
     refused(ann.put(put("a1", "v")).await, Code::InvalidArgument, OLD);
@@ -666,7 +669,7 @@ async fn requests_without_credentials_are_not_written_to_the_log(kind: Kind) {
     let index = async || root.status(pb::StatusRequest {}).await.unwrap().raft_index;
     let before = index().await;
     let large = vec![b'v'; 1_000_000];
-    // More than the quota: raising an alarm would be a proposal, too.
+    // Together these writes exceed the quota. Raising an alarm would be a proposal, too.
     for _ in 0..25 {
         let refusal = Code::InvalidArgument;
         refused(client.put(put("a1", large.clone())).await, refusal, NOBODY);
@@ -713,7 +716,7 @@ async fn a_snapshot_invalidates_tokens_of_deleted_users(kind: Kind) {
         root.put(put("k", vec![b'v'; 20_000])).await.unwrap();
     }
     root.user_delete(pb::AuthUserDeleteRequest { name: "boss".into() }).await.unwrap();
-    // The leader keeps no entries for a follower that does not answer.
+    // The leader does not keep log entries for a follower that does not answer.
     eventually("the leader to cut its log", async || {
         root.put(put("k", "v")).await.unwrap();
         let held = cluster.server(leader).metric("quorate_log_memory_bytes").unwrap();

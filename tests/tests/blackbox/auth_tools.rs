@@ -1,4 +1,4 @@
-//! Authentication as operators configure and use it, with both command-line tools, along etcd's guide.
+//! Authentication as operators configure and use it with both command-line tools, following etcd's guide.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -32,13 +32,13 @@ fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
-/// The output of a command that succeeds.
+/// Runs a command that must succeed, and returns its output.
 #[track_caller]
 fn output_of(ctl: &Ctl, line: &str) -> String {
     ctl.run(&words(line)).success()
 }
 
-/// The error of a command that fails.
+/// Runs a command that must fail, and returns its error.
 #[track_caller]
 fn fail(ctl: &Ctl, line: &str) -> String {
     let Finished { code, stderr, stdout } = ctl.run(&words(line));
@@ -47,7 +47,7 @@ fn fail(ctl: &Ctl, line: &str) -> String {
     said.unwrap_or_else(|| panic!("{line}: {stderr}")).to_owned()
 }
 
-/// Creates root, and ann who may read and write the prefix `app/`.
+/// Creates root, and ann, who may read and write the prefix `app/`.
 fn secure(ctl: &Ctl) {
     for (line, expected) in [
         ("user add root:r00t", "User root created\n"),
@@ -126,7 +126,7 @@ async fn every_ctl_command_can_log_in(kind: Kind, tool: Tool) {
     assert!(as_root(&format!("lease revoke {lease}")).ends_with("revoked\n"));
     let past = as_root("get k -w json");
     let revision = past.split("\"mod_revision\":").nth(1).unwrap().split(',').next().unwrap();
-    // It ends because the command that it runs fails.
+    // The watch ends because its command, `false`, fails.
     let watch = format!("{ROOT} watch k --rev={revision} -- false");
     let Finished { stdout, .. } = ctl.run(&words(&watch));
     assert_eq!(stdout, "PUT\nk\nv\n");
@@ -142,7 +142,7 @@ async fn every_ctl_command_can_log_in(kind: Kind, tool: Tool) {
     assert!(as_root(&format!("compaction {revision}")).contains("compacted revision"));
     assert_eq!(ctl.run_with_input(&[ROOT, "txn"], "\nput t v\n\n\n").success(), "SUCCESS\n\nOK\n");
     assert_eq!(as_root("del t"), "1\n");
-    // etcd 3.5 has another text.
+    // etcd 3.5 returns a different text.
     assert!(fail(&ctl, "snapshot save /never").ends_with("user name is empty"));
     for line in ["compaction 1", "defrag", "del k"] {
         assert_ne!(ctl.run(&words(&format!("--user=ann:s3cret {line}"))).code, Some(0), "{line}");
@@ -161,7 +161,7 @@ async fn ctl_changes_passwords(kind: Kind, tool: Tool) {
     let add = || ctl.run_with_input(&[ROOT, "user", "add", "bob"], "w0rd\nw0rd\n");
     let added = match kind {
         Kind::Quorate => add().success(),
-        // Just after its role was granted, etcd 3.5 may refuse root.
+        // etcd 3.5 may refuse root's requests just after root was granted its role.
         Kind::Etcd => {
             let added = async || Some(add()).filter(|done| done.code == Some(0));
             eventually("root is known", added).await.stdout
@@ -174,13 +174,13 @@ async fn ctl_changes_passwords(kind: Kind, tool: Tool) {
     assert_eq!(asked, "Password: \nOK\n");
 }
 
-/// Starts a command that reads from `input`.
+/// Starts a command whose standard input is `input`.
 fn begin(ctl: &Ctl, line: &str, input: Stdio) -> Child {
     let mut command: Command = ctl.command(&words(line));
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Reads until a text appears.
+/// Reads until the text appears.
 fn read_until(from: &mut impl std::io::Read, text: &str) -> String {
     let (mut read, mut byte) = (Vec::new(), [0]);
     while !String::from_utf8_lossy(&read).contains(text) {
@@ -228,7 +228,7 @@ async fn passwords_are_not_echoed_on_a_terminal(kind: Kind) {
     keyboard.write_all(b"w0rd\n").unwrap();
     read_until(&mut output, "User bob created\n");
     assert!(adding.wait().unwrap().success());
-    // The interrupt key ends it, and the echo is restored.
+    // The interrupt key ends the command, and echo is restored.
     let mut adding = begin(&ctl, "user add eve", inside.try_clone().unwrap().into());
     let mut output = adding.stdout.take().unwrap();
     read_until(&mut output, "Password of eve: ");

@@ -1,8 +1,8 @@
-//! Bounds of a member, each reached by clients or peers: the refusals, the requests that continue meanwhile, and that every
-//! permit is released.
+//! Limits of a member that clients or peers can reach: requests beyond a limit are refused, other requests continue,
+//! and every permit is released.
 //!
-//! `docs/bounds.md` lists the bounds. Tests of those on whole requests, calls and events of watchers are in `floods`,
-//! of those on descriptors in `resources`.
+//! `docs/bounds.md` lists the limits. `floods` tests those on whole requests, calls and watch events, and `resources`
+//! those on file descriptors.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -41,7 +41,7 @@ const MIB: usize = 1 << 20;
 const MIB_FLOAT: f64 = 1_048_576.0;
 const TOO_MANY: &str = "etcdserver: too many requests";
 
-/// Time for the transfer and execution of hundreds of megabytes on a busy machine.
+/// Time that a busy machine may take to transfer and execute hundreds of megabytes.
 const FLOOD_TIME: Duration = Duration::from_secs(60);
 
 fn metric(server: &Server, series: &str) -> f64 {
@@ -58,7 +58,7 @@ async fn drops_to_zero(server: &Server, series: &str) {
         .await;
 }
 
-/// A server whose disk syncs can be held.
+/// Starts a server whose disk syncs can be blocked.
 async fn with_holdable_disk(kind: Kind) -> Option<(Shim, Server)> {
     let shim = Shim::build()?;
     let server = shim.prepare(Options::new(kind)).start().await;
@@ -66,16 +66,16 @@ async fn with_holdable_disk(kind: Kind) -> Option<(Shim, Server)> {
     Some((shim, server))
 }
 
-/// The results of many requests.
+/// Results of many requests.
 #[derive(Debug, Default)]
 struct Counts {
     done: usize,
     refused: usize,
-    /// Timed out, and may still be executed.
+    /// Requests that timed out but may still be executed.
     late: usize,
 }
 
-/// Sends all requests over some connections, without waiting for the answers.
+/// Sends all requests over several connections without waiting for the answers.
 fn ask_all<T: Send + 'static, F>(
     server: &Server,
     count: usize,
@@ -115,12 +115,12 @@ async fn connections_beyond_a_number_get_small_windows(kind: Kind) {
     let windows: Vec<i64> = held.iter_mut().map(RawHttp2::stream_window).collect();
     let large = windows.iter().filter(|window| **window == 1 << 20).count();
     let small = windows.iter().filter(|window| **window == (1 << 16) - 1).count();
-    // 1 GiB, 4 MiB for each.
+    // The total of 1 GiB allows 256 windows of 4 MiB.
     assert_eq!((large, small), (256, 44), "{windows:?}");
     assert!(metric(&server, series) <= 256.0);
     let log = server.log();
     assert_eq!(log.matches("the limit on large receive windows is reached").count(), 1, "{log}");
-    // A request that is larger than its connection's window arrives in pieces.
+    // A request that is larger than its connection's window arrives in several parts.
     let last = held.last_mut().unwrap();
     let id = last.open(&call_head("/etcdserverpb.KV/Put"));
     let body = framed(&put("k", vec![b'v'; MIB]).encode_to_vec());
@@ -156,7 +156,7 @@ async fn streams_beyond_the_limit_of_a_connection_are_refused(kind: Kind) {
         connection.open(&head);
     }
     let one_more = connection.open(&head);
-    // The error "refused" means that nothing was executed and a retry is permitted.
+    // The error code "refused stream" means that nothing was executed and the request may be retried.
     assert_eq!(connection.read_answer(one_more), RawAnswer::Reset(7));
     let calls = metric(&server, "quorate_calls_in_progress");
     assert!(calls <= 32_768.0, "{calls}");
@@ -174,9 +174,9 @@ async fn proposals_beyond_the_maximum_number_are_refused(kind: Kind) {
     });
     reaches(&server, "quorate_proposals_refused_total", 1.0).await;
     let proposals = metric(&server, "quorate_proposals_in_progress");
-    // The permits stay in use after their callers have gone.
+    // The permits stay in use even after their clients have disconnected.
     assert!((16_000.0..=16_384.0).contains(&proposals), "{proposals}");
-    // Reads of existing keys need no log.
+    // Serializable reads of existing keys do not need the log.
     let reading = pb::RangeRequest { serializable: true, ..range("before", "") };
     assert_eq!(within("a read", server.client().range(reading)).await.unwrap().count, 1);
     shim.hold(Held::Nothing);
@@ -194,8 +194,8 @@ async fn proposals_beyond_the_byte_limit_are_refused(kind: Kind) {
     let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Everything);
     let bytes = "quorate_proposals_in_progress_bytes";
-    // Requests have a separate bound until they are proposals. Nothing is executed meanwhile: each request is refused
-    // or cancelled, and a cancelled one leaves its proposal behind.
+    // Before requests become proposals, a separate limit applies to them. Nothing is executed meanwhile, so every
+    // request is either refused or cancelled, and a cancelled request leaves its proposal behind.
     while metric(&server, bytes) < 511.0 * MIB_FLOAT {
         let asking = ask_all(&server, 300, async |client, number| {
             client.put(put(format!("k{number}"), vec![b'v'; MIB])).await
@@ -217,7 +217,7 @@ async fn proposals_beyond_the_byte_limit_are_refused(kind: Kind) {
 async fn tasks_beyond_the_maximum_number_are_refused(kind: Kind) {
     let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Backend);
-    // Each waits until all applied changes are in the file.
+    // Each request waits until all applied changes are in the file.
     let asking = ask_all(&server, 1_100, async |client, _| {
         client.defragment(pb::DefragmentRequest {}).await
     });
@@ -227,14 +227,14 @@ async fn tasks_beyond_the_maximum_number_are_refused(kind: Kind) {
     let refused = server.client().defragment(pb::DefragmentRequest {}).await.unwrap_err();
     assert_eq!(refused.message(), TOO_MANY);
     within("a write", server.client().write("meanwhile", "v")).await;
-    // Tasks remain to be done when their clients no longer wait.
+    // The tasks remain even though their clients no longer wait.
     drop(asking);
     assert!(metric(&server, "quorate_tasks_in_progress") >= 1_000.0);
     shim.hold(Held::Nothing);
     drops_to_zero(&server, "quorate_tasks_in_progress").await;
 }
 
-/// Opens lists of all keys, of which only the beginning is read.
+/// Requests lists of all keys, and reads only their beginning.
 fn lists_unread(server: &Server, count: usize) -> Vec<RawHttp2> {
     let (head, body) = (call_head("/etcdserverpb.KV/Range"), framed(&prefix("k").encode_to_vec()));
     let open = |_| {
@@ -253,7 +253,7 @@ async fn lists_wait_or_are_refused_while_unread_replies_fill_the_limit(kind: Kin
         client.write(format!("k{number:03}"), vec![b'v'; 100_000]).await;
     }
     let before = server.memory("RssAnon");
-    // 1 GiB has room for 35 and part of another one, which is counted completely.
+    // 1 GiB has room for 35 lists and part of another one, which is counted in full.
     let held = lists_unread(&server, 40);
     let series = "quorate_replies_bytes";
     reaches(&server, series, 1024.0 * MIB_FLOAT).await;
@@ -263,7 +263,7 @@ async fn lists_wait_or_are_refused_while_unread_replies_fill_the_limit(kind: Kin
     assert_eq!(refused.message(), TOO_MANY);
     within("a write", client.write("a", "v")).await;
     assert_eq!(within("a small read", client.read("a")).await.unwrap(), b"v");
-    // They are references to records of the store.
+    // The replies refer to the store's records instead of copying them.
     let grown = server.memory("RssAnon").saturating_sub(before) as usize / MIB;
     assert!(grown < 256, "{grown} MiB");
     drop(held);
@@ -282,7 +282,7 @@ async fn memory_for_record_references_of_unread_lists_is_bounded(kind: Kind) {
     let (held, series) = (lists_unread(&server, 120), "quorate_lists_reference_bytes");
     reaches(&server, "quorate_lists_refused_total", 1.0).await;
     let bytes = metric(&server, series);
-    // One list may exceed the bound.
+    // The last accepted list may exceed the limit.
     assert!((250.0..=262.0).contains(&(bytes / MIB_FLOAT)), "{bytes}");
     let refused = client.range(prefix("k")).await.unwrap_err();
     assert_eq!(refused.message(), TOO_MANY);
@@ -297,7 +297,7 @@ async fn watchers_beyond_the_memory_limit_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
-    // 512 MiB has room for 511 of them, which take slightly more than their keys.
+    // 512 MiB has room for 511 watchers, each of which takes slightly more memory than its key.
     let large = |number: usize| {
         let key = [number.to_string().into_bytes(), vec![b'k'; MIB]].concat();
         pb::WatchCreateRequest { key: key.into(), ..pb::WatchCreateRequest::default() }
@@ -315,7 +315,7 @@ async fn watchers_beyond_the_memory_limit_are_refused(kind: Kind) {
     let bytes = metric(&server, "quorate_watchers_bytes");
     assert!((511.0..=512.0).contains(&(bytes / MIB_FLOAT)), "{bytes}");
     assert_eq!(metric(&server, "quorate_watchers_refused_total"), 1.0);
-    // There is room for small ones, and existing ones continue.
+    // Small watchers still fit, and existing watchers continue.
     let mut small = Watch::open(&client);
     assert!(small.create(watch_prefix("s")).await.created);
     client.write("s", "v").await;
@@ -338,7 +338,7 @@ async fn events_of_a_slow_watch_client_are_bounded(kind: Kind) {
     connection.read_body(id, 10);
     for number in 0..300 {
         client.write(format!("k{number}"), vec![b'v'; 100_000]).await;
-        // The bytes that wait on its stream and in the transport.
+        // The number includes bytes that wait on the watcher's stream and in the transport.
         let owed = metric(&server, "quorate_watch_events_bytes");
         assert!(owed < 3.0 * MIB_FLOAT, "{owed} bytes after {number} writes");
     }
@@ -357,7 +357,7 @@ async fn requests_of_a_watch_client_that_does_not_read_its_replies_are_not_read(
     let create = RequestUnion::CreateRequest(watch_prefix("k"));
     let request = pb::WatchRequest { request_union: Some(create) };
     let one = framed(&request.encode_to_vec());
-    // The bytes that may be in transit.
+    // This many bytes may be in transit.
     let count = MIB / one.len();
     assert!(count > 60_000, "{count}");
     assert!(connection.send_body_within_windows(id, &one.repeat(count)));
@@ -370,7 +370,8 @@ async fn requests_of_a_watch_client_that_does_not_read_its_replies_are_not_read(
         looks = if now > watchers { 0 } else { looks + 1 };
         watchers = now;
     }
-    // Replies in the client's window, replies encoded ahead of it, and those that wait.
+    // The watchers are those with replies in the client's window, with replies encoded ahead of it, and with replies
+    // that still wait.
     assert!(watchers < 40_000.0, "{watchers} of {count}");
     drop(connection);
     drops_to_zero(&server, series).await;
@@ -385,8 +386,8 @@ async fn changes_that_the_backend_has_not_written_are_bounded(kind: Kind) {
     let asking = ask_all(&server, count, async |client, number| {
         client.put(put(format!("k{number:03}"), vec![b'v'; MIB])).await
     });
-    // The open batch grows to 128 MiB while two wait and one is written. Then the applier waits, and entries wait in
-    // the log.
+    // The open batch grows to 128 MiB while two batches wait and one is written. Then the applier waits, and entries
+    // wait in the log.
     reaches(&server, series, 128.0 * MIB_FLOAT).await;
     reaches(&server, "quorate_log_uncommitted_bytes", MIB_FLOAT).await;
     let reading = pb::RangeRequest { serializable: true, ..range("before", "") };
@@ -396,13 +397,13 @@ async fn changes_that_the_backend_has_not_written_are_bounded(kind: Kind) {
     })
     .await;
     let pending = metric(&server, series);
-    // 128 MiB of each, and one round of the applier.
+    // The sum consists of 128 MiB for each batch and one round of the applier.
     assert!(pending <= 512.0 * MIB_FLOAT, "{pending}");
     shim.hold(Held::Nothing);
     let Counts { done, refused, late } = count_all(asking).await;
     assert_eq!(done + refused + late, count);
     drops_to_zero(&server, series).await;
-    // Requests that timed out are executed nevertheless, because they were in the log.
+    // Requests that timed out are still executed, because they were in the log.
     let written = i64::try_from(done + late).unwrap();
     let keys = pb::RangeRequest { count_only: true, ..prefix("k") };
     eventually_within(FLOOD_TIME, "all to be carried out", async || {
@@ -414,7 +415,7 @@ async fn changes_that_the_backend_has_not_written_are_bounded(kind: Kind) {
     assert_eq!(server.client().range(keys).await.unwrap().count, written);
 }
 
-/// The header of a member's message, with its origin.
+/// Returns the header fields of a member's message, which identify its sender.
 async fn greeting(server: &Server) -> [(&'static str, String); 3] {
     let status = server.client().status(pb::StatusRequest {}).await.unwrap();
     [
@@ -424,7 +425,7 @@ async fn greeting(server: &Server) -> [(&'static str, String); 3] {
     ]
 }
 
-/// A heartbeat from a claimed member id, and the answer to it.
+/// Sends a heartbeat with a claimed member id, and returns the status of the answer.
 fn call_as(server: &Server, greeting: &[(&'static str, String)], id: u64) -> u16 {
     const HEARTBEAT: i32 = 8;
     let message = raftpb::Message {
@@ -446,7 +447,7 @@ async fn the_number_of_remembered_unknown_peers_is_bounded(kind: Kind) {
     let greeting = greeting(&server).await;
     assert_eq!(metric(&server, "quorate_peer_remotes"), 0.0);
     for id in 100..180 {
-        // It is not addressed to a member of this cluster.
+        // The message is not addressed to a member of this cluster.
         assert_eq!(call_as(&server, &greeting, id), 500);
     }
     assert_eq!(metric(&server, "quorate_peer_remotes"), 64.0);

@@ -1,5 +1,5 @@
-//! Brute force: a client that tries tokens and passwords delays no other client and uses bounded resources. The log
-//! reports it occasionally, without the tried values.
+//! Brute-force attacks: a client that guesses tokens and passwords does not delay other clients and uses bounded
+//! resources. The log reports the guesses occasionally, without the guessed values.
 
 use quorate_tests::{Client, Kind, Server, key, on_quorate, put};
 use tokio::task::JoinSet;
@@ -13,17 +13,17 @@ on_quorate! {
     wrong_passwords_do_not_delay_other_clients,
 }
 
-/// Concurrent calls of the attacker, and their connections.
+/// Number of the attacker's concurrent calls.
 const GUESSES: usize = 3000;
 const CONNECTIONS: usize = 30;
 const MIB: u64 = 1 << 20;
 
-/// A metric of the member.
+/// Returns a metric of the member.
 fn figure(server: &Server, name: &str) -> u64 {
     let page = server.get("/metrics").text();
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let value: f64 = line.unwrap().parse().unwrap();
-    // Bytes and counts of this size are exact.
+    // Bytes and counts of this size can be represented exactly.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as said")]
     let value = value as u64;
     value
@@ -33,7 +33,7 @@ fn lines_with(server: &Server, text: &str) -> usize {
     server.log().lines().filter(|line| line.contains(text)).count()
 }
 
-/// Ann works without delays.
+/// Checks that ann's requests are not delayed.
 async fn work(ann: &Client) {
     ann.put(put("a1", "v")).await.unwrap();
     ann.range(key("a1")).await.unwrap();
@@ -49,7 +49,7 @@ async fn invented_tokens_do_not_delay_other_clients(kind: Kind) {
     let connections: Vec<Client> = (0..CONNECTIONS).map(|_| server.client()).collect();
     let mut guesses = JoinSet::new();
     for number in 0..GUESSES {
-        // It looks like a token issued by another member, much later.
+        // The token looks as if another member had issued it much later.
         let token = format!("GuessedLetters{number}.{}", 1_000_000_000 + number);
         let guess = connections[number % CONNECTIONS].with_token(&token);
         guesses.spawn(async move { guess.range(key("a1")).await.unwrap_err() });
@@ -95,7 +95,7 @@ async fn wrong_passwords_do_not_delay_other_clients(kind: Kind) {
         let status = status.unwrap();
         match status.message() {
             WRONG => wrong += 1,
-            // The number of waiting logins is bounded.
+            // The number of waiting logins is limited.
             "etcdserver: too many requests" => {}
             _ => panic!("{status}"),
         }

@@ -1,5 +1,5 @@
-//! Users identified by their certificates if `--client-cert-auth` is on; and the JSON gateway, where a certificate
-//! identifies no user.
+//! Users identified by their certificates, with `--client-cert-auth`, and the JSON gateway, which does not identify
+//! users by their certificates.
 
 use quorate_tests::pki::{Credentials, Leaf};
 use quorate_tests::{
@@ -25,7 +25,7 @@ on_quorate! {
 const DENIED: &str = "etcdserver: permission denied";
 const NOBODY: &str = "etcdserver: user name is empty";
 
-/// Runs a tool with a certificate, and returns its output, or its text after `Error: `.
+/// Runs a tool with a certificate. Returns its output, or the error text after `Error: `.
 fn run(files: &Files, server: &Server, tool: Tool, certificate: &str, line: &str) -> String {
     let ca = format!("--cacert={}", files.text("ca"));
     let cert = format!("--cert={}", files.text(certificate));
@@ -82,7 +82,7 @@ async fn the_common_name_of_a_client_certificate_is_the_user(kind: Kind) {
             ("root", "put b v", "OK\n"),
             ("other", "get a1", DENIED),
             ("other", "put a1 v", DENIED),
-            // A certificate without a name is nevertheless valid.
+            // A certificate without a name is still accepted for the connection.
             ("none", "get a1", DENIED),
             ("none", "user list", NOBODY),
             // A token takes precedence over a certificate.
@@ -93,7 +93,7 @@ async fn the_common_name_of_a_client_certificate_is_the_user(kind: Kind) {
         }
         let output = run("other", "user list");
         assert!(output.ends_with("user name not found"), "{output}");
-        // It is valid as long as its user exists.
+        // Changes of roles apply at once to a user who is identified by a certificate.
         run("root", "user revoke-role ann app");
         assert_eq!(run("ann", "get a1"), DENIED);
         run("root", "user grant-role ann app");
@@ -123,7 +123,7 @@ async fn a_certificate_does_not_replace_an_invalid_token(kind: Kind) {
     }
 }
 
-/// A client of the gateway with a certificate.
+/// A client of the gateway that has a certificate.
 struct GatewayClient(Visitor);
 
 impl GatewayClient {
@@ -138,7 +138,7 @@ impl GatewayClient {
         request_with(self.0.port(), "POST", path, headers, body.to_string().as_bytes())
     }
 
-    /// Root's token.
+    /// Returns root's token.
     fn token(&self) -> String {
         let body = json!({"name": "root", "password": "SECRET"});
         let answer = self.post("/v3/auth/authenticate", &[], &body);
@@ -147,7 +147,7 @@ impl GatewayClient {
     }
 }
 
-/// Requests for root: the paths of the gateway that read or change something.
+/// Requests that only root may send: gateway paths that read or change something.
 fn requests() -> Vec<(&'static str, Value)> {
     let put = json!({"key": "YTE=", "value": "dg=="});
     vec![
@@ -165,7 +165,7 @@ fn requests() -> Vec<(&'static str, Value)> {
 }
 
 /// etcd's gateway connects to its own server with the server's certificate, and a request without `Accept` runs as the
-/// user that it names. If that was root, every client was root.
+/// user that the certificate names. If that was root, every client was root.
 async fn the_gateway_does_not_use_the_servers_certificate(kind: Kind) {
     let files = Files::new();
     files.write("server", &Leaf::new("root"));

@@ -1,8 +1,9 @@
-//! Output and effects of an operator's tool in a cluster of three, which are equal to those with etcd, word for word.
+//! Output and effects of an operator's tool in a cluster of three members, which must equal those with etcd word for
+//! word.
 //!
 //! Each test runs `etcdctl` with the same commands in a cluster of etcd and in one of the kind under test, and compares
-//! the outputs. Names replace values that differ between clusters (ids, addresses), and a placeholder replaces every
-//! number. The comparison of two clusters of etcd shows that nothing else differs between two runs.
+//! the outputs. Values that differ between clusters, such as ids and addresses, are replaced with names, and all
+//! numbers with a placeholder. A comparison of two etcd clusters verifies that nothing else differs between two runs.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +25,12 @@ on_both_servers! {
 
 const FORMATS: [&str; 4] = ["simple", "table", "json", "fields"];
 
-/// Names of members in a transcript: the first is the initial leader.
+/// Names of members in a transcript. The first is the initial leader.
 const PLACES: [&str; 3] = ["first", "second", "third"];
-/// A cluster, and the output of a tool in it so far.
+/// A cluster, and the tool's output in it so far.
 struct Session {
     cluster: Cluster,
-    /// By position.
+    /// Members in the order of their names.
     members: [usize; 3],
     names: BTreeMap<String, String>,
     said: Vec<String>,
@@ -75,12 +76,12 @@ impl Session {
         self.names.insert(id.to_string(), format!("<{name}>"));
     }
 
-    /// The id of a member, in the form that tools expect.
+    /// Returns a member's id in the form that the tools expect.
     fn id(&self, place: usize) -> String {
         format!("{:x}", self.cluster.id(self.members[place]))
     }
 
-    /// The id of the added member, which never starts.
+    /// Returns the id of the added member, which never starts.
     async fn newcomer(&self) -> String {
         let listed = self.cluster.list().await;
         let added = listed.iter().find(|member| self.cluster.by_id(member.id).is_none());
@@ -88,7 +89,7 @@ impl Session {
         format!("{:x}", added.id)
     }
 
-    /// Runs the tool against a member, and records its output.
+    /// Runs the tool against a member and records its output.
     async fn run(&mut self, place: usize, args: &[&str]) {
         let server = self.cluster.server(self.members[place]);
         let ctl = Ctl::of(Tool::Etcdctl, server).expect("the tools are here");
@@ -99,14 +100,14 @@ impl Session {
         self.said.push(format!("$ {command}\n{said}\nends with {:?}\n", ended.code));
     }
 
-    /// Replaces values specific to a cluster by names and placeholders, and orders lines independently of ids.
+    /// Replaces values specific to the cluster with names and placeholders, and sorts lines independently of ids.
     fn anonymous(&self, text: &str) -> String {
         let mut text = text.to_owned();
         let mut names: Vec<_> = self.names.iter().collect();
-        // One may be a part of another.
+        // One value may be part of another, so longer values are replaced first.
         names.sort_by_key(|(known, _)| std::cmp::Reverse(known.len()));
         for (known, name) in names {
-            // A number replaced by a name becomes a text.
+            // A number that is replaced with a name becomes a string.
             text = text.replace(&format!(":{known}"), &format!(":\"{name}\""));
             text = text.replace(known, name);
         }
@@ -117,7 +118,7 @@ impl Session {
     }
 }
 
-/// A line without numbers, widths and orders.
+/// Normalises a line, replacing its numbers and column widths, and sorting its lists.
 fn plain(line: &str) -> String {
     if let Ok(mut value) = serde_json::from_str::<serde_json::Value>(line) {
         sort(&mut value);
@@ -143,7 +144,7 @@ fn sort(value: &mut serde_json::Value) {
     }
 }
 
-/// A placeholder for each number with its unit, and one for each run of spaces and table lines.
+/// Replaces each number including its unit, and each run of spaces and table lines, with a placeholder.
 fn unnumbered(line: &str) -> String {
     let mut plain = String::new();
     for letter in line.chars() {
@@ -161,7 +162,7 @@ fn unnumbered(line: &str) -> String {
     plain
 }
 
-/// Runs the same commands in a cluster of etcd and in one of another kind, and compares the outputs.
+/// Runs the same commands in a cluster of etcd and in one of the given kind, and compares the outputs.
 async fn compare(kind: Kind, doings: impl AsyncFn(&mut Session)) {
     if !has_etcd_tools() || !Kind::Etcd.is_present() {
         return;
@@ -196,7 +197,7 @@ async fn endpoint_commands_print_the_same_as_etcdctl(kind: Kind) {
             session.run(0, &["endpoint", "status", "-w", format]).await;
             session.run(1, &["endpoint", "status", "-w", format]).await;
         }
-        // A member that does not exist.
+        // The killed member no longer answers.
         let last = session.members[2];
         session.cluster.kill(last);
         session.cluster.leader_among(&session.members[..2]).await;
@@ -210,7 +211,7 @@ async fn endpoint_commands_print_the_same_as_etcdctl(kind: Kind) {
 async fn move_leader_prints_the_same_as_etcdctl(kind: Kind) {
     compare(kind, async |session| {
         let [first, second, third] = [0, 1, 2].map(|place| session.id(place));
-        // Only a leader can transfer the lead.
+        // Only the leader can transfer leadership.
         session.run(1, &["move-leader", &third]).await;
         session.run(0, &["move-leader", &second]).await;
         let leader = session.cluster.leader_among(&[session.members[1]]).await;
@@ -230,8 +231,8 @@ async fn move_leader_prints_the_same_as_etcdctl(kind: Kind) {
 
 async fn member_commands_print_the_same_as_etcdctl(kind: Kind) {
     compare(kind, async |session| {
-        // Addresses of members that never start. Each is used once: an id depends on the address and the current
-        // second, and the id of a removed member is never accepted again.
+        // Addresses of members that never start. Each is used only once, because a member's id depends on the address
+        // and the current second, and the id of a removed member is never accepted again.
         let mut ports = 1..;
         let mut nobody = || format!("--peer-urls=http://127.0.0.1:{}", ports.next().unwrap());
         for format in FORMATS {
@@ -271,13 +272,13 @@ async fn member_commands_print_the_same_as_etcdctl(kind: Kind) {
     .await;
 }
 
-/// Not a comparison of transcripts: after the error, `quorate ctl` prints one more line than `etcdctl`.
+/// This test does not compare transcripts, because `quorate ctl` prints one line more than `etcdctl` after the error.
 async fn a_refused_promotion_reports_the_lag_of_the_learner(kind: Kind) {
     let options = ClusterOptions::new(kind, 3).linked().flag("--strict-reconfig-check=false");
     let mut cluster = options.start().await;
     let leader = cluster.leader().await;
     let learner = cluster.add_learner().await;
-    // The learner has a few entries, and its client port still answers.
+    // The learner has a few entries, and its client port remains reachable.
     cluster.settle().await;
     cluster.links().isolate(learner);
     let client = cluster.client(leader);
@@ -331,7 +332,7 @@ async fn a_saved_snapshot_can_be_restored_as_a_cluster(kind: Kind) {
     .await;
 }
 
-/// Creates a new cluster from a snapshot, as described in etcd's disaster recovery guide.
+/// Creates a new cluster from a snapshot, as etcd's disaster recovery guide describes.
 async fn restore(kind: Kind, file: &str) -> Vec<Server> {
     let names = ["r0", "r1", "r2"];
     let options = names.map(|name| Options::new(kind).timing(50, 500).name(name));

@@ -1,5 +1,5 @@
-//! A member whose file differs from those of the others: detected before it serves, by the leader's periodic check, and
-//! by hashes of compactions. Mixed clusters raise no false alarm, whichever program is the leader.
+//! A member whose file differs from those of the others is detected before it serves, by the leader's periodic check,
+//! and by comparing hashes of compactions. Mixed clusters raise no false alarm, whichever program leads.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -29,7 +29,7 @@ on_quorate! {
 
 const CORRUPT: &str = "etcdserver: corrupt cluster";
 
-/// The text that is changed occurs once in the file.
+/// The value that is changed. It occurs only once in the file.
 pub(crate) const VALUE: &[u8] = b"a value that is nowhere else in the file";
 
 pub(crate) const INITIAL: Check = Check {
@@ -48,7 +48,7 @@ const COMPACTIONS: Check = Check {
     ],
 };
 
-/// The flags that enable a check.
+/// Flags that enable a check.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
     pub(crate) ours: &'static [&'static str],
@@ -72,7 +72,7 @@ async fn start(kinds: [Kind; 3], checks: &[Check]) -> Cluster {
     options(kinds, checks).start().await
 }
 
-/// Members of these kinds, with frequent checks.
+/// Returns the options of members of these kinds, with frequent checks.
 pub(crate) fn options(kinds: [Kind; 3], checks: &[Check]) -> ClusterOptions {
     let mut options = ClusterOptions::new(Kind::Quorate, 3);
     let is_mixed = kinds.contains(&Kind::Etcd) && kinds.contains(&Kind::Quorate);
@@ -101,7 +101,7 @@ fn change(backend: &Path) {
     let places: Vec<usize> =
         (0..bytes.len() - VALUE.len()).filter(|at| bytes[*at..].starts_with(VALUE)).collect();
     assert!(!places.is_empty(), "the value is in the file");
-    // A free page may have a copy.
+    // A free page may contain another copy of the value.
     for place in places {
         file.write_all_at(b"X", place as u64).unwrap();
     }
@@ -120,7 +120,7 @@ async fn wait_for_corrupt_alarm(cluster: &Cluster, member: usize, by: Kind) {
     })
     .await;
     let corrupt = |id: u64| vec![(id, i32::from(pb::AlarmType::Corrupt))];
-    // 3.5 uses the id in the header of the answer, which is empty.
+    // 3.5 takes the id from the header of the answer, where it is empty.
     let is_raised = raised == corrupt(cluster.id(member));
     assert!(is_raised || by == Kind::Etcd && raised == corrupt(0), "{raised:?}");
     let answer = cluster.client(sound).put(put("k", "v")).await;
@@ -136,7 +136,7 @@ pub(crate) async fn lead(cluster: &Cluster, member: usize) {
             return Some(());
         }
         let target_id = cluster.id(member);
-        // Refused or abandoned while the target is behind.
+        // The transfer may be refused, or aborted while the target is behind.
         drop(cluster.client(leader).move_leader(pb::MoveLeaderRequest { target_id }).await);
         None
     })
@@ -145,7 +145,7 @@ pub(crate) async fn lead(cluster: &Cluster, member: usize) {
 
 async fn a_corrupt_member_does_not_start(kind: Kind) {
     let mut cluster = start([kind; 3], &[]).await;
-    // 3.5 learns of the others only from a snapshot.
+    // A starting member of 3.5 knows the other members only from a snapshot, so enough is written to cause one.
     for number in 0..10 {
         cluster.client(0).put(put("k", format!("{number}"))).await.unwrap();
     }
@@ -161,12 +161,12 @@ async fn a_corrupt_member_does_not_start(kind: Kind) {
     if kind == Kind::Quorate {
         assert!(exit.log.contains("etcdctl member remove"), "{exit}");
     }
-    // A member without the check serves, and a sound member passes it.
+    // The corrupt member serves without the check, and a sound member passes the check.
     cluster.server_mut(member).set_flags(&[]);
     cluster.restart(member).await;
     let sound = (member + 1) % 3;
     cluster.stop(sound).await;
-    // With one corrupt member of three there is a majority with equal data.
+    // With one corrupt member of three, there is still a majority with equal data.
     cluster.server_mut(sound).set_flags(INITIAL.flags(kind));
     cluster.launch(sound);
     let exit = cluster.try_ready(sound).await.unwrap_err();
@@ -182,7 +182,7 @@ async fn a_leader_detects_a_corrupt_member(kind: Kind) {
     wait_for_corrupt_alarm(&cluster, member, kind).await;
 }
 
-/// Writes keys and compacts all history.
+/// Writes keys and compacts all of the history.
 async fn compact(cluster: &Cluster, member: usize) {
     let revision = cluster.client(member).put(put("other", "v")).await.unwrap();
     cluster.settle().await;
@@ -206,7 +206,7 @@ async fn our_leader_detects_a_corrupt_member_of_etcd(ours: Kind) {
     each_check_detects([ours, Kind::Etcd, ours]).await;
 }
 
-/// The first is the leader, the second is corrupt.
+/// Checks that each check detects a corrupt member. The first member leads, and the second is corrupt.
 async fn each_check_detects(kinds: [Kind; 3]) {
     if !Kind::Etcd.is_present() {
         return;
@@ -235,7 +235,7 @@ async fn members_without_corruption_never_raise_an_alarm(ours: Kind) {
         lead(&cluster, leader).await;
         let (client, before) = (cluster.client(leader), log_lines(&cluster, leader));
         let mut revision = 0;
-        // Until a compaction and the keyspace were compared on all members.
+        // Repeat until a compaction and the keyspace have been compared on all members.
         eventually("checks of the whole cluster", async || {
             for number in 0..20 {
                 let key = format!("k{}", number % 7);
@@ -267,13 +267,13 @@ async fn a_key_recreated_in_one_entry_survives_its_compaction(ours: Kind) {
     lead(&cluster, 0).await;
     let ours = cluster.client(1);
     ours.put(put("a", "before")).await.unwrap();
-    // The range ends at the last key: checks for duplicate keys do not see it.
+    // The range ends at the last key, so the check for duplicate keys does not notice the deletion.
     let everything = write_op(delete("a", "\0"));
     let entry = ours.txn(txn(vec![everything, put_op("a", "after")])).await.unwrap();
     let revision = entry.header.unwrap().revision;
     cluster.settle().await;
     ours.compact_to(revision).await;
-    // Also at that revision, which a check may use.
+    // The members also agree at that revision, which a check may use.
     cluster.check_same_content().await;
     ours.put(put("b", "v")).await.unwrap();
     for member in cluster.members() {

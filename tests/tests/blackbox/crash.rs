@@ -1,4 +1,4 @@
-//! A server that is killed at any moment keeps all acknowledged writes, and never half a transaction.
+//! A server that is killed at any moment keeps all acknowledged writes and never keeps half of a transaction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,20 +22,20 @@ on_both_servers! {
     old_snapshot_and_log_files_are_purged,
 }
 
-/// The number of interruptions.
+/// Returns the number of interruptions.
 fn rounds() -> u64 {
     if is_long() { 200 } else { 5 }
 }
 
-/// The attempts of one writer and their results.
+/// Attempts of one writer and their results.
 #[derive(Debug, Default)]
 struct Progress {
     attempted: AtomicI64,
     acknowledged: AtomicI64,
 }
 
-/// Writers that count upwards, each in its own keys, until the server is gone. Every step is one transaction over three
-/// keys, so the three must always agree.
+/// Writers that count upwards, each in its own keys, until the server is gone. Every step is a transaction on three
+/// keys, whose values must therefore always be equal.
 struct Load {
     tasks: JoinSet<()>,
 }
@@ -75,7 +75,7 @@ fn step_of(writer: usize, step: i64, size: usize) -> pb::TxnRequest {
     let value = format!("{step:<size$}");
     let mut operations: Vec<_> =
         PARTS.iter().map(|part| put_op(format!("{part}/{writer}"), &value)).collect();
-    // Some steps delete a key too.
+    // Every third step deletes a key. The others write it.
     operations.push(if step % 3 == 0 {
         write_op(delete(format!("even/{writer}"), ""))
     } else {
@@ -84,7 +84,7 @@ fn step_of(writer: usize, step: i64, size: usize) -> pb::TxnRequest {
     txn(operations)
 }
 
-/// Compares the server's contents with the writers' results, and continues from there.
+/// Compares the server's contents with the writers' results. The writers continue from there.
 async fn verify(client: &Client, progress: &[Arc<Progress>]) {
     for (writer, progress) in progress.iter().enumerate() {
         let mut steps = Vec::new();
@@ -106,7 +106,7 @@ async fn verify(client: &Client, progress: &[Arc<Progress>]) {
     }
 }
 
-/// The server's hash follows from the history that its watch returns.
+/// Checks that the server's hash follows from the history that its watch returns.
 async fn verify_hash(client: &Client) -> u32 {
     let revision = client.revision().await;
     let history = History::read(client, revision).await;
@@ -115,13 +115,13 @@ async fn verify_hash(client: &Client) -> u32 {
     answer.hash
 }
 
-/// The repeated action on a server.
+/// The interruption test of a server, which is repeated in rounds.
 struct Ordeal {
     flags: &'static [&'static str],
-    /// Bytes of each value.
+    /// Size of each value, in bytes.
     size: usize,
-    /// Compact after each round, so that large values do not accumulate; otherwise the history stays complete, and the
-    /// hash is computed from it.
+    /// Whether the history is compacted after each round, so that large values do not accumulate. Otherwise it stays
+    /// complete, and the hash is computed from it.
     compact: bool,
 }
 
@@ -134,7 +134,7 @@ impl Ordeal {
         for round in 0..rounds() {
             let client = server.client();
             let load = Load::start(&client, &progress, self.size);
-            // The moment is random, whatever the server does then.
+            // The moment is random, regardless of what the server is doing.
             tokio::time::sleep(random.millis_below(400)).await;
             interruption(&mut server).await;
             load.end().await;
@@ -143,7 +143,7 @@ impl Ordeal {
             verify(&client, &progress).await;
             if self.compact {
                 let request = client.revision().await - 1;
-                // There must be no write since the last check.
+                // The compaction is refused if nothing was written since the last one, so its result does not matter.
                 drop(
                     client
                         .compact(pb::CompactionRequest { revision: request, physical: true })
@@ -164,7 +164,7 @@ async fn a_member_killed_under_load_keeps_acknowledged_writes(kind: Kind) {
 }
 
 async fn kills_during_segment_cuts_and_snapshots_lose_no_acknowledged_writes(kind: Kind) {
-    // Large steps fill a segment of the log within one or two rounds.
+    // Large steps fill a log segment within one or two rounds.
     let ordeal = Ordeal { flags: &["--snapshot-count=50"], size: 60_000, compact: true };
     ordeal.run(kind, async |server| server.kill()).await;
 }
@@ -283,7 +283,7 @@ async fn old_snapshot_and_log_files_are_purged(kind: Kind) {
         client.write(format!("k{}", number % 3), vec![b'v'; 1_000_000]).await;
     }
     let folder = server.data().join("member").join("snap");
-    // Files are checked every half minute.
+    // The member checks its files every half minute.
     eventually_ok(Duration::from_secs(90), "old files to be purged", async || {
         let snapshots = std::fs::read_dir(&folder).unwrap().filter(|entry| {
             entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "snap")

@@ -1,4 +1,5 @@
-//! Damaged files: repaired exactly where etcd repairs them, refused everywhere else with file and offset.
+//! Damaged files are repaired exactly where etcd repairs them. Everywhere else they are refused, with the file and the
+//! offset.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -48,7 +49,8 @@ impl Stopped {
         for number in 0..20 {
             client.write(format!("k{number:02}"), vec![b'v'; 1_000]).await;
         }
-        // The last write is the last record, except for a hard state that a clean stop would add; a kill adds none.
+        // The last write is the last record unless a hard state follows it. A clean stop would add a hard state, but a
+        // kill does not.
         server.kill();
         let (records, end) = records(server.wal_files().last().unwrap());
         Self { server, records, end }
@@ -65,7 +67,7 @@ impl Stopped {
     }
 }
 
-/// The offsets of the records of a segment, and the end of the last one.
+/// Returns the offsets of a segment's records, and the end of the last one.
 fn records(segment: &Path) -> (Vec<u64>, u64) {
     let bytes = std::fs::read(segment).unwrap();
     let mut found = Vec::new();
@@ -98,7 +100,7 @@ fn truncate(path: &Path, length: u64) {
     File::options().write(true).open(path).unwrap().set_len(length).unwrap();
 }
 
-/// Checks that a server ended with a reason, and that Quorate's reason is helpful.
+/// Checks that a server exited with a reason, and that Quorate's reason names the file and the remedy.
 #[track_caller]
 fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) {
     let exit = match outcome {
@@ -126,7 +128,7 @@ fn ended_by_itself(exit: &Exit, what: &str) {
     calm(&exit.log);
 }
 
-/// The name of the file, which a refusal must contain.
+/// Returns the name of the file, which a refusal must contain.
 fn name(path: &Path) -> String {
     path.file_name().unwrap().to_string_lossy().into_owned()
 }
@@ -139,7 +141,8 @@ async fn a_torn_last_log_record_is_truncated(kind: Kind) {
         let last = *stopped.records.iter().rev().find(|at| stopped.end - **at > 800).unwrap();
         truncate(&wal, last + cut);
         let keys = stopped.start().await;
-        // The backend may already have the put: then the log is behind it, which only etcd accepts.
+        // The backend may already contain the put. The log then ends before the backend's applied index, which only
+        // etcd accepts.
         match keys {
             Ok(keys) => assert!((19..=20).contains(&keys), "{keys} keys"),
             Err(exit) => {
@@ -161,7 +164,7 @@ async fn a_zeroed_last_log_record_is_truncated(kind: Kind) {
     let mut stopped = Stopped::new(kind).await;
     let wal = stopped.wal();
     let last = *stopped.records.iter().rev().find(|at| stopped.end - **at > 800).unwrap();
-    // Zeroes from a sector boundary inside the record to its end.
+    // The bytes from a sector boundary inside the record to its end are zero.
     let sector = (last + 8 + 512) / 512 * 512;
     overwrite(&wal, sector, &vec![0; usize::try_from(stopped.end - sector).unwrap()]);
     match stopped.start().await {
@@ -183,7 +186,7 @@ async fn a_log_with_a_changed_byte_in_a_record_is_refused(kind: Kind) {
         flip(&wal, place);
         let outcome = stopped.start().await;
         refuses(kind, outcome, &name(&wal));
-        // The second start gives the same result.
+        // The second start fails in the same way.
         let outcome = stopped.start().await;
         refuses(kind, outcome, &name(&wal));
     }
@@ -192,7 +195,7 @@ async fn a_log_with_a_changed_byte_in_a_record_is_refused(kind: Kind) {
 async fn damage_to_an_older_segment_is_refused(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
-    // The log starts a new segment when one is full.
+    // The log starts a new segment when the current one is full.
     for number in 0..70 {
         client.write(format!("k{number}"), vec![b'v'; 1_000_000]).await;
     }
@@ -208,7 +211,7 @@ async fn damage_to_an_older_segment_is_refused(kind: Kind) {
 
 async fn bytes_after_the_end_of_the_log_are_ignored(kind: Kind) {
     let mut stopped = Stopped::new(kind).await;
-    // After a length of zero, everything is ignored.
+    // Everything after a record length of zero is ignored.
     overwrite(&stopped.wal(), stopped.end + 8, b"leftovers of an earlier life");
     assert_eq!(stopped.start().await.unwrap(), 20);
     stopped.server.client().write("k99", "v").await;
@@ -217,7 +220,7 @@ async fn bytes_after_the_end_of_the_log_are_ignored(kind: Kind) {
 }
 
 async fn a_missing_backend_is_refused(kind: Kind) {
-    // Only if the log alone cannot rebuild it: after a disk snapshot.
+    // The log alone must not be able to rebuild the backend, so the server must have taken a disk snapshot.
     let mut server = Options::new(kind).flag("--snapshot-count=10").start().await;
     for number in 0..50 {
         server.client().write(format!("k{number}"), "v").await;
@@ -228,7 +231,7 @@ async fn a_missing_backend_is_refused(kind: Kind) {
     refuses(kind, outcome, "db");
 }
 
-/// A server that has taken disk snapshots, and their files, oldest first.
+/// Starts a server that takes disk snapshots, and returns it with its snapshot files, oldest first.
 async fn with_snapshots(kind: Kind) -> (Server, Vec<PathBuf>) {
     let mut server = Options::new(kind).flag("--snapshot-count=10").start().await;
     for number in 0..50 {
@@ -278,7 +281,7 @@ async fn leftover_files_of_a_crash_are_ignored(kind: Kind) {
     assert_eq!(stopped.start().await.unwrap(), 21);
 }
 
-/// Starts a server on a copy with one change, and checks that the change is refused by name or harmless.
+/// Starts a server on a copy with one change. Checks that the change is refused with the name of the file, or harmless.
 async fn try_damage(original: &Stopped, damage: impl FnOnce(&Path, &Path), what: &str) {
     let copy = tempfile::TempDir::new().unwrap();
     let data = copy.path().join("data");
@@ -346,7 +349,7 @@ async fn a_truncated_backend_is_refused(kind: Kind) {
         let mut server = stopped_cleanly(kind).await;
         truncate(&server.backend(), keep);
         match server.try_start_again().await {
-            // An empty file is created again if the log can rebuild its contents.
+            // An empty file is recreated if the log can rebuild its contents.
             Ok(()) => {
                 assert_eq!(keep, 0, "a backend of {keep} bytes serves");
                 assert_eq!(server.client().range(from_key("k")).await.unwrap().count, 200);
@@ -358,7 +361,7 @@ async fn a_truncated_backend_is_refused(kind: Kind) {
 
 async fn a_backend_without_valid_meta_pages_is_refused(kind: Kind) {
     let mut server = stopped_cleanly(kind).await;
-    // One of the two meta pages may be lost.
+    // One of the two meta pages may be damaged.
     let page = 4_096;
     flip(&server.backend(), 16 + 8);
     server.start_again().await;
@@ -380,7 +383,7 @@ async fn a_damaged_backend_never_panics(kind: Kind) {
     let original = Stopped { server, records, end };
     let mut random = Random::by_chance();
     for _ in 0..tries() {
-        // Page headers define the structure; all other bytes are data.
+        // Page headers define the structure. All other bytes are data.
         let page = random.below(size.min(600_000) / 4_096);
         let at = page * 4_096 + random.below(24);
         let what = format!("byte {at} of the backend");
@@ -414,7 +417,7 @@ async fn files_of_another_format_are_refused(kind: Kind) {
 }
 
 async fn a_log_that_lost_applied_entries_is_refused(kind: Kind) {
-    // After a clean stop the backend has everything; then the log loses its last writes.
+    // After a clean stop, the backend contains everything. Then the log loses its last writes.
     let mut server = stopped_cleanly(kind).await;
     let wal = server.wal_files().pop().unwrap();
     let (records, end) = records(&wal);

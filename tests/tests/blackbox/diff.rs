@@ -1,4 +1,4 @@
-//! `quorate ctl diff`: comparison of clusters of either program, and of their snapshots.
+//! `quorate ctl diff`: comparison of clusters of either program and of their snapshots.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ const SAME: i32 = 0;
 const DIFFERENT: i32 = 1;
 const TROUBLE: i32 = 2;
 
-/// Our tool, with a server as its endpoint.
+/// Returns our tool with a server as its endpoint.
 fn tool(server: &Server) -> Ctl {
     Ctl::of(Tool::QuorateCtl, server).unwrap()
 }
 
-/// Compares a server's keys with another's.
+/// Compares the keys of one server with those of another.
 fn diff(source: &Server, destination: &Server, flags: &[&str]) -> Finished {
     let address = format!("127.0.0.1:{}", destination.port());
     let user = destination.user_of_tools().map(|user| format!("--dest-user={user}"));
@@ -32,20 +32,20 @@ fn diff(source: &Server, destination: &Server, flags: &[&str]) -> Finished {
     tool(source).run(&args.into_iter().chain(user.as_deref()).collect::<Vec<_>>())
 }
 
-/// Compares a server's keys with those of a file.
+/// Compares a server's keys with those in a file.
 fn diff_file(source: &Server, file: &Path, flags: &[&str]) -> Finished {
     let file = format!("--snapshot={}", file.display());
     tool(source).run(&[&["diff", &file], flags].concat())
 }
 
-/// All lines but the last.
+/// Returns all lines except the last.
 fn listed(finished: &Finished) -> Vec<&str> {
     let mut lines: Vec<_> = finished.stdout.lines().collect();
     lines.pop();
     lines
 }
 
-/// The totals, from the last line of the machine-readable output.
+/// Returns the totals from the last line of the JSON output.
 fn totals(finished: &Finished) -> Value {
     let last = finished.stdout.lines().last().unwrap_or_else(|| panic!("{finished:?}"));
     serde_json::from_str(last).unwrap()
@@ -87,11 +87,11 @@ async fn differences_of_two_clusters_are_printed(kind: Kind) {
     assert_eq!((listed(&output), output.code), (vec!["- \"a\""], Some(DIFFERENT)));
     let output = diff(&source, &destination, &["--count-only"]);
     assert_eq!((listed(&output).len(), output.code), (0, Some(DIFFERENT)));
-    // The same value, written at another time.
+    // The values are equal, but were written at different times.
     assert_eq!(diff(&source, &destination, &["--prefix=c"]).code, Some(SAME));
     let output = diff(&source, &destination, &["--prefix=c", "--metadata"]);
     assert_eq!(output.code, Some(DIFFERENT), "{output:?}");
-    // Changes in one cluster are reported as well.
+    // Changes between two revisions of one cluster are reported as well.
     let output = diff(&source, &source, &["--rev=2", "--dest-rev=4"]);
     assert_eq!(listed(&output), ["+ \"b\"", "+ \"c\""], "{output:?}");
 }
@@ -103,7 +103,7 @@ async fn keys_can_be_compared_with_keys_under_another_prefix(kind: Kind) {
     let moved = ["--prefix=a/", "--dest-prefix=m/"];
     assert_eq!(diff(&source, &destination, &moved).code, Some(SAME));
     let output = diff(&source, &destination, &["--prefix=a/", "--no-dest-prefix"]);
-    // Keys have the names that they have in their own cluster.
+    // Each key is listed with its name in its own cluster.
     assert_eq!(listed(&output), ["- \"a/2\"", "+ \"m/1\"", "+ \"m/2\""]);
 }
 
@@ -115,7 +115,7 @@ async fn a_snapshot_is_compared_with_its_cluster(kind: Kind) {
     let lease = server.client().grant(0, 3_600).await;
     let leased = pb::PutRequest { lease, ..put("leased", "v") };
     server.client().put(leased).await.unwrap();
-    // A linearizable read through the member whose file is fetched: it then has all writes.
+    // After a linearizable read through the member whose file is fetched, the file contains all writes.
     drop(tool(&server).run(&["get", "a"]).success());
     drop(tool(&server).run(&["snapshot", "save", file.to_str().unwrap()]).success());
     assert_eq!(diff_file(&server, &file, &["--metadata"]).code, Some(SAME));
@@ -127,7 +127,7 @@ async fn a_snapshot_is_compared_with_its_cluster(kind: Kind) {
     let then = format!("--rev={revision}");
     let output = diff_file(&server, &file, &[&then, "--metadata"]);
     assert_eq!(output.code, Some(SAME), "{output:?}");
-    // The file has the history too.
+    // The file also contains the history.
     let output = diff_file(&server, &file, &["--rev=2", "--dest-rev=2", "--metadata"]);
     assert_eq!(output.code, Some(SAME), "{output:?}");
 
@@ -174,7 +174,7 @@ async fn failures_have_a_different_exit_code_than_differences(kind: Kind) {
     assert!(future.stderr.contains("source: etcdserver: mvcc: required revision is a future"));
 }
 
-/// Thousands of keys and some large values, which take many pages, while others write.
+/// Compares thousands of keys and some large values, which take many pages, while other clients write.
 async fn each_side_is_read_at_one_revision(kind: Kind) {
     let server = Arc::new(Server::start(kind).await);
     let client = server.client();

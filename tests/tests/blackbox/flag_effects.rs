@@ -1,5 +1,5 @@
-//! Effects of flags without a test elsewhere: listeners for one purpose, names that certificates must have, time and
-//! size of batches, measurements and log lines.
+//! Effects of flags that no other test covers: listeners for a single purpose, names that certificates must contain,
+//! times and sizes of batches, measurements, and log lines.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -45,10 +45,10 @@ on_quorate! {
     founding_members_use_a_secured_discovery_service,
 }
 
-/// The alternative name that clients with a certificate connect to.
+/// An HTTP/1.1 request that shows whether a listener answers.
 const QUESTION: &str = "GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
 
-/// etcd 3.5 has some flags under another name.
+/// Returns a flag's name for a server, because etcd 3.5 has some flags under another name.
 fn experimental(kind: Kind, flag: &str) -> String {
     match kind {
         Kind::Quorate => format!("--{flag}"),
@@ -56,7 +56,7 @@ fn experimental(kind: Kind, flag: &str) -> String {
     }
 }
 
-/// The fields of the first line of the log with this message.
+/// Returns the fields of the first log line with this message.
 async fn line(server: &Server, message: &str) -> Value {
     eventually(&format!("a line {message:?}"), async || {
         let log = server.log_of_this_run();
@@ -66,7 +66,7 @@ async fn line(server: &Server, message: &str) -> Value {
     .await
 }
 
-/// A duration in Go's format in milliseconds; hours do not occur.
+/// Converts a duration in Go's format to milliseconds. Hours do not occur.
 pub(crate) fn millis(text: &str) -> f64 {
     let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap();
     let (number, unit) = text.split_at(digits);
@@ -81,7 +81,7 @@ pub(crate) fn millis(text: &str) -> f64 {
 }
 
 async fn separate_listeners_serve_only_metrics_or_http(kind: Kind) {
-    // Unused ports of others.
+    // These ports are reserved for other servers that never start.
     let [metrics, http] = [(); 2].map(|()| Options::new(kind).prepare());
     let metrics_url = format!("--listen-metrics-urls=http://127.0.0.1:{}", metrics.port());
     let http_url = format!("--listen-client-http-urls=http://127.0.0.1:{}", http.port());
@@ -96,13 +96,13 @@ async fn separate_listeners_serve_only_metrics_or_http(kind: Kind) {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.write_all(QUESTION.as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // In any case there is no HTTP on the gRPC port.
+    // In no case is HTTP served on the gRPC port.
     drop(stream.read_to_end(&mut answer));
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
 }
 
 async fn slow_calls_are_logged(kind: Kind) {
-    // Debian's etcd has no such flag, but logs all calls at log level debug.
+    // Debian's etcd does not have this flag, but logs all calls at level debug.
     let (flag, level) = match kind {
         Kind::Quorate => ("--warning-unary-request-duration=1ns", "warn"),
         Kind::Etcd => ("--log-level=debug", "debug"),
@@ -124,7 +124,7 @@ async fn slow_calls_are_logged(kind: Kind) {
         lines.iter().any(is_last).then_some(lines)
     })
     .await;
-    // The numbers of requests and responses, the bytes of the request, and the text, which contains no values.
+    // Expected numbers of requests and responses, size of the request, and request text, which contains no values.
     let expected = [
         ("KV/Put", 1, 10, 0, "key:\"k\" value_size:5"),
         ("KV/Put", 1, 11, 0, "key:\"k2\" value_size:5"),
@@ -151,7 +151,7 @@ async fn slow_calls_are_logged(kind: Kind) {
         assert_eq!(line["response count"], responses, "{line}");
         let bytes = line["response size"].as_i64().unwrap();
         assert!(if responses < 0 { bytes == -1 } else { bytes > 10 }, "{line}");
-        // Versions of etcd differ only in spaces.
+        // Versions of etcd differ only in their use of spaces.
         assert_eq!(squeezed(&line["request content"]), text.replace(' ', ""), "{line}");
     }
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
@@ -166,7 +166,7 @@ async fn call_durations_are_measured_with_extensive_metrics(kind: Kind) {
     }
 }
 
-/// Whether the client port, or the peer port, answers a client with this certificate.
+/// Returns whether the client or peer port answers a client with this certificate.
 async fn is_answered(port: u16, files: &Files, shown: &Credentials) -> bool {
     ask(port, files, Some(shown), QUESTION)
         .await
@@ -186,7 +186,7 @@ async fn client_certificates_need_an_allowed_name(kind: Kind) {
 async fn peer_certificates_need_an_allowed_name(kind: Kind) {
     let files = Files::new();
     let own = vec!["127.0.0.1".to_owned(), "localhost".to_owned(), "good.test".to_owned()];
-    // The member's own name is one of them.
+    // The member's own certificate contains the allowed name.
     files.write("server", &Leaf { hosts: own.clone(), ..Leaf::new("member") });
     for (flag, good, bad) in [
         ("--peer-cert-allowed-cn=member", Leaf::new("member"), Leaf::new("another")),
@@ -214,7 +214,7 @@ async fn revoked_peer_certificates_are_refused(kind: Kind) {
     }
 }
 
-/// An authority would require certificates even without the flag.
+/// No CA is configured, because with a CA, certificates would be required even without the flag.
 async fn peers_without_a_certificate_are_refused_if_a_flag_requires_one(kind: Kind) {
     let files = Files::new();
     for is_required in [false, true] {
@@ -245,7 +245,7 @@ async fn peers_may_have_other_addresses_if_a_flag_permits_it(kind: Kind) {
 
 async fn members_use_a_separate_client_certificate_for_peers(kind: Kind) {
     let files = Files::new();
-    // With their client-facing certificates they cannot dial each other.
+    // With only their server certificates, the members cannot connect to each other.
     files.write("server", &Leaf { for_clients: false, ..Leaf::new("serves") });
     files.write("dials", &Leaf { for_servers: false, ..Leaf::new("dials") });
     let mut servers = ["a", "b"].map(|name| {
@@ -349,7 +349,7 @@ async fn a_client_that_does_not_answer_pings_is_disconnected(kind: Kind) {
         .start()
         .await;
     let begun = Instant::now();
-    // It reads and sends nothing until the server closes the connection or the test times out.
+    // The client reads and sends nothing until the server closes the connection or the test times out.
     let mut client = RawHttp2::connect(server.port());
     client.read_farewell();
     let took = begun.elapsed();

@@ -1,4 +1,4 @@
-//! The command line: grammar, precedence, exit codes, and what a signal does.
+//! The command line: grammar, precedence, exit codes, and reactions to signals.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
@@ -32,7 +32,7 @@ on_quorate! {
     passwords_in_flags_and_variables_are_masked,
 }
 
-/// Runs the server's program in an empty directory, until it ends.
+/// Runs the server's program in an empty directory until it exits.
 fn ends(kind: Kind, args: &[&str], environment: &[(&str, &str)]) -> Finished {
     let home = TempDir::new().unwrap();
     let mut command = Command::new(kind.program());
@@ -71,7 +71,7 @@ async fn help_is_printed(kind: Kind) {
     for flag in ["--help", "-h", "-help"] {
         let ended = ends(kind, &[flag], &[]);
         assert_eq!(ended.code, Some(0), "{flag}");
-        // etcd writes half of it to standard error.
+        // etcd writes half of the help text to standard error.
         let usage = if kind == Kind::Quorate { &ended.stdout } else { &ended.stderr };
         assert!(usage.contains("Usage:"), "{ended:?}");
         for flag in ["--name", "--data-dir", "--listen-client-urls", "--quota-backend-bytes"] {
@@ -168,7 +168,7 @@ async fn invalid_values_exit_with_code_two(kind: Kind) {
 }
 
 async fn an_extra_argument_exits_with_code_one(kind: Kind) {
-    // A first word names a tool of this program; `words.rs` tests that.
+    // With Quorate, a first word names one of its tools, which `words.rs` tests.
     let first_word = (kind == Kind::Etcd).then_some(&["word"][..]);
     for args in first_word.into_iter().chain([&["--pre-vote", "false"][..], &["--", "word"]]) {
         let ended = ends(kind, args, &[]);
@@ -196,7 +196,7 @@ async fn invalid_settings_exit_with_code_one(kind: Kind) {
 }
 
 async fn flag_values_are_parsed_as_in_etcd(kind: Kind) {
-    // One dash, two words, other number bases; the last value wins.
+    // Flags may have one dash, a separate value or another number base. The last value takes precedence.
     let server = Options::new(kind)
         .flag("-max-txn-ops")
         .flag("7")
@@ -249,7 +249,7 @@ async fn an_invalid_variable_exits_with_code_one(kind: Kind) {
 
 async fn a_configuration_file_replaces_flags_and_environment(kind: Kind) {
     let home = TempDir::new().unwrap();
-    // The ports come from a server that has ended.
+    // The ports are those of a server that has exited.
     let mut model = Options::new(kind).unguarded().start().await;
     model.kill();
     let (client, peer) = (model.url(), format!("http://127.0.0.1:{}", model.peer_port()));
@@ -309,7 +309,7 @@ async fn a_signal_stops_the_server(kind: Kind) {
 async fn a_locked_directory_is_refused(kind: Kind) {
     let server = Server::start(kind).await;
     server.client().write("k", "v").await;
-    // etcd waits for the lock of the backend indefinitely; the test only checks that it does not serve.
+    // etcd waits for the backend's lock indefinitely, so the test only checks that the second server does not serve.
     let second = Options::new(kind).data(server.data()).start_within_a_moment().await;
     assert!(second.is_none(), "two servers serve one directory");
     assert_eq!(server.client().read("k").await.unwrap(), b"v");

@@ -1,6 +1,7 @@
-//! Floods: a server's memory when clients request more than it can execute, and its continued service.
+//! Floods: clients request more than a server can execute. The server's memory must stay bounded, and it must continue
+//! to serve.
 //!
-//! Each test prints the peak resident memory with the load. The long form makes the table in `docs/performance.md`:
+//! Each test prints the peak resident memory under load. The long form produces the table in `docs/performance.md`:
 //! `cargo xtask test --long floods -- --nocapture --test-threads=1`.
 
 use std::time::Duration;
@@ -44,7 +45,7 @@ on_quorate! {
 
 const MIB: usize = 1 << 20;
 
-/// One of two numbers, by the form of the run.
+/// Selects a number for the short or the long form of the tests.
 fn form(short: usize, long: usize) -> usize {
     if is_long() { long } else { short }
 }
@@ -64,10 +65,10 @@ const RANGE: &str = "/etcdserverpb.KV/Range";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 
-/// Time to execute the accepted requests: half a gigabyte on a busy machine.
+/// Maximum time to execute the accepted requests, which are half a gigabyte on a busy machine.
 const BUSY_MAX: Duration = Duration::from_secs(120);
 
-/// The server answers as usual.
+/// Checks that the server answers as usual.
 async fn still_serves(server: &Server) {
     let client = server.client();
     let write = async || client.put(put("after", b"v")).await.ok();
@@ -93,7 +94,7 @@ async fn thousands_of_idle_streams_do_not_stop_the_member(kind: Kind) {
     for connection in &mut held {
         (0..streams).for_each(|_| _ = connection.open(&head));
     }
-    // The server reads frames in order: an answer to the last call on each connection shows that it has read the
+    // The server reads frames in order, so an answer to the last call on each connection shows that it has read the
     // others.
     for connection in &mut held {
         let id = connection.open(&call_head(RANGE));
@@ -109,7 +110,7 @@ async fn thousands_of_idle_streams_do_not_stop_the_member(kind: Kind) {
     );
 }
 
-/// Sends puts without their end; returns the connections.
+/// Sends incomplete puts. Returns the connections.
 fn send_halves(server: &Server, connections: usize, puts: usize) -> Vec<RawHttp2> {
     let body = framed(&put("k", vec![b'v'; MIB]).encode_to_vec());
     let (head, part) = (call_head(PUT), &body[..body.len() - 1]);
@@ -118,7 +119,7 @@ fn send_halves(server: &Server, connections: usize, puts: usize) -> Vec<RawHttp2
         let mut connection = RawHttp2::connect(server.port());
         for _ in 0..puts {
             let id = connection.open(&head);
-            // Most bytes of refused requests, too, are in transit before the answer arrives.
+            // Even for requests that are refused, most bytes are in transit before the answer arrives.
             connection.send_body_within_windows(id, part);
         }
         held.push(connection);
@@ -136,8 +137,8 @@ async fn many_incomplete_requests_do_not_stop_the_member(kind: Kind) {
     show(&format!("{offered} puts of 1 MiB without their last byte"), kind, before, &server);
 }
 
-/// An incomplete request waits 20 seconds for its rest. If sending takes about as long, the first are refused before
-/// the last arrive, so more are sent.
+/// An incomplete request may take 20 seconds to become complete. If sending all requests takes about as long, the first
+/// ones are refused before the last arrive, so more are sent.
 async fn incomplete_requests_are_refused_while_small_requests_are_served(kind: Kind) {
     let server = Server::start(kind).await;
     let bytes = || server.metric("quorate_requests_bytes").unwrap();
@@ -146,7 +147,7 @@ async fn incomplete_requests_are_refused_while_small_requests_are_served(kind: K
         assert!(bytes() < 1.01 * most, "{}", bytes());
         bytes() < 0.98 * most
     };
-    // One connection uses half of the bound at most, others a sixteenth each.
+    // The first connection may use up to half of the limit, every later one a sixteenth.
     let mut held =
         eventually_within(BUSY_MAX, "what one connection may take to be there", async || {
             let held = send_halves(&server, 1, 300);
@@ -178,7 +179,7 @@ async fn streams_are_refused_beyond_the_total(kind: Kind) {
     let calls = || server.metric("quorate_calls_in_progress").unwrap() as usize;
     let head = call_head(KEEP_ALIVE);
     let mut held = Vec::new();
-    // The last connection requests more than a sixteenth while half are in use.
+    // The last connection requests more than a sixteenth of the limit, of which half is already in use.
     for streams in [32_000, 32_000, 32_000] {
         let mut connection = RawHttp2::connect(server.port());
         (0..streams).for_each(|_| _ = connection.open(&head));
@@ -202,7 +203,7 @@ async fn streams_without_credentials_leave_capacity_for_users_and_logins(kind: K
     let root = guard(&server.client()).await;
     let head = call_head(KEEP_ALIVE);
     let mut held = Vec::new();
-    // Once half of all calls are in use, a connection gets a sixteenth: 17 connections use all.
+    // Once half of all calls are in use, each further connection gets a sixteenth, so 17 connections use all of them.
     for connection in 1..=17 {
         let mut streams = RawHttp2::connect(server.port());
         (0..8_192).for_each(|_| _ = streams.open(&head));
@@ -223,7 +224,7 @@ async fn streams_without_credentials_leave_capacity_for_users_and_logins(kind: K
     drop(held);
 }
 
-/// Writes this number of keys of 100 kB.
+/// Writes this number of keys with values of 100 kB.
 async fn fill(client: &Client, count: usize) {
     let value = vec![b'v'; 100_000];
     for number in 0..count {
@@ -242,7 +243,7 @@ async fn unread_lists_do_not_stop_the_member(kind: Kind) {
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&head);
         connection.send_body(id, &body, true);
-        // A part has arrived: the rest waits for the window.
+        // Part of the answer has arrived, and the rest waits for the window.
         connection.read_body(id, 10_000);
         held.push(connection);
     }
@@ -255,13 +256,13 @@ async fn unread_lists_do_not_stop_the_member(kind: Kind) {
     }
 }
 
-/// Opens this number of watches of this number of keys, of which only the beginning is read.
+/// Opens this number of watches on this number of keys, and reads only the beginning of each.
 fn watch_unread(server: &Server, watchers: usize, keys: usize) -> Vec<RawHttp2> {
     let head = call_head(WATCH);
     let open = |number| {
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&head);
-        // Each watch has its own history.
+        // Each watch starts at a different revision.
         let start_revision = 2 + i64::try_from(number % keys).unwrap();
         let create = pb::WatchCreateRequest { start_revision, ..watch_prefix("k") };
         let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
@@ -283,7 +284,7 @@ async fn watchers_without_readers_use_bounded_memory(kind: Kind) {
     show(&format!("{watchers} watchers of {} MB, nobody reads", keys / 10), kind, before, &server);
     if kind == Kind::Quorate {
         let held = server.metric("quorate_watch_events_bytes").unwrap();
-        // Beyond the bound each watcher has one revision waiting and one in transit.
+        // Beyond the limit, each watcher has one revision waiting and one in transit.
         let most = (256 << 20) + watchers * 300_000;
         assert!(held > 0.0 && held < most as f64, "{held}");
     }
@@ -312,7 +313,7 @@ async fn watchers_with_readers_continue_beside_those_without(kind: Kind) {
     assert_eq!(watch.next().await.watch_id, -1);
 }
 
-/// Sends all requests at once over some connections, and returns the number that were executed.
+/// Sends all requests at once over several connections. Returns the number of executed requests.
 async fn ask_all<F: Future<Output = bool> + 'static>(
     server: &Server,
     count: usize,
@@ -422,14 +423,14 @@ async fn many_calls_with_invented_tokens_do_not_stop_the_member(kind: Kind) {
     let mut held: Vec<RawHttp2> = (0..10).map(|_| RawHttp2::connect(server.port())).collect();
     for (connection, number) in held.iter_mut().zip(0_u64..) {
         for call in 0..calls as u64 {
-            // It looks like a token issued by a future entry.
+            // The token looks as if a future log entry had issued it.
             let token = format!("nobodygavethisout.{}", (1_u64 << 40) + number * 10_000 + call);
             let id =
                 connection.open(&[call_head(RANGE), literal(b"token", token.as_bytes())].concat());
             connection.send_body(id, &body, true);
         }
     }
-    // A request without a token shows that the others have been read.
+    // An answer to a request without a token shows that the server has read the others.
     for connection in &mut held {
         let id = connection.open(&call_head(RANGE));
         connection.send_body(id, &body, true);

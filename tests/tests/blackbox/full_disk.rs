@@ -1,4 +1,4 @@
-//! Members with a full disk: a leader hands over the lead, and writes are refused only if no member can lead.
+//! Members with a full disk: a leader transfers leadership, and writes are refused only if no member is able to lead.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
@@ -30,7 +30,7 @@ fn value() -> Vec<u8> {
     vec![b'v'; 50_000]
 }
 
-/// Retries a write until a member accepts it. Panics if a member has no space.
+/// Retries a write until a member accepts it. Panics if the write is refused for lack of space.
 async fn write(cluster: &Cluster, number: usize) {
     let everyone = cluster.everyone();
     eventually("a write that is taken", async || {
@@ -55,7 +55,7 @@ async fn a_leader_with_a_full_disk_transfers_leadership(kind: Kind) {
     let options = ClusterOptions::new(kind, 3).member(1, |member| disk.prepare(member));
     let mut cluster = options.start().await;
     make_leader(&cluster, 1).await;
-    // The segments of the log are preallocated; only the backend file must grow.
+    // The log segments are preallocated, so only the backend file needs space.
     disk.fill_but(0);
     for number in 0..700 {
         write(&cluster, number).await;
@@ -67,7 +67,7 @@ async fn a_leader_with_a_full_disk_transfers_leadership(kind: Kind) {
     let other = cluster.leader_among(&running).await;
     assert_ne!(other, 1, "a member with room leads");
     assert_eq!(alarms(&cluster, other).await, []);
-    // Its log may have found no space either, which ends it.
+    // The member may have exited because its log found no space either.
     disk.resize(1_000);
     if !cluster.server_mut(1).is_running() {
         cluster.kill(1);
@@ -86,7 +86,7 @@ async fn a_cluster_of_full_disks_refuses_writes_until_there_is_space(kind: Kind)
         disks.push(disk);
     }
     let cluster = options.start().await;
-    // The segments of the logs are preallocated; only the backend files must grow.
+    // The log segments are preallocated, so only the backend files need space.
     disks.iter().for_each(|disk| disk.fill_but(0));
     let everyone = cluster.everyone();
     let mut number = 0;
@@ -119,7 +119,7 @@ async fn a_snapshot_updates_a_member_whose_changes_wait_for_space(kind: Kind) {
     }
     let cluster = options.member(1, |member| disk.prepare(member)).start().await;
     make_leader(&cluster, 0).await;
-    // Two values of 10 MB: the backend file has space for the first one, and the remaining space is enough for a small
+    // The backend file has space for the first of two 10 MB values, and the remaining space is enough for a small
     // snapshot.
     disk.fill_but(14);
     let client = cluster.client(0);
@@ -134,7 +134,7 @@ async fn a_snapshot_updates_a_member_whose_changes_wait_for_space(kind: Kind) {
     })
     .await;
     assert!(pending() > 1e7, "{}", pending());
-    // The other members lose the values and the entries, so that only a snapshot can update the member.
+    // The other members delete the values and compact their logs, so that only a snapshot can update the member.
     cluster.links().isolate(1);
     client.delete_range(delete("large", "largf")).await.unwrap();
     for number in 0..100 {

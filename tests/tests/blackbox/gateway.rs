@@ -1,4 +1,4 @@
-//! The JSON gateway: every path, error answers, streams and their ends, and the requests of Patroni.
+//! The JSON gateway: every path, error responses, streams and their ends, and the requests that Patroni sends.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
@@ -33,7 +33,7 @@ on_quorate! {
     gateway_calls_are_counted_like_grpc_calls,
 }
 
-/// The answer to a request.
+/// Sends a request with header fields, and returns the response.
 fn post_with(server: &Server, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
     request_with(server.port(), "POST", path, headers, body.as_bytes())
 }
@@ -43,7 +43,7 @@ fn post(server: &Server, path: &str, body: &Value) -> (u16, Value) {
     (answer.status, parse(&answer))
 }
 
-/// The answer to a successful request.
+/// Sends a request that must succeed, and returns the body of the response.
 #[track_caller]
 fn ask(server: &Server, path: &str, body: &Value) -> Value {
     let (status, answer) = post(server, path, body);
@@ -56,7 +56,7 @@ fn parse(answer: &Response) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
 }
 
-/// Standard base64 of a few letters.
+/// Encodes a few letters as standard base64.
 fn b64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
@@ -90,7 +90,7 @@ const VARYING: &[&str] = &[
     "hash",
 ];
 
-/// Answers of 3.7 without what 3.5 lacks: some fields, and the duplicate of an error.
+/// Parts of 3.7's answers that 3.5 lacks: some fields, and the duplicate of an error.
 const NOT_IN_BOTH: &[&str] =
     &["storageVersion", "downgradeInfo", "dbSizeQuota", "hash_revision", "error"];
 
@@ -116,7 +116,7 @@ fn normalized(mut answer: Value) -> Value {
     answer
 }
 
-/// A path, and the body sent to it.
+/// A path and the body sent to it.
 type Step = (&'static str, Value);
 
 fn key_steps() -> Vec<Step> {
@@ -274,7 +274,7 @@ async fn every_gateway_path_returns_the_same_as_etcd(kind: Kind) {
         let [mut ours, mut theirs] = [&server, &etcd].map(|one| post(one, path, &body));
         ours.1 = normalized(ours.1);
         theirs.1 = normalized(theirs.1);
-        // Changes in 3.7.
+        // These answers changed in 3.7.
         if path == "/v3/auth/status" && theirs.0 == 400 {
             assert_eq!(theirs.1["message"], json!("etcdserver: user name is empty"));
             assert_eq!(ours.1["enabled"], json!(true), "anybody may ask");
@@ -353,7 +353,7 @@ async fn gateway_errors_contain_the_grpc_code_and_message(kind: Kind) {
     assert_eq!((status, code), (400, 3));
     let (status, code, _) = error_of("/v3/kv/range", &[("Grpc-Metadata-X-Bin", "!!")], "{}");
     assert_eq!((status, code), (400, 3));
-    // A deadline ends a waiting call.
+    // A call that waits ends at its deadline.
     let client = server.client();
     client.grant(1, 60).await;
     client.grant(2, 60).await;
@@ -399,7 +399,7 @@ async fn invalid_requests_are_refused(kind: Kind) {
         assert_eq!(answer.status, 400);
         assert!(message.contains(text), "{message}");
     }
-    // Unknown fields are ignored, and so is everything after the first value.
+    // Unknown fields are ignored, and so is everything after the first JSON value.
     let body = r#"{"key":"aw==","frob":[{"a":null}],"sort_order":"SIDEWAYS"} and more"#;
     assert_eq!(post_with(&server, "/v3/kv/range", &[], body).status, 200);
     assert_eq!(server.client().revision().await, 1);
@@ -419,13 +419,13 @@ async fn long_requests_are_refused(kind: Kind) {
     assert_eq!((status, &answer["code"]), (429, &json!(8)), "{answer}");
     let (status, answer) = put(9_000_000);
     assert_eq!((status, &answer["code"]), (429, &json!(8)), "{answer}");
-    // A large reply arrives completely.
+    // A large response arrives completely.
     let answer = post_with(&server, "/v3/kv/range", &[], r#"{"key":"aw=="}"#);
     let value = parse(&answer)["kvs"][0]["value"].as_str().unwrap().len();
     assert_eq!(value, ((1 << 20) / 3) * 4);
 }
 
-/// The `result` of a line.
+/// Returns the `result` of the next line.
 fn result(stream: &mut JsonStream) -> Value {
     let line = stream.next_line().expect("another line");
     let mut line: Value = serde_json::from_str(&line).unwrap();
@@ -584,7 +584,7 @@ async fn tokens_are_read_from_the_authorization_header(kind: Kind) {
     assert_eq!(put(&[("Token", &root)]), (400, "etcdserver: user name is empty".to_owned()));
     let bad = (401, "etcdserver: invalid auth token".to_owned());
     assert_eq!(put(&[("Authorization", "bad.1")]), bad);
-    // A stream checks the permission of each of its watchers.
+    // A stream checks the permission for each of its watchers.
     let body = r#"{"create_request":{"key":"aw=="}}"#;
     let mut watched =
         JsonStream::post(server.port(), "/v3/watch", &[("Authorization", &ann)], body);
@@ -599,7 +599,7 @@ async fn tokens_are_read_from_the_authorization_header(kind: Kind) {
     assert!(result(&mut watched)["canceled"].is_null());
 }
 
-/// The requests of Patroni, in its order and format.
+/// Sends the requests of Patroni in its order and format.
 async fn requests_of_patroni_are_answered_correctly(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=4").start().await;
     let decided = async || {

@@ -1,7 +1,7 @@
-//! The edge of gRPC: requests that no library sends, but a proxy, a fuzzer or a hand-written client may.
+//! Unusual gRPC requests, which no library sends, but which a proxy, a fuzzer or a hand-written client may send.
 //!
-//! One table has the answer to each. If Debian's release or Quorate answers differently from etcd 3.7, the row has that
-//! answer too.
+//! A table contains the answer to each request. If Debian's release or Quorate answers differently from etcd 3.7, the
+//! row contains that answer, too.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
@@ -31,18 +31,18 @@ const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const MESSAGE: &[u8] = b"\x0a\x01k\x12\x01v";
 const GOOD: &str = "200 0";
 const DEADLINE: &str = "200 4 context deadline exceeded";
-/// The index of the path in the fields.
+/// Index of the path among the fields.
 const PATH_FIELD: usize = 2;
 
-/// An unusual put, and the answer to it.
+/// An unusual put and the answer to it.
 struct Odd {
     what: &'static str,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     body: Vec<u8>,
     answer: String,
-    /// In etcd 3.5, if it differs.
+    /// Answer of etcd 3.5, if it differs.
     in_3_5: Option<String>,
-    /// In Quorate, if it differs deliberately.
+    /// Answer of Quorate, if it differs deliberately.
     here: Option<String>,
 }
 
@@ -141,14 +141,14 @@ impl Odd {
     }
 }
 
-/// Sends all of them to a server.
+/// Sends all requests to a server.
 async fn check(kind: Kind, table: Vec<Odd>) {
     let server = Server::start(kind).await;
     check_at(kind, &server, server.port(), table).await;
 }
 
-/// Sends all of them to this port of a server, or of a proxy in front of it, each on its own connection. Refused
-/// requests have no effect.
+/// Sends each request on its own connection to this port, which belongs to a server or to a proxy in front of it.
+/// Refused requests must have no effect.
 async fn check_at(kind: Kind, server: &Server, port: u16, table: Vec<Odd>) {
     let client = server.client();
     let mut revision = client.revision().await;
@@ -160,7 +160,7 @@ async fn check_at(kind: Kind, server: &Server, port: u16, table: Vec<Odd>) {
             Kind::Etcd => in_3_5.unwrap_or(answer),
         };
         if !server.is_3_7() && expected == DEADLINE {
-            // It answers so, but may execute the call nevertheless: so the call must have no effect.
+            // 3.5 reports a timeout but may still execute the call, so the call must have no effect.
             fields[PATH_FIELD].1 = RANGE.into();
         }
         let is_put = fields.iter().any(|(_, value)| {
@@ -300,7 +300,7 @@ async fn a_proxy_checks_request_headers_like_a_member(kind: Kind) {
     }
 }
 
-/// HTTP/2 requires that such requests are refused; etcd accepts many of them (record 7).
+/// HTTP/2 requires servers to refuse such requests, but etcd accepts many of them (decision record 7).
 async fn requests_that_http_forbids_are_refused(kind: Kind) {
     let reset = "reset 1";
     let unknown_method = |name| format!("200 12 unknown method {name} for service etcdserverpb.KV");
@@ -413,12 +413,12 @@ async fn a_unary_call_is_answered_before_its_request_ends(kind: Kind) {
             connection.send_body(id, &[&message, behind].concat(), false);
             answers.push(connection.read_answer(id).summary());
         }
-        // In two frames, of which the second begins within the message.
+        // The messages are split into two frames, the second of which starts within the first message.
         let id = connection.open(&call_head(PUT));
         connection.send_body(id, &message[..7], false);
         connection.send_body(id, &[&message[7..], &message].concat(), false);
         answers.push(connection.read_answer(id).summary());
-        // The connection serves other calls.
+        // The connection can still be used for other calls.
         let id = connection.open(&call_head(RANGE));
         connection.send_body(id, &framed(b"\x0a\x01k"), true);
         answers.push(connection.read_answer(id).summary());
@@ -427,7 +427,7 @@ async fn a_unary_call_is_answered_before_its_request_ends(kind: Kind) {
     assert_eq!(answers.await.unwrap(), [GOOD; 6]);
 }
 
-/// A field with the number of a known one, but as a 32-bit number.
+/// Encodes a field that has the number of a known field but is a 32-bit number.
 fn mistyped(number: u8) -> Vec<u8> {
     vec![number << 3 | 5, 1, 2, 3, 4]
 }
@@ -435,7 +435,7 @@ fn mistyped(number: u8) -> Vec<u8> {
 async fn fields_of_the_wrong_wire_type_are_skipped_as_unknown(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // A put with such a field in front, and a put in a nested transaction.
+    // The requests are a put that starts with such a field, and a put in a nested transaction.
     let odd_put = [mistyped(1), MESSAGE.to_vec(), mistyped(5)].concat();
     let wrap = |number: u8, message: &[u8]| {
         let length = u8::try_from(message.len()).unwrap();
@@ -470,7 +470,7 @@ async fn fields_of_the_wrong_wire_type_are_skipped_as_unknown(kind: Kind) {
 async fn a_watch_continues_after_a_field_of_the_wrong_type(kind: Kind) {
     let server = Server::start(kind).await;
     if !server.is_3_7() {
-        // Debian's release ends the stream.
+        // Debian's release ends the stream in this case.
         return;
     }
     let fields = odd("").path(WATCH).fields;
@@ -496,13 +496,14 @@ async fn a_watch_continues_after_a_field_of_the_wrong_type(kind: Kind) {
         answer.watch_id
     };
     assert_eq!(created(&framed(&request("a"))), 0);
-    // A message with only this field, which is no request; then one around a valid request.
+    // The first message contains only this field, which does not form a request. In the second, the field precedes a
+    // valid request.
     let odd = framed(&mistyped(1));
     assert_eq!(created(&[odd, framed(&[mistyped(2), request("b")].concat())].concat()), 1);
 }
 
-/// Authorities that clients send: Go's of etcd 3.4 to 3.7, over unix sockets, of other languages, and through proxies.
-/// The second form is that of the code for header compression.
+/// Values of `:authority` that clients send: those of Go clients of etcd 3.4 to 3.7, over Unix sockets, of clients in
+/// other languages, and through proxies. The second form is the Huffman code of header compression.
 const AUTHORITIES: &[(&[u8], &[u8])] = &[
     (b"#initially=[http://127.0.0.1:2379]", b"\xff\xa3\x54\x64\x98\x74\x51\xea\x0f\xfd\xce\x94\xd7\x71\x86\x02\x27\x57\x02\xe0\x5c\x37\x04\xcb\xaf\xff\xf3"),
     (b"unix:localhost:2379", b"\xb6\xa3\x79\xb9\x41\xc8\x3a\x27\x3a\x13\x70\x4c\xba\xff"),
@@ -540,8 +541,8 @@ async fn requests_with_any_authority_header_are_answered(kind: Kind) {
     };
     for (authority, coded) in AUTHORITIES {
         let what = String::from_utf8_lossy(authority);
-        // As never-indexed fields, under either name; and as an indexed field with a later reference, on one
-        // connection.
+        // The field is sent as never indexed, with its name as an index or a literal, and then as an indexed field that
+        // a later request refers to, all on one connection.
         let plain = string(authority);
         let named = [&b"\x0a:authority"[..], &plain].concat();
         let mut raw = RawHttp2::connect(server.port());

@@ -1,4 +1,5 @@
-//! `etcd grpc-proxy`: the view of its clients, the load that it saves the members, and loss of members or of the proxy.
+//! `etcd grpc-proxy`: what its clients observe, the load that it takes off the members, and the loss of members or of
+//! the proxy.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
@@ -72,7 +73,7 @@ async fn the_proxy_forwards_requests_and_streams(kind: Kind) {
     client.unlock(quorate_api::v3lockpb::UnlockRequest { key: held.key }).await.unwrap();
 }
 
-/// The code of a member's refusal: etcd's proxy loses it in its client library.
+/// Returns the expected code of a member's refusal, because etcd's proxy loses the code in its client library.
 fn code(kind: Kind, of_member: Code) -> Code {
     if kind == Kind::Etcd { Code::Unknown } else { of_member }
 }
@@ -177,14 +178,14 @@ async fn serializable_ranges_are_cached(kind: Kind) {
     let before = hits();
     assert_eq!(value(client.range(old()).await.unwrap()), b"2");
     assert!((hits() - before - 1.0).abs() < 0.1);
-    // A transaction invalidates it too.
+    // A transaction also invalidates the cached read.
     client.txn(txn(vec![put_op("a", "3")])).await.unwrap();
     assert_eq!(value(client.range(old()).await.unwrap()), b"3");
     assert!(proxy.metric("etcd_grpc_proxy_cache_keys_total").unwrap() >= 1.0);
     assert!(proxy.metric("etcd_grpc_proxy_cache_misses_total").unwrap() >= 2.0);
 }
 
-/// The number of watchers of the member.
+/// Returns the number of the member's watchers.
 fn watchers(server: &Server) -> f64 {
     server.metric("etcd_debugging_mvcc_watcher_total").unwrap()
 }
@@ -192,7 +193,7 @@ fn watchers(server: &Server) -> f64 {
 async fn watches_of_one_range_share_one_watch_of_the_member(kind: Kind) {
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
-    // etcd's proxy watches its own key, and that watch may begin after this.
+    // etcd's proxy watches a key of its own, and that watch may start after this point.
     let own = if kind == Kind::Etcd { 1.0 } else { 0.0 };
     let before = watchers(&server).max(own);
     let mut watches = Vec::new();
@@ -214,7 +215,7 @@ async fn watches_of_one_range_share_one_watch_of_the_member(kind: Kind) {
     })
     .await;
     let coalescing = proxy.metric("etcd_grpc_proxy_watchers_coalescing_total").unwrap();
-    // etcd's proxy coalesces clients that join at once, not those that join later.
+    // etcd's proxy coalesces only clients that join at the same time.
     assert!(coalescing >= 8.0 || kind == Kind::Etcd, "{coalescing}");
     assert!(proxy.metric("etcd_grpc_proxy_events_coalescing_total").unwrap() >= 1.0);
     drop(watches);
@@ -227,7 +228,7 @@ async fn watches_of_one_range_share_one_watch_of_the_member(kind: Kind) {
 async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
     const KEYS: usize = 200;
     let server = Options::new(kind).flag("--max-concurrent-streams=40").start().await;
-    // Our proxy, in front of members of both kinds.
+    // Quorate's proxy is tested in front of members of both kinds.
     let proxy = Proxy::start(Kind::Quorate, &[server.port()], &[]).await;
     let streams = || server.metric("etcd_debugging_mvcc_watch_stream_total").unwrap();
     let (writer, client) = (server.client(), proxy.client());
@@ -235,7 +236,7 @@ async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
     let mut watches = Vec::new();
     for number in 0..KEYS {
         let first = writer.write(&name(number), "0").await;
-        // Every second watch starts in the past, like a client that has read a list.
+        // Every second watch starts in the past, as after reading a list.
         let start_revision = if number % 2 == 0 { first } else { 0 };
         let mut watch = Watch::open(&client);
         watch.create(pb::WatchCreateRequest { start_revision, ..watch_key(name(number)) }).await;
@@ -258,7 +259,7 @@ async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
         let event = watch.events(1).await.remove(0);
         assert_eq!(event.kv.unwrap().key(), name(number).as_bytes());
     }
-    // Some end, and the others continue.
+    // Some watches end, and the others continue.
     watches.truncate(KEYS / 2);
     eventually("watches end", async || (watchers(&server) <= KEYS as f64 / 2.0).then_some(()))
         .await;
@@ -277,7 +278,7 @@ async fn watchers_added_at_any_time_get_every_event_exactly_once(kind: Kind) {
             let request = txn(vec![put_op("a/1", number.to_string()), put_op("a/2", "x")]);
             writer.txn(request).await.unwrap();
             if number % 3 == 0 {
-                // Revisions without an event for these watchers.
+                // These revisions contain no events for the watchers.
                 writer.write("other", "x").await;
             }
         }
@@ -288,7 +289,7 @@ async fn watchers_added_at_any_time_get_every_event_exactly_once(kind: Kind) {
         let client = proxy.client();
         watching.push(tokio::task::spawn_local(async move {
             let mut watch = Watch::open(&client);
-            // From the beginning, from the current revision, and from a future one.
+            // Watches start at the first revision, at the current one, or at a future one.
             let start = match number % 4 {
                 0 => first,
                 1 => 0,
@@ -317,7 +318,7 @@ async fn watchers_added_at_any_time_get_every_event_exactly_once(kind: Kind) {
                 }
             }
         }));
-        // At different times during the writes.
+        // The watches start at different times during the writes.
         tokio::task::yield_now().await;
         let asking = proxy.client();
         asking.revision().await;
@@ -336,7 +337,7 @@ async fn watchers_added_at_any_time_get_every_event_exactly_once(kind: Kind) {
         let due: BTreeMap<i64, usize> = expected.range(start..).map(|(r, n)| (*r, *n)).collect();
         assert_eq!(seen, due, "from {start}");
     }
-    // By then they share few watches, of three kinds at most: two sets of options, and one that is behind.
+    // By now the clients share a few watches of at most three kinds: two sets of options, and one that lags behind.
     eventually("watches become few", async || (watchers(&server) <= 4.0).then_some(())).await;
 }
 
@@ -345,7 +346,7 @@ async fn progress_is_sent_after_all_events(kind: Kind) {
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     let client = proxy.client();
     let mut watch = Watch::open(&client);
-    // Without watchers a progress request is not answered.
+    // A progress request is not answered while there are no watchers.
     watch.progress().await;
     watch.create(watch_key("a")).await;
     watch.create(watch_key("b")).await;
@@ -376,7 +377,7 @@ async fn a_slow_watcher_uses_bounded_memory_and_loses_no_events(kind: Kind) {
     let before = proxy.memory("VmRSS");
     let writer = server.client();
     for number in 0..WRITES {
-        // 300 MB in all, of which each process holds only a few.
+        // The values amount to 300 MB, of which each process holds only a few at a time.
         let mut value = vec![0; 1 << 20];
         value[..8].copy_from_slice(&number.to_be_bytes());
         writer.write("a", value).await;
@@ -400,7 +401,7 @@ async fn large_responses_are_forwarded_at_the_pace_of_their_clients(kind: Kind) 
         server.client().write(format!("large/{number}"), vec![number; 1 << 20]).await;
     }
     let before = proxy.memory("VmRSS");
-    // None of them reads more of 40 MB than the bytes in transit.
+    // The clients stop reading, so each receives no more of the 40 MB than the bytes in transit.
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let client = proxy.client();
@@ -409,7 +410,7 @@ async fn large_responses_are_forwarded_at_the_pace_of_their_clients(kind: Kind) 
         pieces.message().await.unwrap().expect("the beginning");
         clients.push((client, pieces));
     }
-    // Other clients get complete answers as usual.
+    // Other clients receive complete answers as usual.
     let listed = proxy.client().range(prefix("large/")).await.unwrap();
     assert_eq!(listed.kvs.len(), 40);
     proxy.client().write("a", "1").await;
@@ -430,7 +431,7 @@ async fn leases_are_renewed_and_expire_through_the_proxy(kind: Kind) {
     let clients = [proxy.client(), proxy.client(), proxy.client()];
     let lease = clients[0].grant(0, 2).await;
     clients[0].put(put_leased("a", "1", lease)).await.unwrap();
-    // Longer than its TTL.
+    // The lease is renewed for longer than its TTL.
     let start = std::time::Instant::now();
     while start.elapsed().as_secs() < 4 {
         for client in &clients {
@@ -454,7 +455,8 @@ async fn leases_are_renewed_and_expire_through_the_proxy(kind: Kind) {
     refused(clients[2].lease_revoke(again).await, code(kind, Code::NotFound), text);
 }
 
-/// Renews a lease once, on a stream that the client does not end: etcd's proxy answers no request on an ended one.
+/// Renews a lease once, on a stream that the client keeps open, because etcd's proxy does not answer requests on a
+/// closed stream.
 async fn renew(client: &Client, id: i64) -> Result<i64, tonic::Status> {
     let (requests, receiver) = tokio::sync::mpsc::channel(1);
     requests.send(pb::LeaseKeepAliveRequest { id }).await.unwrap();
@@ -469,7 +471,7 @@ async fn the_proxies_are_listed_in_place_of_the_members(kind: Kind) {
     let server = Server::start(kind).await;
     let flags = ["--resolver-prefix=proxies", "--resolver-ttl=2"];
     let first = Proxy::start(kind, &[server.port()], &flags).await;
-    // One of each program, if both are installed.
+    // The second proxy is etcd's, if it is installed.
     let other = if Kind::Etcd.is_present() { Kind::Etcd } else { kind };
     let mut second = Proxy::start(other, &[server.port()], &flags).await;
     let urls = async || {
@@ -507,7 +509,7 @@ async fn the_proxy_serves_the_health_and_metrics_of_itself_and_of_a_member(kind:
     }
     assert!(proxy.get("/metrics").text().contains("etcd_server_has_leader 1"));
     assert!(proxy.get("/proxy/metrics").text().contains("etcd_grpc_proxy_cache_hits_total"));
-    // etcd's proxy has metrics of a member too, with the value zero.
+    // etcd's proxy also has a member's metrics, but with the value zero.
     assert!(!proxy.get("/proxy/metrics").text().contains("etcd_server_has_leader 1"));
     assert_eq!(proxy.get("/debug/pprof/cmdline").status, 200);
     assert_eq!(proxy.get("/nothing").status, 404);
@@ -570,7 +572,7 @@ async fn the_proxy_supports_tls_on_both_sides(kind: Kind) {
     let without = [flag("cacert", "ca")];
     let words = ["get", "a", "--command-timeout=1s", "--dial-timeout=1s"];
     assert_ne!(ask(by_proxy, &without, &words).code, Some(0), "without a certificate");
-    // A member would treat all clients of the proxy as the user of that name.
+    // A member would treat all clients of the proxy as the user that the certificate names.
     let named = [flag("cacert", "ca"), flag("cert", "client"), flag("key", "client.key")];
     let refused = run(kind, &named.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(refused.status.code(), Some(1));
@@ -626,7 +628,7 @@ async fn users_do_not_share_watches_or_cached_ranges(kind: Kind) {
     );
     root.write("secret", "2").await;
     of_root.events(1).await;
-    // A health check that is answered with a refusal counts as answered.
+    // A health check counts as answered even if the member refuses it.
     assert_ne!(proxy.get("/proxy/metrics").status, 404);
 }
 
@@ -642,7 +644,7 @@ async fn requests_go_to_another_member_when_one_is_lost(kind: Kind) {
             client.put(put("a", "x")).await
         })
         .await;
-        // Once another member is the leader, ranges go to it without the client's involvement.
+        // Once another member leads, range requests go to it without any action by the client.
         for _ in 0..10 {
             client.range(pb::RangeRequest { serializable: true, ..key("a") }).await.unwrap();
         }
@@ -689,7 +691,7 @@ async fn watchers_miss_nothing_while_members_are_killed(kind: Kind) {
             0 => watch_prefix("k/"),
             _ => watch_key(format!("k/{}", number % KEYS)),
         };
-        // From the past, and from the current revision.
+        // Half of the watches start in the past, the others at the current revision.
         let start_revision = if number % 2 == 0 { first } else { 0 };
         let mut watch = Watch::open(&proxy.client());
         let request = pb::WatchCreateRequest { start_revision, ..wanted.clone() };
@@ -720,7 +722,7 @@ async fn watchers_miss_nothing_while_members_are_killed(kind: Kind) {
     }
 }
 
-/// The revisions and keys of a watch, until the value `end`.
+/// Returns the revisions and keys of a watch, up to the value `end`.
 async fn until_the_end(mut watch: Watch) -> Vec<(i64, Vec<u8>)> {
     let mut received = Vec::new();
     loop {

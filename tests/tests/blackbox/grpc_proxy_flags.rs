@@ -1,4 +1,4 @@
-//! Flags of `etcd grpc-proxy` that each have a visible effect.
+//! Flags of `etcd grpc-proxy` whose effects are visible from outside.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -43,10 +43,10 @@ async fn metrics_may_have_a_separate_listener(kind: Kind) {
         assert!(answer.status == 200 && answer.text().contains(said), "{path}: {answer:?}");
     }
     assert_eq!(request(plain.number(), "GET", "/debug/pprof/cmdline", "").status, 404);
-    // It serves nothing else.
+    // The metrics listener serves nothing else.
     let client = quorate_tests::Client::new(plain.number());
     assert!(client.range(key("a")).await.is_err());
-    // It has the proxy's own certificate.
+    // The metrics listener uses the proxy's own certificate.
     let flags = [
         format!("--metrics-addr=https://127.0.0.1:{}", secured.number()),
         format!("--cert-file={}", files.text("server")),
@@ -61,7 +61,7 @@ async fn metrics_may_have_a_separate_listener(kind: Kind) {
     })
     .await;
     if kind == Kind::Quorate {
-        // etcd's proxy logs it, and continues without.
+        // etcd's proxy only logs this error and continues without the listener.
         let mut command = Command::new(kind.program());
         command.args([
             "grpc-proxy",
@@ -108,7 +108,7 @@ async fn member_certificates_are_refused_without_system_cas(kind: Kind) {
         command.args(["grpc-proxy", "start"]).args(flags);
         command.arg(format!("--listen-addr=127.0.0.1:{}", listen.number()));
         command.arg(format!("--endpoints={}", server.url()));
-        // Both programs use this file instead of the system's.
+        // These variables replace the system's CA files in both programs.
         command.env("SSL_CERT_DIR", empty.path()).env("SSL_CERT_FILE", empty.path().join("none"));
         let log = std::fs::File::create(empty.path().join("log")).unwrap();
         command.current_dir(empty.path()).stderr(log.try_clone().unwrap()).stdout(log);
@@ -119,7 +119,8 @@ async fn member_certificates_are_refused_without_system_cas(kind: Kind) {
         ctl(Tool::QuorateCtl, &format!("127.0.0.1:{}", listen.number()), &words).code == Some(0)
     };
     let log = || std::fs::read_to_string(empty.path().join("log")).unwrap();
-    // With a CA file the member is verified with it. etcd also requires a certificate of the proxy.
+    // With a CA file, the proxy verifies the member's certificate. etcd's proxy then also requires a certificate of its
+    // own.
     let named = (kind == Kind::Quorate).then(|| format!("--cacert={}", files.text("ca")));
     for flag in named.into_iter().chain(["--insecure-skip-tls-verify".to_owned()]) {
         let _running = start(&[&flag]);
@@ -139,18 +140,18 @@ async fn member_certificates_are_refused_without_system_cas(kind: Kind) {
     }
 }
 
-/// A process that ends when this is dropped.
+/// A process that is killed when this is dropped.
 struct Running(std::process::Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may already be gone.
+        // The process may already have exited.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// The members that answer, from the headers of their answers.
+/// Returns the members that answer, according to the headers of their answers.
 async fn who_answers(proxy: &Proxy) -> BTreeSet<u64> {
     let client = proxy.client();
     let mut members = BTreeSet::new();
@@ -164,7 +165,7 @@ async fn who_answers(proxy: &Proxy) -> BTreeSet<u64> {
 
 async fn endpoints_auto_sync_follows_the_member_list(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
-    // It is started with the endpoint of one of them.
+    // The proxy starts with the endpoint of a single member.
     let port = [cluster.server(0).port()];
     let flags = ["--endpoints-auto-sync-interval=1s"];
     let (following, other) =
@@ -208,7 +209,7 @@ async fn serializable_ranges_never_return_an_older_revision(kind: Kind) {
     let is_mixed = |revisions: &[i64]| revisions.iter().any(|revision| *revision < written);
     assert!(is_mixed(&revisions(&plain).await), "one member is behind");
     // Once the proxy has seen the write, no client gets an older answer. The isolated member takes seconds to refuse a
-    // read, so each of the members is sent one at the same time.
+    // read, so several reads are sent at the same time, to reach each of the members.
     let read = async || {
         let answer = ordered.client().range(key("a")).await.ok()?;
         (answer.header.unwrap().revision >= written).then_some(())
@@ -224,7 +225,7 @@ async fn serializable_ranges_never_return_an_older_revision(kind: Kind) {
 }
 
 async fn the_proxy_does_not_start_without_srv_records(kind: Kind) {
-    // There is no such host, whether the system's DNS servers answer or not.
+    // The host name does not exist, whether or not the system's DNS servers answer.
     let mut command = Command::new(kind.program());
     command.args(["grpc-proxy", "start", "--listen-addr=127.0.0.1:0"]);
     command.args(["--discovery-srv=quorate.invalid", "--discovery-srv-name=x"]);

@@ -1,4 +1,5 @@
-//! `etcd grpc-proxy` and revoked permissions: its own answers never contain more than a member's would.
+//! `etcd grpc-proxy` and revoked permissions: the answers that it gives on its own never contain more than a member's
+//! would.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ on_quorate! {
     a_new_watch_with_a_revoked_token_is_refused,
 }
 
-/// A member with users: root, with all permissions, and `user`, with the role `user` for `a/`.
+/// Starts a member with the user root, which has all permissions, and `user`, which has the role `user` for `a/`.
 async fn with_users(kind: Kind) -> Server {
     let server = Options::new(kind).unguarded().start().await;
     let client = server.client();
@@ -49,7 +50,7 @@ async fn cached_answers_are_refused_after_a_permission_is_revoked(kind: Kind) {
     for _ in 0..2 {
         assert_eq!(nobody.range(old()).await.unwrap().kvs[0].value(), b"1");
     }
-    // Not through the proxy.
+    // Authentication is enabled directly on the member, so the proxy does not see the request.
     server.client().auth_enable(pb::AuthEnableRequest {}).await.unwrap();
     eventually_within(Duration::from_secs(5), "a refusal without a user", async || {
         nobody.range(old()).await.err()
@@ -86,7 +87,7 @@ async fn a_new_watch_with_a_revoked_token_is_refused(kind: Kind) {
     assert!(first.create(watch_key("a/secret")).await.created);
     let from = root.write("a/secret", "2").await + 1;
     first.events(1).await;
-    // A watch with the same start as the first shares its watch.
+    // A watch that starts at the same revision as the first one shares the member's watch with it.
     let later = || pb::WatchCreateRequest { start_revision: from, ..watch_key("a/secret") };
     let mut second = Watch::open(&user);
     assert!(second.create(later()).await.created);
@@ -99,7 +100,7 @@ async fn a_new_watch_with_a_revoked_token_is_refused(kind: Kind) {
     let response = third.create(later()).await;
     assert!(response.canceled, "{response:?}");
     root.write("a/secret", "3").await;
-    // No event follows it.
+    // The cancelled watch receives no event.
     let left = tokio::time::timeout(Duration::from_millis(300), third.try_next()).await;
     assert!(!matches!(&left, Ok(Ok(Some(response))) if !response.events.is_empty()), "{left:?}");
 }

@@ -1,4 +1,4 @@
-//! The HTTP side of the client port: health, versions, metrics.
+//! The HTTP requests served on the client port: health, versions and metrics.
 
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ async fn the_version_page_reports_the_server_and_cluster_versions(kind: Kind) {
     } else {
         "\"etcdcluster\":\"3.5.0\""
     };
-    // Members that start together need a moment to learn the versions of all, and so does etcd; only Quorate knows them
-    // before it answers a client.
+    // Members that start together take a moment to learn each other's versions, and so does a single member of etcd. A
+    // single member of Quorate knows the cluster version before it answers the first client.
     let knows_at_once = server.is_3_7() && Place::of_suite() == Place::Alone;
     let timeout = if knows_at_once { Duration::ZERO } else { DEADLINE };
     let answer = eventually_ok(timeout, "the version", async || {
@@ -191,8 +191,8 @@ async fn readyz_fails_under_a_corrupt_alarm(kind: Kind) {
     assert_eq!(server.get("/readyz/data_corruption").status, 503);
 }
 
-/// As in etcd up to 3.4: `PUT /config/local/log`. With authentication enabled, only an administrator may change the
-/// level.
+/// The request is `PUT /config/local/log`, as in etcd up to 3.4. With authentication enabled, only an administrator may
+/// change the level.
 async fn the_log_level_changes_while_the_member_runs(kind: Kind) {
     let server = Server::start(kind).await;
     let path = "/config/local/log";

@@ -1,6 +1,7 @@
-//! The command-line tools at a terminal: prompts, questions without echo, and the end by a key.
+//! The command-line tools on a terminal: prompts, input without echo, and interruption by a key.
 //!
-//! Both tools get the same input with the same server, and the test has the expected screen, so both screens are equal.
+//! Both tools get the same input from the same kind of server. The test specifies the expected screen, so the screens
+//! of both tools are equal.
 
 use quorate_api::etcdserverpb::AuthUserListRequest;
 use quorate_tests::{Ctl, Kind, Server, Terminal, Tool, eventually, with_both_tools};
@@ -39,7 +40,7 @@ async fn interactive_watches_can_be_created_cancelled_and_interrupted(kind: Kind
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["watch", "-i"])) else { return };
     terminal.types("watch a\n");
-    // Only its events show that it exists.
+    // The tool confirms a watch only by printing its events.
     eventually("an event", async || {
         server.client().write("a", "1").await;
         terminal.screen().contains("PUT\na\n1\n").then_some(())

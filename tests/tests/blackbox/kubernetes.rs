@@ -1,8 +1,8 @@
-//! The requests of a Kubernetes API server, and the properties of the answers that it relies on.
+//! The requests of a Kubernetes API server, and the properties of the answers on which it relies.
 //!
-//! The requests are those of its storage layer: lists in pages at one revision, watches from that revision with
-//! progress requests, transactions that compare `mod_revision`, one lease for many keys, and compactions that servers
-//! coordinate with a key.
+//! The requests are those of its storage layer: paged lists at one revision, watches from that revision with progress
+//! requests, transactions that compare `mod_revision`, one lease for many keys, and compactions that the API servers
+//! coordinate through a key.
 
 use std::collections::BTreeMap;
 
@@ -31,8 +31,8 @@ fn pod(number: usize) -> String {
     format!("{PODS}default/pod-{number:04}")
 }
 
-/// Writes an object unless it has changed since a revision, 0 for never; the answer is the new revision, or the current
-/// value.
+/// Writes an object unless it has changed since a revision; 0 means that it must not exist. Returns the new revision,
+/// or the current value as an error.
 async fn update(
     client: &Client,
     name: &str,
@@ -61,7 +61,7 @@ async fn create(client: &Client, name: &str, value: &str) -> i64 {
     update(client, name, 0, value).await.unwrap()
 }
 
-/// A page of a prefix: the first one without a revision, further ones from a key on at the first one's revision.
+/// Requests a page of a prefix. Later pages start at a given key and use the first page's revision.
 async fn page(client: &Client, from: &str, revision: i64, limit: i64) -> pb::RangeResponse {
     let request =
         pb::RangeRequest { range_end: "/registry/pods0".into(), limit, revision, ..key(from) };
@@ -78,7 +78,7 @@ async fn all_pages_of_a_list_show_the_same_revision(kind: Kind) {
     let first = page(&client, PODS, 0, 50).await;
     let revision = first.header.as_ref().unwrap().revision;
     assert_eq!((first.kvs.len(), first.more, first.count), (50, true, 120));
-    // Changes between two pages are not part of this list.
+    // Changes made between two pages are not part of this list.
     client.delete_range(delete(pod(60), "")).await.unwrap();
     client.write(pod(70), "changed").await;
     create(&client, &pod(999), "late").await;
@@ -87,7 +87,7 @@ async fn all_pages_of_a_list_show_the_same_revision(kind: Kind) {
     loop {
         let from = [seen.last().unwrap().key(), b"\0"].concat();
         let page = page(&client, std::str::from_utf8(&from).unwrap(), revision, 50).await;
-        // The count gives the number of remaining keys.
+        // The count is the number of remaining keys.
         assert_eq!(page.count, remaining);
         remaining -= i64::try_from(page.kvs.len()).unwrap();
         seen.extend(page.kvs);
@@ -102,7 +102,7 @@ async fn all_pages_of_a_list_show_the_same_revision(kind: Kind) {
         seen.iter()
             .all(|record| record.value() == b"listed" && record.fields().mod_revision <= revision)
     );
-    // A client that continues too late starts again.
+    // A client that requests the next page too late must start over.
     client.compact_to(revision + 1).await;
     let late = pb::RangeRequest { revision, limit: 50, ..quorate_tests::prefix(PODS) };
     let text = "etcdserver: mvcc: required revision has been compacted";
@@ -139,7 +139,7 @@ async fn a_watch_continues_from_the_revision_of_the_list(kind: Kind) {
         let fields = record.fields();
         assert!(fields.mod_revision > revision, "in order, each once");
         revision = fields.mod_revision;
-        // A deletion is delivered with the previous value.
+        // A deletion event contains the previous value.
         let before = event.prev_kv.map(|record| record.value().to_vec());
         assert_eq!(before, cache.get(fields.key).cloned());
         if event.r#type == EventType::Delete as i32 {
@@ -153,7 +153,7 @@ async fn a_watch_continues_from_the_revision_of_the_list(kind: Kind) {
     assert_eq!(cache, listed.collect());
 }
 
-/// A cache that waits for a revision requests progress: the answer must not overtake an event.
+/// A cache that waits for a revision requests progress. The answer must not overtake any event.
 async fn progress_is_sent_after_the_events(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
@@ -187,7 +187,7 @@ async fn only_one_of_two_concurrent_updates_succeeds(kind: Kind) {
     let created = create(&client, &pod(0), "1").await;
     assert_eq!(update(&client, &pod(0), 0, "again").await, Err(Some(("1".to_owned(), created))));
     let updated = update(&client, &pod(0), created, "2").await.unwrap();
-    // The other writer gets the current value, and retries with it.
+    // The other writer gets the current value and can retry with it.
     assert_eq!(
         update(&client, &pod(0), created, "other").await,
         Err(Some(("2".to_owned(), updated)))
@@ -202,13 +202,13 @@ async fn only_one_of_two_concurrent_updates_succeeds(kind: Kind) {
         winners += usize::from(race.await.unwrap().is_ok());
     }
     assert_eq!(winners, 1);
-    // After the deletion the old revision cannot be written any more.
+    // After the deletion, a write that expects the old revision fails.
     let stale = client.range(key(pod(0))).await.unwrap().kvs[0].fields().mod_revision;
     client.delete_range(delete(pod(0), "")).await.unwrap();
     assert_eq!(update(&client, &pod(0), stale, "late").await, Err(None));
 }
 
-/// Events of a minute share a lease, so that one entry deletes them all.
+/// Events of the same minute share a lease, so that a single log entry deletes them all.
 async fn keys_of_one_lease_expire_together(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
@@ -224,7 +224,7 @@ async fn keys_of_one_lease_expire_together(kind: Kind) {
             .unwrap();
     }
     watch.events(100).await;
-    // At the end of its TTL the effect is the same.
+    // Revoking the lease has the same effect as its expiry.
     client.lease_revoke(pb::LeaseRevokeRequest { id: lease }).await.unwrap();
     let ended = watch.events(90).await;
     assert!(ended.iter().all(|event| event.r#type == EventType::Delete as i32));
@@ -234,11 +234,11 @@ async fn keys_of_one_lease_expire_together(kind: Kind) {
     assert_eq!(left.count, 10);
 }
 
-/// The key by which servers agree on the one that compacts.
+/// Key through which the API servers agree on the one that compacts.
 const COMPACTOR: &str = "compact_rev_key";
 
-/// Claims the compaction, unless another server has since the last read; returns the version to expect next time, and
-/// the current revision.
+/// Claims the compaction, unless another server has claimed it since the last read. Returns whether the claim
+/// succeeded, the version to expect next time, and the current revision.
 async fn take_turn(client: &Client, version: i64) -> (bool, i64, i64) {
     let unchanged = compare(COMPACTOR, CompareResult::Equal, TargetUnion::Version(version));
     let write = op(pb::request_op::Request::RequestPut(put(COMPACTOR, "1000")));
@@ -268,7 +268,7 @@ async fn api_servers_agree_on_the_compacting_server(kind: Kind) {
             *version = next;
             if is_mine {
                 turns += 1;
-                // In production, a revision that is five minutes old.
+                // In production, the compacted revision is five minutes old.
                 if compacted > 0 {
                     client.compact_to(compacted).await;
                 }

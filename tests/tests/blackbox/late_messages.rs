@@ -1,4 +1,5 @@
-//! Calls whose header is sent while the caller has permission, and whose message follows when it has not.
+//! Calls whose headers are sent while the caller has permission, but whose messages follow after the permission was
+//! revoked.
 
 use std::path::Path;
 
@@ -25,7 +26,7 @@ on_quorate! {
     a_snapshot_over_a_web_socket_is_authorized_when_its_message_arrives,
 }
 
-/// All methods of etcd's services, as paths.
+/// Returns the paths of all methods of etcd's services.
 fn methods() -> Vec<String> {
     let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/api/proto/etcd");
     let files = [
@@ -53,7 +54,7 @@ fn method_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap()
 }
 
-/// A message that the method accepts, so that only the caller's permission can be refused.
+/// Returns a message that is valid for the method, so that the call can only be refused for lack of permission.
 fn message(method: &str) -> Vec<u8> {
     let name = || "ghost".to_owned();
     let leader = || {
@@ -97,12 +98,13 @@ fn message(method: &str) -> Vec<u8> {
         }
         "Resign" => el::ResignRequest { leader: leader() }.encode_to_vec(),
         "Leader" | "Observe" => el::LeaderRequest { name: b"a1".as_slice().into() }.encode_to_vec(),
-        // Their messages have no required field.
+        // Messages of the other methods have no required fields.
         _ => Vec::new(),
     }
 }
 
-/// The tested methods: all except those that etcd 3.5 checked less, and those without any check.
+/// Returns the methods to test: all except those that etcd 3.5 checked less strictly, and those that require no
+/// permission.
 fn asked_of(server: &Server, token: Option<&str>) -> Vec<String> {
     let name = |row: &'static str| row.split([' ', ',']).next();
     let older = |method: &str| {
@@ -113,14 +115,14 @@ fn asked_of(server: &Server, token: Option<&str>) -> Vec<String> {
         "Authenticate" => false,
         "AuthStatus" if token.is_none() => false,
         "RangeStream" => server.is_3_7(),
-        // These are refused by a message, or by an end without a reason.
+        // Before 3.7 these calls are refused with a message of the stream, or end without a reason.
         "Watch" | "Observe" => server.is_3_7(),
         method => server.is_3_7() || !older(method),
     };
     methods().into_iter().filter(is_asked).collect()
 }
 
-/// Sends the headers of calls.
+/// Sends the headers of the calls, without messages.
 fn open(server: &Server, token: Option<&str>) -> (RawHttp2, Vec<(String, u32)>) {
     let mut connection = RawHttp2::connect(server.port());
     let open = |path: String| {
@@ -132,14 +134,14 @@ fn open(server: &Server, token: Option<&str>) -> (RawHttp2, Vec<(String, u32)>) 
         (path, id)
     };
     let calls = asked_of(server, token).into_iter().map(open).collect();
-    // The server reads frames in order: the answer to the last call shows that it has read the others.
+    // The server reads frames in order, so the answer to the last call shows that it has read the others.
     let last = connection.open(&call_head("/grpc.health.v1.Health/Check"));
     connection.send_body(last, &framed(b""), true);
     assert!(connection.read_answer(last).summary().starts_with("200 0"));
     (connection, calls)
 }
 
-/// Sends the messages of calls, and lists those that are not refused with this text.
+/// Sends the messages of the calls, and returns the calls that are not refused with this text.
 fn finish(
     (mut connection, calls): (RawHttp2, Vec<(String, u32)>),
     refusal: &str,
@@ -163,7 +165,7 @@ fn finish(
         let answer = connection.read_answer(id);
         let is_refused = match &answer {
             RawAnswer::Response(response) if method == "Observe" => response.body.is_empty(),
-            // Before 3.7 some methods return the error of the lower layer: "auth: ...".
+            // Before 3.7, some methods return the lower layer's error, which starts with `auth: `.
             answer => answer.summary().ends_with(refusal.trim_start_matches("etcdserver:")),
         };
         if !is_refused {

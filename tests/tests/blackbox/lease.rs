@@ -1,4 +1,4 @@
-//! Leases: grant, renewal, time to live, expiry, and attached keys.
+//! Leases: grant, renewal, remaining time, expiry, and attached keys.
 
 use std::time::Instant;
 
@@ -56,7 +56,7 @@ async fn revoke(client: &Client, id: i64) -> Result<pb::LeaseRevokeResponse, Sta
     client.lease_revoke(pb::LeaseRevokeRequest { id }).await
 }
 
-/// Renews leases over one stream, with one answer for each.
+/// Renews leases over one stream. Returns an answer for each.
 async fn renew(client: &Client, ids: Vec<i64>) -> Vec<pb::LeaseKeepAliveResponse> {
     let requests = tokio_stream::iter(ids.into_iter().map(|id| pb::LeaseKeepAliveRequest { id }));
     let answers =
@@ -237,7 +237,7 @@ async fn leases_are_listed_in_order_of_expiry(kind: Kind) {
         client.grant(id, ttl).await;
     }
     if Place::of_suite() == Place::Follower {
-        // Only a leader knows when leases expire.
+        // Only the leader knows when leases expire.
         let mut listed = ids(&client).await;
         listed.sort_unstable();
         assert_eq!(listed, [1, 2, 3]);
@@ -277,7 +277,7 @@ async fn a_renewed_lease_does_not_expire(kind: Kind) {
     client.put(put_leased("renewed", "v", 5)).await.unwrap();
     client.put(put_leased("left", "v", 6)).await.unwrap();
     let start = Instant::now();
-    // Renewed until well after the other lease has expired.
+    // The lease is renewed until well after the other one has expired.
     eventually("the other lease to expire", async || {
         assert_eq!(renew(&client, vec![5]).await[0].ttl, 1);
         let gone = client.read("left").await.is_none();
@@ -341,7 +341,7 @@ async fn leases_survive_a_restart(kind: Kind) {
     assert_eq!(attached(&client, 5).await, ["long"]);
     assert_eq!(look(&client, 5).await.granted_ttl, 600);
     assert_eq!(look(&client, 7).await.ttl, -1, "what was revoked stays so");
-    // The short lease gets its full TTL again from the new leader, and then expires.
+    // The new leader restores the short lease's full TTL. The lease then expires.
     eventually("the short lease to expire", async || {
         client.range(key("short")).await.unwrap().kvs.is_empty().then_some(())
     })

@@ -1,4 +1,5 @@
-//! `--experimental-leasing-prefix`: proxies that share the ownership of keys, ours with ours and ours with etcd's.
+//! `--experimental-leasing-prefix`: proxies that share the ownership of keys, Quorate's with each other and with
+//! etcd's.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
@@ -41,7 +42,7 @@ const OWN: &str = "--experimental-leasing-prefix=own/";
 
 async fn owner(kind: Kind, server: &Server) -> Proxy {
     let proxy = Proxy::start(kind, &[server.port()], &[OWN]).await;
-    // A key without writers is owned once there is a session.
+    // Once the proxy has a session, it owns every key that it reads and that no other client writes.
     let client = proxy.client();
     let own = format!("probe/{}", proxy.port());
     eventually("a session", async || {
@@ -52,7 +53,7 @@ async fn owner(kind: Kind, server: &Server) -> Proxy {
     proxy
 }
 
-/// Makes a proxy own a key.
+/// Makes a proxy own a key by reading it until the owner's key exists.
 async fn own(server: &Server, by: &Client, name: &str) -> Option<Vec<u8>> {
     let value = by.read(name).await;
     assert!(server.client().read(format!("own/{name}")).await.is_some(), "{name} is owned");
@@ -63,7 +64,7 @@ fn text(value: &str) -> Option<Vec<u8>> {
     Some(value.as_bytes().to_vec())
 }
 
-/// Each way to write a key with the value `old`, and the value after it.
+/// Writes a key with the value `old` by one of several methods. Returns the value after the write.
 async fn write_by_method(way: usize, by: &Client, name: &str) -> Option<Vec<u8>> {
     let is_old = || compare(name, CompareResult::Equal, TargetUnion::Value(bytes("old")));
     match way {
@@ -138,7 +139,7 @@ async fn ownership_keys_are_inside_the_namespace_of_the_proxies(kind: Kind) {
     assert_eq!(by_ours.read("a0").await, None);
 }
 
-/// One client of the random test: its operations and their answers.
+/// Runs one client of the random test. Returns its operations and their answers.
 async fn client(
     client: Client,
     (number, counts_reads): (usize, bool),
@@ -172,7 +173,7 @@ async fn client(
             }
             _ => {
                 let request = delete(&name, if random.below(2) == 0 { "" } else { "k9" });
-                // It also deletes other keys, which are separate operations.
+                // The request may also delete other keys, which count as separate operations.
                 let others = !request.range_end.is_empty();
                 let answered = tokio::time::timeout(timeout, client.delete_range(request)).await;
                 let answered = answered.ok().and_then(Result::ok).map(|_| Answer::Done);
@@ -206,13 +207,13 @@ async fn answers_of_leasing_proxies_are_linearizable(kind: Kind) {
     let (start, end) = (Instant::now(), Duration::from_secs(12));
     let mut clients = JoinSet::new();
     for (number, proxy) in proxies.iter().cycle().take(6).enumerate() {
-        // The answers of etcd's own proxy are not checked.
+        // Reads through etcd's own proxy are not checked.
         let counts_reads = number % 3 < 2 || kind == Kind::Quorate;
         let client =
             client(proxy.client(), (number, counts_reads), Random::by_chance(), start, end);
         clients.spawn_local(client);
     }
-    // Our proxies are paused in turn.
+    // Quorate's proxies are paused in turn.
     let mut random = Random::by_chance();
     while start.elapsed() + Duration::from_secs(3) < end {
         let chosen = &proxies[usize::try_from(random.below(2)).unwrap()];
@@ -242,7 +243,7 @@ async fn keys_requested_by_others_after_a_member_restart_are_released(kind: Kind
     server.kill();
     assert_eq!(by_ours.read("a").await, text("1"), "the lease is alive");
     server.start_again().await;
-    // The watch of the owner may begin at a revision that no longer exists.
+    // Compaction makes the revision unavailable at which the owner's watch may start.
     let direct = server.client();
     let last = direct.write("other", "2").await;
     direct.compact_to(last).await;
@@ -270,7 +271,7 @@ async fn a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner(kind: Ki
         eventually_ok(timeout, "a write", async || by_writer.put(put(name, "2")).await).await;
         start.elapsed()
     };
-    // It answers the requests of its pause with data from after the pause.
+    // The paused proxy answers this request after its pause, with current data.
     let asked = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
         of_still.read("b").await
@@ -283,7 +284,7 @@ async fn a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner(kind: Ki
     let (read, (a, b)) = tokio::join!(asked, answered);
     assert_eq!(read, text("2"));
     for waited in [a, b] {
-        // They were renewed earlier, and members check for expiry periodically.
+        // The leases were last renewed some time before the pause, and members check for expired leases periodically.
         let secs = waited.as_secs();
         assert!((20..80).contains(&secs), "{waited:?}");
     }
@@ -298,7 +299,7 @@ async fn owned_keys_are_served_without_members(kind: Kind) {
     client.write("a", "1").await;
     own(&server, &client, "a").await;
     own(&server, &client, "none").await;
-    // A key that its owner writes stays owned.
+    // A key stays owned when its owner writes it.
     let written = client.write("a", "2").await;
     let whole = server.client().range(key("a")).await.unwrap();
     server.kill();
@@ -320,8 +321,8 @@ async fn owned_keys_are_served_without_members(kind: Kind) {
         assert_eq!(client.range(request).await.unwrap_err().code(), Code::Unavailable);
     }
     assert_eq!(client.put(put("a", "3")).await.unwrap_err().code(), Code::Unavailable);
-    // The outcome of that write is unknown; it had no effect, but the proxy does not serve the key until that is
-    // certain.
+    // The write was not executed, but its outcome is unknown to the proxy, which does not serve the key until the
+    // outcome is certain.
     assert_eq!(client.range(key("a")).await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(ask(key("none")).await.count, 0);
     server.start_again().await;
@@ -437,7 +438,7 @@ async fn users_get_the_same_answers_from_a_leasing_proxy_as_from_members(kind: K
     let perm = pb::AuthRoleGrantPermissionRequest { name: "user".into(), perm: Some(perm) };
     nobody.role_grant_permission(perm).await.unwrap();
     nobody.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
-    // From now on no user is authenticated.
+    // From now on, requests without a user are refused.
     assert!(nobody.range(key("a/secret")).await.is_err());
     let root = proxy.client().log_in("root", "p").await.unwrap();
     let user = proxy.client().log_in("user", "p").await.unwrap();
@@ -445,7 +446,7 @@ async fn users_get_the_same_answers_from_a_leasing_proxy_as_from_members(kind: K
     let text_of = "etcdserver: permission denied";
     refused(user.range(key("a/secret")).await, Code::PermissionDenied, text_of);
     refused(user.put(put("a/secret", "x")).await, Code::PermissionDenied, text_of);
-    // The user needs no permission for leasing keys.
+    // Users need no permission for the leasing keys.
     user.write("b/own", "1").await;
     assert_eq!(user.read("b/own").await, text("1"));
     assert_eq!(user.delete_range(delete("b/", "b0")).await.unwrap().deleted, 1);
@@ -477,7 +478,7 @@ async fn owned_keys_are_soon_released_after_authentication_is_enabled_elsewhere(
     let role = pb::AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() };
     direct.user_grant_role(role).await.unwrap();
     direct.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
-    // The session is renewed only every 15 seconds.
+    // The proxy renews its session only every 15 seconds.
     eventually_within(Duration::from_secs(5), "a refusal without a user", async || {
         nobody.range(key("secret")).await.err()
     })
@@ -517,7 +518,7 @@ async fn reads_of_lock_keys_are_never_stale(kind: Kind) {
     let (client, of_other) = (proxy.client(), other.client());
     let lease = client.grant(0, 100).await;
     let name = format!("lock/{lease:x}");
-    // Both requests come before the key exists.
+    // Both reads come before the key exists.
     assert_eq!(own(&server, &client, &name).await, None);
     assert_eq!(of_other.read(&name).await, None);
     let lock = quorate_api::v3lockpb::LockRequest { name: bytes("lock"), lease };

@@ -1,4 +1,4 @@
-//! Exhausted resources: disk space and memory.
+//! Exhausted disk space and memory.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
@@ -24,7 +24,7 @@ on_quorate! {
     etcd_reads_a_disk_full_alarm,
 }
 
-/// Writes until the server refuses or ends; returns the number of acknowledged writes.
+/// Writes until the server refuses or exits. Returns the number of acknowledged writes.
 async fn write_until_refused(client: &Client, size: usize) -> usize {
     let value = vec![b'v'; size];
     for number in 0..10_000 {
@@ -42,7 +42,7 @@ async fn write_until_refused(client: &Client, size: usize) -> usize {
 
 async fn check_acknowledged(client: &Client, acknowledged: usize) {
     let answer = client.range(pb::RangeRequest { keys_only: true, ..prefix("k") }).await.unwrap();
-    // The refused write may be present, because its outcome is unknown.
+    // The refused write may exist, because its outcome is unknown.
     let count = answer.kvs.len();
     assert!((acknowledged..=acknowledged + 1).contains(&count), "{acknowledged} became {count}");
     for (number, record) in answer.kvs.iter().enumerate() {
@@ -51,19 +51,19 @@ async fn check_acknowledged(client: &Client, acknowledged: usize) {
 }
 
 async fn no_acknowledged_write_is_lost_on_a_full_disk(kind: Kind) {
-    // Two segments are preallocated, and leave little for the backend.
+    // Two log segments are preallocated, which leaves little space for the backend.
     let Some(disk) = SmallDisk::new(150) else { return };
     let mut server = disk.prepare(Options::new(kind)).start().await;
     let acknowledged = write_until_refused(&server.client(), 100_000).await;
     assert!(acknowledged > 10, "only {acknowledged} writes fit");
-    // It does not continue as usual: it ends, or it refuses further writes.
+    // The server must not continue as usual. It exits, or it refuses further writes.
     eventually("an end or a refusal", async || {
         let refused = client_refused(&server).await;
         (!server.is_running() || refused).then_some(())
     })
     .await;
     if kind == Kind::Quorate {
-        // Clients lose their answers just before the process logs the reason of its end.
+        // Clients lose their connections just before the process logs the reason for exiting.
         eventually("the reason in the log", async || {
             server.log().contains("No space left on device").then_some(())
         })
@@ -76,12 +76,12 @@ async fn no_acknowledged_write_is_lost_on_a_full_disk(kind: Kind) {
     server.start_again().await;
     let client = server.client();
     check_acknowledged(&client, acknowledged).await;
-    // A member of etcd raises no alarm.
+    // A member of etcd does not raise an alarm.
     no_alarm(&client).await;
     client.write("after", "v").await;
 }
 
-/// Waits until no alarm is raised.
+/// Waits until there is no alarm.
 async fn no_alarm(client: &Client) {
     eventually("the end of the alarm", async || {
         client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms.is_empty().then_some(())
@@ -89,17 +89,18 @@ async fn no_alarm(client: &Client) {
     .await;
 }
 
-/// A member whose log has space and whose backend file has none. Returns the number of acknowledged writes.
+/// Starts a member whose log has disk space and whose backend file has none. Also returns the number of acknowledged
+/// writes.
 async fn without_space_for_the_backend(kind: Kind) -> Option<(SmallDisk, Server, usize)> {
     let disk = SmallDisk::new(300)?;
     let server = disk.prepare(Options::new(kind)).start().await;
-    // The segment of the log is preallocated; only the backend file must grow.
+    // The log segment is preallocated, so only the backend file needs space.
     disk.fill_but(0);
     let acknowledged = write_until_refused(&server.client(), 100_000).await;
     let refused = server.client().put(put("another", b"v")).await.unwrap_err();
     let log = server.log();
     assert!(refused.message().contains("database space exceeded"), "{refused}: {log}");
-    // Clients are refused just before the process logs the reason.
+    // Clients receive the refusal just before the process logs the reason.
     eventually("the reason in the log", async || {
         server.log().contains("no disk space for the backend file").then_some(())
     })
@@ -148,7 +149,7 @@ async fn a_disk_full_alarm_is_cleared_after_a_kill(kind: Kind) {
     check_acknowledged(&client, acknowledged).await;
     no_alarm(&client).await;
     client.write("after", "v").await;
-    // It does not return with the log.
+    // The alarm does not return when the log is replayed.
     server.kill();
     server.start_again().await;
     let client = server.client();
@@ -188,7 +189,7 @@ async fn is_out_of_space(client: &Client) -> bool {
     raised.iter().any(|alarm| alarm.alarm() == pb::AlarmType::Nospace)
 }
 
-/// Disarms an alarm that was raised for the full disk.
+/// Disarms the alarm that was raised because of the full disk.
 async fn disarm(client: &Client) {
     for raised in client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms {
         let disarm = pb::AlarmRequest {
@@ -211,8 +212,8 @@ async fn client_refused(server: &Server) -> bool {
 async fn no_acknowledged_write_is_lost_at_a_file_size_limit(kind: Kind) {
     let home = TempDir::new().unwrap();
     let data = home.path().join("data");
-    // A segment just fits; the backend, and the end of the log, do not. The signal that comes with the refusal is
-    // ignored, so that it is only a failed write.
+    // A segment just fits within the limit, but the backend and the end of the log do not. The process ignores the
+    // signal for exceeding the limit, so that only the write fails.
     let script = "trap '' XFSZ; ulimit -f 62600; exec \"$@\"";
     let mut server =
         Options::new(kind).wrapper(&["bash", "-c", script, "limited"]).data(&data).start().await;
@@ -233,7 +234,7 @@ async fn no_acknowledged_write_is_lost_at_a_file_size_limit(kind: Kind) {
 async fn parallel_lists_use_bounded_memory(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // 10 MB, 100 in the long form.
+    // The values amount to 10 MB, or 100 MB in the long form.
     let (count, size) = (1_000, if is_long() { 100_000 } else { 10_000 });
     let mut writers = JoinSet::new();
     for writer in 0..10 {
@@ -253,7 +254,8 @@ async fn parallel_lists_use_bounded_memory(kind: Kind) {
     for _ in 0..50 {
         let client = server.client();
         readers.spawn(async move {
-            // In the long form they exceed the bound on concurrent lists, and a list that waits too long is refused.
+            // In the long form, the lists exceed the limit on concurrent lists, and a list that waits too long is
+            // refused.
             let answer = loop {
                 match client.range(prefix("k")).await {
                     Err(refused) if refused.message() == "etcdserver: too many requests" => {}
@@ -298,10 +300,10 @@ async fn a_watcher_that_never_reads_uses_bounded_memory(kind: Kind) {
     let grown = server.memory("RssAnon").saturating_sub(before);
     show_figure("an idle watcher", moved, grown);
     if kind == Kind::Quorate {
-        // The newest records stay in memory in any case. The events held for the watcher are additional.
+        // The newest records are always in memory. The events held for the watcher come in addition.
         assert!(grown < moved + (64 << 20), "{grown} bytes for {moved} bytes of events");
     }
-    // Late, but complete and in order.
+    // The events arrive late, but completely and in order.
     let mut next = 2;
     while next <= i64::try_from(count).unwrap() + 1 {
         let response = watch.next().await;

@@ -1,4 +1,4 @@
-//! `quorate bench` while its server fails, or while it is interrupted.
+//! `quorate bench` while its server fails or the benchmark is interrupted.
 
 use std::process::{Child, Command, Stdio};
 
@@ -15,7 +15,7 @@ on_both_servers! {
     bench_runs_if_one_of_its_endpoints_is_up,
 }
 
-/// A load that runs until it is interrupted; ended when dropped.
+/// A benchmark that runs until it is interrupted. It is killed when dropped.
 struct Load(Child);
 
 impl Load {
@@ -30,7 +30,7 @@ impl Load {
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Interrupts it, and returns its report and whether it succeeded.
+    /// Interrupts the benchmark. Returns its report and whether it succeeded.
     async fn interrupt(mut self) -> (Value, bool) {
         let pid = self.0.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
@@ -50,7 +50,7 @@ impl Drop for Load {
     }
 }
 
-/// Waits until the load has written more.
+/// Waits until the benchmark has written more.
 async fn grows(server: &Server) {
     let before = server.client().revision().await;
     let what = "writes of the load";
@@ -66,7 +66,7 @@ async fn bench_continues_after_a_restart_of_the_server(kind: Kind) {
     server.kill();
     server.start_again().await;
     grows(&server).await;
-    // This time clients are notified that the server stops.
+    // This time the server stops cleanly and notifies its clients.
     server.stop().await;
     server.start_again().await;
     grows(&server).await;
@@ -86,7 +86,7 @@ async fn bench_continues_after_a_restart_of_the_server(kind: Kind) {
 
 async fn an_interrupted_bench_run_is_reported(kind: Kind) {
     let server = Server::start(kind).await;
-    // Streams, of which each client has one for a long time.
+    // The load consists of streams, of which each client keeps one open.
     let load = Load::start(&server, &["lease-keepalive"]);
     let renewals = || server.metric("etcd_debugging_lease_renewed_total").unwrap_or_default();
     eventually("renewals", async || (renewals() > 20.0).then_some(())).await;
@@ -121,9 +121,9 @@ async fn bench_kubernetes_simulates_an_api_server(kind: Kind) {
     for kind in ["get", "list page", "update", "heartbeat", "lease", "event", "compact"] {
         assert!(count(kind) > 0, "{kind} in {output}");
     }
-    // Lists of some hundred objects have more than one page, and updates read before they write.
+    // Lists of a few hundred objects have several pages, and updates read before they write.
     assert!(count("list page") > 50 && count("get") > count("update"), "{output}");
-    // Every watcher has received all current objects, and their overwritten versions.
+    // Every watcher has received all current objects, and may have received overwritten versions.
     let events = report["events"]["count"].as_u64().unwrap();
     let written = count("update") + count("heartbeat") + count("event");
     assert!(events.is_multiple_of(3) && events / 3 <= written, "{output}");
@@ -132,14 +132,14 @@ async fn bench_kubernetes_simulates_an_api_server(kind: Kind) {
     assert_eq!(found.count.cast_unsigned(), count("event"), "{output}");
     let leases = client.lease_leases(LeaseLeasesRequest {}).await.unwrap().leases;
     assert_eq!(leases.len() as u64, count("lease"), "{output}");
-    // History was compacted by the API server's rule.
+    // The history was compacted as the API server does it.
     let old = client.range(RangeRequest { revision: 2, ..key("k") }).await;
     refused(old, Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
     assert!(client.read("compact_rev_key/bench/").await.is_some());
 }
 
-/// The endpoints come from the environment, as for `ctl`; those that are down are skipped, and without any the load
-/// ends.
+/// The endpoints come from the environment, as for `ctl`. Endpoints that are down are skipped, and if none is up, the
+/// benchmark exits.
 async fn bench_runs_if_one_of_its_endpoints_is_up(kind: Kind) {
     let server = Server::start(kind).await;
     let run = |endpoints: &str, load: &[&str]| {
@@ -168,7 +168,7 @@ async fn bench_runs_if_one_of_its_endpoints_is_up(kind: Kind) {
     ] {
         let ended = run(&one, load);
         assert_eq!(ended.code, Some(0), "{load:?}: {ended:?}");
-        // Kinds without an operation have no line.
+        // Kinds without operations are not listed.
         assert!(!ended.stdout.contains("  0 operations"), "{ended:?}");
     }
     let ended = run("127.0.0.1:1,127.0.0.1:2", &["put"]);

@@ -1,4 +1,4 @@
-//! The lock and election services: order, waiting, departure, and the answers to each client.
+//! The lock and election services: order, waiting, clients that give up, and the answers to each client.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ async fn a_lock_passes_to_the_next_waiter(kind: Kind) {
     let second = wait_for_lock(&client, "l", 2).await;
     let third = wait_for_lock(&client, "l", 3).await;
     let fourth = wait_for_lock(&client, "l", 4).await;
-    // A key between the keys of two waiters does not change the order.
+    // Deleting the key of one waiting client does not change the order of the others.
     unlock(&client, "l/3").await;
     client.write("k", "v").await;
     let freed = unlock(&client, &first.key).await;
@@ -224,7 +224,7 @@ async fn lock_names_are_arbitrary_bytes(kind: Kind) {
     let name = b"\x00\xff/".to_vec();
     let held = client.lock(LockRequest { name: name.into(), lease: -255 }).await.unwrap();
     assert_eq!(&held.key[..], b"\x00\xff//-ff");
-    // Every existing key under the name contends: this one was created before.
+    // Every existing key under the name contends for the lock, and this one is older.
     client.write("l/anything", "v").await;
     let waiting = wait_for_lock_of_negative(&client).await;
     client.delete_range(delete("l/anything", "")).await.unwrap();
@@ -354,7 +354,7 @@ async fn a_cancelled_campaign_deletes_its_key(kind: Kind) {
     await_no_key(&client, "e/2").await;
     assert_eq!(keys(&client, "e/").await, ["e/1"]);
 
-    // The deletion of another key is not noticed: the candidate is elected without it.
+    // The deletion of a waiting candidate's key goes unnoticed, and the candidate is elected without the key.
     let second = stand(&client, 2, "two").await;
     client.delete_range(delete("e/2", "")).await.unwrap();
     resign(&client, Some(first)).await.unwrap();
@@ -384,7 +384,7 @@ async fn only_the_leader_may_proclaim_and_resign(kind: Kind) {
     refused(proclaim(&client, nobody.clone(), "v").await, Code::Unknown, no_key);
     refused(resign(&client, nobody).await, Code::Unknown, no_key);
 
-    // Without a lease, a new one is granted, and the key moves to it.
+    // If the request names no lease, a new one is granted and the key moves to it.
     let without = LeaderKey { lease: 0, ..first.clone() };
     proclaim(&client, Some(without), "moved").await.unwrap();
     let answer = client.leader(leader_request()).await.unwrap();
@@ -423,7 +423,7 @@ async fn observers_see_each_leader_and_proclamation(kind: Kind) {
     let said = proclaim(&client, second.clone(), "and more").await.unwrap();
     assert_eq!(next(&mut observed).await, ("and more".to_owned(), said));
 
-    // There is no leader for a while.
+    // For a while there is no leader.
     resign(&client, second).await.unwrap();
     client.write("k", "v").await;
     let again = campaign(&client, 1, "again").await;
@@ -445,7 +445,8 @@ async fn an_observer_waits_for_a_leader(kind: Kind) {
     assert_eq!(within("the first", observing).await.unwrap(), ("one".to_owned(), first.rev));
 }
 
-/// Ann may read and write everything under `l/` and `e/`, eve may write there but not read.
+/// Creates ann, who may read and write everything under `l/` and `e/`, and eve, who may write there but not read.
+/// Returns root's client.
 async fn guard(client: &Client) -> Client {
     for (name, kind) in [("ann", 2), ("eve", 1)] {
         client.role_add(pb::AuthRoleAddRequest { name: name.to_owned() }).await.unwrap();
@@ -491,7 +492,7 @@ async fn locks_use_the_permissions_of_the_caller(kind: Kind) {
         let leader = LeaderKey { key: "e/1".into(), rev: 1, lease: 1, name: "e".into() };
         refused(proclaim(client, Some(leader.clone()), "v").await, Code::Unknown, text);
         refused(resign(client, Some(leader)).await, Code::Unknown, text);
-        // Observers only see the end of the stream.
+        // Observers only notice the end of the stream.
         assert!(observe(client).await.message().await.unwrap().is_none());
     }
     assert_eq!(keys(&root, "l/").await, Vec::<String>::new());
@@ -546,7 +547,7 @@ async fn hundreds_of_clients_wait_for_one_lock(kind: Kind) {
     }
     let all = async || (keys(&client, "l/").await.len() as i64 == WAITERS).then_some(());
     eventually("all to wait", all).await;
-    // In the order in which they arrived, not in the order of their lease ids.
+    // Clients get the lock in the order in which they arrived, not in the order of their lease ids.
     let request = pb::RangeRequest {
         sort_order: pb::range_request::SortOrder::Ascend.into(),
         sort_target: pb::range_request::SortTarget::Create.into(),
@@ -571,7 +572,7 @@ async fn waiters_are_notified_when_the_member_stops(kind: Kind) {
     server.stop().await;
     let answer = within("the end", second).await.unwrap();
     assert_eq!(answer.unwrap_err().code(), Code::Unavailable);
-    // The key is kept.
+    // The waiting client's key survives the restart.
     server.start_again().await;
     let client = server.client();
     assert_eq!(keys(&client, "l/").await, ["l/1", "l/2"]);

@@ -1,5 +1,5 @@
-//! Members and clusters that have lost acknowledged entries, and messages that no member sends: no further acknowledged
-//! write is lost because of them, and a member that stops prints the remedy.
+//! Members and clusters that have lost acknowledged entries, and forged messages that no member sends. Neither causes
+//! the loss of further acknowledged writes, and a member that stops logs the remedy.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -35,14 +35,14 @@ async fn holds_all(client: &Client) -> bool {
     true
 }
 
-/// Three members, by their roles.
+/// Three members, identified by their roles.
 struct Three {
     cluster: Cluster,
-    /// The leader, with all entries.
+    /// The leader, which has all entries.
     full: usize,
-    /// It is down, and misses the last writes.
+    /// The member that was down during the last writes.
     behind: usize,
-    /// It has acknowledged them.
+    /// The member that has acknowledged the last writes. Its files are deleted later.
     wiped: usize,
 }
 
@@ -73,7 +73,8 @@ impl Three {
         self.cluster.server_mut(self.wiped).set_cluster(words, true);
     }
 
-    /// Makes the wiped member ask a peer that lists the wiped member and another one, and does not know its name.
+    /// Makes the wiped member query a peer whose member list contains the wiped member and one other, without their
+    /// names.
     async fn ask_peer_that_does_not_know_its_name(&mut self, other: usize) {
         let status = self.cluster.client(self.full).status(pb::StatusRequest {}).await.unwrap();
         let cluster_id = status.header.unwrap().cluster_id;
@@ -89,7 +90,7 @@ impl Three {
     }
 }
 
-/// Answers the requests of a joining member while the test runs; returns its URL.
+/// Answers the requests of a joining member while the test runs. Returns the URL of the service.
 fn serve_member_list(cluster_id: u64, members: impl Fn(&str) -> String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -115,7 +116,7 @@ fn serve_member_list(cluster_id: u64, members: impl Fn(&str) -> String) -> Strin
                 "HTTP/1.1 {status}\r\nX-Etcd-Cluster-ID: {cluster_id:x}\r\nConnection: close\r\n\
                  Content-Length: {length}\r\n\r\n"
             );
-            // A client that has disconnected asks again.
+            // A client that has disconnected will repeat its request.
             drop(
                 stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())),
             );
@@ -124,7 +125,7 @@ fn serve_member_list(cluster_id: u64, members: impl Fn(&str) -> String) -> Strin
     url
 }
 
-/// The last line of a log.
+/// Returns the last line of a log.
 fn last_line(server: &Server) -> String {
     server.log_of_this_run().lines().last().unwrap_or_default().to_owned()
 }
@@ -148,14 +149,14 @@ async fn a_wiped_member_does_not_help_to_lose_acknowledged_entries(kind: Kind) {
             assert!(said.contains("tocommit("), "{said}");
         }
     }
-    // Alone, the member that is behind is elected by no other.
+    // The lagging member cannot be elected without the votes of the others.
     cluster.kill(full);
     cluster.launch(behind);
     cluster.launch(full);
     cluster.ready(full).await;
     let leader = cluster.leader().await;
     assert!(holds_all(&cluster.client(leader)).await);
-    // The last line has the remedy.
+    // The last log line describes this remedy.
     cluster.replace(wiped).await;
     let client = cluster.client(wiped);
     eventually("the new member to have everything", async || {
@@ -176,7 +177,7 @@ async fn a_wiped_member_unknown_by_name_stops_permanently(kind: Kind) {
     let (said, id) = (last_line(cluster.server(wiped)), cluster.id(wiped));
     assert!(said.contains("relies on acknowledged log entries up to index"), "{said}");
     assert!(said.contains(&format!("must not vote again; remove this member from the cluster (etcdctl member remove {id:x})")), "{said}");
-    // It does not return either when no peer can inform it.
+    // The wiped member does not start either while no peer can inform it.
     cluster.kill(full);
     cluster.launch(behind);
     cluster.launch(wiped);
@@ -200,7 +201,7 @@ async fn a_member_with_a_higher_commit_index_than_its_cluster_stops(kind: Kind) 
     three.wipe();
     three.ask_peer_that_does_not_know_its_name(behind).await;
     let cluster = &mut three.cluster;
-    // Against its earlier promises, the wiped member votes for the member that is behind.
+    // The wiped member breaks its earlier promises and votes for the lagging member.
     cluster.stop(full).await;
     cluster.launch(behind);
     cluster.launch(wiped);
@@ -215,7 +216,7 @@ async fn a_member_with_a_higher_commit_index_than_its_cluster_stops(kind: Kind) 
     assert!(said.contains("keep a copy of"), "{said}");
     assert!(said.contains(&format!("etcdctl member remove {id:x}")), "{said}");
     assert!(said.contains("--force-new-cluster"), "{said}");
-    // The reported entries, which the others have lost, are still present.
+    // The full member still has the reported entries, which the others have lost.
     for member in [behind, wiped] {
         cluster.kill(member);
     }
@@ -241,7 +242,7 @@ async fn a_backend_without_its_log_is_refused(kind: Kind) {
         assert!(said.contains("give its directory with --wal-dir"), "{said}");
         assert!(!log.exists(), "nothing is begun");
     }
-    // The log was in another folder all the time.
+    // The log was in another folder, so it can be used again.
     server.set_flags(&[&format!("--wal-dir={}", away.display())]);
     server.start_again().await;
     assert_eq!(server.client().read("k").await.as_deref(), Some(&b"v"[..]));
@@ -260,7 +261,7 @@ async fn one_forged_message_does_not_prevent_all_elections(kind: Kind) {
         (cluster.id(follower), (1 << 63) - 2, 0),
         (cluster.id(follower), (1 << 63) - 1, 0),
         (cluster.id(follower), u64::MAX, 0),
-        // It does not make a member believe either that its log has lost entries.
+        // A forged commit index must not make a member believe that its log has lost entries.
         (cluster.id(follower), term + 1, 1 << 41),
         (cluster.id(follower), term + 1, u64::MAX),
     ] {
@@ -285,7 +286,7 @@ async fn one_forged_message_does_not_prevent_all_elections(kind: Kind) {
             assert_eq!(answer.status, 204, "{answer:?}");
         }
     }
-    // An election is possible, and no member has reached those terms.
+    // An election is still possible, and no member has adopted the forged terms.
     let [one, two] = [(leader + 1) % 3, (leader + 2) % 3];
     cluster.kill(leader);
     let next = cluster.leader_among(&[one, two]).await;

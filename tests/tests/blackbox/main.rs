@@ -1,6 +1,6 @@
-//! The black-box tests: behaviour visible to clients, operators and in files.
+//! The black-box tests of behaviour that is visible to clients and operators or in files.
 //!
-//! There is one module for each topic. The library beside this describes how tests run.
+//! There is one module per topic. The library of this package describes how the tests run.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

@@ -1,4 +1,4 @@
-//! Status, hashes, snapshots, defragmentation, alarms, members.
+//! Status, hashes, snapshots, defragmentation, alarms and members.
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
@@ -109,7 +109,7 @@ async fn status_reports_the_quota(kind: Kind) {
     }
 }
 
-/// Puts, deletions and a transaction, enough for a hash to depend on all of them.
+/// Writes puts, deletions and a transaction, so that a hash depends on all of them.
 async fn some_history(client: &Client) -> i64 {
     client.grant(9, 600).await;
     for number in 0..60 {
@@ -152,7 +152,7 @@ async fn a_kv_hash_after_a_compaction_depends_only_on_the_history(kind: Kind) {
     let client = server.client();
     let last = some_history(&client).await;
     let history = History::read(&client, last).await;
-    // The first is the revision of a deletion, whose tombstones the hash excludes.
+    // The first revision is that of a deletion, and the hash excludes its tombstone.
     let tombstone = history.tombstones().find(|revision| *revision > 30).unwrap();
     for compacted in [tombstone, last - 2, last] {
         client.compact_to(compacted).await;
@@ -177,7 +177,7 @@ async fn the_newest_hash_covers_everything_after_a_compaction_at_zero(kind: Kind
     let answer = hash_kv(&client, 0).await.unwrap();
     let covered = match kind {
         Kind::Quorate => last,
-        // The range of the compaction, which is empty, counts as the newest from then on.
+        // In etcd, the empty range of the compaction is the basis of the newest hash from then on.
         Kind::Etcd => 0,
     };
     assert_eq!(answer.hash, history.hash_kv(None, covered));
@@ -197,7 +197,7 @@ async fn the_hashes_of_the_last_ten_compactions_are_kept(kind: Kind) {
         }
         answers
     };
-    // Each hash includes the previous compaction, and does not change when others follow.
+    // Each hash covers the range since the previous compaction, and does not change with later compactions.
     let mut expected = Vec::new();
     for (position, revision) in compactions.iter().enumerate() {
         client.compact_to(*revision).await;
@@ -208,7 +208,7 @@ async fn the_hashes_of_the_last_ten_compactions_are_kept(kind: Kind) {
     }
     let text = "etcdserver: mvcc: required revision has been compacted";
     refused(hash_kv(&client, compactions[0]).await, Code::OutOfRange, text);
-    // Beyond the newest compaction, and after a restart of the member, a hash is computed.
+    // For revisions after the newest compaction, and after a restart of the member, the hash is computed on request.
     let newest = *compactions.last().unwrap();
     let computed = hash_kv(&client, last).await.unwrap();
     assert_eq!(computed.hash, history.hash_kv(Some(newest), last));
@@ -230,7 +230,7 @@ async fn hashes_at_future_and_compacted_revisions_are_refused(kind: Kind) {
     }
     let text = "etcdserver: mvcc: required revision is a future revision";
     refused(hash_kv(&client, 12).await, Code::OutOfRange, text);
-    // Two compactions, because the hash of the last one may still be stored.
+    // Two compactions are needed, because the hash of the last one may still be stored.
     client.compact_to(4).await;
     client.compact_to(8).await;
     let text = "etcdserver: mvcc: required revision has been compacted";
@@ -261,10 +261,10 @@ async fn the_hash_of_the_whole_store_changes_with_every_change(kind: Kind) {
     assert_ne!(hash().await, written, "leases count");
 }
 
-/// A complete snapshot: its data and the digest at the end.
+/// Fetches a complete snapshot. Returns its data and the digest from its end.
 async fn snapshot(server: &Server, client: &Client) -> (Vec<u8>, Bytes) {
     if server.is_3_7() {
-        // A new cluster sets its version just after it starts to serve.
+        // A new cluster sets its version shortly after it starts to serve.
         eventually("a storage version", async || {
             let status = client.status(pb::StatusRequest {}).await.unwrap();
             (status.storage_version == "3.7.0").then_some(())
@@ -300,7 +300,7 @@ async fn a_snapshot_contains_the_backend_and_its_sha256_digest(kind: Kind) {
         server.log().contains("sent database snapshot").then_some(())
     })
     .await;
-    // etcd's own tool reads it, and a store restored from it has the same hash.
+    // etcd's own tool can read the snapshot, and a store restored from it has the same hash.
     if !has_etcd_tools() {
         return;
     }
@@ -362,7 +362,7 @@ async fn defragmenting_returns_space(kind: Kind) {
     let last = client.write("k", "small").await;
     client.compact_to(last).await;
     let before = eventually_ok(DEADLINE, "the compaction to show", async || {
-        // etcd counts the dropped pages as free only after a later write.
+        // etcd counts the released pages as free only after a later write.
         client.write("later", "").await;
         let now = status(&client).await;
         if now.db_size > 8_000_000 && now.db_size_in_use < 2_000_000 { Ok(now) } else { Err(now) }
@@ -453,7 +453,7 @@ async fn a_corrupt_alarm_refuses_changes(kind: Kind) {
     client.write("k", "w").await;
 }
 
-/// The alarms that are raised during the requests.
+/// Alarms that are raised during the requests.
 const ALARM_STATES: [&[pb::AlarmType]; 5] = [
     &[],
     &[pb::AlarmType::Nospace],
@@ -464,7 +464,8 @@ const ALARM_STATES: [&[pb::AlarmType]; 5] = [
 
 type Fields = Vec<(&'static str, String)>;
 
-/// The answers of Status, HashKV and Hash: the fields of etcd 3.5, and those of 3.6 and later.
+/// Returns the answers to Status, HashKV and Hash. The fields of etcd 3.5 are separate from those added in 3.6 and
+/// later.
 async fn shown(client: &Client, last: i64) -> (Fields, Fields, u32) {
     let status = status(client).await;
     let header = status.header.unwrap();
@@ -508,7 +509,7 @@ async fn shown(client: &Client, last: i64) -> (Fields, Fields, u32) {
     (old, new, all.hash)
 }
 
-/// The answers of a single member of this kind in every state of its alarms.
+/// Returns the answers of a single member of this kind in every state of its alarms.
 async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
     let server = Server::start(kind).await;
     let client = server.client();
@@ -517,7 +518,7 @@ async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
     }
     let last = client.revision().await;
     let own_id = status(&client).await.header.unwrap().member_id;
-    // A new cluster stores its version just after it starts to serve.
+    // A new cluster stores its version shortly after it starts to serve.
     eventually("a cluster version", async || {
         let version = server.get("/version").text();
         let version: serde_json::Value = serde_json::from_str(&version).unwrap();
@@ -539,7 +540,7 @@ async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
             alarm(&client, AlarmAction::Deactivate, own_id, (*kind).into()).await;
         }
     }
-    // The hash of the whole store includes the alarms.
+    // The hash of the whole store covers the alarms, too.
     let [none, nospace, corrupt, both, none_again] = hashes[..] else { panic!("{hashes:?}") };
     assert_eq!(none, none_again);
     let distinct: std::collections::BTreeSet<u32> = [none, nospace, corrupt, both].into();
@@ -549,7 +550,7 @@ async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
 
 async fn status_and_hashes_equal_those_of_etcd_under_every_alarm(kind: Kind) {
     let own = shown_under_alarms(kind).await;
-    // The additional fields of etcd 3.6 and later do not depend on the alarm.
+    // The fields added in etcd 3.6 and later do not depend on the alarm.
     for (_, new) in &own {
         assert_eq!(*new, own[0].1);
     }

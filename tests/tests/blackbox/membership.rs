@@ -1,4 +1,4 @@
-//! Membership changes and their refusals, learners, transfer of the lead, leases at followers, the peer port, and
+//! Membership changes and refused changes, learners, transfer of leadership, leases on followers, the peer port, and
 //! downgrades.
 
 use std::time::Duration;
@@ -37,7 +37,7 @@ on_quorate! {
     members_that_stop_together_do_not_wait_for_one_another,
 }
 
-/// Members without the strict check of connections before a change.
+/// Starts members without the strict check of connections before a change.
 async fn start_unchecked(kind: Kind, size: usize) -> Cluster {
     ClusterOptions::new(kind, size).flag("--strict-reconfig-check=false").start().await
 }
@@ -56,7 +56,7 @@ async fn promote(client: &Client, id: u64) -> Result<pb::MemberPromoteResponse, 
     changed(async || client.member_promote(pb::MemberPromoteRequest { id }).await).await
 }
 
-/// Stored data depends on such flags, so the members would diverge without a sign.
+/// Stored data depends on such flags, so members with different values would silently diverge.
 async fn members_log_a_warning_about_different_flags(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let odd = 1;
@@ -96,7 +96,7 @@ async fn a_learner_refuses_most_requests(kind: Kind) {
     cluster.client(0).write("k", "v").await;
     let learner = cluster.add_learner().await;
     if kind == Kind::Quorate {
-        // From the start, not only after the next check.
+        // The metric is correct from the start, not only after the next check.
         assert_eq!(cluster.server(learner).metric("etcd_server_is_learner"), Some(1.0));
     }
     let client = cluster.client(learner);
@@ -108,7 +108,7 @@ async fn a_learner_refuses_most_requests(kind: Kind) {
     })
     .await;
     assert!(!client.snapshot().await.unwrap().is_empty());
-    // The release that is installed for these tests is older, and has another text.
+    // The release of etcd that these tests use is older and returns a different code.
     let refusal = match kind {
         Kind::Quorate => Code::FailedPrecondition,
         Kind::Etcd => Code::Unavailable,
@@ -129,7 +129,7 @@ async fn a_learner_refuses_most_requests(kind: Kind) {
     refused(ended, refusal, TEXT);
     assert_eq!(cluster.server(learner).get("/health").status, 200);
 
-    // A voter answers everything.
+    // After the promotion, the member answers all requests.
     cluster.promote(learner).await;
     eventually("the voter to take a write", async || client.put(put("k", "w")).await.ok()).await;
     refused(
@@ -145,7 +145,7 @@ async fn a_change_that_costs_the_quorum_is_refused(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     let leader = cluster.leader().await;
     let client = cluster.client(leader);
-    // Connections must have lasted for some time before they count.
+    // Connections count only after they have lasted for some time.
     let id = eventually_ok(TIMEOUT, "a learner", async || {
         add(&client, "http://127.0.0.1:1", true).await
     })
@@ -156,17 +156,18 @@ async fn a_change_that_costs_the_quorum_is_refused(kind: Kind) {
     for is_learner in [false, true] {
         let added = eventually("a refusal", async || {
             let added = add(&client, "http://127.0.0.1:1", is_learner).await;
-            // Until the leader notices, the id is refused: within a second it is that of the learner.
+            // Until the leader notices the failure, the request is refused for another reason: within the same second,
+            // the new member's id equals that of the removed learner.
             added.as_ref().is_err_and(|error| error.code() == Code::Unavailable).then_some(added)
         });
         refused(added.await, Code::Unavailable, UNHEALTHY);
     }
     refused(remove(&client, cluster.id(up)).await, Code::Unavailable, UNHEALTHY);
     remove(&client, cluster.id(down)).await.unwrap();
-    // Of two members, one may be removed while both are up, and the last one may not.
+    // Of two members, one may be removed while both are up, but the last one may not.
     eventually_ok(TIMEOUT, "a removal", async || remove(&client, cluster.id(up)).await).await;
     refused(remove(&client, cluster.id(leader)).await, Code::Unknown, UNSTARTED);
-    // One member may grow to two, but not to three before the second has started.
+    // A single member may be joined by a second one, but not by a third one before the second has started.
     add(&client, "http://127.0.0.1:2", false).await.unwrap();
     refused(add(&client, "http://127.0.0.1:3", false).await, Code::Unknown, UNSTARTED);
 }
@@ -175,7 +176,7 @@ async fn an_invalid_change_is_refused(kind: Kind) {
     let cluster = start_unchecked(kind, 3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let url = cluster.server(leader).peer_url();
-    // A member that is added within a second with the same URL gets the id that was removed.
+    // A member added within the same second with the same URL would get the id of a removed member.
     let newcomers = [
         ["http://127.0.0.1:1", "http://127.0.0.1:2"],
         ["http://127.0.0.1:3", "http://127.0.0.1:4"],
@@ -246,8 +247,8 @@ async fn leadership_is_transferred_only_to_voters(kind: Kind) {
     let learner = add(&cluster.client(leader), "http://127.0.0.1:1", true).await.unwrap();
     refused(move_to(leader, learner).await, refusal, bad);
     move_to(leader, cluster.id(leader)).await.unwrap();
-    // A leader aborts a transfer when its successor is not ready within an election timeout. The caller waits until its
-    // own timeout and must ask again.
+    // A leader aborts a transfer if its successor is not ready within an election timeout. The caller waits until its
+    // own timeout and must retry.
     eventually("the follower to lead", async || {
         let asked = tokio::time::timeout(Duration::from_secs(2), move_to(leader, target)).await;
         let status = cluster.client(leader).status(pb::StatusRequest {}).await.unwrap();
@@ -290,12 +291,12 @@ async fn leases_are_renewed_at_any_member(kind: Kind) {
         let missing = look(member, 78).await;
         assert_eq!((missing.id, missing.ttl, missing.granted_ttl), (78, -1, 0));
     }
-    // A member that has lost its leader finds the next one.
+    // A follower that has lost its leader forwards the renewal to the next one.
     cluster.kill(leader);
     assert_eq!(cluster.client(one).renew(id).await.unwrap(), 60);
 }
 
-/// A supervisor that restarts failed processes must not restart it forever.
+/// A supervisor that restarts failed processes must not restart the removed member forever.
 async fn a_removed_member_stays_down(kind: Kind) {
     let mut cluster = start_unchecked(kind, 3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
@@ -312,7 +313,7 @@ async fn a_member_that_missed_changes_accepts_new_members(kind: Kind) {
     let leader = cluster.leader().await;
     let [stays, absent] = [(leader + 1) % 3, (leader + 2) % 3];
     cluster.kill(absent);
-    // As a learner first: of four voters, two are too few to start the new member.
+    // The new member starts as a learner, because with four voters the two running ones could not commit.
     let newcomer = cluster.add_learner().await;
     cluster.promote(newcomer).await;
     cluster.remove(leader).await;
@@ -321,7 +322,7 @@ async fn a_member_that_missed_changes_accepts_new_members(kind: Kind) {
     eventually("a write without the one that left", async || client.put(put("k", "v")).await.ok())
         .await;
     cluster.kill(stays);
-    // The returning member knows only the members that were removed since.
+    // The returning member knows only members that have been removed since.
     cluster.restart(absent).await;
     assert_eq!(cluster.leader().await, newcomer);
     assert_eq!(cluster.client(absent).read("k").await.as_deref(), Some(&b"v"[..]));
@@ -336,7 +337,7 @@ async fn the_log_reports_an_election_before_its_outcome(kind: Kind) {
     .await;
     let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("{text}: {said}"));
     assert!(place("became leader at term 2") < place("\"elected leader\""), "{said}");
-    // The founder is certain to be elected.
+    // The founding member is certain to be elected, so it must not log that it cannot campaign.
     assert!(!said.contains("cannot campaign"), "{said}");
 }
 
@@ -392,7 +393,7 @@ async fn members_answer_requests_of_peers(kind: Kind) {
         let text = "membership: can only promote a learner member\n";
         assert_eq!((answer.status, &*answer.text()), (412, text));
         assert!(is_named(&answer));
-        // Renewal of a missing lease, at the leader and at a follower.
+        // A lease that does not exist is renewed, through the leader and through a follower.
         let renewed = ask("POST", "/leases", "\u{8}\u{7}");
         let expected = if member == leader {
             (404, "lease not found\n")
@@ -412,8 +413,8 @@ async fn downgrade(
     Ok(client.downgrade(request).await?.version)
 }
 
-/// Only the second member checks within the time of the test. The first member starts earlier, so with the default
-/// interval it would end its downgrade earlier.
+/// Only the second member checks the end of the downgrade during the test. With the default interval, the first member
+/// would check before it, because the first member starts earlier.
 async fn the_end_of_a_downgrade_is_checked_at_the_configured_interval(kind: Kind) {
     let mut clusters = Vec::new();
     for interval in ["1h", "300ms"] {
@@ -469,7 +470,7 @@ async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {
     .await;
     let info = status.downgrade_info.unwrap();
     assert_eq!((info.enabled, info.target_version.as_str()), (true, "3.6.0"));
-    // After the cancellation, the version rises again.
+    // After the downgrade is cancelled, the version rises again.
     assert_eq!(act(DowngradeAction::Cancel, "").await.unwrap(), "3.6");
     let status = eventually_within(TIMEOUT, "the version as before", async || {
         let status = client.status(pb::StatusRequest {}).await.unwrap();
@@ -479,7 +480,7 @@ async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {
     assert!(!status.downgrade_info.unwrap().enabled);
 }
 
-/// Each step down is a restart at the older version; then that release itself takes over.
+/// Each step of the downgrade is a restart with the older version, after which the older release itself takes over.
 async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
     let mut cluster = start_unchecked(kind, 1).await;
     cluster.client(0).write("k", "v").await;
@@ -524,7 +525,7 @@ async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
     assert_eq!(client.read("k").await.unwrap(), b"w");
 }
 
-/// The leader hands over to a member that ends before it takes the lead.
+/// The leader transfers leadership to a member that stops before it takes over.
 async fn members_that_stop_together_do_not_wait_for_one_another(kind: Kind) {
     let cluster = ClusterOptions::new(kind, 3).start().await;
     cluster.leader().await;

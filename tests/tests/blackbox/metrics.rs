@@ -1,4 +1,4 @@
-//! The values of `/metrics`: equal for the same requests on both servers.
+//! The values of `/metrics`, which must be equal on both servers after the same requests.
 
 use std::io::Read as _;
 
@@ -40,7 +40,7 @@ impl<const N: usize> Seen<N> {
     }
 }
 
-/// Names of the metric families of a scrape in protobuf.
+/// Returns the names of the metric families in a scrape in protobuf format.
 fn names_in_protobuf(mut scrape: &[u8]) -> Vec<String> {
     let mut names = Vec::new();
     while !scrape.is_empty() {
@@ -198,13 +198,13 @@ async fn undecodable_requests_are_counted(kind: Kind) {
     ] {
         let name =
             format!("etcd_network_server_stream_failures_total{{API=\"{api}\",Type=\"receive\"}}");
-        // The end of a stream is not a failure.
+        // The end of a stream does not count as a failure.
         let mut gone = RawHttp2::connect(server.port());
         gone.open(&call_head(path));
         drop(gone);
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&call_head(path));
-        // A field with an invalid wire type.
+        // The message contains a field with an invalid wire type.
         connection.send_body(id, &[0, 0, 0, 0, 1, 0x0f], true);
         eventually("the failure", async || (server.metric(&name) == Some(1.0)).then_some(())).await;
     }
@@ -264,7 +264,7 @@ async fn the_phases_of_a_commit_are_measured(kind: Kind) {
     let server = Server::start(kind).await;
     server.client().write("k", "v").await;
     let of = |name: &str| server.metric(&format!("{name}_duration_seconds_sum")).unwrap();
-    // Between two scrapes there may be another commit.
+    // There may be another commit between two scrapes.
     eventually("a commit that is longer than its parts", async || {
         let written = of("etcd_debugging_disk_backend_commit_write");
         let spilled = of("etcd_debugging_disk_backend_commit_spill");

@@ -1,5 +1,5 @@
-//! Random requests against a simple model of the store: lists, scans and sorts where the server has indexes. Tests
-//! verify the model against etcd as well.
+//! Compares answers to random requests with a simple model of the store, which uses lists, scans and sorts where the
+//! server has indexes. The same tests verify the model against etcd.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ struct Record {
 
 type State = BTreeMap<Vec<u8>, Record>;
 
-/// The store as a list of its states, one for each revision.
+/// The model of the store: a list of its states, one for each revision.
 struct Model {
     states: Vec<State>,
     compacted: i64,
@@ -38,7 +38,7 @@ struct Model {
 #[derive(Debug)]
 enum Answer {
     Refused(&'static str),
-    /// The records that may be in the answer, and the sort keys of those in it, in order.
+    /// The records that the answer may contain, and the sort keys of those that it contains, in order.
     Range {
         keys: Vec<(i64, Vec<u8>)>,
         records: State,
@@ -59,8 +59,8 @@ enum Answer {
 }
 
 impl Answer {
-    /// True if this answer is one that the other permits. The order of records with equal sort keys, and the choice
-    /// among them at a limit, is unspecified.
+    /// Returns true if this answer is one of those that the model's answer permits. The order of records with equal
+    /// sort keys, and the choice among them at a limit, is unspecified.
     fn is_allowed_by(&self, model: &Self) -> bool {
         match (self, model) {
             (Self::Refused(text), Self::Refused(expected)) => text == expected,
@@ -95,7 +95,7 @@ const FUTURE: &str = "etcdserver: mvcc: required revision is a future revision";
 
 impl Model {
     fn new() -> Self {
-        // There is no revision 0, and revision 1 is the empty store.
+        // Revision 0 does not exist, and revision 1 is the empty store.
         Self { states: vec![State::new(), State::new()], compacted: -1 }
     }
 
@@ -228,7 +228,8 @@ fn holds(state: &State, condition: &pb::Compare) -> bool {
     }
 }
 
-/// The sort key of records. Records with equal sort keys are in no particular order, so answers are compared by these.
+/// Returns the sort key of a record. Answers are compared by sort keys, because the order of records with equal sort
+/// keys is unspecified.
 fn rank(record: &Record, target: i32) -> (i64, Vec<u8>) {
     match target {
         1 => (record.version, Vec::new()),
@@ -320,12 +321,12 @@ fn answer_of(response: Response, request: &Request) -> Answer {
     }
 }
 
-/// Requests over few keys, so that they interact.
+/// Generates requests that use only a few keys, so that they interact.
 struct Requests {
     random: Random,
     written: u64,
-    /// Whether reads in a transaction may name revisions. When etcd before 3.7 replays its log, it applies a
-    /// transaction that it has refused for such a read.
+    /// Whether reads in a transaction may name a revision. When etcd before 3.7 replays its log, it applies a
+    /// transaction that it had refused because of such a read.
     named_revisions: bool,
 }
 
@@ -362,7 +363,7 @@ impl Requests {
 
     fn put(&mut self) -> pb::PutRequest {
         self.written += 1;
-        // Every value is written once, so values never have equal sort keys.
+        // Every value is written only once, so no two values have equal sort keys.
         let value = format!("{:06}", self.written * 7919 % 999_983);
         pb::PutRequest { prev_kv: self.one_in(2), ..put(self.key(), value) }
     }
@@ -407,7 +408,8 @@ impl Requests {
         compare(self.key(), CompareResult::try_from(result).unwrap(), operand)
     }
 
-    /// A branch whose writes do not conflict: at most one put of a key, and deletions only of others.
+    /// Returns a transaction branch whose writes do not conflict: at most one put per key, and deletions only of other
+    /// keys.
     fn branch(&mut self, model: &Model) -> Vec<pb::RequestOp> {
         let mut used = Vec::new();
         let mut operations = Vec::new();
@@ -487,7 +489,7 @@ fn predict(model: &mut Model, request: &Request) -> Answer {
     }
 }
 
-/// Sends random requests, and compares each answer with the model's.
+/// Sends random requests and compares each answer with the model's.
 async fn compare_with_model(
     client: &Client,
     model: &mut Model,
@@ -533,7 +535,7 @@ async fn random_requests_survive_restarts(kind: Kind) {
             server.stop().await;
         }
         server.start_again().await;
-        // A serializable read may return older data while the log is being applied; this one may not.
+        // A serializable read may return older data while the log is being applied, but this linearizable one may not.
         assert_eq!(server.client().revision().await, model.revision());
     }
     compare_with_model(&server.client(), &mut model, &mut requests, 150).await;

@@ -1,5 +1,5 @@
-//! The permission that each method requires with authentication enabled: one table of every method and every kind of
-//! caller, with the same answers from etcd, and a list of the different answers of etcd 3.5.
+//! The permission that each method requires while authentication is enabled. One table contains the answers to every
+//! method for every kind of caller, which are the same as etcd's. A list contains the answers that differ in etcd 3.5.
 
 use std::future::Future;
 use std::path::Path;
@@ -34,13 +34,13 @@ type Answer = Pin<Box<dyn Future<Output = Result<(), Status>>>>;
 /// A method, its call, and its answers to the callers while authentication is enabled.
 type Row = (&'static str, Box<dyn Fn(Client) -> Answer>, Outcomes);
 
-/// The refusals of callers without a token, with an invalid token, with an expired token, and of eve, ann and root. An
-/// empty text: the call is accepted.
+/// Refusals of callers without a token, with an invalid token, with an expired token, and of eve, ann and root. An
+/// empty text means that the call is accepted.
 pub(super) type Outcomes = [&'static str; 6];
 
-/// The same in words.
+/// Descriptions of the callers, in the order of [`Outcomes`].
 const CALLERS: [&str; 6] = ["nobody", "a wrong token", "an expired token", "eve", "ann", "root"];
-/// The user of the test of an expired token.
+/// Index of the caller with an expired token.
 const EXPIRED: usize = 2;
 
 macro_rules! row {
@@ -55,15 +55,15 @@ macro_rules! row {
     };
 }
 
-/// Administrators.
+/// Only administrators are accepted.
 const ADMIN: Outcomes = [NOBODY, BAD, BAD, DENIED, DENIED, ""];
-/// Users that may read and write the key.
+/// Users that may read and write the key are accepted.
 const KEYS: Outcomes = [NOBODY, BAD, BAD, DENIED, "", ""];
-/// Any user.
+/// Every user is accepted.
 const USER: Outcomes = [NOBODY, BAD, BAD, "", "", ""];
-/// Any caller; but a token must be valid.
+/// Every caller is accepted, but a token must be valid if there is one.
 const TOKEN: Outcomes = ["", BAD, BAD, "", "", ""];
-/// Any caller, with any token.
+/// Every caller is accepted, with any token.
 const OPEN: Outcomes = [""; 6];
 
 fn key_methods() -> Vec<Row> {
@@ -95,9 +95,10 @@ fn key_methods() -> Vec<Row> {
     ]
 }
 
-/// Locks and elections need the permissions of their operations on keys. `Observe` begins like `Leader`.
+/// Returns the methods of locks and elections, which need the permissions of the key operations that they perform.
+/// `Observe` is not listed because it starts like `Leader`.
 fn recipes() -> Vec<Row> {
-    // No caller must wait for a lock of another.
+    // Each request uses another name, so that no caller waits for another's lock.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = || -> Bytes { format!("a1/{}", NUMBER.fetch_add(1, Relaxed)).into() };
     let campaign = move || el::CampaignRequest { name: name(), lease: 1, value: Bytes::from("v") };
@@ -183,7 +184,7 @@ fn user_methods() -> Vec<Row> {
     ]
 }
 
-/// A watch's refusal, which is a message of its stream.
+/// Creates a watch, and returns its refusal, which is a message of the stream.
 async fn watch(client: Client, request: pb::WatchCreateRequest) -> Result<(), Status> {
     let answer = Watch::open(&client).create(request).await;
     if !answer.canceled {
@@ -199,10 +200,10 @@ async fn watch(client: Client, request: pb::WatchCreateRequest) -> Result<(), St
     Err(Status::new(code, text))
 }
 
-/// The text of a permission error; empty for every other answer.
+/// Returns the text of a permission error, or an empty text for every other answer.
 fn refusal(answer: Result<(), Status>) -> String {
     let Err(status) = answer else { return String::new() };
-    // Before 3.7 some methods use their internal text.
+    // Before 3.7, some methods return their internal error text.
     if let Some(text) = status.message().strip_prefix("auth: ") {
         return format!("etcdserver: {text}");
     }
@@ -213,17 +214,18 @@ fn refusal(answer: Result<(), Status>) -> String {
         // Every other answer means that the call was accepted.
         _ => return String::new(),
     };
-    // Locks and elections return errors of their operations without a code of their own.
+    // Locks and elections do not assign codes to the errors of their operations.
     assert!([code, Code::Unknown].contains(&status.code()), "{status}");
     status.message().to_owned()
 }
 
-/// Methods for which 3.7 requires something else than 3.5, and the requirement of 3.5.
+/// Methods whose requirements in 3.7 differ from those in 3.5, with the requirements of 3.5.
 pub(super) const BEFORE_3_7: &[(&[&str], Outcomes)] = &[
-    // Any caller without an invalid token was accepted: these went through the log, without a check.
+    // Every caller without an invalid token was accepted, because these requests went through the log without a
+    // permission check.
     (&["Compact", "LeaseGrant", "Alarm, get", "Alarm, take back"], TOKEN),
-    // The token was not checked. Leases: since 3.6 the attached keys must be permitted; members, and requests about a
-    // member itself: since 3.7.
+    // The token was not checked. Requests about leases have required permission for the attached keys since 3.6.
+    // Requests about members, and about a member itself, have required permission since 3.7.
     (
         &[
             "LeaseKeepAlive",
@@ -237,9 +239,9 @@ pub(super) const BEFORE_3_7: &[(&[&str], Outcomes)] = &[
         ],
         OPEN,
     ),
-    // A user that could read a key could watch all keys from it on, until 3.7.1.
+    // Until 3.7.1, a user that could read a key could also watch all later keys.
     (&["Watch beyond"], KEYS),
-    // Only administrators could query whether authentication is enabled.
+    // Only administrators could query whether authentication was enabled.
     (&["AuthStatus"], ADMIN),
 ];
 
@@ -265,7 +267,7 @@ fn rows(server: &Server) -> Vec<Row> {
     rows
 }
 
-/// Calls a method as one of the callers, and records an unexpected answer.
+/// Calls a method as one of the callers, and records the answer if it is unexpected.
 async fn ask(
     (what, call, outcomes): &Row,
     caller: usize,
@@ -288,7 +290,7 @@ async fn every_method_requires_its_permission(kind: Kind) {
     }
     let root = guard(&client).await;
     let expired = log_in(&client, "ann").await;
-    // The expiry of a lease shows that the time has passed; a check of the token would extend it.
+    // A lease expiry shows that enough time has passed. Checking with the token itself would extend the token.
     let lease = root.grant(0, 8).await;
     root.put(put_leased("a9", "v", lease)).await.unwrap();
     let (ann, eve) = (log_in(&client, "ann").await, log_in(&client, "eve").await);
@@ -302,7 +304,7 @@ async fn every_method_requires_its_permission(kind: Kind) {
             }
         }
     }
-    // Periodic use keeps a token valid.
+    // Regular use keeps a token valid.
     gone(&callers[5], "a9").await;
     for row in &rows {
         ask(row, EXPIRED, &callers[EXPIRED], &mut wrong).await;
@@ -315,7 +317,7 @@ async fn every_method_requires_its_permission(kind: Kind) {
     for (caller, client) in callers.iter().enumerate() {
         ask(&disable, caller, client, &mut wrong).await;
     }
-    // With authentication disabled, no permission is required and no token is checked.
+    // While authentication is disabled, no permission is required and no token is checked.
     for (what, call, _) in rows {
         for (client, caller) in callers.iter().zip(CALLERS) {
             let answer = refusal(call(Client::clone(client)).await);
@@ -323,7 +325,7 @@ async fn every_method_requires_its_permission(kind: Kind) {
                 wrong.push(format!("{what} by {caller}, with it off: {answer:?}"));
             }
             if what == "AuthEnable" {
-                // It must be disabled for the others.
+                // The other calls need authentication to be disabled.
                 let root = log_in(nobody, "root").await;
                 root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
             }

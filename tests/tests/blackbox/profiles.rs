@@ -1,4 +1,4 @@
-//! `/debug/pprof/`: its availability, and the functions in a profile of a busy member.
+//! `/debug/pprof/`: its availability, and the functions that the profile of a busy member contains.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -51,18 +51,18 @@ async fn ask_for(port: u16, path: &'static str) -> Response {
 
 /// The fields of a profile that these tests use.
 struct Profile {
-    /// The names of the value types.
+    /// Names of the value types.
     types: Vec<String>,
     period: u64,
-    /// The number of samples.
+    /// Number of samples.
     samples: u64,
-    /// The sum of each type over all stacks; the first four.
+    /// Sum of each value type over all stacks, for the first four types.
     sums: [i64; 4],
-    /// The default type of readers.
+    /// Value type that readers show by default.
     shown_first: String,
-    /// The names of all functions.
+    /// Names of all functions.
     functions: BTreeSet<String>,
-    /// The largest number of functions in one stack.
+    /// Maximum number of functions in one stack.
     deepest: usize,
 }
 
@@ -87,7 +87,7 @@ fn parts<'a>(of: &[(u32, Value<'a>)], wanted: u32) -> Vec<&'a [u8]> {
     bytes.collect()
 }
 
-/// The values of a repeated field, packed or not.
+/// Returns the values of a repeated field, packed or not.
 fn numbers(of: &[(u32, Value<'_>)], wanted: u32) -> Vec<u64> {
     let mut all = Vec::new();
     for (_, value) in of.iter().filter(|(field, _)| *field == wanted) {
@@ -146,7 +146,7 @@ impl Profile {
     }
 }
 
-/// Writes and reads until it is dropped.
+/// A load that writes and reads until it is dropped.
 struct Load {
     is_done: Arc<AtomicBool>,
     answers: Arc<AtomicU64>,
@@ -176,12 +176,12 @@ impl Drop for Load {
 }
 
 async fn a_cpu_profile_names_the_functions_of_a_busy_member(kind: Kind) {
-    /// At least the samples of a twentieth of a core in a second.
+    /// Minimum number of samples, which is that of a twentieth of a core in one second.
     const SAMPLES_MIN: u64 = 5;
     let server = profiled(kind).await;
     let client = server.client();
     let load = Load::on(&client);
-    // Functions on the path of a write.
+    // These functions are on the path of a write.
     let parts: &[&str] = match kind {
         Kind::Quorate => &["quorate_", "tokio::", "::poll"],
         Kind::Etcd => &["etcdserver", "grpc", "runtime."],
@@ -208,7 +208,7 @@ async fn a_cpu_profile_names_the_functions_of_a_busy_member(kind: Kind) {
 async fn the_heap_profile_names_the_functions_that_allocated_memory(kind: Kind) {
     let server = profiled(kind).await;
     let client = server.client();
-    // Both keep the keys in memory.
+    // Both servers keep the keys in memory.
     for number in 0..200 {
         client.write(format!("{number:0>2000}"), vec![b'v'; 100_000]).await;
     }
@@ -251,7 +251,7 @@ async fn a_heap_profile_with_seconds_contains_the_difference(kind: Kind) {
     }
 }
 
-/// Starts a profile, which takes its time.
+/// Starts a profile, which takes some time.
 fn begin(server: &Server) -> TcpStream {
     let port = server.port();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -262,7 +262,8 @@ fn begin(server: &Server) -> TcpStream {
 
 const IN_USE: &str = "Could not enable CPU profiling: cpu profiling already in use\n";
 
-/// The answer to a second profile. If that one arrived first, the first was refused, and is started again.
+/// Returns the refusal of a second profile. If the second request arrived first, the first one was refused and is sent
+/// again.
 async fn is_refused(server: &Server, first: &mut TcpStream) -> Response {
     eventually("a refusal", async || {
         let answer = ask_for(server.port(), "/debug/pprof/profile?seconds=1").await;
@@ -304,7 +305,7 @@ async fn profiles_are_served_only_with_the_flag(kind: Kind) {
     for path in ["/debug/pprof", "/debug/pprof/", "/debug/pprof/profile", "/debug/pprof/cmdline"] {
         assert_eq!(without.get(path).status, 404, "{path}");
     }
-    // An unused port of another server.
+    // The port is reserved for another server that never starts.
     let other = Options::new(kind).prepare().port();
     let server = Options::new(kind)
         .unguarded()
@@ -368,7 +369,8 @@ async fn threads_are_listed_by_name(kind: Kind) {
     assert!(profile.names("conn-0") && profile.samples >= 5, "{:?}", profile.functions);
 }
 
-/// Addresses in the code of a running program, in steps that hit some functions, as pprof requests their names.
+/// Returns addresses in the code of a running program, at intervals that hit some functions, in the format in which
+/// pprof requests names.
 fn code_addresses(pid: u32) -> String {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let program = Kind::Quorate.program().display().to_string();
@@ -382,7 +384,7 @@ fn code_addresses(pid: u32) -> String {
     words.join("+")
 }
 
-/// Requests names of functions in both supported ways.
+/// Requests the names of functions in both supported ways.
 fn check_names_of_functions(port: u16, addresses: &str) {
     let by_post = request(port, "POST", "/debug/pprof/symbol", addresses).text();
     let by_get = request(port, "GET", &format!("/debug/pprof/symbol?{addresses}"), "").text();
@@ -412,7 +414,7 @@ async fn unsupported_profiles_return_404_with_the_reason(kind: Kind) {
     }
 }
 
-/// The calls in progress, useful if a member does not answer as it should.
+/// Shows the calls in progress, which is useful if a member does not answer as it should.
 async fn calls_in_progress_are_counted_by_method(kind: Kind) {
     let server = profiled(kind).await;
     let client = server.client();

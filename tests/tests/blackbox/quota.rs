@@ -1,4 +1,4 @@
-//! The life cycle of a full store: refusals, cleanup, normal service.
+//! The life cycle of a full store: refused writes, cleanup, and the return to normal service.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
@@ -79,7 +79,7 @@ async fn a_full_store_accepts_writes_again_after_cleanup(kind: Kind) {
         assert!(said.contains(&format!("\"quota-size-bytes\":{QUOTA},")), "{said}");
         assert!(said.contains("\"backend-size-bytes\":") && said.contains("disarm"), "{said}");
     }
-    // Operations that would grow the store are refused; reads and operations that shrink it are accepted.
+    // Operations that would grow the store are refused. Reads and operations that shrink the store are accepted.
     refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
     let write = client.txn(txn(vec![put_op("k", "v")])).await;
     refused(write, Code::ResourceExhausted, TEXT);
@@ -92,12 +92,12 @@ async fn a_full_store_accepts_writes_again_after_cleanup(kind: Kind) {
     assert_eq!(health.status, 503);
     assert_eq!(health.text().trim(), "{\"health\":\"false\",\"reason\":\"ALARM NOSPACE\"}");
     assert_eq!(server.get("/health?exclude=NOSPACE").status, 200);
-    // A restart does not clear it.
+    // A restart does not clear the alarm.
     server.kill();
     server.start_again().await;
     let client = server.client();
     refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
-    // After compaction, defragmentation and disarming it accepts writes.
+    // After compaction, defragmentation and disarming, the store accepts writes again.
     let revision = client.revision().await;
     client.compact_to(revision).await;
     client.defragment(pb::DefragmentRequest {}).await.unwrap();
@@ -119,7 +119,7 @@ async fn requests_that_need_no_space_are_accepted(kind: Kind) {
     eventually("the alarm", async || alarms(&client).await.first().copied()).await;
     client.txn(txn(vec![get_op("fill"), write_op(delete("nothing", ""))])).await.unwrap();
     client.txn(txn(vec![write_op(delete("fill", ""))])).await.unwrap();
-    // A put counts even in the branch that is not taken, and in a nested transaction.
+    // A put counts even in a branch that is not executed, and in a nested transaction.
     let unlikely = txn_when(vec![], vec![get_op("a")], vec![put_op("a", "v")]);
     refused(client.txn(unlikely).await, Code::ResourceExhausted, TEXT);
     let inner = pb::RequestOp {
@@ -130,7 +130,7 @@ async fn requests_that_need_no_space_are_accepted(kind: Kind) {
         refused(client.txn(txn(vec![inner])).await, Code::ResourceExhausted, TEXT);
     }
     if Place::of_suite() == Place::Alone {
-        // A full member refuses before it checks the request.
+        // A full member refuses a put before it checks whether the request is valid.
         let keyless = client.put(put("", vec![0; 200_000])).await;
         refused(keyless, Code::ResourceExhausted, TEXT);
     }
@@ -160,7 +160,7 @@ async fn a_negative_quota_disables_the_limit(kind: Kind) {
     assert!(alarms(&client).await.is_empty());
 }
 
-/// The rest of the life cycle, without an operator.
+/// Runs the rest of the life cycle without an operator.
 async fn a_full_store_disarms_its_alarm_with_the_flag(kind: Kind) {
     let server = Options::new(kind)
         .flag(format!("--quota-backend-bytes={QUOTA}"))
@@ -177,7 +177,7 @@ async fn a_full_store_disarms_its_alarm_with_the_flag(kind: Kind) {
         (is_logged && server.metric("quorate_quota_warning") == Some(1.0)).then_some(())
     })
     .await;
-    // No space is free yet: the alarm stays after any number of checks.
+    // No space is free yet, so the alarm remains however often it is checked.
     let revision = client.delete_range(delete("fill", "")).await.unwrap().header.unwrap().revision;
     refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
     client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
@@ -188,7 +188,7 @@ async fn a_full_store_disarms_its_alarm_with_the_flag(kind: Kind) {
         (server.metric("quorate_quota_warning") == Some(0.0)).then_some(())
     })
     .await;
-    // A second time.
+    // The alarm is raised and disarmed a second time.
     fill(&client).await;
     eventually("the next alarm", async || alarms(&client).await.first().copied()).await;
     let revision = client.delete_range(delete("fill", "")).await.unwrap().header.unwrap().revision;
@@ -197,7 +197,7 @@ async fn a_full_store_disarms_its_alarm_with_the_flag(kind: Kind) {
 }
 
 async fn headroom_is_reserved_for_operations_that_free_space(kind: Kind) {
-    // The remaining space for writes is enough for seven of these, not for eight.
+    // The space that remains for writes is enough for seven of these values, but not for eight.
     let (value, headroom) = (vec![b'v'; 200_000], QUOTA - 1_500_000);
     let server = Options::new(kind)
         .flag(format!("--quota-backend-bytes={QUOTA}"))

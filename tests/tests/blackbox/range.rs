@@ -1,4 +1,4 @@
-//! Range and RangeStream: which keys, which fields, which order, which refusals.
+//! Range and RangeStream: the returned keys and fields, their order, and refused requests.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::range_request::{SortOrder, SortTarget};
@@ -39,7 +39,7 @@ on_quorate! {
     invalid_range_streams_are_refused,
 }
 
-/// Three leased or repeatedly written keys, whose order differs by every target.
+/// Writes three keys, some of which are leased or written repeatedly, so that each sort target orders them differently.
 ///
 /// | key | value | create | mod | version | lease |
 /// |---|---|---|---|---|---|
@@ -124,7 +124,7 @@ async fn a_zero_range_end_includes_all_keys_from_the_start(kind: Kind) {
     three_keys(&client).await;
     assert_eq!(listed(&client, from_key("b")).await.0, "bc");
     assert_eq!(listed(&client, all()).await.0, "abc");
-    // Two zero bytes are an ordinary end.
+    // A range end of two zero bytes has no special meaning.
     assert_eq!(listed(&client, range("a", "\0\0")).await.0, "");
 }
 
@@ -194,10 +194,10 @@ async fn keys_only_leaves_values_out(kind: Kind) {
         .map(|record| record.fields())
         .map(|at| (at.value.len(), at.create_revision, at.mod_revision, at.version, at.lease))
         .collect();
-    // Since 3.7 the answer comes from the index, which has no leases.
+    // Since 3.7, the answer comes from the index, which does not contain leases.
     let lease = if server.is_3_7() { 0 } else { 99 };
     assert_eq!(seen, [(0, 2, 7, 2, 0), (0, 3, 6, 3, 0), (0, 4, 4, 1, lease)]);
-    // To sort by value, the records are read.
+    // Sorting by value requires reading the records.
     let by_value = pb::RangeRequest { sort_target: SortTarget::Value.into(), ..request };
     let answer = client.range(by_value).await.unwrap();
     assert_eq!(keys(&answer), ["b", "c", "a"]);
@@ -239,7 +239,7 @@ async fn a_limit_without_an_order_takes_the_first_keys(kind: Kind) {
     let client = server.client();
     three_keys(&client).await;
     client.write("d", "0").await;
-    // Four keys; of the first two only the one with the smaller value.
+    // There are four keys. Of the first two, the answer contains the one with the smaller value.
     let request = pb::RangeRequest { limit: 1, sort_target: SortTarget::Value.into(), ..all() };
     assert_eq!(listed(&client, request).await, ("b".to_owned(), true, 4));
 }
@@ -321,7 +321,7 @@ async fn pages_at_one_revision_form_the_complete_list(kind: Kind) {
             revision = answer.header.unwrap().revision;
         }
         start = bytes(format!("{}\0", found.last().unwrap()));
-        // Concurrent changes are not visible.
+        // Concurrent changes do not appear in later pages.
         client.write(format!("page/{:03}x", found.len()), "new").await;
         client.delete_range(delete(format!("page/{:03}", found.len() + 5), "")).await.unwrap();
     }
@@ -344,7 +344,7 @@ async fn invalid_ranges_are_refused(kind: Kind) {
     );
     for (sort_order, sort_target) in [(3, 0), (-1, 0), (0, 5), (1, -1)] {
         let request = pb::RangeRequest { sort_order, sort_target, ..all() };
-        // Debian's release accepts an unknown order, and crashes at an unknown target.
+        // Debian's release accepts an unknown order and crashes on an unknown target.
         if server.is_3_7() {
             refused(client.range(request).await, Code::InvalidArgument, sort);
         }
@@ -379,7 +379,7 @@ async fn a_range_stream_returns_the_same_list_as_a_range(kind: Kind) {
         assert_eq!((&piece.header, piece.count, piece.more), (&None, 0, false));
         assert!(!piece.kvs.is_empty());
     }
-    // An empty answer is one message.
+    // An empty answer consists of one message.
     let nothing = client.range_stream(prefix("t/")).await.unwrap();
     assert_eq!(nothing.len(), 1);
     assert_eq!((nothing[0].count, nothing[0].kvs.len()), (0, 0));
@@ -415,7 +415,7 @@ async fn a_range_stream_obeys_limits_and_counts(kind: Kind) {
     };
     let pieces = client.range_stream(ascending).await.unwrap();
     assert_eq!(pieces.iter().map(|piece| piece.kvs.len()).sum::<usize>(), 50);
-    // Without an order, another target sorts each chunk.
+    // Without a sort order, any target other than the key sorts each chunk separately.
     for (key, value) in [("t/1", "c"), ("t/2", "a"), ("t/3", "b")] {
         client.write(key, value).await;
     }

@@ -1,4 +1,5 @@
-//! `--rebuild-corrupt-member`: a corrupt member fetches the state of a quorum of the others, and only then.
+//! `--rebuild-corrupt-member`: a corrupt member fetches its state from the others if a quorum of them agrees on it, and
+//! only then.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -33,7 +34,7 @@ on_quorate! {
 const REBUILD: Check = Check { ours: &["--rebuild-corrupt-member"], of_3_5: &[] };
 const REBUILT: &str = "rebuilt this member's state; it equals that of a quorum";
 
-/// A cluster whose peers present certificates, and their files.
+/// A cluster whose peers present certificates, and the certificate files.
 struct Secured {
     cluster: Cluster,
     files: Files,
@@ -69,12 +70,13 @@ async fn secure(
     Secured { cluster: options.start().await, files }
 }
 
-/// Waits until a member logs this.
+/// Waits until a member logs this text.
 async fn says(cluster: &Cluster, member: usize, what: &str) {
     eventually(what, async || cluster.server(member).log().contains(what).then_some(())).await;
 }
 
-/// Waits until a member was rebuilt, and checks that all have the same data, also after it is restarted.
+/// Waits until a member has been rebuilt. Checks that all members have the same data, even after that member is
+/// restarted.
 async fn is_rebuilt(cluster: &mut Cluster, member: usize) {
     says(cluster, member, REBUILT).await;
     cluster.ready(member).await;
@@ -134,7 +136,7 @@ async fn an_unreadable_backend_file_is_replaced(ours: Kind) {
         cluster.client(0).put(put(format!("k{number}"), vec![7; 1000])).await.unwrap();
     }
     cluster.stop(member).await;
-    // The log of the member ends before its required end.
+    // The member's log now ends before the point that it must reach.
     cluster.client((member + 1) % 3).put(put("while", "away")).await.unwrap();
     let backend = cluster.server(member).backend();
     let file = File::options().write(true).open(&backend).unwrap();
@@ -149,7 +151,7 @@ async fn a_corrupt_member_is_not_rebuilt_without_a_quorum(ours: Kind) {
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
     cluster.restart(member).await;
-    // One other member is not enough to decide which is correct.
+    // With only one other member, it cannot be decided which of the two is correct.
     let (other, gone) = ((member + 1) % 3, (member + 2) % 3);
     cluster.stop(gone).await;
     cluster.leader_among(&[member, other]).await;
@@ -158,7 +160,7 @@ async fn a_corrupt_member_is_not_rebuilt_without_a_quorum(ours: Kind) {
     assert!(cluster.server_mut(member).is_running());
     assert!(!cluster.server(member).log().contains(REBUILT));
     assert_eq!(alarms(&cluster, member).await.len(), 1);
-    // With the third it is known.
+    // With the third member, the correct state is known.
     cluster.restart(gone).await;
     is_rebuilt(&mut cluster, member).await;
 
@@ -201,7 +203,7 @@ async fn a_corrupt_member_is_rebuilt_under_a_leader_of_etcd(ours: Kind) {
     lead(&cluster, 0).await;
     corrupt(&mut cluster, 1).await;
     cluster.launch(1);
-    // 3.5 accuses no member by name: an operator must disarm its alarm.
+    // 3.5 does not name the corrupt member, so an operator must disarm the alarm.
     says(&cluster, 1, REBUILT).await;
     cluster.ready(1).await;
     cluster.settle().await;
@@ -228,7 +230,7 @@ async fn a_corrupt_member_is_not_rebuilt_if_no_member_sends_its_state(ours: Kind
     );
 }
 
-/// The status of the answer to a request for a member's state.
+/// Requests a member's state. Returns the status of the answer.
 async fn image(
     cluster: &Secured,
     shown: Option<&Credentials>,
@@ -258,7 +260,7 @@ async fn the_state_is_sent_only_to_certificates_of_members(ours: Kind) {
     let cluster = secure(audited, 3, |member| member).await;
     let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));
     let of_member = cluster.files.authority.sign(&Leaf::new("m1"));
-    // Signed by the same CA, for clients, without an address of their own.
+    // The certificate is signed by the same CA, but is for clients and contains no address.
     let of_client = cluster.files.authority.sign(&Leaf { hosts: Vec::new(), ..Leaf::new("app") });
     for (shown, cluster_id, from, status) in [
         (&of_member, &own[..], Some(&member[..]), 200),
@@ -300,7 +302,7 @@ async fn the_state_is_sent_only_to_allowed_peer_names(ours: Kind) {
     let asked = (&own[..], Some(&member[..]));
     let status = image(&cluster, Some(&sign("server", &[])), asked).await.unwrap();
     assert_eq!(status, 200);
-    // A peer with another name is refused earlier, whatever its alternative names.
+    // A peer with another name is refused earlier, whatever alternative names its certificate contains.
     let refused = image(&cluster, Some(&sign("app", &["127.0.0.1"])), asked).await;
     assert!(refused.is_err(), "{refused:?}");
     assert!(!cluster.server(0).log().contains(SHARED));
@@ -314,7 +316,7 @@ async fn the_state_is_not_sent_without_peer_certificates(ours: Kind) {
     let port = cluster.server(0).peer_port();
     let answer = request_with(port, "GET", "/quorate/image", &headers, b"");
     assert_eq!(answer.status, 401);
-    // Then the flag has no effect, and the member logs it.
+    // The flag then has no effect, which the member logs.
     let warning = "--rebuild-corrupt-member has no effect";
     assert!(cluster.server(0).log().contains(warning));
 }

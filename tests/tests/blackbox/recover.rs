@@ -1,8 +1,8 @@
 //! `quorate utl recover`: a cluster that has permanently lost its quorum becomes a new one with all acknowledged
 //! writes, or the tool reports that some may be missing.
 //!
-//! The kind under test is the lost cluster. The result is started as a cluster of Quorate, and of etcd if it is
-//! installed; Quorate holds version 3.5, so that Debian's etcd starts on its files.
+//! The kind under test is that of the lost cluster. The recovered cluster is started as Quorate and, if it is
+//! installed, as etcd. Quorate holds the cluster version at 3.5, so that Debian's etcd can start on its files.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -28,8 +28,8 @@ on_both_servers! {
 
 const LEASE: i64 = 4711;
 
-/// A cluster of three whose files 3.5 reads. The election timeout is long, so that a leader that is cut off keeps the
-/// lead for a while.
+/// Starts a cluster of three members whose files 3.5 can read. The election timeout is long, so that an isolated leader
+/// keeps its role for a while.
 async fn three(kind: Kind) -> Cluster {
     let options = ClusterOptions::new(kind, 3).linked().timing(100, 3000);
     match kind {
@@ -52,7 +52,7 @@ fn kill_all(cluster: &mut Cluster) {
     }
 }
 
-/// The line with the reason for the failure of the tool.
+/// Returns the line that states why the tool failed.
 fn complaint(finished: &Finished) -> &str {
     complaint_with(1, finished)
 }
@@ -63,7 +63,7 @@ fn complaint_with(code: i32, finished: &Finished) -> &str {
     lines.find(|line| line.starts_with("Error: ")).unwrap_or_else(|| panic!("{finished:?}"))
 }
 
-/// The plan for these directories in machine-readable form; nothing is created.
+/// Returns the plan for these directories as JSON, without creating anything.
 fn plan(directories: &[&Path], more: &[&str]) -> (Value, Finished) {
     let place = tempfile::tempdir().unwrap();
     let output = format!("--data-dir={}", place.path().join("new").display());
@@ -75,7 +75,7 @@ fn plan(directories: &[&Path], more: &[&str]) -> (Value, Finished) {
     (shown.unwrap_or_else(|error| panic!("{error}: {finished:?}")), finished)
 }
 
-/// Names, times, lengths and contents of all files in some folders.
+/// Returns names, times, lengths and contents of all files in some folders.
 fn seen(folders: &[&Path]) -> BTreeMap<PathBuf, (SystemTime, u64, u64)> {
     let mut seen = BTreeMap::new();
     let mut left: Vec<PathBuf> = folders.iter().map(|path| path.to_path_buf()).collect();
@@ -92,7 +92,7 @@ fn seen(folders: &[&Path]) -> BTreeMap<PathBuf, (SystemTime, u64, u64)> {
     seen
 }
 
-/// Makes the members of a new cluster from these directories, and starts them.
+/// Creates the members of a new cluster from these directories, and starts them.
 async fn recovered(kind: Kind, directories: &[&Path], more: &[&str]) -> Vec<Server> {
     let prepare = |name: &str| {
         let options = Options::new(kind).name(name).timing(50, 500);
@@ -127,7 +127,7 @@ async fn recovered(kind: Kind, directories: &[&Path], more: &[&str]) -> Vec<Serv
     servers
 }
 
-/// The installed kinds of server.
+/// Returns the installed kinds of server.
 fn kinds() -> Vec<Kind> {
     let etcd = has_etcd_tools() && Kind::Etcd.is_present();
     if etcd { vec![Kind::Quorate, Kind::Etcd] } else { vec![Kind::Quorate] }
@@ -143,7 +143,7 @@ async fn holds(server: &Server, key: &str, value: &str) {
     assert_eq!(found.as_deref(), Some(value), "{key}");
 }
 
-/// Writes one key after the other until the cluster is gone; returns the last acknowledged one.
+/// Writes one key after another until the cluster is gone. Returns the number of the last acknowledged key.
 fn write_on(cluster: &Cluster, member: usize) -> tokio::task::JoinHandle<u32> {
     let client = cluster.client(member);
     tokio::spawn(async move {
@@ -210,8 +210,8 @@ async fn the_recovered_cluster_contains_every_acknowledged_write(kind: Kind) {
     assert_eq!(seen(&directories), files, "nothing was touched");
 }
 
-/// Makes the leader write an entry that no other member receives, waits until it is in its log, then kills the leader.
-/// Returns its number.
+/// Makes the leader write an entry that no other member receives, waits until the entry is in its log, then kills the
+/// leader. Returns the leader's number.
 async fn write_alone(cluster: &mut Cluster, key: &str) -> usize {
     let leader = cluster.leader().await;
     cluster.settle().await;
@@ -296,7 +296,7 @@ async fn recovery_from_a_minority_requires_accept_data_loss(kind: Kind) {
     );
     let text_of = complaint(&refused);
     assert!(text_of.contains("1 of the 3 voters") && text_of.contains("--accept-data-loss"));
-    // The log may be in another folder.
+    // The log may be in a separate folder.
     let elsewhere = cluster.scratch().join("elsewhere");
     std::fs::rename(alone.join("member/wal"), &elsewhere).unwrap();
     let both = PathBuf::from(format!("{}={}", alone.display(), elsewhere.display()));
@@ -311,7 +311,7 @@ async fn recovery_from_a_minority_requires_accept_data_loss(kind: Kind) {
     }
 }
 
-/// The offset of a record of a log, and its file.
+/// Returns the file and the offset of a log record.
 fn record_of(server: &Server, says: &str) -> (PathBuf, u64) {
     let args = ["wal", "dump", text(server.data()), "-w", "json"];
     let dumped = Utl::Quorate.run(&args).success();
@@ -374,7 +374,7 @@ async fn directories_that_cannot_be_compared_are_refused(kind: Kind) {
     let stopped = data(&cluster, gone);
     let running = refused(&[text(stopped), text(data(&cluster, leader))]);
     assert!(running.contains("is in use by a running member"), "{running}");
-    // It continues.
+    // The running member is not affected.
     cluster.client(leader).write("k", "w").await;
     let copy = place.join("copy");
     let copied = std::process::Command::new("cp").arg("-a").args([stopped, &copy]).status();

@@ -23,8 +23,8 @@ on_quorate! {
     known_methods_are_never_reported_as_unknown,
 }
 
-/// A put whose entry in the log has exactly `size` bytes, as long as the request id takes the ten bytes of a number
-/// above 2^63, or nine below it.
+/// Returns a put with a value of `size` bytes. The size of its log entry depends on the request id, which is encoded in
+/// ten bytes if it is at least 2^63, and usually in nine otherwise.
 fn put_of(size: usize) -> pb::PutRequest {
     put("k", vec![b'v'; size])
 }
@@ -33,11 +33,11 @@ async fn a_request_of_the_maximum_size_is_accepted(kind: Kind) {
     let server = Options::new(kind).flag("--max-request-bytes=10000").start().await;
     let client = server.client();
     let text = "etcdserver: request is too large";
-    // In addition to the value there are the key, the lengths and the header of the entry: some thirty bytes.
+    // The key, the lengths and the header of the entry take about thirty bytes in addition to the value.
     client.put(put_of(9_900)).await.unwrap();
     refused(client.put(put_of(10_000)).await, Code::InvalidArgument, text);
     refused(client.put(put_of(100_000)).await, Code::InvalidArgument, text);
-    // The limit is found by trial, and everything below it is accepted.
+    // The exact limit is found by trial. Everything below it is accepted.
     let mut passes = 9_900;
     let mut fails = 10_000;
     while fails - passes > 1 {
@@ -68,8 +68,8 @@ async fn a_message_beyond_the_receive_limit_is_refused(kind: Kind) {
     client.put(put_of(1_572_864 - 100)).await.unwrap();
 }
 
-/// Checks the refusal of a body that cannot be decoded. The space after `proto:` varies between builds, so only the
-/// text around it is compared.
+/// Asserts that a body was refused because it cannot be decoded. The space after `proto:` varies between builds, so
+/// only the surrounding text is compared.
 fn undecodable(answer: Result<bytes::Bytes, Status>) {
     let status = answer.unwrap_err();
     assert_eq!(status.code(), Code::Internal, "{status:?}");
@@ -80,12 +80,12 @@ async fn malformed_bodies_return_an_unmarshalling_error(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for method in ["/etcdserverpb.KV/Put", "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn"] {
-        // A length beyond the end; a field number of zero; an incomplete number.
+        // The bodies contain a length beyond the end, a field number of zero, and an incomplete number.
         for body in [&b"\x0a\x7fabc"[..], b"\x00\x01", b"\x18\xff"] {
             undecodable(client.raw(method, body).await);
         }
     }
-    // An invalid string, in the only request without side effects that has a string.
+    // The string is invalid. This is the only request without side effects that contains a string.
     let answer = client.raw("/grpc.health.v1.Health/Check", b"\x0a\x02\xff\xfe").await;
     let status = answer.unwrap_err();
     assert_eq!(status.code(), Code::Internal);
@@ -93,7 +93,7 @@ async fn malformed_bodies_return_an_unmarshalling_error(kind: Kind) {
     if server.is_3_7() {
         assert_eq!(status.message(), text);
     }
-    // Unknown fields are no error.
+    // Unknown fields are not an error.
     client.raw("/etcdserverpb.KV/Put", b"\x0a\x01k\x12\x01v\xf8\x07\x01").await.unwrap();
     assert_eq!(client.read("k").await.unwrap(), b"v");
     assert_eq!(client.revision().await, 2, "a refusal changes nothing");
@@ -139,7 +139,7 @@ async fn requests_that_require_a_leader_are_served_if_there_is_one(kind: Kind) {
 }
 
 async fn a_client_version_that_is_not_text_is_refused(kind: Kind) {
-    // Debian's release crashes.
+    // Debian's release crashes on such a request.
     let server = Server::start(kind).await;
     let client = server.client();
     let mut request = Request::new(key("a"));
@@ -158,7 +158,7 @@ async fn many_concurrent_requests_share_one_connection(kind: Kind) {
         tasks.spawn(async move {
             let name = format!("k{number}");
             client.write(&name, &name).await;
-            // In a cluster the leader may change meanwhile, which ends waiting reads.
+            // In a cluster, the leader may change meanwhile, which fails waiting reads.
             let read = loop {
                 match client.range(key(&name)).await {
                     Ok(read) => break read,
@@ -186,7 +186,7 @@ async fn compressed_requests_are_accepted(kind: Kind) {
 async fn known_methods_are_never_reported_as_unknown(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // Known methods, some of them implemented already: never "unknown".
+    // No known method is reported as unknown, whether or not it is implemented.
     for method in [
         "/etcdserverpb.Auth/AuthStatus",
         "/v3lockpb.Lock/Unlock",

@@ -1,4 +1,4 @@
-//! Scarce resources: disk space, file descriptors, and time for clients and for the stop.
+//! Scarce resources: disk space, file descriptors, and the time that clients and a stopping member may take.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -37,7 +37,7 @@ async fn write_history(client: &Client, count: usize, size: usize) {
     }
 }
 
-/// Deletes, compacts, defragments, like an operator with a full disk.
+/// Deletes, compacts and defragments, as an operator with a full disk does.
 async fn free_space(client: &Client) {
     client.delete_range(delete("k", "l")).await.unwrap();
     let revision = client.revision().await;
@@ -64,7 +64,7 @@ async fn a_member_on_a_nearly_full_disk_starts_and_frees_space(kind: Kind) {
         let Some(disk) = SmallDisk::new(300) else { return };
         let mut server = disk.prepare(Options::new(kind)).start().await;
         write_history(&server.client(), 200, 50_000).await;
-        // Stops in order, which leaves no segment that was preallocated before the disk was full.
+        // The clean stop ensures that no segment was preallocated before the disk became full.
         server.stop().await;
         disk.fill_but(megabytes);
         server.start_again().await;
@@ -101,7 +101,7 @@ async fn connections_of_one_address_are_limited(kind: Kind) {
     let line = "an address has reached its connection limit";
     eventually("a line of it", async || server.log().contains(line).then_some(())).await;
     assert_eq!(server.log().matches(line).count(), 1, "{}", server.log());
-    // Over an existing connection: a new one might exceed the limit.
+    // The request uses an existing connection, because a new one might exceed the limit.
     let (stream, _) = &mut held[0];
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut metrics = String::new();
@@ -112,7 +112,7 @@ async fn connections_of_one_address_are_limited(kind: Kind) {
     assert!(refused >= 3.0, "{refused}");
 }
 
-/// Options of a server with this limit on open files.
+/// Returns the options of a server with this limit on open files.
 fn limited(kind: Kind, limit: &str) -> Options {
     let script = format!("{limit}; exec \"$@\"");
     Options::new(kind).wrapper(&["bash", "-c", &script, "limited"])
@@ -135,14 +135,14 @@ async fn the_soft_limit_of_descriptors_is_raised(kind: Kind) {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let soft: u64 = line.split_whitespace().nth(3).unwrap().parse().unwrap();
-    // Newer releases of Go stay one below.
+    // Newer releases of Go stay one below the limit.
     assert!((2999..=3000).contains(&soft), "{line}");
 }
 
 async fn few_descriptors_suffice_with_a_warning(kind: Kind) {
     let server = limited(kind, "ulimit -n 200").start().await;
     assert!(server.log().contains("the file descriptor limit is low"), "{}", server.log());
-    // Connections beyond the limit wait, and are served when others close.
+    // Connections beyond the limit wait and are served when others close.
     let mut held: Vec<TcpStream> =
         (0..200).map(|_| TcpStream::connect(("127.0.0.1", server.port())).unwrap()).collect();
     eventually("a warning", async || {
@@ -169,7 +169,7 @@ async fn a_locked_directory_is_reported_at_once(kind: Kind) {
     .await;
 }
 
-/// The limit of concurrent streams in the server's first frame.
+/// Returns the limit on concurrent streams in the server's first frame.
 fn announced_streams(server: &Server) -> Option<u32> {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
@@ -198,7 +198,7 @@ async fn open_streams_end_at_once_when_the_member_stops(kind: Kind) {
     let status = server.stop().await;
     assert_eq!(status.signal(), Some(15), "{status}");
     let ended = watch.try_next().await.unwrap_err();
-    // Clients of etcd open the stream again after this code.
+    // Clients of etcd reopen the stream after this code.
     assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended}");
     assert_eq!(ended.message(), "etcdserver: server stopped");
     assert!(
@@ -211,7 +211,7 @@ async fn open_streams_end_at_once_when_the_member_stops(kind: Kind) {
 async fn an_active_range_stream_ends_when_the_member_stops(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
-    // Far more than the bytes that a connection has in transit.
+    // The values are far larger than the bytes that a connection can have in transit.
     for number in 0..40 {
         client.write(format!("k{number}"), vec![0; 1 << 20]).await;
     }
@@ -223,7 +223,7 @@ async fn an_active_range_stream_ends_when_the_member_stops(kind: Kind) {
         server.log().contains("closing etcd server").then_some(())
     })
     .await;
-    // The reason of the end may be lost with the connection, among the bytes in transit.
+    // The reason for the end may be lost with the connection, among the bytes in transit.
     while let Ok(message) = stream.message().await {
         assert!(message.is_some(), "the stream went on to its end");
     }

@@ -1,4 +1,4 @@
-//! Members that were restored from a snapshot under the default token, beside members that were not.
+//! Clusters in which some members were restored from a snapshot with the default token and others were not.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Saves a snapshot of a member.
+/// Saves a snapshot of a member, and returns its path.
 async fn save(cluster: &Cluster, member: usize) -> PathBuf {
     let pieces = cluster.client(member).snapshot().await.unwrap();
     let path = cluster.scratch().join("snapshot.db");
@@ -31,7 +31,7 @@ async fn save(cluster: &Cluster, member: usize) -> PathBuf {
     path
 }
 
-/// Restores a member that is down, with the names and addresses that it had.
+/// Restores a stopped member with its previous name and addresses.
 fn restore(cluster: &mut Cluster, member: usize, snapshot: &Path) -> Finished {
     cluster.wipe(member);
     let servers = cluster.members().into_iter().map(|number| cluster.server(number));
@@ -68,7 +68,7 @@ async fn a_restored_member_stops_if_the_others_were_not_restored(kind: Kind) {
     let snapshot = save(&cluster, 0).await;
     write_some(&cluster, "after").await;
     cluster.kill(2);
-    // The other leader does not have the member's earlier log.
+    // The other leader does not have the member's earlier log entries.
     let leader = cluster.leader_among(&[0, 1]).await;
     let target_id = cluster.id(1 - leader);
     cluster.client(leader).move_leader(pb::MoveLeaderRequest { target_id }).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_restored_member_stops_if_the_others_were_not_restored(kind: Kind) {
     assert!(log.contains("this member was restored from a snapshot, and "), "{log}");
     assert!(log.contains("member remove"), "{log}");
     assert!(!log.contains("ready to serve client requests"), "{log}");
-    // The others are not affected.
+    // The other members are not affected.
     write_some(&cluster, "later").await;
     cluster.check_same_content().await;
     assert!(output.stderr.contains("the cluster token is the default"), "{output:?}");

@@ -1,5 +1,5 @@
-//! Effects of flags without a test elsewhere: log files and lines, pings, memory, the file at the start, the line with the
-//! configuration.
+//! Effects of flags that no other test covers: log files and log lines, pings, memory, defragmentation at start, and
+//! the log line with the configuration.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ on_quorate! {
     the_init_system_is_notified_of_readiness_and_watchdog,
 }
 
-/// etcd 3.5 has some flags under another name.
+/// Returns a flag with a value, because etcd 3.5 has some flags under another name.
 fn flag(kind: Kind, name: &str, value: &str) -> String {
     match kind {
         Kind::Quorate => format!("--{name}={value}"),
@@ -45,7 +45,7 @@ fn names(dir: &Path) -> Vec<String> {
 async fn a_full_log_file_is_rotated(kind: Kind) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("member.log");
-    // As much as a file may contain.
+    // The log file has already reached its maximum size.
     std::fs::write(&path, "an old line\n".repeat((1 << 20) / 12 + 1)).unwrap();
     for backup in ["member-2006-01-02T15-04-05.000.log", "member-2006-01-02T15-04-06.000.log.gz"] {
         std::fs::write(dir.path().join(backup), backup).unwrap();
@@ -109,7 +109,7 @@ async fn a_client_with_too_many_pings_is_disconnected(kind: Kind) {
     for _ in 0..3 {
         assert_eq!(client.ping(), Ok(()));
     }
-    // The third early ping. etcd answers it first.
+    // This is the third early ping. etcd answers it before it closes the connection.
     let logged = client.ping().err().unwrap_or_else(|| client.read_farewell());
     assert_eq!(logged, (Some(11), "too_many_pings".to_owned()));
 }
@@ -117,7 +117,7 @@ async fn a_client_with_too_many_pings_is_disconnected(kind: Kind) {
 async fn pings_are_accepted_at_the_configured_minimum(kind: Kind) {
     let server = Options::new(kind).unguarded().flag("--grpc-keepalive-min-time=1ns").start().await;
     let mut client = RawHttp2::connect(server.port());
-    // Without a stream, the minimum is two hours, regardless of the flag.
+    // Without an open stream, the minimum is two hours, regardless of the flag.
     client.open(&call_head("/etcdserverpb.Watch/Watch"));
     for _ in 0..10 {
         assert_eq!(client.ping(), Ok(()));
@@ -142,7 +142,7 @@ fn size(server: &Server) -> f64 {
 async fn the_backend_is_defragmented_at_start(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
-    // Keys that stay are written last: otherwise the file could shrink on its own by the free space at its end.
+    // The keys that remain are written last. Otherwise the file could shrink on its own by the free space at its end.
     for name in (0..40).map(|n| format!("key {n}")).chain((0..20).map(|n| format!("stays {n}"))) {
         client.put(put(name, vec![b'v'; 200_000])).await.unwrap();
     }
@@ -155,7 +155,7 @@ async fn the_backend_is_defragmented_at_start(kind: Kind) {
     })
     .await;
     server.stop().await;
-    // Less free space than the threshold: nothing happens.
+    // There is less free space than the threshold, so nothing happens.
     server.set_flags(&[&flag(kind, "bootstrap-defrag-threshold-megabytes", "100")]);
     server.start_again().await;
     assert!(size(&server) > 11e6, "{}", size(&server));
@@ -167,7 +167,7 @@ async fn the_backend_is_defragmented_at_start(kind: Kind) {
     assert!(server.log_of_this_run().contains("finished defragmenting directory"));
     server.client().write("after", "v").await;
     assert_eq!(server.client().read("after").await.unwrap(), b"v");
-    // Each start logs it, including a member's first.
+    // Each start logs the decision, including a member's first start.
     let of_new = flag(kind, "bootstrap-defrag-threshold-megabytes", "100");
     let new = Options::new(kind).flag(of_new).start().await;
     assert!(new.log().contains("Skipping defragmentation"));
@@ -184,7 +184,7 @@ async fn the_file_stays_locked_as_it_grows(kind: Kind) {
     let server = Options::new(kind).flag("--memory-mlock").start().await;
     let locked = server.memory("VmLck") as f64;
     let client = server.client();
-    // The file has space for growth from the start, which is locked with it.
+    // From the start, the file contains space for growth, and that space is locked, too.
     let count = (locked / 200_000.0) as usize + 10;
     for number in 0..count {
         client.put(put(format!("key {number}"), vec![b'v'; 200_000])).await.unwrap();
@@ -212,7 +212,7 @@ async fn the_init_system_is_notified_of_readiness_and_watchdog(kind: Kind) {
     }
 }
 
-/// Fields that etcd 3.5 does not log, or logs differently.
+/// Fields that etcd 3.5 does not log or logs differently.
 const SINCE_3_5: &[&str] = &["local-address", "feature-gates", "max-learners", "v2-deprecation"];
 
 async fn the_configuration_is_logged_at_start(kind: Kind) {

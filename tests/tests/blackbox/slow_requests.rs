@@ -1,4 +1,4 @@
-//! Log lines about slow or refused requests: the same lines with the same fields on etcd and on Quorate.
+//! Log lines about slow or refused requests, which must be equal on etcd and Quorate, including their fields.
 
 use std::time::{Duration, Instant};
 
@@ -25,14 +25,14 @@ on_quorate! {
 const SLOW: &str = "apply request took too long";
 const REFUSED: &str = "failed to apply request";
 
-/// The lines of the log with this message.
+/// Returns the log lines with this message.
 fn lines(server: &Server, message: &str) -> Vec<Value> {
     let log = server.log_of_this_run();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter(|line| line["msg"] == message).collect()
 }
 
-/// The line with that message about the request that contains this text.
+/// Returns the log line with this message about the request that contains this text.
 async fn line_about(server: &Server, message: &str, about: &str) -> Value {
     eventually(&format!("a line about {about}"), async || {
         let is_about = |line: &Value| line["request"].as_str().unwrap().contains(about);
@@ -41,15 +41,15 @@ async fn line_about(server: &Server, message: &str, about: &str) -> Value {
     .await
 }
 
-/// Names and values of a text such as `key:"a" value_size:1`, with any number of spaces. Braces of messages are
-/// removed: 3.5 writes some as `name:<…>`, and etcd's protobuf library varies spaces on purpose.
+/// Splits a text such as `key:"a" value_size:1` into names and values, at any number of spaces. Braces around messages
+/// are removed, because 3.5 writes some as `name:<…>`. etcd's protobuf library varies spaces on purpose.
 fn words(text: &Value) -> Vec<String> {
     let text = text.as_str().unwrap().replace(['<', '>'], " ");
     let words = text.split_whitespace().filter(|word| !word.starts_with("ID:"));
     words.map(str::to_owned).collect()
 }
 
-/// The names of a line's fields in order, except those that all lines have.
+/// Returns the names of a line's fields in order, except those that every line has.
 fn fields(line: &Value) -> Vec<&str> {
     let names = line.as_object().unwrap().keys().map(String::as_str);
     let mut names: Vec<_> =
@@ -120,7 +120,7 @@ async fn requests_refused_at_apply_are_logged(kind: Kind) {
     assert_eq!(fields(&line), ["error", "request", "response", "took"]);
     assert!(line["error"].as_str().unwrap().contains("lease not found"), "{line}");
 
-    // A compacted revision is a normal error.
+    // Compacting a compacted revision is an ordinary error and is not logged.
     client.put(put("k", "v")).await.unwrap();
     client.compact(pb::CompactionRequest { revision: 2, physical: true }).await.unwrap();
     client.compact(pb::CompactionRequest { revision: 1, physical: true }).await.unwrap_err();
@@ -131,7 +131,7 @@ async fn requests_refused_at_apply_are_logged(kind: Kind) {
 
 async fn a_slow_quorum_is_logged_as_a_stage_of_the_write(kind: Kind) {
     const WAIT: Duration = Duration::from_millis(150);
-    // The timeout is so long that the leader waits for the paused members.
+    // The timeout is long, so that the leader keeps waiting for the paused members.
     let mut cluster = ClusterOptions::new(kind, 3).flag("--election-timeout=10000").start().await;
     cluster.settle().await;
     let leader = cluster.leader().await;
@@ -141,7 +141,7 @@ async fn a_slow_quorum_is_logged_as_a_stage_of_the_write(kind: Kind) {
     for other in &others {
         cluster.pause(*other);
     }
-    // On a busy machine earlier writes may have been slow as well.
+    // On a busy machine, earlier writes may have been slow as well.
     let traced = |cluster: &Cluster| {
         let mut traced = lines(cluster.server(leader), "trace");
         traced.retain(|trace| trace["operation"] == "put");
@@ -168,6 +168,6 @@ async fn a_slow_quorum_is_logged_as_a_stage_of_the_write(kind: Kind) {
     let (committed, applied) = (named("known to be committed"), named("applied"));
     assert!(queued < synced && synced < committed && committed < applied, "{steps:?}");
     let (_, took) = steps[committed].split_once("(duration: ").unwrap();
-    // At least most of the time for which it waited for the others.
+    // The stage must include most of the time for which the leader waited for the others.
     assert!(millis(took.trim_end_matches(')')) > 100.0, "{steps:?}");
 }

@@ -1,4 +1,4 @@
-//! One server takes over the data directory of the other: the answers stay the same.
+//! One server takes over the other's data directory, and all answers stay the same.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ on_quorate! {
 
 type Record = (Vec<u8>, Vec<u8>, i64, i64, i64, i64);
 
-/// All answers of a store about itself.
+/// All of a store's answers about its contents.
 #[derive(Debug, PartialEq)]
 struct Answers {
     revision: i64,
@@ -58,7 +58,7 @@ impl Answers {
         };
         for (place, revision) in revisions.iter().enumerate() {
             answers.records.insert(*revision, records(client, *revision).await);
-            // The hash at the compacted revision itself may be stored from before the compaction, and lost at a
+            // The hash at the compacted revision itself may be stored from before the compaction, and is then lost in a
             // restart.
             if place == 0 {
                 continue;
@@ -78,7 +78,7 @@ impl Answers {
     }
 }
 
-/// A directory of the golden folder, and the recorded answers.
+/// A golden directory and the recorded answers.
 struct Golden {
     name: String,
     answers: Value,
@@ -119,7 +119,8 @@ impl Golden {
             && self.name.ends_with("-auth")
     }
 
-    /// etcd opens directories of its own release or an earlier one.
+    /// Returns whether the kind of server can open the directory. etcd opens only directories of its own or an earlier
+    /// release.
     fn is_for(&self, kind: Kind) -> bool {
         let version = self.answers["version"].as_str().unwrap();
         kind == Kind::Quorate || version.starts_with("3.5.")
@@ -222,7 +223,7 @@ async fn data_directories_of_etcd_give_the_recorded_answers(kind: Kind) {
         let name = golden.answers["members"][0]["name"].as_str().unwrap();
         let mut server = Options::new(kind).name(name).data(&data).start().await;
         check_recorded(&golden, &server.client()).await;
-        // It is equal after another restart, clean or not, and accepts writes.
+        // The store is unchanged after another restart, clean or not, and accepts writes.
         server.stop().await;
         server.start_again().await;
         check_recorded(&golden, &server.client()).await;
@@ -263,7 +264,7 @@ async fn a_taken_over_directory_keeps_its_authentication(kind: Kind) {
     }
 }
 
-/// A change of users that etcd's log has and its file does not, as after a crash.
+/// The log of etcd contains a change of users that the backend file lacks, as after a crash.
 async fn users_that_are_only_in_the_log_are_taken_over(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
@@ -280,7 +281,7 @@ async fn users_that_are_only_in_the_log_are_taken_over(kind: Kind) {
     assert_eq!(users, ["u"]);
 }
 
-/// Writes with all kinds of effects; returns revisions to query.
+/// Makes changes with all kinds of effects. Returns revisions to query.
 async fn write_history(client: &Client) -> Vec<i64> {
     client.grant(100, 6_000).await;
     client.grant(-7, 7_000).await;
@@ -312,7 +313,7 @@ async fn write_history(client: &Client) -> Vec<i64> {
     vec![current / 2, current / 2 + 1, current, last]
 }
 
-/// A directory written by etcd, after a kill or a stop, with its answers.
+/// Returns a server on a directory written by etcd, after a kill or a clean stop, with the revisions and the answers.
 async fn written_by_etcd(clean: bool, snapshots: bool) -> (Server, Vec<i64>, Answers) {
     let count = if snapshots { "30" } else { "100000" };
     let options = Options::new(Kind::Etcd).flag(format!("--snapshot-count={count}"));
@@ -355,7 +356,7 @@ async fn etcd_can_take_the_directory_back(kind: Kind) {
     revisions.push(client.revision().await);
     let answers = Answers::of(&client, &revisions).await;
     server.stop().await;
-    // The backend is etcd's: etcd's own tool restores a member from it.
+    // etcd's own tool can restore a member from the backend file.
     if !has_etcd_tools() {
         return;
     }
@@ -367,7 +368,7 @@ async fn etcd_can_take_the_directory_back(kind: Kind) {
     drop(etcdutl(&args).success());
     let again = Options::new(Kind::Etcd).data(&restored).start().await;
     assert_eq!(Answers::of(&again.client(), &revisions).await, answers);
-    // The whole directory is etcd's too, unless the cluster version is too new for the release.
+    // etcd can also use the whole directory, unless the cluster version is too new for that release.
     match origin.try_start_again().await {
         Ok(()) => assert_eq!(Answers::of(&origin.client(), &revisions).await, answers),
         Err(exit) => {

@@ -1,4 +1,4 @@
-//! `etcd gateway`: clients that connect to a member through it, and unsupported uses.
+//! `etcd gateway`: clients that connect to a member through it, and unsupported invocations.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
@@ -28,7 +28,7 @@ fn gateway(kind: Kind, flags: &[String]) -> Command {
 
 async fn the_gateway_forwards_requests_and_streams(kind: Kind) {
     let server = Server::start(kind).await;
-    // There is no member at the first endpoint, which is skipped.
+    // No member listens on the first endpoint, so the gateway skips it.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = TcpListener::bind("127.0.0.1:0").unwrap();
     let [nobody, port] = [nobody, here].map(|it| it.local_addr().unwrap().port());

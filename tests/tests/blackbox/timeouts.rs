@@ -1,7 +1,7 @@
-//! Timeouts of a member for silent peers, and for the discovery cluster of founding members.
+//! A member's timeouts for silent peers, and for the discovery service while it founds a cluster.
 //!
-//! Each test starts two members that differ in one flag, with a short and a long timeout. When the first has timed out,
-//! the second must not have.
+//! Each test starts two members that differ in one flag: one has a short timeout, the other a long one. When the first
+//! has timed out, the second must not have.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -19,10 +19,10 @@ on_quorate! {
     a_discovery_service_that_answers_no_ping_is_disconnected,
 }
 
-/// A timeout longer than any test.
+/// A timeout that is longer than any test.
 const LONG: &str = "1h";
 
-/// A founding member whose other peer is at this address.
+/// Starts a founding member whose other peer has this address.
 fn founder_with_peer(kind: Kind, peer: &str, flag: &str) -> Server {
     let mut server = Options::new(kind).name("a").flag(flag).prepare();
     let own = server.peer_url();
@@ -31,7 +31,7 @@ fn founder_with_peer(kind: Kind, peer: &str, flag: &str) -> Server {
     server
 }
 
-/// A founding member that uses a discovery service at this address.
+/// Starts a founding member that uses a discovery service at this address.
 fn founder_at(kind: Kind, registry: &str, flags: &[&str]) -> Server {
     let times = ["dial-timeout", "request-timeout", "keepalive-time", "keepalive-timeout"];
     let mut options = Options::new(kind)
@@ -55,7 +55,7 @@ fn listener() -> (TcpListener, String) {
     (listener, address)
 }
 
-/// The first connection whose first bytes are these.
+/// Returns the first connection that starts with these bytes.
 fn accept(listener: &TcpListener, first: &[u8]) -> TcpStream {
     loop {
         let (mut stream, _) = listener.accept().unwrap();
@@ -67,14 +67,14 @@ fn accept(listener: &TcpListener, first: &[u8]) -> TcpStream {
     }
 }
 
-/// Reads until the other side ends the connection.
+/// Reads until the peer closes the connection.
 fn read_to_its_end(stream: &mut TcpStream) {
     let mut piece = [0; 4096];
-    // A reset connection has ended as well.
+    // A reset connection counts as closed, too.
     while stream.read(&mut piece).is_ok_and(|count| count > 0) {}
 }
 
-/// Whether the other side has kept the connection open.
+/// Returns whether the peer keeps the connection open.
 fn stays_open(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut piece = [0; 4096];
@@ -87,7 +87,7 @@ fn stays_open(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Waits until a member logs this line, and checks that the other has not.
+/// Waits until one member logs this line, and checks that the other has not.
 async fn only_the_first_logs(one: &Server, other: &Server, what: &str) {
     eventually(what, async || one.log().contains(what).then_some(())).await;
     let log = other.log();
@@ -120,7 +120,7 @@ async fn peers_that_do_not_read_are_disconnected_after_the_write_timeout(kind: K
         let value = vec![b'v'; 1 << 20];
         let given_up = "(i/o timeout)";
         let begun = Instant::now();
-        // More than the system buffers for a peer that does not read.
+        // Write more than the system buffers for a peer that does not read.
         while !cluster.server(leader).log().contains(given_up)
             && (is_given_up || begun.elapsed() < Duration::from_secs(8))
         {
@@ -143,7 +143,7 @@ async fn discovery_requests_time_out(kind: Kind) {
 }
 
 async fn discovery_connections_time_out(kind: Kind) {
-    // If the accept queue is full, a new connection is not even refused.
+    // While the accept queue is full, a new connection is neither accepted nor refused.
     let deaf = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     bind(&deaf, &any).unwrap();
@@ -158,7 +158,7 @@ async fn discovery_connections_time_out(kind: Kind) {
     only_the_first_logs(&hasty, &patient, "retry connecting to discovery service").await;
 }
 
-/// An HTTP/2 frame: its kind and its flags.
+/// Reads an HTTP/2 frame, and returns its type and flags.
 fn next_frame(stream: &mut TcpStream) -> Option<(u8, u8)> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).ok()?;
@@ -181,12 +181,12 @@ async fn a_discovery_service_that_answers_no_ping_is_disconnected(kind: Kind) {
     let _hasty = founder_at(kind, &short, &hasty);
     let mut short_stream = accept(&short_registry, PREFACE);
     short_stream.write_all(&[SETTINGS, SETTINGS_TAKEN].concat()).unwrap();
-    // It sends a ping, gets no answer, and closes the connection.
+    // The member sends a ping, gets no answer, and closes the connection.
     while next_frame(&mut short_stream).expect("it asks before it goes") != PING {}
     read_to_its_end(&mut short_stream);
     while next_frame(&mut long_stream).expect("it waits for an answer") != PING {}
     assert!(stays_open(&mut long_stream));
-    // A member that never sends a ping has a stream without one.
+    // This member never sends pings, so its stream contains none.
     let ((silent_registry, silent), rest) = (listener(), listener());
     let _silent = founder_at(kind, &silent, &[]);
     let mut stream = accept(&silent_registry, PREFACE);

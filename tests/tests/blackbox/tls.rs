@@ -1,4 +1,4 @@
-//! TLS: accepted clients and certificates, and files that change.
+//! TLS: accepted clients and certificates, and changes to certificate files.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ on_quorate! {
     certificates_generated_by_etcd_are_reused,
 }
 
-/// A CA, and files signed by it.
+/// A CA and the files that it signed.
 pub(crate) struct Files {
     dir: TempDir,
     pub(crate) authority: Authority,
@@ -51,7 +51,7 @@ impl Files {
         self.path(name).display().to_string()
     }
 
-    /// A certificate and its key, `name` and `name.key`.
+    /// Writes a certificate and its key as `name` and `name.key`.
     pub(crate) fn write(&self, name: &str, leaf: &Leaf) {
         self.authority.sign(leaf).write(self.dir.path(), name);
     }
@@ -63,24 +63,24 @@ impl Files {
             .flag(format!("--key-file={}", self.text("server.key")))
     }
 
-    /// Clients must present a certificate.
+    /// Returns the options of a server that requires certificates of clients.
     pub(crate) fn closed(&self, kind: Kind) -> Options {
         let ca = format!("--trusted-ca-file={}", self.text("ca"));
         self.server(kind).flag("--client-cert-auth").flag(ca)
     }
 
-    /// The client certificate options of a tool.
+    /// Returns a tool's options for a client certificate.
     pub(crate) fn shown(&self, name: &str) -> [String; 3] {
         let [ca, cert, key] = [self.text("ca"), self.text(name), self.text(&format!("{name}.key"))];
         [format!("--cacert={ca}"), format!("--cert={cert}"), format!("--key={key}")]
     }
 
-    /// Peers must present a certificate.
+    /// Adds flags that require certificates of peers.
     pub(crate) fn peers(&self, options: Options) -> Options {
         self.peer_flags().into_iter().fold(options.secured_peers(), Options::flag)
     }
 
-    /// The flags of such a member.
+    /// Returns the flags that require certificates of peers.
     pub(crate) fn peer_flags(&self) -> [String; 4] {
         [
             format!("--peer-cert-file={}", self.text("server")),
@@ -124,7 +124,7 @@ async fn both_tools_support_tls(kind: Kind) {
         let bare = server.url().replace("https://", "");
         assert_eq!(ctl(tool, &bare, &[&ca, "get", "k"]).success(), "k\nv\n");
         for (endpoint, args) in [
-            // Without TLS; with an unsigned certificate; with a host that the certificate does not name.
+            // The cases are: no TLS, an unknown CA, and a host that the certificate does not name.
             (server.url().replace("https", "http"), &["get", "k"][..]),
             (server.url(), &["--insecure-transport=false", "get", "k"]),
             (server.url().replace("127.0.0.1", "127.0.0.2"), &[&ca, "get", "k"]),
@@ -210,7 +210,7 @@ async fn a_self_signed_certificate_is_generated(kind: Kind) {
     assert_eq!(std::fs::read(&made).unwrap(), before);
 }
 
-/// Starts three members, and stores something through the first and the last.
+/// Starts three members, and writes through the first and the last of them.
 async fn three(files: &Files, kinds: [Kind; 3]) {
     let mut servers: Vec<Server> = ["a", "b", "c"]
         .into_iter()
@@ -234,7 +234,7 @@ async fn three(files: &Files, kinds: [Kind; 3]) {
         let found = server.client().range(quorate_tests::from_key("k")).await.unwrap();
         assert_eq!(found.count, 3);
     }
-    // A peer without a certificate is refused, and so is one without TLS.
+    // A peer without a certificate is refused, and so is a peer without TLS.
     for server in &servers {
         drop(TcpStream::connect(("127.0.0.1", server.peer_port())).unwrap());
     }
@@ -279,7 +279,7 @@ async fn unix_sockets_serve_with_and_without_tls(kind: Kind) {
     let cert = format!("--cert-file={}", files.text("server"));
     let key = format!("--key-file={}", files.text("server.key"));
     server.set_flags(&[&cert, &key, &urls, "--enable-grpc-gateway=false"]);
-    // A socket file of an earlier process does not prevent the start.
+    // The socket file of an earlier process does not prevent the start.
     drop(std::os::unix::net::UnixListener::bind(files.path("plain.sock")).unwrap());
     server.start_again().await;
     let ca = format!("--cacert={}", files.text("ca"));

@@ -1,5 +1,5 @@
-//! Hostile input on a TLS port: other clients are served, memory stays bounded, and the log has each reason without
-//! being flooded.
+//! Hostile input on a TLS port: other clients are still served, memory stays bounded, and the log contains each reason
+//! without being flooded.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -30,10 +30,10 @@ on_quorate! {
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The start of a handshake; the rest is missing.
+/// Start of a handshake that is never completed.
 const BEGUN: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
 
-/// Client certificates that every server must refuse, with the reason.
+/// Returns client certificates that every server must refuse, with the reasons.
 fn not_in_order(files: &Files) -> Vec<(&'static str, Credentials)> {
     let now = SystemTime::now();
     let client = || Leaf::new("someone");
@@ -48,7 +48,7 @@ fn not_in_order(files: &Files) -> Vec<(&'static str, Credentials)> {
     ]
 }
 
-/// The number of refused connections in the log, including those it only counts.
+/// Returns the number of logged refused connections, and the number of those that the log only counts.
 fn rejections(server: &Server) -> (usize, u64) {
     let log = server.log();
     let lines: Vec<&str> =
@@ -82,7 +82,7 @@ async fn invalid_client_certificates_are_refused(kind: Kind) {
     let (logged, left_out) = rejections(&server);
     assert!(logged > 0, "{}", server.log());
     if kind == Kind::Quorate {
-        // Each is logged or counted: clients retry until their timeout.
+        // Each refusal is logged or counted. Clients retry until their timeout.
         let refused = cases.len() * tools().len();
         assert!(logged as u64 + left_out + 1 >= refused as u64, "{logged} {left_out}");
     }
@@ -130,7 +130,7 @@ async fn a_refused_certificate_gets_gos_alert_and_a_log_line_with_its_names(kind
     }
 }
 
-/// Connects with or without a certificate, and sends bytes; returns the first bytes of the answer.
+/// Connects with or without a certificate and sends bytes. Returns the first bytes of the answer.
 pub(crate) async fn ask(
     port: u16,
     files: &Files,
@@ -179,7 +179,7 @@ async fn peers_must_connect_from_an_address_of_their_certificate(kind: Kind) {
     let elsewhere = Leaf { hosts: vec!["127.0.0.9".to_owned()], ..Leaf::new("peer") };
     let elsewhere = files.authority.sign(&elsewhere);
     let mut cases = not_in_order(&files);
-    // Without a configured list.
+    // No revocation list is configured for peers.
     cases.retain(|(why, _)| *why != "revoked");
     cases.push(("from elsewhere", elsewhere));
     let is_answered = async |shown| {
@@ -195,7 +195,7 @@ async fn peers_must_connect_from_an_address_of_their_certificate(kind: Kind) {
     assert!(rejections(&server).0 > 0, "{}", server.log());
 }
 
-/// A complete ClientHello, as a library sends it.
+/// Returns a complete ClientHello as a library sends it.
 async fn hello(files: &Files) -> Vec<u8> {
     let (near, mut far) = tokio::io::duplex(1 << 16);
     let connector = Connector::new(ConnectorSettings {
@@ -226,14 +226,14 @@ async fn invalid_handshakes_do_not_delay_other_clients(kind: Kind) {
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
         vec![0; 4096],
-        // An alert, application data and a record of an unknown kind before any handshake.
+        // These records are an alert, application data, and a record of unknown type, all before any handshake.
         b"\x15\x03\x03\x00\x02\x02\x28".to_vec(),
         b"\x17\x03\x03\x00\x01\x00".to_vec(),
         b"\xff\x03\x03\x00\x01\x00".to_vec(),
-        // The longest record, and a handshake message of 16 MiB.
+        // These are the longest record, and a handshake message of 16 MiB.
         [&b"\x16\x03\x01\xff\xff"[..], &[1; 70_000]].concat(),
         [&b"\x16\x03\x01\x40\x00\x01\xff\xff\xff"[..], &[0; 16_380]].concat(),
-        // SSL 2, and a hello of TLS 1.0.
+        // These are SSL 2, and a ClientHello of TLS 1.0.
         b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10".to_vec(),
         [&b"\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x01"[..], &[7; 34]].concat(),
     ];
@@ -247,13 +247,13 @@ async fn invalid_handshakes_do_not_delay_other_clients(kind: Kind) {
     }
     for bytes in &said {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        // An early refused client cannot send the rest.
+        // A client that is refused early cannot send the rest.
         drop(stream.write_all(bytes));
     }
     let [ca, cert, key] = files.shown("client");
     for tool in tools() {
         let put = || ctl(tool, &server.url(), &[&ca, &cert, &key, "put", "k", "v"]);
-        // The server may need a while for all of it.
+        // The server may take a while to process everything.
         eventually("a write", async || (put().code == Some(0)).then_some(())).await;
     }
     eventually("a line in the log", async || (rejections(&server).0 > 0).then_some(())).await;
@@ -264,7 +264,7 @@ async fn invalid_handshakes_do_not_delay_other_clients(kind: Kind) {
     }
 }
 
-/// Connections with an incomplete handshake.
+/// Opens connections with an incomplete handshake.
 fn open_incomplete_handshakes(server: &Server, count: usize) -> Vec<TcpStream> {
     (0..count)
         .map(|_| {
@@ -320,7 +320,7 @@ async fn incomplete_handshakes_and_headers_are_aborted(kind: Kind) {
         let mut stream =
             tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
         slow.spawn_local(async move {
-            // A byte now and then does not extend the timeout.
+            // Sending single bytes now and then does not extend the timeout.
             for byte in BEGUN {
                 if stream.write_all(&[*byte]).await.is_err() {
                     return;
@@ -353,7 +353,7 @@ async fn incomplete_handshakes_and_headers_are_aborted(kind: Kind) {
         ended.unwrap();
     }
     let (logged, left_out) = rejections(&server);
-    // Connections that end together share a line, with the number that the log has omitted since.
+    // Connections that are closed together share a log line, which contains the number of omitted lines.
     assert!((1..=50).contains(&logged), "{logged} {left_out}: {}", server.log());
     assert!(server.log().contains("the handshake took too long"));
 }

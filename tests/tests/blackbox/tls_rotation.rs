@@ -41,7 +41,7 @@ impl Held {
         Self { client, watch, seen: 0 }
     }
 
-    /// Writes over the connection, and sees the event on the stream that is open since the start.
+    /// Writes over the connection, and waits for the event on the stream that has been open since the start.
     async fn still_serves(&mut self) {
         let key = format!("k{}", self.seen);
         self.client.write(&key, "v").await;
@@ -60,7 +60,7 @@ impl Held {
     }
 }
 
-/// Whether a new client is accepted.
+/// Returns whether a new client is accepted.
 async fn is_let_in(server: &Server) -> bool {
     let asked = within("an answer", async { server.client().put(put("other", "v")).await });
     asked.await.is_ok()
@@ -74,7 +74,7 @@ async fn a_revoked_client_stays_connected_and_cannot_reconnect(kind: Kind) {
     let server = Options::new(kind).guarded().flag(crl).start().await;
     let mut held = Held::open(&server).await;
     assert!(is_let_in(&server).await);
-    // The issuer of the list does not matter, only the serial numbers.
+    // The issuer of the list does not matter, only the serial numbers do.
     replace(&list, &files.authority.revoke(&[99, Leaf::new("").serial]));
     assert!(!is_let_in(&server).await);
     held.still_serves().await;
@@ -112,7 +112,7 @@ async fn a_ca_is_replaced_while_connections_are_open(kind: Kind) {
     held.still_serves().await;
 }
 
-/// The number of log lines with both texts.
+/// Returns the number of log lines that contain both texts.
 fn times_logged(server: &Server, text: &str, of: &str, path: &Path) -> usize {
     let of_file = format!("\"{of}\":\"{}", path.display());
     let is_such = |line: &&str| {
@@ -130,7 +130,7 @@ async fn a_broken_file_leaves_the_previous_contents_in_force_and_is_logged_once(
     let server = files.closed(kind).flag(crl).start().await;
     let Some(tool) = tools().pop() else { return };
     let [ca, cert, key] = files.shown("client");
-    // The tool's own files are not the server's.
+    // The tool uses a copy of the CA file, because the server's file changes.
     std::fs::copy(files.path("ca"), files.path("tool-ca")).unwrap();
     let ca = ca.replace("/ca", "/tool-ca");
     let check = || {
@@ -191,7 +191,7 @@ async fn expiring_certificates_cause_a_warning(kind: Kind) {
     }
     assert_eq!((metric("peer-client-cert-file"), warned()), (None, 0));
     suite_authority().sign(&Leaf { until: soon, ..Leaf::new("server") }).write(&dir, "server");
-    // It is used for two flags, and there is a warning for each.
+    // The certificate is used for two flags, and each of them causes a warning.
     eventually("warnings", async || (warned() == 2).then_some(())).await;
     let log = server.log();
     for said in ["\"flag\":\"cert-file\"", "\"flag\":\"peer-cert-file\"", "\"days-left\":9"] {

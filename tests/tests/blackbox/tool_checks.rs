@@ -1,4 +1,4 @@
-//! Mirrors and checks of the command-line tools.
+//! The `make-mirror` and `check` commands of both command-line tools.
 
 use std::process::{Child, Command, Stdio};
 
@@ -16,7 +16,7 @@ with_both_tools! {
     an_interrupted_check_perf_deletes_its_keys,
 }
 
-/// A running tool, ended when dropped.
+/// A running tool, killed when dropped.
 struct Working(Child);
 
 impl Drop for Working {
@@ -26,7 +26,7 @@ impl Drop for Working {
     }
 }
 
-/// Keys and values, in order.
+/// Returns keys and values, in order.
 fn pairs(ctl: &Ctl, prefix: &str) -> Vec<String> {
     let shown = ctl.run(&["get", prefix, "--prefix"]).success();
     shown.lines().map(str::to_owned).collect()
@@ -83,7 +83,7 @@ async fn a_mirror_reports_invalid_arguments(kind: Kind, tool: Tool) {
         (&before, 1, "Error: etcdserver: mvcc: required revision has been compacted"),
     ] {
         if tool == Tool::Etcdctl && flags == before {
-            // Before 3.6 it has no such flag.
+            // etcdctl did not have this flag before 3.6.
             continue;
         }
         let user = server.user_of_tools().map(|user| format!("--dest-user={user}"));
@@ -136,7 +136,7 @@ async fn check_datascale_reports_megabytes(kind: Kind, tool: Tool) {
 
 async fn an_interrupted_check_perf_deletes_its_keys(kind: Kind, tool: Tool) {
     if tool == Tool::Etcdctl {
-        // It may leave keys behind.
+        // etcdctl may leave keys behind.
         return;
     }
     let server = Server::start(kind).await;
@@ -149,7 +149,7 @@ async fn an_interrupted_check_perf_deletes_its_keys(kind: Kind, tool: Tool) {
     assert!(Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
     let status = working.0.wait().unwrap();
     let output = std::io::read_to_string(working.0.stdout.take().unwrap()).unwrap();
-    // The result depends on the machine.
+    // The verdict depends on the machine.
     let verdict = if status.code() == Some(0) { "PASS" } else { "FAIL" };
     assert_eq!(output.lines().last(), Some(verdict), "{output}");
     assert!(output.contains("Throughput") && output.contains("Slowest request"), "{output}");

@@ -1,4 +1,4 @@
-//! The command-line tools with several endpoints of which only the last is up.
+//! The command-line tools with several endpoints, of which only the last is up.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -9,7 +9,7 @@ with_both_tools! {
     a_connection_that_fails_before_the_preface_is_retried,
 }
 
-/// A port on which only a program of root could listen.
+/// An endpoint that is down, because only root's programs can listen on this port.
 const DEAD: &str = "127.0.0.1:1";
 
 async fn every_command_finds_the_live_endpoint(kind: Kind, tool: Tool) {
@@ -42,13 +42,13 @@ async fn every_command_finds_the_live_endpoint(kind: Kind, tool: Tool) {
         ("watch k --rev 4 -- false", ""),
     ] {
         let ended = ctl.run_with_input(&line.split(' ').collect::<Vec<_>>(), input);
-        // The watched command ends the watch with its own failure.
+        // The watch ends because its command fails.
         let code = if line.starts_with("watch") { 1 } else { 0 };
         assert_eq!(ended.code, Some(code), "{line}: {ended:?}");
     }
 }
 
-/// A path to a server that closes each odd connection at once and forwards each even one.
+/// Starts a forwarder to a server that closes every odd connection at once. Returns its address.
 fn unreliable_path(server: &Server) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let way = listener.local_addr().unwrap().to_string();
@@ -64,7 +64,7 @@ fn unreliable_path(server: &Server) -> String {
                 [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
             {
                 std::thread::spawn(move || {
-                    // Either side may end it.
+                    // Either side may close the connection.
                     std::io::copy(&mut from, &mut to).ok();
                     to.shutdown(std::net::Shutdown::Write).ok();
                 });
@@ -74,8 +74,8 @@ fn unreliable_path(server: &Server) -> String {
     way
 }
 
-/// Nothing was sent on such a connection, so commands that must not be repeated wait for the next one too, and so do
-/// those without a timeout. A dial timeout of zero means no timeout.
+/// Nothing was sent on a failed connection, so even commands that must not be repeated wait for the next connection,
+/// and so do those without a timeout. A dial timeout of zero means no timeout.
 async fn a_connection_that_fails_before_the_preface_is_retried(kind: Kind, tool: Tool) {
     let server = Options::new(kind).unguarded().start().await;
     if Ctl::of(tool, &server).is_none() {

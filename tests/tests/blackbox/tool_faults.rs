@@ -1,4 +1,5 @@
-//! The command-line tools during faults: the server ends, the reader of the output closes, a request is too large.
+//! The command-line tools during faults: the server stops, the reader of the output closes it, or a request is too
+//! large.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -21,7 +22,7 @@ with_both_tools! {
     the_debug_flag_prints_settings_and_connections,
 }
 
-/// A running tool with its output so far; ended when dropped.
+/// A running tool and its output so far. It is killed when dropped.
 struct Running {
     process: Child,
     input: Option<ChildStdin>,
@@ -49,13 +50,13 @@ impl Running {
         self.output.lock().unwrap().clone()
     }
 
-    /// Its error output without log lines.
+    /// Returns the error output without log lines.
     fn errors(&self) -> Vec<String> {
         let errors = self.errors.lock().unwrap();
         errors.iter().filter(|line| !line.starts_with('{')).cloned().collect()
     }
 
-    /// Waits until it has printed this number of lines, and returns them.
+    /// Waits until the tool has printed this number of lines, and returns them.
     async fn prints(&mut self, count: usize) -> Vec<String> {
         let what = format!("{count} lines of output");
         eventually(&what, async || {
@@ -85,7 +86,7 @@ impl Drop for Running {
     }
 }
 
-/// Reads lines as they come.
+/// Reads lines as they arrive.
 fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let into = lines.clone();
@@ -97,18 +98,18 @@ fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<String>>
     lines
 }
 
-/// The tool with the endpoints of all members of a cluster.
+/// Returns the tool with the endpoints of all members of a cluster.
 fn of_all(tool: Tool, cluster: &Cluster) -> Option<Ctl> {
     let ctl = Ctl::of(tool, cluster.server(0))?;
     Some(ctl.and([cluster.server(1), cluster.server(2)]))
 }
 
 async fn write(cluster: &Cluster, key: &str, value: &str) {
-    // The history shows whether it was written once or twice.
+    // The write may be repeated, because the history shows whether it happened once or twice.
     cluster.everyone().ask("a write", async |client| client.put(put(key, value)).await).await;
 }
 
-/// Kills a follower: without a leader, watches are refused and etcd's tool gives up.
+/// Kills a follower. The leader must survive, because without a leader watches are refused and etcd's tool gives up.
 async fn kill(cluster: &mut Cluster, member: usize) {
     let target = (member + 1) % cluster.len();
     if cluster.leader().await == member {
@@ -120,7 +121,7 @@ async fn kill(cluster: &mut Cluster, member: usize) {
     cluster.kill(member);
 }
 
-/// The expected output for the history of keys with a prefix.
+/// Returns the expected output for the history of the keys with a prefix.
 async fn history(cluster: &Cluster, prefix: &str) -> Vec<String> {
     let client = cluster.client(cluster.running()[0]);
     let last = client.revision().await;
@@ -170,7 +171,7 @@ async fn interactive_watches_survive_the_loss_of_a_member(kind: Kind, tool: Tool
         write(&cluster, "b", "again").await;
         let expected = [history(&cluster, "a").await, history(&cluster, "b").await];
         let printed = watch.prints(expected.concat().len()).await;
-        // Each watch has its own order; their outputs do not mix within an event.
+        // Each watch has its own order, and the output of one event is never interrupted by another.
         let of = |key: &str| -> Vec<String> {
             printed.chunks(3).filter(|event| event[1] == key).flatten().cloned().collect()
         };
@@ -211,7 +212,7 @@ async fn a_watch_that_resumes_after_a_compaction_is_cancelled(kind: Kind, tool: 
 async fn a_closed_output_is_not_an_error(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
-    // More than a pipe buffers, so that the tool is still writing when the reader closes.
+    // The output exceeds a pipe's buffer, so that the tool is still writing when the reader closes.
     for number in 0..20 {
         server.client().write(format!("k{number}"), "v".repeat(100_000)).await;
     }
@@ -222,7 +223,7 @@ async fn a_closed_output_is_not_an_error(kind: Kind, tool: Tool) {
     process.stdout.take().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(&first, b"k0\n");
     let ended = process.wait_with_output().unwrap();
-    // SIGPIPE, as for any tool in a pipe.
+    // The tool is killed by SIGPIPE, like any tool in a pipe.
     assert_eq!((ended.status.signal(), ended.status.code()), (Some(13), None));
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
 }
@@ -240,7 +241,7 @@ async fn a_request_over_the_limit_is_reported(kind: Kind, tool: Tool) {
     assert_eq!(failed.code, Some(1));
     assert!(failed.stderr.contains(&over((3 << 20) + 8, 2 << 20)), "{}", failed.stderr);
     if tool == Tool::QuorateCtl {
-        // Debian's tool does not have the flag.
+        // Debian's tool does not have this flag.
         let failed = ctl.run(&["put", "k", "0123456789", "--max-request-bytes=10"]);
         assert!(failed.stderr.contains(&over(15, 10)), "{}", failed.stderr);
     }

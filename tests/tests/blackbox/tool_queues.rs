@@ -1,4 +1,4 @@
-//! Locks and elections of the command-line tools, which share one queue with every other client's.
+//! Locks and elections of the command-line tools, which share a queue with those of all other clients.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -12,7 +12,7 @@ with_both_tools! {
     ctl_elect_elects_candidates_in_turn,
 }
 
-/// A running tool, ended when dropped.
+/// A running tool, killed when dropped.
 struct Working {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -36,7 +36,7 @@ impl Working {
         assert!(Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
     }
 
-    /// Exit code and standard error without log lines.
+    /// Returns the exit code, and standard error without log lines.
     fn end(mut self) -> (Option<i32>, String) {
         let errors = BufReader::new(self.child.stderr.take().unwrap()).lines();
         let output = errors.map(Result::unwrap).filter(|line| !line.starts_with('{'));
@@ -72,7 +72,7 @@ async fn ctl_lock_passes_to_the_next_waiter_after_a_signal(kind: Kind, tool: Too
     let script = "echo $ETCD_LOCK_KEY $ETCD_LOCK_REV; exit 7";
     let mut second = Working::start(&ctl, &["lock", "l", "--", "sh", "-c", script]);
     places(&ctl, "l/", 2).await;
-    // A cancelled wait leaves no entry.
+    // A cancelled wait leaves no entry in the queue.
     let third = Working::start(&ctl, &["lock", "l"]);
     places(&ctl, "l/", 3).await;
     third.interrupt();
@@ -83,7 +83,7 @@ async fn ctl_lock_passes_to_the_next_waiter_after_a_signal(kind: Kind, tool: Too
     let output = second.next();
     let (own, revision) = output.split_once(' ').unwrap();
     assert!(own.starts_with("l/") && own != key, "{output}");
-    // Five writes so far: three entries created, two deleted.
+    // There have been five writes: three entries were created and two deleted.
     assert_eq!(revision, "6");
     assert_eq!(second.end(), (Some(7), "Error: exit status 7".to_owned()));
     places(&ctl, "l/", 0).await;
@@ -112,7 +112,7 @@ async fn locks_report_invalid_arguments(kind: Kind, tool: Tool) {
         assert_eq!(ended.code, Some(code), "{args:?}: {ended:?}");
         assert!(ended.stderr.lines().any(|line| line.starts_with(text)), "{args:?}: {ended:?}");
     }
-    // Released, also if there was no command to run.
+    // The lock is released even if the command could not be started.
     places(&ctl, "l/", 0).await;
 }
 

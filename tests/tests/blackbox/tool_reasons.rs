@@ -1,4 +1,5 @@
-//! The command-line tools without a path to the server: they print the reason on standard error before they end.
+//! The command-line tools when they cannot connect to the server: they print the reason on standard error before they
+//! exit.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,20 +19,20 @@ on_quorate! {
 
 const TIMING: [&str; 2] = ["--command-timeout=1s", "--dial-timeout=1s"];
 
-/// The warnings of a run.
+/// Returns the warnings of a run.
 fn warnings(finished: &Finished) -> Vec<Value> {
     let lines = finished.stderr.lines().filter(|line| line.starts_with('{'));
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The cause in a warning, without the parts that differ between tools.
+/// Returns the cause in a warning, without the parts that differ between tools.
 fn cause(warning: &Value) -> String {
     let error = warning["error"].as_str().unwrap_or_else(|| panic!("{warning}"));
     let end = error.find(": current time").unwrap_or(error.len());
     error[..end].to_owned()
 }
 
-/// The causes that the tools print.
+/// Returns the causes that the tools print.
 fn causes(endpoint: &str, more: &[&str]) -> Vec<(Tool, String)> {
     let cause_of = |tool| {
         let finished = ctl(tool, endpoint, &[&TIMING[..], more, &["get", "k"]].concat());
@@ -96,16 +97,16 @@ async fn a_failed_handshake_is_reported_with_its_cause(kind: Kind) {
     let unknown = format!("{unverified}certificate signed by unknown authority");
     assert_causes(&server.url(), &[&other], &unknown);
     for (tool, error) in causes(&server.url(), &[&ca]) {
-        // The first effect is random: the alert, or the end of the connection.
+        // Which effect comes first is random: the TLS alert or the end of the connection.
         let is_ours = error.contains("error reading server preface: ");
         assert!(tool == Tool::Etcdctl || is_ours, "{error}");
     }
-    // Plaintext to a server that waits for a handshake.
+    // The client sends plaintext to a server that expects a handshake.
     for (tool, error) in causes(&server.url().replace("https", "http"), &[]) {
         assert!(error.contains("error reading server preface: "), "{tool:?}: {error}");
     }
 
-    // Each handshake reads the files again.
+    // The server reads the files again in every handshake.
     files.write("server", &Leaf { from: now - 2 * day, until: now - day, ..Leaf::new("server") });
     let out_of_time = format!("{unverified}certificate has expired or is not yet valid");
     assert_causes(&server.url(), &[&ca], &out_of_time);

@@ -1,5 +1,5 @@
-//! `quorate ctl top` with clusters of Quorate and of etcd: its printed output, its screen, and the state of the
-//! terminal after it.
+//! `quorate ctl top` with clusters of Quorate and etcd: its printed output, its screen, and the state in which it
+//! leaves the terminal.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -29,7 +29,7 @@ on_both_servers! {
     invalid_arguments_are_refused,
 }
 
-/// The JSON output, with a line for each refresh, until this is dropped.
+/// The tool's JSON output, one line per refresh, until this is dropped.
 struct Lines {
     process: Child,
     lines: mpsc::Receiver<String>,
@@ -48,7 +48,7 @@ impl Lines {
         Self { process, lines }
     }
 
-    /// The next line that satisfies a condition.
+    /// Returns the next line that satisfies a condition.
     fn until(&self, what: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
         let mut last = Value::Null;
@@ -65,13 +65,13 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 }
 
-/// The entry of a list with this name.
+/// Returns the list entry with this name.
 fn named<'a>(line: &'a Value, list: &str, field: &str, name: &str) -> &'a Value {
     let entries = line[list].as_array().unwrap();
     entries.iter().find(|entry| entry[field] == name).unwrap_or(&Value::Null)
@@ -113,7 +113,7 @@ async fn top_prints_members_requests_and_key_prefixes(kind: Kind) {
     let member = named(&counted, "members", "name", server.name());
     assert_eq!(counted["leader"], server.name());
     assert!(counted["round_trip_note"].as_str().unwrap().contains("one member"), "{counted:#}");
-    // The counts have an age, which grows until they are counted again.
+    // The age of the counts grows until the keys are counted again.
     let aged = lines.until("counts that have an age", |line| {
         line["prefixes_age_secs"].as_f64().is_some_and(|secs| secs > 1.0)
     });
@@ -123,7 +123,7 @@ async fn top_prints_members_requests_and_key_prefixes(kind: Kind) {
     let pods = named(&counted, "prefixes", "name", "/registry/pods/");
     let estimated = pods["bytes_estimated"].as_f64().unwrap();
     assert!((4_000.0..6_000.0).contains(&estimated), "{pods:#}");
-    // While there are writes there are rates.
+    // There are rates while clients write.
     let client = server.client();
     let writing = tokio::spawn(async move {
         for number in 0.. {
@@ -146,7 +146,7 @@ async fn top_prints_members_requests_and_key_prefixes(kind: Kind) {
     });
     let busy = busy.await.unwrap();
     writing.abort();
-    // Only etcd 3.7 times whole requests; otherwise that field is empty, and all others have values.
+    // Only etcd 3.7 measures whole requests. With older releases that field is empty, and all others have values.
     let times = &named(&busy, "requests", "kind", "put")["secs"]["p99"];
     assert_eq!(times.is_number(), server.is_3_7(), "{busy:#}");
 }
@@ -173,7 +173,7 @@ async fn printed_output_is_plain_text(kind: Kind) {
 async fn a_killed_leader_is_shown_as_down_and_the_next_as_leader(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let leader = cluster.leader().await;
-    // It is started with the endpoint of the member that will be killed, and finds the others.
+    // The tool starts with the endpoint of the member that will be killed, and finds the other members itself.
     let lines = Lines::of(of(cluster.server(leader)).command(&[]));
     let name = cluster.server(leader).name().to_owned();
     let roles = |line: &Value, role: &str| {
@@ -212,7 +212,7 @@ async fn top_limits_its_watch_during_a_flood_of_writes(kind: Kind) {
             client.txn(pb::TxnRequest { success, ..Default::default() }).await.unwrap();
         }
     });
-    // Each transaction nearly fills the budget of a watch in a window.
+    // Each transaction uses nearly all of the budget that a watch has per window.
     let flooded = tokio::task::spawn_blocking(move || {
         lines.until("a part of the time", |line| {
             let note = line["prefixes_note"].as_str().unwrap();
@@ -244,7 +244,7 @@ async fn a_secured_cluster_is_shown_with_credentials(kind: Kind) {
     let line: Value = serde_json::from_str(&shown).unwrap();
     let member = named(&line, "members", "name", server.name());
     assert_eq!(member["role"], "leader", "{line:#}");
-    // `/metrics` was also read over TLS.
+    // The tool read `/metrics` over TLS, too.
     assert!(member["requests_per_sec"].is_number(), "{line:#}");
     let refused = tls::ctl(Tool::QuorateCtl, &server.url(), &args[1..]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
@@ -280,7 +280,7 @@ async fn a_user_sees_only_permitted_keys(kind: Kind) {
     assert_ne!(wrong.code, Some(0), "{wrong:?}");
 }
 
-/// A terminal of this size, and the file with its name; after the program it prints the exit code and the terminal
+/// Starts the tool on a terminal of this size. After the tool, the terminal prints the exit code and the terminal
 /// modes.
 fn terminal(server: &Server, args: &[&str], size: &str) -> Option<Terminal> {
     let place = server.scratch().join("terminal");
@@ -296,7 +296,7 @@ fn resize(server: &Server, size: &str) {
     assert!(status.success());
 }
 
-/// The contents of each line of the screen after the last drawing.
+/// Returns the contents of each screen line after the last drawing.
 fn drawn(screen: &str) -> String {
     let start = screen.rfind("\x1b[2J").unwrap_or_default();
     screen[start..].to_owned()
@@ -328,7 +328,7 @@ async fn the_screen_is_redrawn_when_its_size_changes(kind: Kind) {
     sees(&terminal, "reverse the order").await;
     terminal.types("x/");
     sees(&terminal, "show only names with: ").await;
-    // While a filter is typed, that is a letter.
+    // While a filter is being typed, `q` is an ordinary letter.
     terminal.types("q\x1b");
     sees(&terminal, "q quit").await;
     terminal.types("q");
@@ -360,7 +360,7 @@ async fn the_terminal_is_restored_on_every_exit(kind: Kind) {
     }
 }
 
-/// Sends a signal to the tool at the test's terminal.
+/// Sends a signal to the tool on the test's terminal.
 fn signal_tool_of_terminal(server: &Server, signal: &str) {
     let place = std::fs::read_to_string(server.scratch().join("terminal")).unwrap();
     let place = place.trim().trim_start_matches("/dev/");
@@ -391,6 +391,6 @@ async fn invalid_arguments_are_refused(kind: Kind) {
     }
     let nobody = of(&server).after("127.0.0.1:1");
     assert_eq!(nobody.run(&["top", "--once", "--interval=200ms"]).code, Some(0));
-    // The short form belongs to the other command.
+    // The abbreviation `t` belongs to `txn`, not to `top`.
     assert_eq!(of(&server).run_with_input(&["t"], "\nput k v\n\n\n").code, Some(0));
 }

@@ -1,4 +1,4 @@
-//! Tools and a library in common use: Debian's `etcdctl` and `etcdutl`, and an independent client.
+//! Tools and a library in common use: Debian's `etcdctl` and `etcdutl`, and an independent client library.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -113,7 +113,7 @@ async fn ctl_grants_renews_and_revokes_leases(kind: Kind, tool: Tool) {
     assert_eq!(gone, format!("lease {id} already expired\n"));
 }
 
-/// A watching process, ended when dropped.
+/// A watching process, killed when dropped.
 struct Watching(Child);
 
 impl Drop for Watching {
@@ -210,7 +210,7 @@ async fn ctl_saves_a_snapshot(kind: Kind, tool: Tool) {
     let status = etcdutl(&["snapshot", "status", path, "-w", "json"]).success();
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["revision"], 101);
-    // The tool counts the entries of all buckets; most of them are keys.
+    // The tool counts the entries of all buckets, most of which are keys.
     assert!(status["totalKey"].as_i64().unwrap() >= 100, "{status}");
 }
 
@@ -248,7 +248,7 @@ async fn utl_accepts_the_live_backend(kind: Kind) {
     for number in 0..100 {
         client.write(format!("k{number}"), "v").await;
     }
-    // After a clean stop the file has everything; the tool works on a copy without a digest.
+    // After a clean stop, the file contains everything. The tool works on a copy without a digest.
     server.stop().await;
     let file = server.scratch().join("copy.db");
     std::fs::copy(server.backend(), &file).unwrap();

@@ -28,7 +28,7 @@ on_quorate! {
 
 const SERVER: i32 = 2;
 
-/// A trace of a test, by a number.
+/// A trace of a test, identified by a number.
 struct Trace(u8);
 
 impl Trace {
@@ -36,7 +36,7 @@ impl Trace {
         vec![self.0; 16]
     }
 
-    /// The span that is the parent of the calls.
+    /// Returns the id of the span that is the parent of the calls.
     fn span(&self) -> Vec<u8> {
         vec![self.0 + 1; 8]
     }
@@ -47,7 +47,7 @@ impl Trace {
         format!("00-{}-{}-0{}", hex(self.id()), hex(self.span()), u8::from(is_sampled))
     }
 
-    /// A request in this trace.
+    /// Returns a request that belongs to this trace.
     fn follow<T>(&self, client: &Client, message: T, is_sampled: bool) -> Request<T> {
         let mut request = client.signed(message);
         let parent = self.parent(is_sampled).parse().unwrap();
@@ -57,7 +57,7 @@ impl Trace {
         request
     }
 
-    /// The collector's spans of the trace, once there are spans of these names.
+    /// Waits until the collector has spans with these names, and returns all spans of the trace.
     async fn exported(&self, collector: &Collector, names: &[&str]) -> Vec<ExportedSpan> {
         eventually(&format!("spans {names:?} of trace {}", self.0), async || {
             let exported = collector.exported();
@@ -76,7 +76,7 @@ fn named<'a>(exported: &'a [ExportedSpan], name: &str) -> &'a Span {
     &exported.iter().find(|exported| exported.span.name == name).unwrap().span
 }
 
-/// A server that sends to this collector.
+/// Returns the options of a server that sends spans to this collector.
 fn traced(kind: Kind, collector: &Collector, per_million: u32) -> Options {
     let flag = |name: &str, value: &str| match kind {
         Kind::Quorate => format!("--{name}={value}"),
@@ -109,7 +109,7 @@ async fn calls_are_traced_if_their_caller_requests_it(kind: Kind) {
     assert_eq!((span.trace_state.as_str(), span.status_code()), ("vendor=1", 0));
     assert!(span.span_id.len() == 8 && span.start_time_unix_nano <= span.end_time_unix_nano);
     if server.is_3_7() {
-        // In a secured run, clients dial a tunnel to it.
+        // In a secured run, clients connect through a tunnel, but the span contains the server's own port.
         let url = server.listen_url();
         let (_, port) = url.rsplit_once(':').unwrap();
         for (name, value) in [
@@ -166,7 +166,7 @@ async fn json_calls_are_traced(kind: Kind) {
     assert_eq!((own.kind, &own.parent_span_id), (SERVER, &trace.span()));
 }
 
-/// Checks that a span is a child of another one of its trace, and has these attributes.
+/// Asserts that a span is a child of another one in its trace and has these attributes.
 #[track_caller]
 fn assert_part(exported: &[ExportedSpan], name: &str, whole: &str, attributes: &[(&str, &str)]) {
     let (part, whole) = (named(exported, name), named(exported, whole));
@@ -248,7 +248,7 @@ async fn operations_and_stages_are_children_of_calls(kind: Kind) {
     assert_part(&spans, "lease_renew", "etcdserverpb.Lease/LeaseKeepAlive", &[("id", "7")]);
     assert_eq!(spans.iter().filter(|exported| exported.span.name == "lease_renew").count(), 2);
 
-    // A lock or election consists of operations.
+    // A lock or election consists of several operations.
     let lock = LockRequest { name: "l".into(), lease: 7 };
     client.locks().lock(g.follow(&client, lock, true)).await.unwrap();
     let spans = g.exported(&collector, &["txn", "v3lockpb.Lock/Lock"]).await;
@@ -308,7 +308,7 @@ async fn failed_calls_have_their_code_in_the_span(kind: Kind) {
     }
 }
 
-/// A metric about spans.
+/// Returns a metric about spans.
 fn spans(server: &Server, name: &str) -> f64 {
     server.metric(&format!("quorate_tracing_spans_{name}")).unwrap()
 }
@@ -317,7 +317,7 @@ async fn calls_succeed_without_a_reachable_collector(kind: Kind) {
     let collector = Collector::prepare();
     let server = traced(kind, &collector, 1_000_000).start().await;
     let client = server.client();
-    // More than may wait.
+    // More spans are produced than may wait.
     eventually_within(Duration::from_secs(90), "spans are dropped", async || {
         let puts = (0..64).map(|_| client.put(put("k", "v")));
         for answer in puts.collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! Txn: conditions, branches, nesting, the data that each part sees, and refusals before any write.
+//! Txn: conditions, branches, nesting, the data that each part sees, and refusal before any write.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
@@ -103,7 +103,7 @@ async fn each_comparison_and_target_is_evaluated(kind: Kind) {
     client.write("other", "").await;
     client.write("k", "m").await;
     client.put(put_leased("k", "m", 5)).await.unwrap();
-    // Created at 3, modified at 4, version 2, value m, lease 5.
+    // The key was created at revision 3 and modified at 4, and has version 2, value m and lease 5.
     type Operand = fn(i64) -> TargetUnion;
     let value: Operand =
         |at| TargetUnion::Value(bytes([u8::try_from(i64::from(b'm') + at).unwrap()]));
@@ -141,7 +141,7 @@ async fn absent_keys_compare_as_zero_and_have_no_value(kind: Kind) {
     assert!(
         holds(&client, compare("absent", CompareResult::Less, TargetUnion::ModRevision(1))).await
     );
-    // A missing key has no value, as opposed to an empty one.
+    // A missing key has no value, unlike a key with an empty one.
     for result in [equal, CompareResult::NotEqual, CompareResult::Greater, CompareResult::Less] {
         let condition = compare("absent", result, TargetUnion::Value(bytes("")));
         assert!(!holds(&client, condition).await, "{result:?}");
@@ -283,7 +283,7 @@ async fn nested_transactions_execute_at_one_revision(kind: Kind) {
     let deep = nested_answer(&middle.responses[1]);
     assert!(!deep.succeeded);
     assert_eq!(answer.header.unwrap().revision, 3);
-    // One revision, with changes in the order of execution.
+    // There is one revision, whose changes are in the order of execution.
     let events = watch.next().await.events;
     let seen: Vec<_> = events
         .iter()
@@ -359,9 +359,10 @@ async fn malformed_transactions_are_refused(kind: Kind) {
     assert_eq!(client.revision().await, 1, "a refusal changes nothing");
 }
 
-/// The depth of the answer to a deep transaction, from its bytes.
+/// Returns the nesting depth of the answer to a deep transaction, given its bytes.
 fn depth_of_answer(mut answer: &[u8]) -> usize {
-    // The last value under one of these tags: answers of the transaction, and the transaction's own answer.
+    // Each level follows the last value under one of these tags, which stand for the list of answers and for a nested
+    // transaction's answer.
     let mut depth = 0;
     for tag in [3, 4].into_iter().cycle() {
         let mut found = None;
@@ -423,7 +424,7 @@ async fn transactions_with_too_many_operations_are_refused(kind: Kind) {
     let conditions = txn_when(vec![condition.clone(); 5], vec![], vec![]);
     refused(client.txn(conditions).await, Code::InvalidArgument, text);
     client.txn(txn_when(vec![condition; 4], puts(4), puts(4))).await.unwrap();
-    // A nested transaction gets the remaining operations of its parent.
+    // A nested transaction may contain only as many operations as remain to its parent.
     client.txn(txn(vec![nested(txn(puts(3)))])).await.unwrap();
     refused(client.txn(txn(vec![nested(txn(puts(4)))])).await, Code::InvalidArgument, text);
     let default = Server::start(kind).await;
@@ -434,7 +435,8 @@ async fn transactions_with_too_many_operations_are_refused(kind: Kind) {
 async fn the_total_operations_of_nested_transactions_are_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // Three levels of lists, none longer than the remainder of the level above: slightly more than 16,384 operations.
+    // The tree consists of three levels of lists, none longer than the remainder of the level above, and slightly
+    // exceeds 16,384 operations.
     let tree = |leaves: usize| {
         let mut keys = (0..).map(|number| format!("k{number}"));
         let mut list = |count| {
@@ -505,16 +507,16 @@ async fn overlapping_deletions_and_exclusive_branches_are_accepted(kind: Kind) {
     let drop_range = || write_op(delete("a", "z"));
     let never = || compare("k", CompareResult::Greater, TargetUnion::Version(1000));
     let cases = [
-        // The two branches of one transaction exclude each other, nested or not.
+        // Of the two branches of a transaction only one is executed, nested or not.
         txn_when(vec![], vec![put_k()], vec![put_k()]),
         txn(vec![nested(txn_when(vec![never()], vec![put_k()], vec![put_k()]))]),
         // Deletions may overlap.
         txn(vec![drop_range(), drop_range(), write_op(delete("k", ""))]),
-        // A later sibling may delete what an earlier one wrote.
+        // A later nested transaction may delete what an earlier one wrote.
         txn(vec![nested(txn(vec![put_k()])), nested(txn(vec![drop_range()]))]),
-        // A deletion of everything after a key does not conflict.
+        // A deletion of all keys from a key on does not conflict.
         txn(vec![write_op(delete("a", "\0")), put_k()]),
-        // An inverted range does not conflict either.
+        // An inverted range does not conflict, either.
         txn(vec![write_op(delete("z", "a")), put_k()]),
         // Reads never conflict.
         txn(vec![scan(), put_k(), scan()]),
@@ -547,7 +549,7 @@ async fn errors_found_before_execution_are_returned_first(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
-    // The second operation could not be executed after the first; the third could never be executed.
+    // The second operation could not be executed after the first one. The third could never be executed.
     let keep = pb::PutRequest { ignore_value: true, ..put("k", "") };
     let request = txn(vec![
         write_op(delete("a", "\0")),
@@ -563,7 +565,7 @@ async fn a_put_that_keeps_the_value_of_a_deleted_key_is_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
-    // etcd accepts this and ends; Quorate refuses the request.
+    // etcd accepts this request and then crashes. Quorate refuses it.
     let keep = pb::PutRequest { ignore_value: true, ..put("k", "") };
     let request = txn(vec![write_op(delete("a", "\0")), op(Request::RequestPut(keep))]);
     refused(client.txn(request).await, Code::InvalidArgument, "etcdserver: key not found");

@@ -1,8 +1,8 @@
-//! `quorate utl` compared with Debian's `etcdutl`: equal output for equal files, and members of both kinds that start
-//! on the results of either tool.
+//! `quorate utl` compared with Debian's `etcdutl`: both must print the same for equal files, and members of both kinds
+//! must start on the results of either tool.
 //!
-//! The kind under test is the server that wrote the files. Quorate holds version 3.5 where Debian's etcd starts on its
-//! files.
+//! The kind under test is that of the server that wrote the files. Quorate holds the cluster version at 3.5 where
+//! Debian's etcd starts on its files.
 
 use std::path::{Path, PathBuf};
 
@@ -29,13 +29,13 @@ on_both_servers! {
 
 const KEYS: usize = 100;
 
-/// A server of either kind whose files 3.5 reads.
+/// Returns the options of a server of either kind whose files 3.5 can read.
 fn options(kind: Kind) -> Options {
     let options = Options::new(kind);
     if kind == Kind::Quorate { options.flag("--hold-cluster-version=3.5") } else { options }
 }
 
-/// A server with some data, and a snapshot of it.
+/// Starts a server with some data, and saves a snapshot of it.
 async fn saved(kind: Kind) -> (Server, PathBuf) {
     let server = options(kind).start().await;
     let client = server.client();
@@ -53,7 +53,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The line with the reason for the failure of a tool.
+/// Returns the line that states why a tool failed.
 fn complaint(finished: &Finished) -> &str {
     let mut lines = finished.stderr.lines();
     lines.find(|line| line.starts_with("Error: ")).unwrap_or_else(|| panic!("{finished:?}"))
@@ -88,7 +88,7 @@ async fn status_output_equals_that_of_etcdutl(kind: Kind) {
     }
 }
 
-/// Restores members of one cluster, and starts them.
+/// Restores the members of one cluster, and starts them.
 async fn restore(utl: Utl, kind: Kind, names: &[&str], file: &Path, more: &[&str]) -> Vec<Server> {
     let prepare = |name: &&str| {
         let options = options(kind).name(name);
@@ -115,7 +115,7 @@ async fn restore(utl: Utl, kind: Kind, names: &[&str], file: &Path, more: &[&str
     servers
 }
 
-/// The installed pairs of tool and server.
+/// Returns the installed pairs of tool and server.
 fn pairs() -> Vec<(Utl, Kind)> {
     let ours = (Utl::Quorate, Kind::Quorate);
     if has_etcd_tools() && Kind::Etcd.is_present() {
@@ -149,7 +149,7 @@ async fn becomes(kind: Kind, names: &[&str]) {
             clusters.push((listed.header.unwrap().cluster_id, utl, kind));
         }
         restored[0].client().write("after", "restore").await;
-        // Writes are still there after a restart: the log continues after the restored one.
+        // Writes survive a restart, because the log continues after the restored one.
         restored[0].kill();
         restored[0].start_again().await;
         assert_eq!(restored[0].client().read("after").await.unwrap(), b"restore");
@@ -227,7 +227,7 @@ async fn failed_restores_print_the_same_errors_as_etcdutl(kind: Kind) {
         // etcdutl 3.5 requires the name of a directory.
         let named = if args.len() == 2 { [&args[..], &[&data]].concat() } else { args };
         let theirs = Utl::Etcdutl.run(&named);
-        // etcdutl leaves its partial result.
+        // etcdutl does not remove its incomplete result.
         drop(std::fs::remove_dir_all(place.join("new")));
         let ours = Utl::Quorate.run(&named);
         assert_eq!((ours.code, complaint(&ours)), (theirs.code, complaint(&theirs)), "{named:?}");
@@ -361,7 +361,7 @@ async fn the_storage_version_can_be_migrated_down_and_up(kind: Kind) {
         drop(migrate(target).success());
         assert_eq!(version(), named);
     }
-    // Each step is logged with its patch level.
+    // Each step is logged with its patch version.
     let steps = |finished: &Finished| {
         let lines = finished.stderr.lines().filter(|line| line.contains("updated storage version"));
         lines.map(|line| line.split('"').nth(3).unwrap().to_owned()).collect::<Vec<_>>()
@@ -411,7 +411,7 @@ async fn the_files_of_a_running_member_are_refused(kind: Kind) {
         assert!(complaint(&refused).contains("is in use by a running member"), "{refused:?}");
     }
     assert!(!new.exists());
-    // A timeout is applied, and zero means none, as with etcdutl.
+    // The timeout applies here, too. Zero means no timeout, as with etcdutl.
     let started = std::time::Instant::now();
     let refused = Utl::Quorate.run(&["hashkv", backend, "--timeout=300ms"]);
     assert!(complaint(&refused).contains("is in use by a running member"), "{refused:?}");
@@ -432,7 +432,7 @@ async fn the_files_of_a_running_member_are_refused(kind: Kind) {
     assert!(ended.success());
 }
 
-/// The JSON objects that a tool prints line by line.
+/// Parses the JSON objects that a tool prints line by line.
 fn lines(finished: Finished) -> Vec<serde_json::Value> {
     finished.success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -486,7 +486,7 @@ async fn verify_reports_the_condition_of_a_directory(kind: Kind) {
     let stopped = verify().success();
     assert!(stopped.contains(&format!("HashKV {expected}")), "{stopped}");
 
-    // An acknowledged entry is missing at the end of the log.
+    // The log lacks an acknowledged entry at its end.
     let segment = server.wal_files().pop().unwrap();
     let log = std::fs::read(&segment).unwrap();
     let records = lines(Utl::Quorate.run(&["wal", "dump", text(&data), "-w", "json"]));
@@ -497,7 +497,7 @@ async fn verify_reports_the_condition_of_a_directory(kind: Kind) {
     assert!(cut.stdout.contains("the log has lost entries"), "{cut:?}");
     assert!(cut.code == Some(1) && complaint(&cut).contains("do not start a member"), "{cut:?}");
 
-    // A changed byte within the log, and one in the backend file.
+    // One byte is changed within the log, and then one in the backend file.
     let mut changed = log.clone();
     changed[offset + 20] ^= 1;
     std::fs::write(&segment, changed).unwrap();
@@ -512,7 +512,7 @@ async fn verify_reports_the_condition_of_a_directory(kind: Kind) {
     let at = usize::try_from(leaf.unwrap()["id"].as_u64().unwrap()).unwrap() * 4096;
     let good = std::fs::read(server.backend()).unwrap();
     let mut bad = good.clone();
-    // The number in the page header.
+    // This byte is part of the page number in the page header.
     bad[at] ^= 1;
     std::fs::write(server.backend(), bad).unwrap();
     let broken = verify();

@@ -1,4 +1,4 @@
-//! Watch: delivered events, their order, and the other responses of a stream.
+//! Watch: the delivered events, their order, and the other responses of a stream.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::watch_create_request::FilterType;
@@ -191,7 +191,7 @@ async fn a_transaction_that_deletes_and_puts_gives_both_events(kind: Kind) {
     client.write("k", "1").await;
     let mut watch = Watch::open(&client);
     watch.create(watch_key("k")).await;
-    // A deletion of everything after a key does not conflict with a put.
+    // A deletion of all keys from a key on does not conflict with a put.
     let request = txn(vec![write_op(delete("k", "\0")), put_op("k", "2")]);
     client.txn(request).await.unwrap();
     let response = watch.next().await;
@@ -361,7 +361,7 @@ async fn a_cancelled_watcher_gets_no_more_events(kind: Kind) {
     assert_eq!((reply.watch_id, reply.canceled, reply.created), (0, true, false));
     assert_eq!((reply.compact_revision, reply.cancel_reason.as_str()), (0, ""));
     assert_eq!(reply.header.unwrap().revision, 2);
-    // Cancelling again, or cancelling an unknown watcher, is ignored.
+    // Cancelling a watcher again, or an unknown one, is ignored.
     watch.cancel(0).await;
     watch.cancel(1234).await;
     client.write("a", "1").await;
@@ -387,7 +387,7 @@ async fn a_compacted_start_is_cancelled(kind: Kind) {
     let header = reply.header.unwrap();
     assert_eq!(header.revision, 0);
     assert!(header.cluster_id != 0 && header.member_id != 0 && header.raft_term != 0);
-    // The id remains in use until the client cancels it too.
+    // The id remains in use until the client cancels the watcher, too.
     let again = pb::WatchCreateRequest { watch_id: 4, ..watch_key("k") };
     assert_eq!(watch.create(again.clone()).await.watch_id, -1);
     watch.cancel(4).await;
@@ -434,7 +434,7 @@ async fn many_watchers_share_a_stream(kind: Kind) {
     let mut watch = Watch::open(&client);
     let watchers = 200_i64;
     for number in 0..watchers {
-        // Some on one key each, some on all.
+        // Half of the watchers watch one key each, the others all keys.
         let request =
             if number % 2 == 0 { watch_key(format!("k{number}")) } else { watch_prefix("k") };
         assert_eq!(watch.create(request).await.watch_id, number);

@@ -1,4 +1,4 @@
-//! Watches under load: progress, fragments, long catch-ups, slow readers.
+//! Watches under load: progress, fragments, catching up on a long history, and slow readers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ on_both_servers! {
     streams_end_with_the_server,
 }
 
-/// Reads events of one watcher until its last revision is reached, checking their order.
+/// Reads events of one watcher until its last revision, checking their order.
 async fn read_through(watch: &mut Watch, last: i64) -> Vec<(i64, Vec<u8>)> {
     let mut seen: Vec<(i64, Vec<u8>)> = Vec::new();
     while seen.last().is_none_or(|(revision, _)| *revision < last) {
@@ -61,7 +61,7 @@ async fn progress_needs_a_watcher(kind: Kind) {
     if server.is_3_7() {
         watch.progress().await;
     }
-    // An answer would arrive before this one.
+    // An answer to the progress request would arrive before this response.
     watch.create(watch_key("k")).await;
     watch.progress().await;
     assert_eq!(watch.next().await.watch_id, -1);
@@ -115,7 +115,7 @@ async fn write_at_once(client: &Client, count: usize, size: usize) -> i64 {
     client.txn(txn(puts.collect())).await.unwrap().header.unwrap().revision
 }
 
-/// Writes one revision whose events, with previous values, take eight megabytes.
+/// Writes one revision whose events take eight megabytes, including previous values.
 async fn write_large_revision(client: &Client) -> i64 {
     write_at_once(client, 100, 40_000).await;
     write_at_once(client, 100, 40_000).await
@@ -169,7 +169,7 @@ async fn responses_are_not_fragmented_by_default(kind: Kind) {
 async fn a_long_history_is_caught_up_in_order(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // More than one batch of a catch-up.
+    // The history is longer than one catch-up batch.
     let writers = 20;
     let each = 150;
     let mut tasks = tokio::task::JoinSet::new();
@@ -192,7 +192,7 @@ async fn a_long_history_is_caught_up_in_order(kind: Kind) {
     assert_eq!(revisions, (2..=last).collect::<Vec<i64>>());
 }
 
-/// Reads the events of one watcher up to a revision, with previous values; checks the contents of each response.
+/// Reads one watcher's events up to a revision, including previous values, and checks the contents of each response.
 async fn read_whole(watch: &mut Watch, fragment: bool, last: i64) -> Vec<(i64, Vec<u8>, Vec<u8>)> {
     let mut seen: Vec<(i64, Vec<u8>, Vec<u8>)> = Vec::new();
     let mut in_pieces = false;
@@ -236,7 +236,7 @@ async fn a_history_of_large_values_is_caught_up_by_fast_and_slow_readers(kind: K
                 prev_kv,
                 ..watch_key(key)
             };
-            // The slow reader starts after the fast one has read everything.
+            // The slow reader starts to read once the fast one has read everything.
             let mut slow = Watch::open(&server.client());
             slow.create(request.clone()).await;
             let mut fast = Watch::open(&server.client());
@@ -280,7 +280,7 @@ async fn a_watcher_catches_up_during_writes(kind: Kind) {
 
 async fn a_slow_reader_gets_every_event(kind: Kind) {
     let server = Server::start(kind).await;
-    // The reader has its own connection, so that its unread bytes delay no other client.
+    // The reader has its own connection, so that its unread bytes do not delay any other client.
     let reader = server.client();
     let mut watch = Watch::open(&reader);
     watch.create(watch_prefix("k")).await;
@@ -307,7 +307,8 @@ async fn a_slow_reader_overtaken_by_a_compaction_is_notified(kind: Kind) {
         last = client.write("k", &value).await;
     }
     client.compact_to(last).await;
-    // Either everything was already in transit, or the gap is announced; it is never silent.
+    // Either all events were already in transit, or the watcher is cancelled because of the gap. Events are never lost
+    // silently.
     let mut next = 2;
     while next <= last {
         let response = watch.next().await;
@@ -328,7 +329,7 @@ async fn streams_end_with_the_server(kind: Kind) {
     let mut watch = Watch::open(&client);
     watch.create(watch_key("k")).await;
     server.signal("TERM");
-    // A stop waits for open streams, but not indefinitely.
+    // A stopping server waits for open streams, but not indefinitely.
     let limit = Duration::from_secs(15);
     let ended = tokio::time::timeout(limit, watch.try_next()).await;
     let ended = ended.expect("the stream outlives the server");

@@ -1,4 +1,4 @@
-//! WebSocket at the JSON gateway: calls, streams, credentials, and the end from either side.
+//! WebSocket on the JSON gateway: calls, streams, credentials, and closing from either side.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::web_socket::first;
@@ -42,7 +42,7 @@ fn open(server: &Server, path: &str) -> WebSocket {
     WebSocket::connect(server.port(), path, &[]).unwrap()
 }
 
-/// The next message, which is JSON.
+/// Returns the next message, parsed as JSON.
 #[track_caller]
 fn next(socket: &mut WebSocket) -> Value {
     match socket.next_message() {
@@ -54,7 +54,7 @@ fn next(socket: &mut WebSocket) -> Value {
     }
 }
 
-/// The answer to one message.
+/// Sends one message and returns the answer.
 #[track_caller]
 fn call(server: &Server, path: &str, headers: &[(&str, &str)], body: &Value) -> Value {
     let mut socket = WebSocket::connect(server.port(), path, headers).unwrap();
@@ -64,7 +64,7 @@ fn call(server: &Server, path: &str, headers: &[(&str, &str)], body: &Value) -> 
     answer
 }
 
-/// `k`, and `v`, as JSON has bytes.
+/// The key `k` and, below, the value `v` in base64, as JSON represents bytes.
 const K: &str = "aw==";
 const V: &str = "dg==";
 
@@ -102,7 +102,7 @@ async fn a_watch_continues_until_its_client_closes(kind: Kind) {
     assert_eq!(server.metric(WATCHERS), Some(1.0));
     socket.send_frame(first::CLOSE, &1000_u16.to_be_bytes());
     assert_eq!(socket.next_message(), Message::Closed(Some(1000)));
-    // etcd leaves the watcher there.
+    // etcd does not remove the watcher.
     if kind == Kind::Quorate {
         has_no_watcher(&server).await;
     }
@@ -155,13 +155,13 @@ async fn the_token_is_read_from_the_protocol_or_the_cookie(kind: Kind) {
         ("Cookie", &cookie),
     ] {
         let answer = put(&[(name, value)]);
-        // etcd 3.5 treats the text before a token as a part of it.
+        // etcd 3.5 treats the text before a token as part of the token.
         let is_taken = answer["header"]["revision"].is_string();
         assert_eq!(is_taken, server.is_3_7(), "{value}: {answer}");
     }
     let message = |answer: &Value| answer["message"].as_str().unwrap_or_default().to_owned();
     assert_eq!(message(&put(&[])), "etcdserver: user name is empty");
-    // No other header field is used.
+    // No other header field is used for the token.
     assert_eq!(message(&put(&[("Authorization", &token)])), "etcdserver: user name is empty");
     let bad = [("Sec-WebSocket-Protocol", "Bearer, bad.1")];
     assert_eq!(message(&put(&bad)), "etcdserver: invalid auth token");
@@ -203,7 +203,7 @@ async fn invalid_websocket_handshakes_are_refused(kind: Kind) {
     assert_eq!(ask("GET", "/v3/watch", &[version]).status, 400, "no key");
     let post = ask("POST", "/v3/watch", &[version, key]);
     assert_eq!((post.status, post.text().as_str()), (405, "Method Not Allowed\n"));
-    // Without a gateway the header has no effect.
+    // On paths outside the gateway, the upgrade header has no effect.
     assert_eq!(ask("GET", "/version", &[version, key]).status, 200);
     let other = [("Connection", "Upgrade"), ("Upgrade", "h2c")];
     let answer = request_with(server.port(), "GET", "/v3/kv/range", &other, b"");
@@ -226,7 +226,8 @@ async fn fragments_are_joined_and_pings_answered(kind: Kind) {
 async fn a_protocol_violation_is_reported(kind: Kind) {
     let server = start(kind).await;
     for broken in [
-        // Not masked; reserved bits; no opcode; a fragmented ping; a continuation without a start.
+        // The frames are: one without a mask, one with reserved bits, one with an unknown opcode, a fragmented ping,
+        // and a continuation without a start.
         &[0x81, 0x02, b'{', b'}'][..],
         &[0xc1, 0x80, 0, 0, 0, 0],
         &[0x83, 0x80, 0, 0, 0, 0],
@@ -267,7 +268,7 @@ async fn clients_are_notified_when_the_member_stops(kind: Kind) {
     assert_eq!(idle.next_message(), Message::Closed(Some(1001)));
     let received = next(&mut watching);
     assert_eq!(received["error"]["message"], json!("etcdserver: server stopped"), "{received}");
-    // The code depends on the first cause: the end of its call, or the stop of the member.
+    // The code depends on which cause is noticed first: the end of the call or the stop of the member.
     let end = watching.next_message();
     assert!(matches!(end, Message::Closed(Some(1000 | 1001))), "{end:?}");
     server.ended().await;
@@ -276,7 +277,7 @@ async fn clients_are_notified_when_the_member_stops(kind: Kind) {
 async fn websockets_count_against_the_limit_of_their_address(kind: Kind) {
     let options = Options::new(kind).unguarded().flag("--max-connections-per-address=1");
     let server = options.start().await;
-    // The connections of the readiness check must close first.
+    // The connections of the readiness check must be closed first.
     let connected = async || WebSocket::try_connect(server.port(), "/v3/watch", &[]).ok();
     let mut first = eventually("a place", connected).await.unwrap();
     first.send(&json!({"create_request": {"key": K}}).to_string());
@@ -302,7 +303,7 @@ async fn other_origins_are_refused_if_origins_are_listed(kind: Kind) {
 }
 
 async fn long_messages_are_refused(kind: Kind) {
-    /// More than four times the limit of a request.
+    /// Number of parts of 1 MiB, which together exceed four times the maximum request size.
     const PARTS: usize = 12;
     let server = start(kind).await;
     let mut socket = open(&server, "/v3/kv/put");
