@@ -1,11 +1,11 @@
-//! Load as an ordinary application makes it: `etcd-client` on tonic, on a runtime with one thread per core.
+//! Generates load as an ordinary application does: `etcd-client` on tonic, on a runtime with one thread per core.
 //!
-//! `quorate bench` batches the requests of its clients into one write, so a server finds many requests behind one
-//! wake-up. Here each task sends separately, and requests arrive at random times. The program accepts the arguments of
-//! `quorate bench` that `cargo xtask compare` uses, and prints the figures that the comparison reads. A failed
-//! operation fails the run.
+//! `quorate bench` combines its clients' requests into one write, so a server finds many requests each time it wakes
+//! up. Here each task sends its requests separately, and they arrive at random times. The program accepts the arguments
+//! of `quorate bench` that `cargo xtask compare` uses, and prints the figures that the comparison reads. The run fails
+//! if any operation fails.
 //!
-//! It is an example so that only tests depend on its client.
+//! The program is an example so that its client is a dependency of the tests only.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use serde_json::json;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Keys and values have the sizes of `quorate bench`'s defaults.
+/// Number of keys. Keys and values have the default sizes of `quorate bench`.
 const KEYS: u64 = 100_000;
 const VALUE_BYTES: usize = 256;
 const LEASE_SECS: i64 = 60;
-/// The unit in which the kernel counts CPU time.
+/// Unit in which the kernel counts CPU time, in microseconds.
 const TICK_MICROS: f64 = 10_000.0;
 
 #[derive(Clone, Copy, Debug)]
@@ -69,11 +69,11 @@ impl Options {
     }
 }
 
-/// A client that sends a request and waits for the answer before the next one.
+/// A client that waits for the answer to each request before it sends the next one.
 struct Caller {
     client: Client,
     random: Random,
-    /// The lease to renew, if that is the load.
+    /// Lease to renew, if the load consists of renewals.
     lease: Option<(LeaseKeeper, LeaseKeepAliveStream)>,
 }
 
@@ -105,7 +105,7 @@ impl Caller {
         vec![self.random.below(256) as u8; VALUE_BYTES]
     }
 
-    /// Takes tickets until none is left, and returns the latencies in microseconds.
+    /// Takes tickets until none are left. Returns the latencies in microseconds.
     async fn work(mut self, load: Load, tickets: Arc<AtomicU64>) -> Result<Vec<f64>, Failure> {
         let mut latencies = Vec::new();
         let take = |left: u64| left.checked_sub(1);
@@ -118,7 +118,7 @@ impl Caller {
     }
 }
 
-/// Connects, each connection used once, and grants the leases.
+/// Connects the clients, uses each connection once, and grants the leases.
 async fn callers(options: &Options) -> Result<Vec<Caller>, Failure> {
     let mut connections = Vec::new();
     for _ in 0..options.connections.clamp(1, options.clients.max(1)) {
@@ -141,10 +141,10 @@ async fn callers(options: &Options) -> Result<Vec<Caller>, Failure> {
     Ok(callers)
 }
 
-/// CPU time of a process, in microseconds.
+/// Returns the CPU time of a process, in microseconds.
 fn cpu_micros(pid: u32) -> Result<f64, Failure> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The program's name is in parentheses and may contain anything; user and system time follow later.
+    // The program's name is in parentheses and may contain any character. User and system time follow it.
     let (_, rest) = stat.rsplit_once(')').ok_or("a stat file without a name")?;
     let ticks = rest.split_ascii_whitespace().skip(11).take(2).map(str::parse::<f64>);
     Ok(ticks.sum::<Result<f64, _>>()? * TICK_MICROS)

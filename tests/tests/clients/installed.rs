@@ -1,7 +1,7 @@
-//! Installation of client libraries for the tests: a Python virtual environment and an npm prefix in the target folder.
+//! Installs client libraries for the tests: a Python virtual environment and an npm prefix in the target folder.
 //!
-//! They stay for the next run, under a name derived from their contents. On a machine without Python, npm or a
-//! registry, the tests are skipped with the reason.
+//! The installations are kept for later runs, under names derived from their lists of requirements. On a machine
+//! without Python, npm or a registry, the tests are skipped with the reason.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,12 +12,12 @@ use sha2::{Digest as _, Sha256};
 /// Timeout of an installer, in seconds.
 const LIMIT_SECS: &str = "180";
 
-/// The folder with the scripts and their lists of requirements.
+/// Returns the folder with the scripts and their lists of requirements.
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
-/// Python with the clients of `requirements.txt`, or the reason why it is missing.
+/// Returns Python with the clients of `requirements.txt`. The error states why it is missing.
 pub(crate) fn python() -> Result<PathBuf, String> {
     static INSTALLED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let install = |place: &Path, list: &Path| {
@@ -37,7 +37,7 @@ pub(crate) fn python() -> Result<PathBuf, String> {
     made.clone().map(|place| place.join("bin/python"))
 }
 
-/// The folder of modules with those of `package.json`, or the reason why it is missing.
+/// Returns the folder of modules listed in `package.json`. The error states why it is missing.
 pub(crate) fn node_modules() -> Result<PathBuf, String> {
     static INSTALLED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let install = |place: &Path, list: &Path| {
@@ -52,7 +52,7 @@ pub(crate) fn node_modules() -> Result<PathBuf, String> {
     made.clone().map(|place| place.join("node_modules"))
 }
 
-/// The folder of an installation from a list; it is installed if it is missing.
+/// Returns the folder of an installation, which is installed from its list if it does not exist.
 fn made(
     name: &str,
     list: &str,
@@ -61,7 +61,7 @@ fn made(
     let list = folder().join(list);
     let sum = Sha256::digest(std::fs::read(&list).map_err(|error| error.to_string())?);
     let sum: String = sum.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    // Programs of a virtual environment contain its path, so it cannot be moved into place after the installation.
+    // The programs of a virtual environment contain its path, so it cannot be moved into place after the installation.
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{sum}"));
     let whole = place.join("whole");
     if whole.exists() {
@@ -73,7 +73,7 @@ fn made(
     Ok(place)
 }
 
-/// Runs an installer; the error is the end of its output.
+/// Runs an installer. The error contains the end of its output.
 fn run(command: &Command) -> Result<(), String> {
     let mut limited = Command::new("timeout");
     limited.args(["--kill-after=10", LIMIT_SECS]).arg(command.get_program());

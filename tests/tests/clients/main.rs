@@ -1,8 +1,9 @@
-//! Unmodified client libraries in common use: each exercises its features against both servers and prints the results.
+//! Tests of unmodified client libraries in common use, each of which exercises its features against both servers and
+//! prints the results.
 //!
-//! `installed` installs those of Python and JavaScript if there is a registry; `tests/clients` has a script for each,
-//! with its expected output on etcd. `etcd-client` of crates.io is called directly, for the features that
-//! `blackbox/tools.rs` does not use.
+//! `installed` installs those of Python and JavaScript if a registry is available. The folder `tests/clients` contains
+//! a script for each, with its expected output on etcd. `etcd-client` of crates.io is called directly, for the features
+//! that `blackbox/tools.rs` does not use.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

@@ -1,4 +1,4 @@
-//! A client with the addresses of three members, which are restarted and killed.
+//! A client that knows the addresses of three members, which are restarted and killed.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Stdio};
@@ -7,12 +7,12 @@ use quorate_tests::{Cluster, Kind, run_cluster};
 
 use crate::scripts::Script;
 
-/// Ended with the test.
+/// A process that is killed when the test ends.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may already be gone.
+        // The process may already have exited.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -30,7 +30,7 @@ async fn etcd3_of_npm_survives_restarts(kind: Kind) {
     said.read_line(&mut first).unwrap();
     assert_eq!(first, "going: []\n");
 
-    // Each is stopped in order, and then the leader is killed.
+    // Each member in turn is stopped cleanly, and then the leader is killed.
     for member in cluster.members() {
         cluster.stop(member).await;
         let others: Vec<usize> = cluster.running();

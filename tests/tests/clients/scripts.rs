@@ -1,4 +1,5 @@
-//! The clients of Python and JavaScript, run by the scripts in `tests/clients`: their output is equal on both servers.
+//! The clients of Python and JavaScript, run by the scripts in `tests/clients`. Their output must be equal on both
+//! servers.
 
 use std::process::Command;
 
@@ -17,14 +18,14 @@ on_both_servers! {
     etcd3_of_npm_works,
 }
 
-/// A script and its interpreter.
+/// A script with its interpreter.
 pub(crate) struct Script {
     name: &'static str,
     command: Box<dyn Fn() -> Command>,
 }
 
 impl Script {
-    /// A Python script. `protobuf` selects the implementation that the client needs.
+    /// Returns a Python script. `protobuf` selects the implementation that the client needs.
     fn python(name: &'static str, protobuf: &'static str) -> Option<Self> {
         let python = python().inspect_err(|why| missing(why)).ok()?;
         let command = move || {
@@ -37,7 +38,7 @@ impl Script {
         Some(Self { name, command: Box::new(command) })
     }
 
-    /// A script of JavaScript.
+    /// Returns a JavaScript script.
     pub(crate) fn javascript(name: &'static str) -> Option<Self> {
         let modules = node_modules().inspect_err(|why| missing(why)).ok()?;
         let command = move || {
@@ -48,7 +49,7 @@ impl Script {
         Some(Self { name, command: Box::new(command) })
     }
 
-    /// The command with the script and its arguments.
+    /// Returns the command with the script and its arguments.
     pub(crate) fn command(&self) -> Command {
         let command = (self.command)();
         let mut limited = Command::new("timeout");

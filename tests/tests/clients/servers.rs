@@ -1,4 +1,4 @@
-//! Servers for the clients: with users, or with certificates.
+//! Servers for the clients, with users or with certificates.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,22 +6,23 @@ use std::process::Command;
 use quorate_tests::pki::{Authority, Leaf};
 use quorate_tests::{Kind, Options, Server};
 
-/// A server that requires client certificates, and its files.
+/// A server that requires client certificates, and the client's files.
 pub(crate) struct Secured {
     pub(crate) server: Server,
-    /// The CA, the client's certificate and its key.
+    /// Paths of the CA, the client's certificate and its key.
     pub(crate) files: [String; 3],
     _place: Server,
 }
 
-/// A server without TLS.
+/// Starts a server without TLS.
 pub(crate) async fn plain(kind: Kind) -> Server {
     Options::new(kind).unguarded().start().await
 }
 
-/// A server that requires client certificates; the client's is named `client`.
+/// Starts a server that requires client certificates. The client's certificate is named `client`.
 pub(crate) async fn secured(kind: Kind) -> Secured {
-    // The server's own folder is created after its flags.
+    // The files are in the folder of another server, which never starts, because this server's folder does not exist
+    // until its flags are set.
     let place = Options::new(kind).unguarded().prepare();
     let folder = place.scratch();
     let authority = Authority::new();
@@ -40,7 +41,7 @@ pub(crate) async fn secured(kind: Kind) -> Secured {
     Secured { server: options.start().await, files: [ca, cert, key], _place: place }
 }
 
-/// Creates root, and `app` with the password `secret` and the keys `app/`, and enables authentication.
+/// Creates root, and `app` with the password `secret` and permission for the keys `app/`, and enables authentication.
 pub(crate) fn with_users(server: &Server, files: &[String]) {
     let tool = |line: &str| {
         let mut command = Command::new(Kind::Quorate.program());

@@ -1,4 +1,4 @@
-//! Jumps of the wall clock. Go programs read the clock without the C library, so this test cannot cover etcd.
+//! Jumps of the wall clock. The test does not cover etcd, because Go programs read the clock without the C library.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ on_clusters_of_quorate! {
     the_cluster_survives_jumps_of_the_leaders_clock,
 }
 
-/// Date and hour that a member reports to its peers.
+/// Returns the date and hour that a member reports to its peers.
 fn clock(cluster: &Cluster, member: usize) -> String {
     let answer = get(cluster.server(member).peer_port(), "/raft/probing").text();
     let time = answer.split("\"Now\":\"").nth(1).and_then(|rest| rest.get(..13));

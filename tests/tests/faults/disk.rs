@@ -1,4 +1,4 @@
-//! A full, failing or slow disk of one member.
+//! A full, failing or slow disk on one member.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ on_clusters! {
 }
 
 async fn the_cluster_survives_a_full_disk_of_one_member(kind: Kind) {
-    // Two segments of the log are preallocated.
+    // Two log segments are preallocated.
     let Some(disk) = SmallDisk::new(250) else { return };
     let options = ClusterOptions::new(kind, 3).member(2, |member| disk.prepare(member));
     Ordeal::run(options, async |ordeal| {
@@ -42,8 +42,8 @@ async fn the_cluster_survives_failed_syncs_of_one_member(kind: Kind) {
     Ordeal::run(options, async |ordeal| {
         for _ in 0..2 {
             syncing.set(ordeal.cluster.server(1), Syncs::Fail);
-            // An entry that may not be on disk must not be acknowledged, and a retry of the sync does not help because
-            // the kernel may have dropped the data: the member ends.
+            // The member exits, because it must not acknowledge an entry that may not be on disk, and retrying the sync
+            // would not help: the kernel may have dropped the data.
             ordeal.cluster.ended(1).await;
             ordeal.progress().await;
             syncing.set(ordeal.cluster.server(1), Syncs::Work);

@@ -1,4 +1,4 @@
-//! More requests than a member can execute, until it refuses.
+//! More requests than a member can execute, until it refuses some.
 
 use quorate_tests::{Client, ClusterOptions, Kind, eventually, key, refused};
 use tokio::task::JoinSet;
@@ -10,14 +10,14 @@ on_clusters_of_quorate! {
     reads_without_a_leader_are_bounded,
 }
 
-/// The bound of a member (`READS_MAX`).
+/// Limit of a member (`READS_MAX`).
 const READS_MAX: usize = 16_384;
 
-/// Reads over one connection, fewer than the limit of any listener.
+/// Number of reads per connection, which is below the limit of every listener.
 const READS_PER_CONNECTION: usize = 200;
 
 async fn reads_without_a_leader_are_bounded(kind: Kind) {
-    // Requests wait for at least twice the election timeout, so that all have arrived before the first ends.
+    // Requests wait for at least twice the election timeout, so that all have arrived before the first one times out.
     let mut cluster = ClusterOptions::new(kind, 3).timing(100, 10_000).start().await;
     let last = cluster.follower().await;
     for member in cluster.running().into_iter().filter(|member| *member != last) {
@@ -32,7 +32,7 @@ async fn reads_without_a_leader_are_bounded(kind: Kind) {
             readers.spawn(read(client.clone()));
         }
     }
-    // The first answers are the refusals.
+    // The refusals are the first answers to arrive.
     let refusal = readers.join_next().await.unwrap().unwrap();
     refused(refusal, Code::Unknown, "etcdserver: too many requests");
     assert!(waiting() <= READS_MAX);

@@ -1,4 +1,4 @@
-//! Tests of the harness itself: members that start, stop, join, leave and agree.
+//! Tests of the harness itself: members start, stop, join, leave and agree.
 
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,7 @@ async fn an_isolated_leader_is_replaced_and_catches_up(kind: Kind) {
     cluster.links().isolate(leader);
     let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
     let second = cluster.leader_among(&others).await;
-    // Both sides still accept clients, but only one may answer.
+    // Clients can still connect to both sides, but only one side may answer.
     let alone = cluster.client(leader);
     assert!(within("an answer", alone.put(put("alone", "v"))).await.is_err());
     write(&everyone, "together").await;
@@ -87,7 +87,7 @@ async fn an_isolated_leader_is_replaced_and_catches_up(kind: Kind) {
     cluster.check_same_content().await;
     assert_eq!(cluster.client(second).read("together").await.unwrap(), b"v");
 
-    // No message from the leader arrives, although it receives all messages.
+    // No message from the leader arrives, although the leader still receives all messages.
     let leader = cluster.leader().await;
     let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
     for other in &others {

@@ -1,7 +1,7 @@
-//! A leader whose host hangs: its disk and its link stop at once, or its process is suspended.
+//! A leader whose host hangs: its disk and its link fail at the same moment, or its process is suspended.
 //!
-//! One cause in practice is network storage. The other members elect a leader, which ends the leases that are not
-//! renewed there. From then on the old leader must grant no renewal.
+//! Network storage can cause such a hang in practice. The other members elect a leader, which ends the leases that are
+//! not renewed there. From then on, the old leader must not grant any renewal.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,22 +23,22 @@ on_clusters_of_quorate! {
     suspended_leader_does_not_renew_ended_leases_over_tls,
 }
 
-/// Lifetime of the leases, in seconds.
+/// TTL of the leases, in seconds.
 const LIFE: i64 = 2;
-/// Between two renewals at the old leader, and two writes there.
+/// Pause between two renewals through the old leader, and between two writes there.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long renewals are sent to the old leader after the lease has ended. It is longer than the old leader keeps
-/// connections of a link that is down.
+/// Time for which renewals are sent to the old leader after the lease has ended. It is longer than the time for which
+/// the old leader keeps connections over a link that is down.
 const AFTERWARDS: Duration = Duration::from_secs(4);
-/// Leader changes in the long version of a test.
+/// Number of leader changes in the long form of a test.
 const ROUNDS: i64 = 50;
 
-/// What happens to the leader.
+/// Fault of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Its syncs do not return, and its link is down.
+    /// Its syncs never return, and its link is down.
     Hang { has_fence: bool },
-    /// Its process is stopped by a signal.
+    /// Its process is suspended by a signal.
     Suspension,
 }
 
@@ -133,12 +133,12 @@ async fn leader_among(bridge: &Bridge, members: &[usize]) -> usize {
     .await
 }
 
-/// A lease that its holder renews at one member until the value is dropped.
+/// A lease that its holder renews through one member until this value is dropped.
 struct Lease {
     id: i64,
-    /// The time of the last renewal that was granted.
+    /// Time of the last granted renewal.
     granted_last: Rc<Cell<Option<Instant>>>,
-    /// The time at which the new leader was seen to have ended it.
+    /// Time at which the new leader was seen to have ended the lease.
     ended: Cell<Option<Instant>>,
     tasks: tokio::task::JoinSet<()>,
 }
@@ -156,14 +156,14 @@ impl Lease {
         tasks.spawn_local(async move {
             let mut number = 0;
             loop {
-                // Each renewal is a task of its own, so that one without an answer delays no other.
+                // Each renewal is a separate task, so that an unanswered one does not delay the next.
                 let (granted, renewing) = (Rc::clone(&granted), client.clone());
                 tokio::task::spawn_local(async move {
                     if renewing.renew(id).await.is_ok_and(|ttl| ttl > 0) {
                         granted.set(Some(Instant::now()));
                     }
                 });
-                // Writes keep the disk busy, so that it is in a sync when it stops.
+                // Writes keep the disk busy, so that a sync is in progress when the disk fails.
                 number += 1;
                 let writing = client.clone();
                 tokio::task::spawn_local(async move {

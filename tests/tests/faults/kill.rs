@@ -1,4 +1,4 @@
-//! Members that are killed or stopped, and started again.
+//! Members that are killed or stopped, and then restarted.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn the_cluster_survives_a_killed_leader(kind: Kind) {
     .await;
 }
 
-/// Its address refuses connections, so that no member has to wait for a timeout.
+/// The killed leader's address refuses connections, so that the other members need not wait for a timeout.
 async fn a_killed_leader_is_replaced_before_the_election_timeout(kind: Kind) {
     const ELECTION_MILLIS: u32 = 20_000;
     let mut cluster = ClusterOptions::new(kind, 3).timing(100, ELECTION_MILLIS).start().await;
@@ -108,7 +108,7 @@ async fn the_cluster_recovers_from_a_kill_of_all_members(kind: Kind) {
 async fn the_cluster_serves_while_members_are_restarted_in_turn(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..3 {
-            // A leader that stops hands over first.
+            // A leader that stops transfers leadership first.
             let leader = ordeal.cluster.leader().await;
             ordeal.cluster.stop(leader).await;
             ordeal.progress().await;
@@ -139,7 +139,7 @@ async fn a_follower_that_fell_behind_gets_a_snapshot(kind: Kind) {
     .await;
 }
 
-/// Opens a watch stream that must end when there is no leader.
+/// Opens a watch stream that must end if there is no leader.
 async fn open_led(client: &Client) -> Result<Watch, Status> {
     let mut metadata = MetadataMap::new();
     metadata.insert("hasleader", "true".parse().unwrap());
@@ -150,15 +150,15 @@ async fn open_led(client: &Client) -> Result<Watch, Status> {
     Ok(watch)
 }
 
-/// Opens one stream after the other until it is stopped.
+/// Opens one stream after another until it is stopped.
 async fn open_many_led(client: Client, stopped: watch::Receiver<bool>) {
     while !*stopped.borrow() {
         drop(open_led(&client).await.expect("a stream that requires a leader"));
     }
 }
 
-/// A follower of etcd accepts new streams until it notices the loss of its leader. Ours notices at once, and makes them
-/// wait for the successor.
+/// A follower of etcd accepts new streams until it notices the loss of its leader. A follower of Quorate notices at
+/// once, and makes new streams wait for the next leader.
 async fn streams_that_require_a_leader_survive_a_killed_leader(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).timing(100, 2_000).start().await;
     for _ in 0..3 {

@@ -1,8 +1,8 @@
-//! Clusters under load with failing members and links, which must not lose or reorder data.
+//! Clusters under load with failing members and links. No fault may lose or reorder data.
 //!
-//! There is one module for each kind of fault; a test has one fault, or several in sequence, and `storm` has all of
-//! them in random order. [`quorate_tests::Load`] describes the checks of the clients' observations. The library beside
-//! this describes how tests run.
+//! There is one module for each kind of fault. A test has one fault or several in sequence, and `storm` has all of them
+//! in random order. [`quorate_tests::Load`] describes the checks of the clients' observations. The library of this
+//! package describes how the tests run.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -39,7 +39,7 @@ macro_rules! on_clusters {
     };
 }
 
-/// Defines one test for each function, for features or faults of Quorate only.
+/// Defines one test for each function, for features or faults that only Quorate has.
 #[macro_export]
 macro_rules! on_clusters_of_quorate {
     ($($name:ident),* $(,)?) => {
@@ -52,24 +52,25 @@ macro_rules! on_clusters_of_quorate {
     };
 }
 
-/// A cluster with running clients.
+/// A cluster that is under load by clients.
 struct Ordeal {
     cluster: Cluster,
     load: Load,
     random: Random,
 }
 
-/// Heartbeat interval and election timeout for tests in which the leader must keep the lead on a busy machine.
+/// Heartbeat interval and election timeout, in milliseconds, for tests in which the leader must keep its role on a busy
+/// machine.
 const CALM: (u32, u32) = (100, 1_000);
 
-/// Number of changes that prove that a cluster serves.
+/// Number of changes that proves that a cluster serves its clients.
 const SOME: u64 = 40;
-/// Number of changes that take a while.
+/// Number of changes that takes a while.
 const MANY: u64 = 100;
 
 impl Ordeal {
-    /// Starts a cluster and its load, applies a fault, and checks the result. The fault must leave all members running
-    /// and connected.
+    /// Starts a cluster and its load, applies a fault, and checks the result. At the end of the fault, all members must
+    /// be running and connected.
     async fn run(options: ClusterOptions, fault: impl AsyncFnOnce(&mut Self)) -> Summary {
         let mut random = Random::by_chance();
         let cluster = options.start().await;
@@ -87,14 +88,14 @@ impl Ordeal {
         self.load.progress(SOME).await;
     }
 
-    /// Waits until a member has logged a line this many times from now on.
+    /// Waits until a member has logged a text this many more times.
     async fn wait_for_log(&self, member: usize, text: &str, times: usize) {
         let count = || self.cluster.server(member).log().matches(text).count();
         let before = count();
         eventually_within(TIMEOUT, text, async || (count() >= before + times).then_some(())).await;
     }
 
-    /// The numbers of all members but one.
+    /// Returns the numbers of all members except one.
     fn others(&self, member: usize) -> Vec<usize> {
         self.cluster.members().into_iter().filter(|other| *other != member).collect()
     }

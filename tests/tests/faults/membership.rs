@@ -28,7 +28,7 @@ async fn a_wiped_member_is_refused_and_can_be_replaced_under_load(kind: Kind) {
         let follower = ordeal.cluster.follower().await;
         ordeal.cluster.kill(follower);
         ordeal.cluster.wipe(follower);
-        // It has voted and acknowledged entries and lost that knowledge: it must not return under its old id.
+        // The wiped member has lost its votes and acknowledged entries, so it must not return under its old id.
         ordeal.cluster.launch(follower);
         let exit = ordeal.cluster.try_ready(follower).await.unwrap_err();
         assert!(exit.status.is_some(), "{exit}");

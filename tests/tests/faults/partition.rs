@@ -1,4 +1,4 @@
-//! Links that drop, delay, or carry only one direction.
+//! Links that drop or delay bytes, or carry them in only one direction.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use quorate_tests::{ClusterOptions, Kind, Rule};
 
 use crate::{CALM, MANY, Ordeal, on_clusters};
 
-/// The log line of a member that campaigns.
+/// Log line of a member that campaigns.
 const ELECTION: &str = "is starting a new election";
 
 on_clusters! {
@@ -95,7 +95,7 @@ async fn the_cluster_survives_the_loss_of_messages_to_the_leader(kind: Kind) {
         for other in &others {
             ordeal.cluster.links().set(*other, leader, Rule::Drop);
         }
-        // It must notice that no member answers and step down, or the others would wait for it forever.
+        // The leader must notice that no member answers and step down. Otherwise the others would wait for it forever.
         ordeal.cluster.leader_among(&others).await;
         ordeal.progress().await;
         ordeal.cluster.links().heal();
@@ -111,7 +111,7 @@ async fn the_cluster_survives_the_loss_of_messages_to_a_follower(kind: Kind) {
         for other in ordeal.others(follower) {
             ordeal.cluster.links().set(other, follower, Rule::Drop);
         }
-        // It campaigns again and again, and all members receive its requests.
+        // The follower campaigns repeatedly, and all members receive its requests.
         ordeal.wait_for_log(follower, ELECTION, 3).await;
         ordeal.progress().await;
         assert_eq!(ordeal.cluster.leader().await, leader, "a member that hears nobody disturbs");
@@ -134,7 +134,7 @@ async fn the_cluster_survives_a_broken_link_between_two_members(kind: Kind) {
     .await;
 }
 
-/// It looks as if its process had ended, but it still leads.
+/// To the others, the process seems to have exited, but it still leads.
 async fn the_cluster_survives_a_leader_that_refuses_connections(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Members that are suspended for a while without noticing it.
+//! Members that are suspended for a while and do not notice it.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,8 @@ async fn a_resumed_leader_does_not_answer_stale_reads(kind: Kind) {
             let awake = ordeal.cluster.running();
             ordeal.cluster.leader_among(&awake).await;
             ordeal.progress().await;
-            // These clients ask the suspended leader for the changes of others. It finds their requests when it resumes
-            // and still believes that it is the leader.
+            // These clients ask the suspended leader for changes made by others. Their requests wait until it resumes,
+            // when it still believes that it leads.
             ordeal.load.read_from(&ordeal.cluster, leader, &mut ordeal.random);
             ordeal.load.work(Duration::from_millis(300)).await;
             ordeal.cluster.resume(leader);
@@ -70,8 +70,8 @@ async fn the_cluster_survives_a_suspension_of_all_members(kind: Kind) {
 /// TTL of the leases, in seconds.
 const LIFE: i64 = 2;
 
-/// When the leader resumes and still believes that it leads, its clocks say that the leases have expired; the next
-/// leader has renewed them. It must not end them, nor renew one on its own.
+/// When the leader resumes, it still believes that it leads, and according to its clock the leases have expired,
+/// although the next leader has renewed one of them. It must neither revoke leases nor renew one on its own.
 async fn a_resumed_leader_does_not_expire_a_renewed_lease(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     for round in 1..=2 {
@@ -89,7 +89,7 @@ async fn a_resumed_leader_does_not_expire_a_renewed_lease(kind: Kind) {
             assert_eq!(client.renew(ids[0]).await.unwrap(), LIFE);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // The resumed leader finds this request.
+        // This request waits until the leader resumes.
         let stale = tokio::task::spawn_local(async move { sleeper.renew(ids[1]).await });
         eventually("the lease that nobody renews to expire", async || {
             client.renew(ids[0]).await.unwrap();

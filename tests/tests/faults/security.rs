@@ -1,5 +1,5 @@
-//! Changes of certificates, users and permissions under load, while members are restarted: authorised clients continue,
-//! and unauthorised ones are refused at every moment.
+//! Certificates, users and permissions change under load while members are restarted. Authorised clients continue, and
+//! unauthorised ones are refused at all times.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -24,11 +24,11 @@ on_clusters_of_quorate! {
 const VISITOR: &str = "visitor";
 const PASSWORD: &str = "the first password";
 const SECOND_PASSWORD: &str = "the second password";
-/// The keys that the visitor may read, and at times write.
+/// Keys that the visitor may read and, at times, write.
 const HALL: &str = "hall/";
-/// Interval between two attempts of one intruder.
+/// Pause between two attempts of one intruder.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The serial number of a certificate that is revoked at the end.
+/// Serial number of a certificate that is revoked at the end.
 const LOST: u64 = 7;
 
 async fn security_settings_can_change_under_load(kind: Kind) {
@@ -65,12 +65,12 @@ async fn security_settings_can_change_under_load(kind: Kind) {
     }
 }
 
-/// Errors of a member that is killed, stops, starts, or loses its leader, which client libraries retry without
-/// reporting them.
+/// Returns whether the error is that of a member that is killed, stops, starts, or loses its leader. Client libraries
+/// retry after such errors without reporting them.
 fn is_of_a_member_that_is_gone(failure: &str) -> bool {
     let codes = ["Unavailable", "DeadlineExceeded", "Cancelled", "Unknown: transport error"];
-    // Simple tokens are lost with the process, and root logs in again when it serves. A request in flight during a
-    // change of users must be repeated. Client libraries do both.
+    // Simple tokens are lost with the process, and root logs in again once the process serves. A request in flight
+    // during a change of users must be repeated. Client libraries do both.
     let repeated = ["invalid auth token", "revision of auth store is old"];
     codes.iter().any(|code| failure.starts_with(code))
         || repeated.iter().any(|text| failure.contains(text))
@@ -87,7 +87,7 @@ async fn add_visitor(client: &Client) {
     client.user_grant_role(pb::AuthUserGrantRoleRequest { user, role: name }).await.unwrap();
 }
 
-/// Sets the visitor's permissions in the hall.
+/// Sets the visitor's permissions for the keys in [`HALL`].
 async fn grant(client: &Client, kind: permission::Type) {
     let perm = Permission {
         perm_type: kind.into(),
@@ -99,7 +99,7 @@ async fn grant(client: &Client, kind: permission::Type) {
     client.role_grant_permission(grant).await.unwrap();
 }
 
-/// Clients that continually try forbidden requests at every member.
+/// Clients that continually send forbidden requests to every member.
 struct Intruders {
     stop: Rc<Cell<bool>>,
     tasks: Vec<tokio::task::JoinHandle<u64>>,
@@ -136,7 +136,7 @@ impl Intruders {
         Self { stop, tasks }
     }
 
-    /// A valid user that requests keys without permission.
+    /// Requests keys as a valid user without permission.
     fn without_permission(stop: Rc<Cell<bool>>, client: Client) -> tokio::task::JoinHandle<u64> {
         tokio::task::spawn_local(async move {
             let mut refusals = 0;
@@ -155,7 +155,7 @@ impl Intruders {
         })
     }
 
-    /// Ends them, and checks that each was refused at least once.
+    /// Stops the intruders, and checks that each was refused at least once.
     async fn end(self) {
         self.stop.set(true);
         for task in self.tasks {
@@ -166,7 +166,7 @@ impl Intruders {
 
 type Try = fn(Client) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Status>>>>;
 
-/// Whether a request was refused, and not only failed to connect. An accepted request fails the test.
+/// Returns whether a request was refused, rather than failing to connect. An accepted request fails the test.
 fn is_refused(answer: Result<(), Status>) -> bool {
     let status = answer.expect_err("an intruder was let in");
     match status.code() {
@@ -176,7 +176,7 @@ fn is_refused(answer: Result<(), Status>) -> bool {
     }
 }
 
-/// Every member and client gets certificates of another CA, which is the only one at the end.
+/// Gives every member and client certificates of another CA, which is the only trusted one at the end.
 async fn rotate_authority(ordeal: &Ordeal) {
     let (old, new) = (suite_authority().pem(), Authority::new());
     let members = ordeal.cluster.members();
@@ -196,7 +196,7 @@ async fn rotate_authority(ordeal: &Ordeal) {
     ordeal.progress().await;
     trust(&new.pem());
     ordeal.progress().await;
-    // A certificate of the old CA is now refused, and so is a connection without a signed one.
+    // A certificate of the old CA is now refused, and so is a self-signed one.
     for member in members {
         let server = ordeal.cluster.server(member);
         for credentials in [suite_authority().sign(&Leaf::new("")), Leaf::new("").self_signed()] {
@@ -205,7 +205,7 @@ async fn rotate_authority(ordeal: &Ordeal) {
             assert_ne!(refused.unwrap_err().code(), Code::InvalidArgument, "it was heard");
         }
     }
-    // A certificate that will be compromised.
+    // This certificate will be revoked as compromised.
     let lost = new.sign(&Leaf { serial: LOST, ..Leaf::new("") });
     for dir in &dirs {
         lost.write(dir, "lost");
@@ -213,7 +213,7 @@ async fn rotate_authority(ordeal: &Ordeal) {
     }
 }
 
-/// A valid certificate becomes invalid at every member.
+/// Revokes a valid certificate on every member.
 async fn revoke_certificate(ordeal: &Ordeal, revoke: &impl Fn(&[u64])) {
     let read = |name: &str, member: usize| {
         let dir = ordeal.cluster.server(member).guard_dir();
@@ -239,7 +239,7 @@ async fn revoke_certificate(ordeal: &Ordeal, revoke: &impl Fn(&[u64])) {
     ordeal.progress().await;
 }
 
-/// The visitor may write for a while, and then the user is deleted and created again with another password.
+/// Allows the visitor to write for a while, then deletes the user and creates it again with another password.
 async fn change_users(ordeal: &Ordeal) {
     let root = ordeal.cluster.client(0);
     let all: Vec<Client> =
@@ -252,7 +252,7 @@ async fn change_users(ordeal: &Ordeal) {
     {
         grant(&root, kind).await;
         for visitor in &visitors {
-            // A member may apply the change later than the one that received it.
+            // A member may apply the change later than the member that received the request.
             let what = format!("a visitor who may write: {is_writer}");
             eventually_within(TIMEOUT, &what, async || {
                 let answer = visitor.put(put(format!("{HALL}k"), "v")).await;
@@ -271,7 +271,7 @@ async fn change_users(ordeal: &Ordeal) {
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
     }
     for visitor in &visitors {
-        // Logins with the old password are invalid.
+        // Tokens from logins with the old password are invalid.
         let read = key(format!("{HALL}k"));
         eventually_within(TIMEOUT, "an end of the old tokens", async || {
             visitor.range(read.clone()).await.is_err().then_some(())

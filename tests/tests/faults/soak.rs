@@ -1,7 +1,7 @@
-//! Normal load for a long time: no request fails, and no resource grows.
+//! Normal load for a long time: no request fails, and no resource use grows.
 //!
-//! Clients write, leases are granted and end, watchers reconnect, history is compacted, snapshots are taken, members
-//! are defragmented one after the other, log files are rotated. Once each of these has happened a few times, the
+//! Clients write, leases are granted and end, watchers reconnect, the history is compacted, snapshots are taken,
+//! members are defragmented in turn, and log files are rotated. Once each of these has happened a few times, the
 //! resources of the members are measured: memory, descriptors, threads and files in the last quarter of the time must
 //! not exceed those of the quarter before. In addition there are idle watchers and idle leases, ten thousand of each in
 //! the long form, which takes an hour:
@@ -36,18 +36,18 @@ const WATCHERS: u64 = 20;
 const KEYS: u64 = 2_000;
 const VALUE_BYTES_MAX: u64 = 2_048;
 
-/// A full log file of an earlier run: it is rotated at once.
+/// Size of a log file from an earlier run. It is full, so it is rotated at once.
 const LOG_BYTES_BEFORE: usize = 1 << 20;
 
-/// Durations.
+/// Times and sizes of a run.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     whole: Duration,
     between_samples: Duration,
     between_defragmentations: Duration,
-    /// Length of the kept history.
+    /// Time for which the history is kept.
     retention: &'static str,
-    /// Watchers without events, and leases without renewals.
+    /// Number of watchers without events, and of leases without renewals.
     idle: usize,
 }
 
@@ -59,7 +59,7 @@ const SHORT: Times = Times {
     idle: 1_000,
 };
 
-/// Interval at which each member is defragmented.
+/// Times and sizes of the long form.
 const LONG: Times = Times {
     whole: Duration::from_secs(3_600),
     between_samples: Duration::from_secs(5),
@@ -68,7 +68,7 @@ const LONG: Times = Times {
     idle: 10_000,
 };
 
-/// Resources of a member.
+/// Resources that a member uses.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     memory_bytes: u64,
@@ -78,8 +78,8 @@ struct Held {
     file_bytes: u64,
 }
 
-/// Growth within these limits is ignored: one more batch, log segment or blocking thread, and the snapshots of half a
-/// minute, which is the interval at which old ones are removed.
+/// Growth within these limits is ignored: one more batch, log segment or blocking thread, and the snapshots of the half
+/// minute between two removals of old ones.
 const LEEWAY: Held =
     Held { memory_bytes: 16 << 20, descriptors: 24, threads: 4, files: 16, file_bytes: 160 << 20 };
 
@@ -98,7 +98,7 @@ impl Held {
         for dir in
             [logs.to_owned(), server.data().join("member/wal"), server.data().join("member/snap")]
         {
-            // A file that has just been renamed or removed is missing.
+            // A file that has just been renamed or removed may be missing.
             for size in
                 std::fs::read_dir(dir).unwrap().filter_map(|file| file.ok()?.metadata().ok())
             {
@@ -109,7 +109,7 @@ impl Held {
         held
     }
 
-    /// The maximum of each.
+    /// Returns the maximum of each resource.
     fn most<'a>(samples: impl IntoIterator<Item = &'a Self>) -> Self {
         samples.into_iter().fold(Self::default(), |most, held| Self {
             memory_bytes: most.memory_bytes.max(held.memory_bytes),
@@ -120,7 +120,7 @@ impl Held {
         })
     }
 
-    /// The resources that exceed the earlier ones by more than the limits.
+    /// Returns the resources that have grown by more than the limits.
     fn growth_since(&self, before: &Self) -> Vec<&'static str> {
         let pairs = [
             ("memory", self.memory_bytes, before.memory_bytes + LEEWAY.memory_bytes),
@@ -141,7 +141,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// A random member.
+    /// Returns a client of a random member.
     fn member(&mut self) -> Client {
         let chosen = self.random.below(self.members.len() as u64);
         self.members[usize::try_from(chosen).unwrap()].clone()
@@ -164,7 +164,7 @@ impl Worker {
                 0 => drop(client.delete_range(delete(key, "")).await.unwrap()),
                 1 => {
                     let operations = vec![put_op(key, value), put_op(self.key(), "again")];
-                    // A duplicate key is refused.
+                    // A transaction with a duplicate key is refused.
                     drop(client.txn(txn(operations)).await);
                 }
                 2 => drop(client.range(prefix(key)).await.unwrap()),
@@ -173,7 +173,7 @@ impl Worker {
         }
     }
 
-    /// Some leases are renewed for a while, some are revoked, and some expire.
+    /// Grants leases, of which some are renewed for a while, some are revoked, and some expire.
     async fn lease(mut self) -> Infallible {
         let mut pace = paced(Duration::from_millis(100));
         loop {
@@ -189,7 +189,7 @@ impl Worker {
         }
     }
 
-    /// Watches a part of the keys for a while, then resumes at another member.
+    /// Watches part of the keys for a while, then resumes through another member.
     async fn watch(mut self) -> Infallible {
         let of = format!("soak/{}", self.random.below(10));
         let mut next_revision = 0;
@@ -201,7 +201,7 @@ impl Worker {
             for _ in 0..=self.random.below(50) {
                 let response = watch.next().await;
                 if response.canceled {
-                    // Its revision was compacted meanwhile.
+                    // The start revision was compacted meanwhile.
                     assert!(response.compact_revision > 0, "{response:?}");
                     next_revision = response.compact_revision;
                     break;
@@ -212,13 +212,13 @@ impl Worker {
     }
 }
 
-/// Watchers on one stream.
+/// Number of watchers per stream.
 const IDLE_ON_A_STREAM: usize = 100;
 
-/// Longer than any run.
+/// TTL that is longer than any run.
 const IDLE_TTL_SECS: i64 = 86_400;
 
-/// Idle watchers and leases, spread over the members.
+/// Creates idle watchers and leases, distributed over the members.
 async fn idle(cluster: &Cluster, count: usize) -> Vec<Watch> {
     let mut streams = Vec::new();
     for stream in 0..count / IDLE_ON_A_STREAM {
@@ -285,7 +285,7 @@ async fn start(kind: Kind, times: Times, logs: &Path) -> (Cluster, Vec<PathBuf>)
         .flag("--snapshot-count=1000")
         .flag("--max-snapshots=2")
         .flag("--max-wals=2")
-        // So that the log has something to write.
+        // This flag makes the server log enough to rotate its log file.
         .flag("--warning-apply-duration=1ns")
         .flag("--enable-log-rotation")
         .flag(r#"--log-rotation-config-json={"maxsize":1,"maxbackups":2,"compress":true}"#);
@@ -303,7 +303,7 @@ async fn start(kind: Kind, times: Times, logs: &Path) -> (Cluster, Vec<PathBuf>)
     (options.start().await, log_dirs)
 }
 
-/// Measures all members, and defragments one after the other, for this duration.
+/// Measures all members, and defragments them in turn, for this duration.
 async fn observe(
     cluster: &Cluster,
     log_dirs: &[PathBuf],
@@ -332,7 +332,7 @@ async fn observe(
     samples
 }
 
-/// All events of normal load have happened at this member, and its log has no warnings.
+/// Checks that all events of normal load have happened on this member and that its log contains no warnings.
 fn has_seen_everything(cluster: &Cluster, member: usize, log_dir: &Path) {
     let server = cluster.server(member);
     let has = |series: &str| {

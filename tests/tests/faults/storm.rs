@@ -1,14 +1,14 @@
-//! Faults in sequence and at the same time, at random.
+//! Random faults, in sequence and at the same time.
 //!
-//! A seed determines the number of members, the faults and their targets and durations, and the actions of the clients;
-//! elections and the exact timing depend on the machine. The short form is a few rounds, the long one an hour:
+//! A seed determines the number of members, the faults and their targets and durations, and the actions of the clients.
+//! Elections and the exact timing depend on the machine. The short form takes a few rounds, the long form an hour:
 //!
 //! ```text
 //! QUORATE_SEED=<seed> cargo xtask test --long storm
 //! ```
 //!
-//! Each round is a load with its own keys, checked when all faults have ended. The store is compacted after each round,
-//! so that an hour takes no more space than a minute.
+//! Each round is a load with its own keys, which is checked once all faults have ended. The store is compacted after
+//! each round, so that an hour needs no more space than a minute.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ async fn the_cluster_survives_random_faults(kind: Kind) {
     storm(&vec![kind; size], random).await;
 }
 
-/// Members of both kinds in one cluster. Registered for one kind, because it is one test.
+/// Runs members of both kinds in one cluster. It is registered for one kind only, because it is a single test.
 async fn a_mixed_cluster_survives_random_faults(kind: Kind) {
     let mut random = Random::by_chance();
     if !Kind::Etcd.is_present() {
@@ -70,7 +70,7 @@ async fn storm(kinds: &[Kind], random: Random) {
     }
 }
 
-/// The faults.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Kill,
@@ -112,10 +112,10 @@ const FAULTS: [Fault; 16] = [
 
 struct Storm {
     cluster: Cluster,
-    /// Control over each member's syncs, if it is available.
+    /// Controls each member's syncs, if possible.
     syncing: Vec<Option<Syncing>>,
     random: Random,
-    /// The faults of this round.
+    /// Descriptions of this round's faults.
     said: Vec<String>,
 }
 
@@ -154,11 +154,11 @@ impl Storm {
         self.said.push(what);
     }
 
-    /// Applies a random fault.
+    /// Injects a random fault.
     async fn inject_fault(&mut self) {
         let choice = self.random.below(FAULTS.len() as u64);
         let fault = FAULTS[usize::try_from(choice).unwrap()];
-        // Drawn in any case, so that later draws do not depend on the faults.
+        // The target is always drawn, so that later draws do not depend on the faults.
         let aims_at_leader = self.random.below(2) == 0;
         let (number, amount) = (self.random.below(1_000), self.random.below(1_000));
         let running = self.cluster.running();
@@ -179,16 +179,16 @@ impl Storm {
             | Fault::Cut
             | Fault::Refuse => self.inject_link_fault(fault, victim, number, amount),
             Fault::MoveLeader => self.move_leader(victim).await,
-            // Without the last member of the older release the cluster version would rise, and not return.
+            // Without the last member of the older release, the cluster version would rise and could not return.
             Fault::Replace if self.is_last_of_its_kind(victim) => {}
             Fault::Replace => {
-                // Members change programs one by one, and only without faults.
+                // Members change programs one at a time, and only while there are no other faults.
                 self.end_all_faults().await;
                 self.cluster.kill(victim);
                 self.cluster.replace(victim).await;
             }
             Fault::FailSyncs => {
-                // It ends at its next sync, which also requires the absence of faults.
+                // The member exits at its next sync, which it can reach only without other faults.
                 self.end_all_faults().await;
                 if self.set_syncs(victim, Syncs::Fail) {
                     self.cluster.ended(victim).await;
@@ -207,7 +207,7 @@ impl Storm {
         members.into_iter().all(|other| other == member || kind(other) != kind(member))
     }
 
-    /// False if this member's syncs cannot be controlled.
+    /// Returns false if this member's syncs cannot be controlled.
     fn set_syncs(&mut self, member: usize, syncs: Syncs) -> bool {
         let Some(syncing) = &mut self.syncing[member] else { return false };
         syncing.set(self.cluster.server(member), syncs);
@@ -219,7 +219,7 @@ impl Storm {
             Fault::Stop if self.cluster.server(victim).kind() == Kind::Quorate => {
                 self.cluster.stop(victim).await;
             }
-            // etcd may wait for a majority that does not exist, so the stop has a timeout.
+            // etcd may wait for a majority that does not exist, so the test limits the time for the stop.
             Fault::Stop => {
                 self.cluster.server(victim).signal("TERM");
                 let ended = self.cluster.ended(victim);
@@ -265,7 +265,7 @@ impl Storm {
         if let Some(leader) = self.cluster.leader_now().await {
             let request = pb::MoveLeaderRequest { target_id: self.cluster.id(victim) };
             let client = self.cluster.client(leader);
-            // It may fail while other faults are active.
+            // The transfer may fail while other faults are active.
             drop(tokio::time::timeout(Duration::from_secs(2), client.move_leader(request)).await);
         }
     }
@@ -288,7 +288,7 @@ impl Storm {
 
     async fn compact(&self) {
         let everyone = self.cluster.everyone();
-        // If no key is alive, the records that the compaction has not deleted yet would count in the hash.
+        // The hash would cover records that the compaction has not deleted yet if no key existed.
         everyone.ask("a write", async |client| client.put(put("storm", "alive")).await).await;
         let revision = self.cluster.settle().await;
         let request = pb::CompactionRequest { revision, physical: false };

@@ -1,4 +1,4 @@
-//! Users and permissions, which must be equal at every member of every kind at each step.
+//! Users and permissions, which must be equal on every member of either kind at each step.
 
 use quorate_api::authpb::{Permission, permission};
 use quorate_api::etcdserverpb as pb;
@@ -9,10 +9,10 @@ use tonic::Code;
 
 const READER: &str = "reader";
 const PASSWORD: &str = "a password of the reader";
-/// The keys that the reader may read.
+/// Keys that the reader may read.
 const SHELF: &str = "shelf/";
 
-/// Creates a user besides root that can read a part of the keys.
+/// Creates a user besides root that may read part of the keys.
 pub(crate) async fn prepare(cluster: &Cluster) {
     let client = cluster.client(0);
     client.write(format!("{SHELF}book"), "text").await;
@@ -30,7 +30,7 @@ pub(crate) async fn prepare(cluster: &Cluster) {
     client.user_add(user).await.unwrap();
     let grant = pb::AuthUserGrantRoleRequest { user: name(), role: name() };
     client.user_grant_role(grant).await.unwrap();
-    // A signed token contains the auth revision at which it was issued.
+    // A signed token contains the auth revision at which it was issued, so root must log in again.
     for member in cluster.members() {
         cluster.server(member).log_in().await;
     }
@@ -54,7 +54,7 @@ pub(crate) async fn check(cluster: &Cluster) {
         refused(reader.range(key("other")).await, Code::PermissionDenied, denied);
         let stranger = cluster.server(member).client_without_token();
         let nobody = stranger.range(key(SHELF)).await.unwrap_err();
-        // etcd uses the name in the certificate as the user, even if there is no such user.
+        // etcd uses the name in the certificate as the user, even if that user does not exist.
         let is_refusal = matches!(nobody.code(), Code::InvalidArgument | Code::PermissionDenied);
         assert!(is_refusal, "m{member}: {nobody:?}");
         let wrong = root.log_in(READER, "guessed").await;
@@ -62,8 +62,8 @@ pub(crate) async fn check(cluster: &Cluster) {
     }
 }
 
-/// All answers of a member about users: whether authentication is enabled, the auth revision, the users and their
-/// permissions.
+/// Returns all of a member's answers about users: whether authentication is enabled, the auth revision, the users and
+/// their permissions.
 async fn users(
     client: &Client,
 ) -> Result<impl PartialEq + std::fmt::Debug + Send + use<>, tonic::Status> {

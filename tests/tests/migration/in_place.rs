@@ -1,15 +1,15 @@
-//! Members replaced one at a time by another program on the same data directory, and back.
+//! Members are replaced one at a time by another program on the same data directory, and back.
 
 use quorate_tests::Kind;
 
 use crate::mixed::{Mixed, flags};
 
-/// etcd's members are replaced by members of another kind one after the other, and back.
+/// Replaces etcd's members one at a time with members of another kind, and back.
 pub(crate) async fn members_are_migrated_in_place_and_back(kind: Kind) {
     change(Mixed::start().await, kind).await;
 }
 
-/// The same migration with authentication and certificates.
+/// Performs the same migration with authentication and certificates.
 pub(crate) async fn guarded_members_are_migrated_in_place_and_back(kind: Kind) {
     change(Mixed::start_guarded().await, kind).await;
 }

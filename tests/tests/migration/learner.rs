@@ -1,15 +1,15 @@
-//! Members replaced one at a time by a learner that is promoted, and back.
+//! Members are replaced one at a time by a learner that is then promoted, and back.
 
 use quorate_tests::Kind;
 
 use crate::mixed::{Mixed, with_flags};
 
-/// etcd's members are replaced by members of another kind one after the other, and back.
+/// Replaces etcd's members one at a time with members of another kind, and back.
 pub(crate) async fn members_are_migrated_through_learners_and_back(kind: Kind) {
     change(Mixed::start().await, kind).await;
 }
 
-/// The same migration with authentication and certificates.
+/// Performs the same migration with authentication and certificates.
 pub(crate) async fn guarded_members_are_migrated_through_learners_and_back(kind: Kind) {
     change(Mixed::start_guarded().await, kind).await;
 }
@@ -22,7 +22,7 @@ async fn change(mut mixed: Mixed, kind: Kind) {
             mixed.cluster.promote(learner).await;
             mixed.take_side(learner, newcomer);
             mixed.admit(learner);
-            // The leader too: a cluster whose leader is removed elects another one.
+            // The leader is removed, too. The cluster then elects another one.
             mixed.remove_from_clients(oldest).await;
             mixed.cluster.remove(oldest).await;
             mixed.ends(oldest).await;

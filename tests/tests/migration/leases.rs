@@ -1,4 +1,4 @@
-//! Leases with renewals, which must not expire, and leases without, which must.
+//! Leases with renewals, which must not expire, and leases without renewals, which must.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,14 +16,14 @@ use crate::witness::Witness;
 /// Number of renewed leases.
 const KEPT: i64 = 3;
 const FIRST_KEPT: i64 = 1000;
-/// TTL of a renewed lease in seconds: longer than any change of the leader.
+/// TTL of a renewed lease in seconds, which is longer than any change of leader takes.
 const KEPT_TTL: i64 = 10;
 const FIRST_LEFT: i64 = 2000;
-/// TTL of a lease without renewals in seconds: the minimum here.
+/// TTL of a lease without renewals in seconds, which is the minimum with these flags.
 const LEFT_TTL: i64 = 1;
 /// Interval between two renewals.
 const PACE: Duration = Duration::from_millis(250);
-/// Timeout for a renewal before the client uses another member.
+/// Timeout of a renewal, after which the client uses another member.
 const SILENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Left {
     granted: Instant,
 }
 
-/// The leases of a test.
+/// Leases of a test.
 #[derive(Debug)]
 pub(crate) struct Leases {
     directory: Directory,
@@ -42,7 +42,7 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Grants the renewed leases with one key each, and renews them, each first through a different member.
+    /// Grants the renewed leases with one key each, and renews them, each through a different member at first.
     pub(crate) async fn start(directory: &Directory) -> Self {
         let renewals = Arc::default();
         let mut keepers = Vec::new();
@@ -55,7 +55,7 @@ impl Leases {
             let (directory, renewals) = (directory.clone(), Arc::clone(&renewals));
             keepers.push(tokio::spawn(async move {
                 for turn in turn.. {
-                    // The reason for the end of a stream does not matter; the next stream continues.
+                    // The reason for the end of a stream does not matter, because the next stream continues.
                     drop(keep(FIRST_KEPT + number, &directory, turn, &renewals).await);
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -95,7 +95,7 @@ impl Leases {
         }
     }
 
-    /// Waits until the leases were renewed several more times, and checks that they all exist.
+    /// Waits until the leases have been renewed several more times, and checks that all of them exist.
     pub(crate) async fn check_kept(&self) {
         const MORE: u64 = 6;
         let before = *self.renewals.lock().unwrap();
@@ -128,7 +128,7 @@ fn kept(number: i64) -> String {
     format!("kept/{number}")
 }
 
-/// Renews a lease over one stream until that ends.
+/// Renews a lease over one stream until the stream ends.
 async fn keep(
     id: i64,
     directory: &Directory,

@@ -1,7 +1,7 @@
-//! Clients that write continuously, and record the answers.
+//! Clients that write continuously and record the answers.
 //!
-//! Every value is written by one request only, so that each event of a watcher identifies its request. A missing answer
-//! leaves the outcome open; an answer is a promise, which [`Load::check`] compares with the events of a watcher.
+//! Every value is written by only one request, so each event of a watcher identifies its request. Without an answer,
+//! the outcome of a request is unknown. An answer is a promise, which [`Load::check`] compares with a watcher's events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,29 +19,29 @@ use tonic::Status;
 use crate::directory::{Directory, PAUSE};
 use crate::witness::Sighting;
 
-/// Concurrent writers.
+/// Number of concurrent writers.
 const WRITERS: usize = 6;
-/// Keys of each writer.
+/// Number of keys per writer.
 const KEYS: usize = 5;
 /// Timeout of a writer.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause between two requests of a writer: the load should be steady, not maximal.
+/// Pause between two requests of a writer, because the load should be steady rather than maximal.
 const PACE: Duration = Duration::from_millis(8);
 /// Number of requests for which a member is skipped after a failure.
 const DETOUR: usize = 20;
-/// Concurrent requests to fill the store quickly.
+/// Number of concurrent requests when the store is filled quickly.
 const BURST: usize = 64;
 
-/// A key and its new value; `None` if it was deleted.
+/// A key and its new value, which is `None` if the key was deleted.
 type Change = (Vec<u8>, Option<Vec<u8>>);
 
 #[derive(Debug, Default)]
 struct Journal {
-    /// The number of keys to be written with each value.
+    /// Number of keys that each value is to be written to.
     attempted: HashMap<Vec<u8>, usize>,
-    /// The acknowledged changes by revision, in the order of their keys.
+    /// Acknowledged changes by revision, in key order.
     acknowledged: BTreeMap<i64, Vec<Change>>,
-    /// The number of requests that each member has answered.
+    /// Number of requests answered by each member.
     answered: BTreeMap<usize, usize>,
     filled: usize,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts writing to the members of a directory.
+    /// Starts to write to the members in a directory.
     pub(crate) fn start(directory: &Directory) -> Self {
         let load = Self { journal: Arc::default(), ended: Arc::default(), writers: JoinSet::new() };
         let mut writers = JoinSet::new();
@@ -97,7 +97,7 @@ impl Load {
         .await;
     }
 
-    /// Writes many keys through one member as fast as possible. Some may fail.
+    /// Writes many keys through one member as fast as possible. Some writes may fail.
     pub(crate) async fn fill(&self, member: usize, client: &Client, count: usize) {
         let first = {
             let mut journal = self.journal.lock().unwrap();
@@ -112,7 +112,7 @@ impl Load {
                     let value = format!("filling {number}").into_bytes();
                     let key = format!("fill/{}", number % 500);
                     let step = Step { value, request: Request::Put(vec![key]) };
-                    // A failed write is only missing.
+                    // A failed write only means that there is less data.
                     drop(carry_out(step, member, &client, &journal).await);
                 }
             });
@@ -130,8 +130,8 @@ impl Load {
         }
     }
 
-    /// Compares all promises with the events of a watcher: each acknowledged change is present, complete and at its
-    /// revision; a change without an answer is present completely or not at all, and only once.
+    /// Compares all promises with the events of a watcher. Each acknowledged change must be present, complete and at
+    /// its revision. A change without an answer must be present completely or not at all, and at most once.
     pub(crate) fn check(&self, sightings: &[Sighting]) -> usize {
         let journal = self.journal.lock().unwrap();
         let mut seen: BTreeMap<i64, Vec<Change>> = BTreeMap::new();
@@ -168,7 +168,7 @@ fn is_of_load(key: &[u8]) -> bool {
     key.starts_with(b"load/") || key.starts_with(b"fill/")
 }
 
-/// One writer, which uses its own member while that member answers.
+/// Runs one writer, which uses its own member as long as that member answers.
 async fn write(writer: usize, directory: &Directory, journal: &Mutex<Journal>, ended: &AtomicBool) {
     let (mut detour, mut turn) = (0_usize, writer);
     for number in 0.. {
@@ -191,7 +191,7 @@ async fn write(writer: usize, directory: &Directory, journal: &Mutex<Journal>, e
     }
 }
 
-/// A request and its value.
+/// A request and the value that it writes.
 #[derive(Debug)]
 struct Step {
     value: Vec<u8>,
@@ -200,10 +200,10 @@ struct Step {
 
 #[derive(Debug)]
 enum Request {
-    /// One key by a put, several by a transaction.
+    /// Writes one key with a put, or several with a transaction.
     Put(Vec<String>),
     Delete(String),
-    /// A transaction that deletes one key and writes another, if the first exists.
+    /// Deletes one key and writes another if the first exists, in a transaction.
     Move {
         from: String,
         to: String,
@@ -222,7 +222,7 @@ impl Step {
         Self { value: format!("{number} of {writer}").into_bytes(), request }
     }
 
-    /// The keys that the request writes.
+    /// Returns the number of keys that the request writes.
     const fn writes(&self) -> usize {
         match &self.request {
             Request::Put(keys) => keys.len(),
@@ -249,7 +249,7 @@ async fn carry_out(
     Ok(())
 }
 
-/// Sends the request, and returns the changes in the answer.
+/// Sends the request. Returns the changes in the answer.
 async fn ask(
     step: Step,
     client: &Client,

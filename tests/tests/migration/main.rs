@@ -1,8 +1,7 @@
-//! Clusters of etcd 3.5 that are migrated to Quorate while clients use them, and back.
+//! Clusters of etcd 3.5 that are migrated to Quorate and back while clients use them.
 //!
-//! The clients write, watch and renew leases from the beginning to the end, and every answer must remain true. The
-//! library beside this describes how tests run. Each test also runs with etcd only, to show that its requirements hold
-//! for etcd.
+//! The clients write, watch and renew leases throughout, and every answer must remain true. The library of this package
+//! describes how the tests run. Each test also runs with etcd only, to show that its requirements hold for etcd.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -36,10 +35,10 @@ use versions::{
     the_cluster_version_rises_when_its_hold_is_released, the_cluster_version_rises_without_a_hold,
 };
 
-/// Timeout of one migration: it takes half a minute on an idle machine.
+/// Timeout of one migration, which takes half a minute on an idle machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Defines the two tests for each function, both of which need etcd.
+/// Defines two tests for each function, both of which need etcd.
 macro_rules! from_etcd {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
@@ -73,7 +72,7 @@ from_etcd! {
     a_snapshot_after_a_refused_change_is_accepted,
 }
 
-/// Defines a test of Quorate that starts with etcd.
+/// Defines a test that migrates from etcd to Quorate.
 macro_rules! to_quorate {
     ($($name:ident),* $(,)?) => {
         $(mod $name {

@@ -1,7 +1,7 @@
-//! A cluster with two kinds of members under load, and all its operations in each mix.
+//! A cluster with members of two kinds under load, and all operations of a cluster in each mix.
 //!
-//! The founding members are on one side, their replacements on the other. If both sides are the same program, the test
-//! checks its own requirements: they are then properties of that program alone.
+//! The founding members are on one side, their replacements on the other. If both sides run the same program, the test
+//! verifies that its requirements hold for that program alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,8 @@ use crate::leases::Leases;
 use crate::load::Load;
 use crate::witness::Witness;
 
-/// Flags of every member. A member keeps little of its log, so that a member that was absent briefly needs a snapshot.
+/// Returns the flags of every member. A member keeps only a short log, so that a member that was briefly absent needs a
+/// snapshot.
 pub(crate) const fn flags(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Etcd => &[
@@ -35,24 +36,24 @@ pub(crate) const fn flags(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Applies the flags to options.
+/// Adds the flags to options.
 pub(crate) fn with_flags(options: Options, kind: Kind) -> Options {
     flags(kind).iter().fold(options.kind(kind), |options, flag| options.flag(*flag))
 }
 
-/// Three members of etcd.
+/// Returns the options of three members of etcd.
 fn founders() -> ClusterOptions {
     (0..3).fold(ClusterOptions::new(Kind::Etcd, 3), |options, number| {
         options.member(number, |member| with_flags(member, Kind::Etcd))
     })
 }
 
-/// The way in which a member is made absent.
+/// How a member is made absent.
 #[derive(Clone, Copy, Debug)]
 enum Absence {
-    /// Its process is stopped and started again.
+    /// Its process is killed and later restarted.
     Killed,
-    /// Its process is paused, with all connections of its clients open.
+    /// Its process is paused, and the connections of its clients stay open.
     Paused,
 }
 
@@ -60,7 +61,7 @@ enum Absence {
 #[derive(Debug)]
 pub(crate) struct Mixed {
     pub(crate) cluster: Cluster,
-    /// The replacements of the founding members.
+    /// Replacements of the founding members.
     newcomers: BTreeSet<usize>,
     directory: Directory,
     load: Load,
@@ -72,12 +73,12 @@ pub(crate) struct Mixed {
 }
 
 impl Mixed {
-    /// Three members of etcd, and clients that write, renew leases and watch.
+    /// Starts three members of etcd, and clients that write, renew leases and watch.
     pub(crate) async fn start() -> Self {
         Self::over(founders().start().await, false).await
     }
 
-    /// A guarded cluster: with authentication, and certificates for clients and peers.
+    /// Starts a guarded cluster, which has authentication enabled and requires certificates of clients and peers.
     pub(crate) async fn start_guarded() -> Self {
         let cluster = founders().guarded().start().await;
         guarded::prepare(&cluster).await;
@@ -110,13 +111,13 @@ impl Mixed {
         }
     }
 
-    /// Makes clients use an added member, with its own watcher.
+    /// Makes clients use an added member, which also gets its own watcher.
     pub(crate) fn admit(&mut self, member: usize) {
         self.witnesses.insert(member, witness(&self.cluster, member, self.roaming.next()));
         self.set_members_of_clients(self.cluster.members());
     }
 
-    /// Makes clients stop using a member. The events of its watcher so far are checked.
+    /// Makes clients stop using a member. Checks the events that its watcher has received so far.
     pub(crate) async fn remove_from_clients(&mut self, member: usize) {
         let mut members = self.cluster.members();
         members.retain(|other| *other != member);
@@ -131,12 +132,12 @@ impl Mixed {
         self.directory.set(clients.collect());
     }
 
-    /// Makes each side lead in turn, and each leader perform all duties of a leader; then compares the members.
+    /// Makes each side lead in turn and each leader perform all duties of a leader, then compares the members.
     pub(crate) async fn exercise(&mut self) {
         let (new, old): (Vec<usize>, Vec<usize>) =
             self.directory.numbers().into_iter().partition(|one| self.newcomers.contains(one));
         for (side, others) in [(&old, &new), (&new, &old)] {
-            // Not always the first: a side with several members alternates.
+            // If a side has several members, they lead alternately.
             let Some(leader) = side.get(self.legs % side.len().max(1)).copied() else { continue };
             let target = others.iter().chain(side).copied().find(|other| *other != leader);
             self.lead(leader).await;
@@ -170,7 +171,7 @@ impl Mixed {
             let client = self.cluster.client(leader);
             let answer = timeout(Duration::from_secs(2), client.move_leader(request)).await;
             if answer.as_ref().is_ok_and(Result::is_ok) {
-                // The members may need a moment to agree.
+                // The members may take a moment to agree.
                 self.cluster.leader_among(&[member]).await;
                 return Ok(());
             }
@@ -179,7 +180,7 @@ impl Mixed {
         .await;
     }
 
-    /// Every member reads the values that the leader has acknowledged, including the leader.
+    /// Checks that every member, including the leader, reads the values that the leader has acknowledged.
     async fn read_through_all(&self, leader: usize) {
         let key = format!("read/{}", self.legs);
         let client = self.cluster.client(leader);
@@ -201,7 +202,7 @@ impl Mixed {
     async fn send_snapshot(&mut self, leader: usize, target: usize) {
         let sent_before = self.count(leader, "etcd_network_snapshot_send_success") > 0;
         if sent_before && self.cluster.server(leader).kind() == Kind::Etcd {
-            // For half a minute after a snapshot etcd keeps all of its log, unless it is restarted.
+            // For half a minute after sending a snapshot, etcd keeps its whole log, unless it is restarted.
             self.cluster.stop(leader).await;
             self.cluster.restart(leader).await;
         }
@@ -211,7 +212,7 @@ impl Mixed {
             let sent = self.snapshots_sent(leader, target);
             let received = match absence {
                 Absence::Paused => self.snapshots_received(target),
-                // The count restarts.
+                // The counter restarts with the process.
                 Absence::Killed => 0,
             };
             self.absent(leader, target, absence, 400 * attempt).await;
@@ -225,14 +226,14 @@ impl Mixed {
         panic!("no snapshot was sent by m{leader} to m{target}");
     }
 
-    /// Makes a member absent, writes more than the leader keeps, and brings it back.
+    /// Makes a member absent, writes more than the leader keeps in its log, and brings the member back.
     async fn absent(&mut self, leader: usize, target: usize, absence: Absence, count: usize) {
         match absence {
             Absence::Killed => self.cluster.kill(target),
             Absence::Paused => {
                 self.cluster.pause(target);
-                // A leader continues to send to a member that it believes to be healthy, and the data waits in the
-                // connections. A new leader probes first.
+                // A leader keeps sending to a member that it considers healthy, and the data waits in the connections.
+                // A new leader probes the member first.
                 let mut others = self.directory.numbers();
                 others.retain(|other| *other != leader && *other != target);
                 self.lead(others[0]).await;
@@ -259,7 +260,7 @@ impl Mixed {
         .await;
     }
 
-    /// The newest revision of a running member.
+    /// Returns the newest revision of a running member.
     async fn revision(&self) -> i64 {
         let statuses = self.cluster.statuses().await.into_iter().filter_map(|(_, status)| status);
         statuses.map(|status| status.header.unwrap().revision).max().expect("somebody answers")
@@ -275,7 +276,7 @@ impl Mixed {
         self.count(member, "etcd_network_snapshot_receive_success")
     }
 
-    /// The sum of all series of a metric, or the one with these labels.
+    /// Returns the sum of all series of a metric, or the value of the one with these labels.
     fn count(&self, member: usize, name: &str) -> u64 {
         let text = self.cluster.server(member).get("/metrics").text();
         let samples = text.lines().filter(|line| {
@@ -287,7 +288,7 @@ impl Mixed {
         sum
     }
 
-    /// Compacts the events that all watchers have received, except some.
+    /// Compacts all revisions that every watcher has received, except the last hundred.
     async fn compact(&self) {
         let seen = self.witnesses.values().chain([&self.roaming]).map(Witness::next).min();
         let request = pb::CompactionRequest { revision: seen.unwrap() - 100, physical: false };
@@ -302,7 +303,7 @@ impl Mixed {
         .await;
     }
 
-    /// Waits until all watchers have received all events so far, and returns the revision.
+    /// Waits until all watchers have received all events so far. Returns the revision.
     async fn witnesses_agree(&self) -> i64 {
         let revision = self.revision().await;
         for witness in self.witnesses.values().chain([&self.roaming]) {
@@ -311,8 +312,8 @@ impl Mixed {
         revision
     }
 
-    /// Waits until all members have the newest revision, and checks that their histories are equal, whichever member
-    /// wrote, installed and compacted them.
+    /// Waits until all members have the newest revision, and checks that their histories are equal, regardless of which
+    /// member wrote, installed or compacted them.
     async fn members_agree(&self) {
         let request = pb::HashKvRequest { revision: self.revision().await };
         let what = format!("the same history up to {}", request.revision);
@@ -330,7 +331,7 @@ impl Mixed {
         .await;
     }
 
-    /// The output of tools: the version of each member, the cluster version, the member list.
+    /// Checks the output of tools: the version of each member, the cluster version, and the member list.
     async fn tools_agree(&self) {
         for member in self.directory.numbers() {
             let version = self.cluster.server(member).get("/version").text();
@@ -368,7 +369,7 @@ impl Mixed {
         }
     }
 
-    /// Stops the load and compares all promises with all events.
+    /// Stops the load, and compares all promises with all events.
     pub(crate) async fn finish(mut self) {
         self.load.end().await;
         self.leases.check_left(&self.roaming).await;
@@ -387,7 +388,7 @@ impl Mixed {
         }
     }
 
-    /// Waits until a removed member has ended.
+    /// Waits until a removed member has exited.
     pub(crate) async fn ends(&mut self, member: usize) {
         eventually_within(TIMEOUT, "a removed member to end", async || {
             (!self.cluster.server_mut(member).is_running()).then_some(())

@@ -38,7 +38,7 @@ async fn write(cluster: &Cluster, key: &str) {
     cluster.everyone().ask("a write", async |client| client.put(put(key, "v")).await).await;
 }
 
-/// Writes more than a leader keeps of its log.
+/// Writes more than a leader keeps in its log.
 async fn fill(cluster: &Cluster) {
     let everyone = cluster.everyone();
     for number in 0..600 {
@@ -50,7 +50,7 @@ async fn fill(cluster: &Cluster) {
     everyone.ask("a deletion", drop).await;
 }
 
-/// Members of two kinds apply the same deep transactions from the log, also after a restart.
+/// Members of both kinds apply the same deeply nested transactions from the log, even after a restart.
 pub(crate) async fn deeply_nested_transactions_are_replicated_in_a_mixed_cluster(kind: Kind) {
     let options = (0..3).fold(ClusterOptions::new(Kind::Etcd, 3), |options, number| {
         let kind = if number == 1 { kind } else { Kind::Etcd };
@@ -82,7 +82,7 @@ pub(crate) async fn deeply_nested_transactions_are_replicated_in_a_mixed_cluster
     cluster.check_same_content().await;
 }
 
-/// A cluster without a hold rises to the version of its members, and then refuses older ones.
+/// A cluster without a version hold rises to the version of its members, and then refuses older ones.
 pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     write(&cluster, "before").await;
@@ -92,7 +92,7 @@ pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
         cluster.restart_as(member, Kind::Quorate, OTHER_FLAGS).await;
         write(&cluster, &format!("beside {member}")).await;
     }
-    // While there is an older member, the oldest version counts.
+    // As long as there is an older member, its version determines the cluster version.
     cluster_version(&cluster, "3.5.0").await;
     cluster.stop(2).await;
     cluster.restart_as(2, Kind::Quorate, OTHER_FLAGS).await;
@@ -104,21 +104,21 @@ pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
     cluster.launch(1);
     let exit = cluster.try_ready(1).await.expect_err("an older member on a newer directory");
     assert!(exit.status.is_some() && exit.log.contains("invalid downgrade"), "{exit}");
-    // The member itself has lost nothing.
+    // The member has not lost anything.
     cluster.restart_as(1, Kind::Quorate, OTHER_FLAGS).await;
     cluster.check_same_content().await;
 }
 
-/// The log line that announces a rise.
+/// Log line that announces a rise.
 const ANNOUNCED: &str = "the cluster version will rise once no member holds it";
 
-/// On a directory of etcd 3.5 the rise is announced before it happens, and the return takes one step at a time.
+/// On a directory of etcd 3.5, the rise is announced before it happens, and the return takes one step at a time.
 pub(crate) async fn a_directory_can_be_downgraded_after_the_cluster_version_rose(_: Kind) {
     let options = ClusterOptions::new(Kind::Etcd, 1);
     let mut cluster = options.member(0, |member| with_flags(member, Kind::Etcd)).start().await;
     write(&cluster, "before").await;
     cluster.stop(0).await;
-    // With a hold there is nothing to announce.
+    // With a version hold, there is nothing to announce.
     cluster.restart_as(0, Kind::Quorate, &["--hold-cluster-version=3.5"]).await;
     assert!(!cluster.server(0).log_of_this_run().contains(ANNOUNCED));
     cluster.stop(0).await;
@@ -157,7 +157,7 @@ pub(crate) async fn a_directory_can_be_downgraded_after_the_cluster_version_rose
     }
 }
 
-/// A held cluster keeps its version until the last member releases it.
+/// A held cluster keeps its version until the last member releases the hold.
 pub(crate) async fn the_cluster_version_rises_when_its_hold_is_released(kind: Kind) {
     let mut cluster = three(kind).await;
     cluster_version(&cluster, "3.5.0").await;
@@ -165,7 +165,7 @@ pub(crate) async fn the_cluster_version_rises_when_its_hold_is_released(kind: Ki
         cluster.stop(member).await;
         cluster.restart_as(member, kind, OTHER_FLAGS).await;
         write(&cluster, &format!("{member} is released")).await;
-        // Leaders check versions when their term begins.
+        // A leader checks versions when its term begins.
         let leader = cluster.leader().await;
         cluster.kill(leader);
         cluster.restart(leader).await;
@@ -177,7 +177,7 @@ pub(crate) async fn the_cluster_version_rises_when_its_hold_is_released(kind: Ki
     cluster.check_same_content().await;
 }
 
-/// A member with a lost disk returns through a snapshot of the other kind.
+/// A member with a lost disk is restored through a snapshot from the other kind.
 pub(crate) async fn a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind(kind: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     fill(&cluster).await;
@@ -190,7 +190,7 @@ pub(crate) async fn a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind(ki
         cluster.check_same_content().await;
         let found = cluster.client(1).range(prefix("fill/")).await.unwrap();
         assert_eq!(found.count, 599);
-        // The other members are replaced too.
+        // The other members are replaced, too.
         for member in [0, 2] {
             cluster.stop(member).await;
             cluster.restart_as(member, kind, flags(kind)).await;
@@ -198,7 +198,8 @@ pub(crate) async fn a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind(ki
     }
 }
 
-/// A leader of etcd whose last entry is a refused membership change sends a snapshot, which the other kind accepts.
+/// A leader of etcd whose last entry is a refused membership change sends a snapshot, which members of the other kind
+/// accept.
 pub(crate) async fn a_snapshot_after_a_refused_change_is_accepted(kind: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     let leader = cluster.leader().await;
@@ -223,7 +224,7 @@ pub(crate) async fn a_snapshot_after_a_refused_change_is_accepted(kind: Kind) {
     assert_eq!(cluster.list().await.len(), 3);
 }
 
-/// A learner of etcd catches up from a leader of the other kind, and serves when it is promoted.
+/// A learner of etcd catches up from a leader of the other kind, and serves once it is promoted.
 pub(crate) async fn a_learner_of_etcd_joins_a_cluster_of_the_other_kind(kind: Kind) {
     let mut cluster = three(kind).await;
     fill(&cluster).await;

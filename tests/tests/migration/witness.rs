@@ -1,8 +1,8 @@
-//! Watchers that resume after every interruption, and their received events.
+//! Watchers that resume after every interruption, and the events that they have received.
 //!
-//! A witness watches the whole store from one revision on. When its stream ends it opens another one at the revision
+//! A witness watches the whole store from one revision on. When its stream ends, it opens another one at the revision
 //! after its last event, as client libraries do. Every revision arrives in one piece, so a duplicate, late or reordered
-//! event is detected at once; a missing one is detected by comparing several witnesses.
+//! event is detected at once. A missing event is detected by comparing several witnesses.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::directory::{Directory, PAUSE};
 /// Time for which a roaming witness stays with a silent member.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// One event, and the time of its arrival.
+/// An event and the time of its arrival.
 #[derive(Clone, Debug)]
 pub(crate) struct Sighting {
     pub(crate) at: Instant,
@@ -38,7 +38,7 @@ impl Sighting {
         self.event.kv.as_ref().expect("an event has a record").key()
     }
 
-    /// The new value; `None` if the key was deleted.
+    /// Returns the new value, or `None` if the key was deleted.
     pub(crate) fn value(&self) -> Option<&[u8]> {
         match self.event.r#type() {
             EventType::Put => self.event.kv.as_ref().map(|record| record.value()),
@@ -49,7 +49,7 @@ impl Sighting {
 
 #[derive(Debug)]
 struct Log {
-    /// The first revision that has not arrived yet.
+    /// First revision that has not arrived yet.
     next: i64,
     sightings: Vec<Sighting>,
 }
@@ -64,13 +64,13 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Always watches at one member, even while it is silent.
+    /// Watches through one member only, even while it is silent.
     pub(crate) fn at(member: Directory, start: i64) -> Self {
         let name = format!("the watcher at m{}", member.pick(0).0);
         Self::begin(name, member, None, start)
     }
 
-    /// Watches at one member after the other.
+    /// Watches through one member after another.
     pub(crate) fn roaming(members: Directory, start: i64) -> Self {
         Self::begin("the roaming watcher".to_owned(), members, Some(SILENCE), start)
     }
@@ -80,7 +80,7 @@ impl Witness {
         let written = Arc::clone(&log);
         let task = tokio::spawn(async move {
             for turn in 0.. {
-                // The reason for the end of a stream does not matter; the next one resumes after it.
+                // The reason for the end of a stream does not matter, because the next one resumes after it.
                 drop(follow(&directory, turn, timeout, &written).await);
                 tokio::time::sleep(PAUSE).await;
             }
@@ -88,12 +88,12 @@ impl Witness {
         Self { name, start, log, task }
     }
 
-    /// The next revision that it expects.
+    /// Returns the next expected revision.
     pub(crate) fn next(&self) -> i64 {
         self.log.lock().unwrap().next
     }
 
-    /// Waits until it has received a revision, which must have an event.
+    /// Waits until it has received a revision, which must contain an event.
     pub(crate) async fn reach(&self, revision: i64) {
         let what = format!("{} to see revision {revision}", self.name);
         eventually_ok(TIMEOUT, &what, async || {
@@ -104,12 +104,12 @@ impl Witness {
         .await;
     }
 
-    /// Its events, oldest first.
+    /// Returns the events that it has received, oldest first.
     pub(crate) fn sightings(&self) -> Vec<Sighting> {
         self.log.lock().unwrap().sightings.clone()
     }
 
-    /// The time at which a key was deleted, if it received that event.
+    /// Returns the time at which a key was deleted, if that event has arrived.
     pub(crate) fn deleted(&self, key: &str) -> Option<Instant> {
         let log = self.log.lock().unwrap();
         let mut latest = log.sightings.iter().rev();
@@ -140,7 +140,7 @@ impl Drop for Witness {
     }
 }
 
-/// Watches at one member until the stream ends.
+/// Watches through one member until the stream ends.
 async fn follow(
     directory: &Directory,
     turn: usize,
@@ -168,7 +168,7 @@ async fn follow(
     Ok(())
 }
 
-/// Aborts the wait after a timeout, if there is one.
+/// Stops waiting after a timeout, if there is one.
 async fn unless_silent<T>(
     timeout: Option<Duration>,
     answer: impl Future<Output = Result<T, Status>>,

@@ -1,4 +1,4 @@
-//! The container: an image that is consistent with its digests, and a root in which a member runs without other files.
+//! The container: an image that matches its digests, and a root file system in which a member runs without other files.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -24,7 +24,7 @@ fn unpack(archive: &Path) -> TempDir {
     folder
 }
 
-/// The blob of a descriptor, checked against its digest and size.
+/// Returns the blob of a descriptor, after checking its digest and size.
 fn blob(image: &Path, descriptor: &Value) -> Vec<u8> {
     let name = descriptor["digest"].as_str().unwrap();
     let bytes = std::fs::read(image.join("blobs").join(name.replace(':', "/"))).unwrap();
@@ -64,7 +64,7 @@ fn the_image_is_consistent_and_its_layer_contains_the_root_filesystem() {
     assert_eq!(list[0]["Config"], path(&manifest["config"]));
     assert_eq!(list[0]["Layers"][0], path(&manifest["layers"][0]));
 
-    // The Dockerfile gives the same image, with the health check that the image format lacks.
+    // The Dockerfile describes the same image, plus the health check, which the image format does not support.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let recipe = std::fs::read_to_string(root.join("packaging/container/Dockerfile")).unwrap();
     let said = |instruction: &str| {
@@ -83,7 +83,7 @@ fn the_image_is_consistent_and_its_layer_contains_the_root_filesystem() {
     assert_eq!(health.trim(), r#"CMD ["/usr/bin/quorate", "ctl", "endpoint", "health"]"#);
 }
 
-/// A program of the root, run with the root as its only files.
+/// Returns a command that runs a program with `root` as its root directory.
 fn within(root: &Path, program: &str) -> Command {
     if is_root() {
         let mut command = Command::new("chroot");
@@ -100,7 +100,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may already be gone.
+        // The process may already have exited.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -111,7 +111,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     let root = unpacked.path();
     let tried = within(root, "/usr/local/bin/etcd").arg("--version").output();
     if !tried.as_ref().is_ok_and(|tried| tried.status.success()) {
-        // If root has no access, a missing privilege is not the cause.
+        // If root cannot change its root directory either, the cause is not a missing privilege.
         assert!(!is_root(), "{tried:?}");
         return skipped("no right to change the root: the container's is not run");
     }
@@ -129,7 +129,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     ]);
     let log = ports.scratch().join("container.log");
     let mut member = Running(command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap());
-    // The health check of the Dockerfile.
+    // The test uses the health check of the Dockerfile.
     eventually_ok(quorate_tests::DEADLINE, "the member to be healthy", async || {
         let ended = member.0.try_wait().unwrap();
         assert!(ended.is_none(), "{}", std::fs::read_to_string(&log).unwrap());

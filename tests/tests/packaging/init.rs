@@ -1,9 +1,10 @@
-//! A stand-in for systemd with the features that the units here use: it starts a unit's command with its environment,
-//! waits for `READY=1`, receives watchdog notifications, stops, masks, and implements a stand-in for `systemctl`.
+//! A stand-in for systemd that supports the features used by the units here. It starts a unit's command with its
+//! environment, waits for `READY=1`, receives watchdog notifications, stops and masks units, and implements a stand-in
+//! for `systemctl`.
 //!
-//! The settings of a unit are read from its file and from the drop-ins, with systemd's rules: a later value wins, and
-//! an empty one clears a list. Paths are within the throw-away root, and so are the data. The limits of a unit are
-//! ignored (`systemd-analyze` checks them in another test).
+//! The settings of a unit are read from its file and from the drop-ins by systemd's rules: a later value takes
+//! precedence, and an empty one clears a list. All paths, including that of the data, are within the throw-away root.
+//! The resource limits of a unit are ignored (`systemd-analyze` checks them in another test).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -15,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use crate::place::Place;
 
-/// Timeout of a start or a stop.
+/// Timeout for starting or stopping a unit.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Interval at which a wait on a silent socket is interrupted to check whether the process is alive.
+/// Interval at which waiting on a silent socket is interrupted to check whether the process is alive.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The merged service section of a unit.
@@ -27,7 +28,7 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// Reads a unit and its drop-ins; `None` if it is not installed, or masked.
+    /// Reads a unit and its drop-ins. Returns `None` if the unit is not installed or is masked.
     pub(crate) fn read(root: &Path, name: &str) -> Option<Self> {
         let own = root.join("etc/systemd/system");
         if std::fs::read_link(own.join(name)).is_ok_and(|to| to == Path::new("/dev/null")) {
@@ -54,12 +55,12 @@ impl Unit {
         Some(unit)
     }
 
-    /// The last value of a key.
+    /// Returns the last value of a key.
     pub(crate) fn value(&self, key: &str) -> Option<&str> {
         self.values.get(key)?.last().map(String::as_str)
     }
 
-    /// The environment of the process, in systemd's order: files win.
+    /// Returns the environment of the process. As in systemd, values from files take precedence.
     fn environment(&self, root: &Path, prefix: &str) -> BTreeMap<String, String> {
         let mut variables = BTreeMap::new();
         let mut set = |line: &str| {
@@ -80,13 +81,13 @@ impl Unit {
     }
 }
 
-/// The running units.
+/// The init system: the running units.
 #[derive(Debug)]
 pub(crate) struct Init {
     root: PathBuf,
     home: PathBuf,
     running: BTreeMap<String, (Child, UnixDatagram)>,
-    /// The recorded requests.
+    /// Recorded `systemctl` commands.
     pub(crate) asked: Vec<String>,
 }
 
@@ -96,7 +97,7 @@ impl Init {
         Self { root: place.root(), home, running: BTreeMap::new(), asked: Vec::new() }
     }
 
-    /// Starts a unit as its file specifies, and returns when it is ready; the error is its output.
+    /// Starts a unit as its file specifies, and waits until it is ready. The error contains its output.
     pub(crate) fn start(&mut self, name: &str) -> Result<(), String> {
         let unit = Unit::read(&self.root, name).ok_or(format!("{name}: not found, or masked"))?;
         assert_eq!(unit.value("Type"), Some("notify"));
@@ -138,13 +139,13 @@ impl Init {
         Ok(())
     }
 
-    /// Waits for a notification of a unit; false if the unit ends instead.
+    /// Waits for a notification from a unit. Returns false if the unit exits instead.
     pub(crate) fn wait_for_notification(&mut self, name: &str, expected: &str) -> bool {
         let (child, socket) = self.running.get_mut(name).unwrap();
         let start = Instant::now();
         while child.try_wait().unwrap().is_none() && start.elapsed() < DEADLINE {
             let mut message = [0; 256];
-            // An empty message is not recorded.
+            // The receive timed out without a message.
             let Ok(count) = socket.recv(&mut message) else { continue };
             if String::from_utf8_lossy(&message[..count]).lines().any(|line| line == expected) {
                 return true;
@@ -153,10 +154,10 @@ impl Init {
         false
     }
 
-    /// Stops a unit, if it runs, and waits for its end.
+    /// Stops a unit if it runs, and waits until it exits.
     pub(crate) fn stop(&mut self, name: &str) {
         if let Some((mut child, _)) = self.running.remove(name) {
-            // A process that has ended needs no signal.
+            // The process may already have exited.
             drop(Command::new("kill").arg(child.id().to_string()).output());
             let start = Instant::now();
             while child.try_wait().unwrap().is_none() {
@@ -174,7 +175,7 @@ impl Init {
         found.is_some_and(|(child, _)| child.try_wait().unwrap().is_none())
     }
 
-    /// Executes a `systemctl` command, and returns whether it succeeded.
+    /// Executes a `systemctl` command. Returns whether it succeeded.
     fn systemctl(&mut self, line: &str) -> bool {
         self.asked.push(line.to_owned());
         let mut words = line.split(' ').filter(|word| *word != "--quiet");
@@ -199,7 +200,7 @@ impl Init {
         }
     }
 
-    /// Installs a `systemctl` in the root, whose requests this answers until [`Answering::end`].
+    /// Installs a `systemctl` in the root, and executes its commands until [`Answering::end`].
     pub(crate) fn answer(mut self, place: &Place) -> Answering {
         let [requests, answers] = ["requests", "answers"].map(|name| place.home().join(name));
         let made = Command::new("mkfifo").args([&requests, &answers]).status().unwrap();
@@ -230,7 +231,7 @@ impl Init {
 impl Drop for Init {
     fn drop(&mut self) {
         for (child, _) in self.running.values_mut() {
-            // It may already be gone.
+            // The process may already have exited.
             drop(child.kill());
             drop(child.wait());
         }
@@ -239,14 +240,14 @@ impl Drop for Init {
 
 const END: &str = "end";
 
-/// An init system that answers requests.
+/// An init system that executes `systemctl` commands.
 pub(crate) struct Answering {
     thread: JoinHandle<Init>,
     requests: PathBuf,
 }
 
 impl Answering {
-    /// Stops answering.
+    /// Stops executing commands, and returns the init system.
     pub(crate) fn end(self) -> Init {
         std::fs::write(self.requests, END).unwrap();
         self.thread.join().unwrap()

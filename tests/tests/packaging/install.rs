@@ -1,4 +1,4 @@
-//! Installation, start, upgrade, removal, purge.
+//! Installation, start, upgrade, removal and purge of the package.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -14,7 +14,7 @@ fn package() -> std::path::PathBuf {
     file("quorate_", ".deb")
 }
 
-/// One field of a package's file.
+/// Returns a field of a package file.
 fn field(package: &Path, name: &str) -> String {
     let said = Command::new("dpkg-deb").arg("--field").arg(package).arg(name).output().unwrap();
     assert!(said.status.success());
@@ -36,7 +36,7 @@ fn a_package_installs_starts_and_is_removed_without_its_data() {
     assert_eq!(unit.value("User"), Some("quorate"));
     assert_eq!(unit.value("StateDirectory"), Some("quorate"));
 
-    // As an operator does it.
+    // Change the settings as an operator does.
     let settings = place.path("/etc/default/quorate");
     let shipped = std::fs::read_to_string(&settings).unwrap();
     assert!(shipped.lines().all(|line| line.starts_with('#') || line == "DAEMON_ARGS="));
@@ -50,7 +50,7 @@ fn a_package_installs_starts_and_is_removed_without_its_data() {
     place.ctl(&["put", "kept", "through everything"]);
     init.stop(SERVICE);
 
-    // An upgrade keeps changed settings and the data.
+    // An upgrade keeps the changed settings and the data.
     place.install(&package());
     assert_eq!(std::fs::read_to_string(&settings).unwrap(), own);
     init.start(SERVICE).unwrap();
@@ -68,7 +68,7 @@ fn a_package_installs_starts_and_is_removed_without_its_data() {
     assert!(data.exists(), "a member's data are not a package's to delete");
     assert!(String::from_utf8_lossy(&purged.stderr).contains("has the data of a member and stays"));
 
-    // The settings are found again, and a purge removes empty folders.
+    // Reinstalling finds the data again, and a purge removes empty folders.
     place.install(&package());
     assert!(data.exists());
     std::fs::remove_dir_all(place.path("/var/lib/quorate/default")).unwrap();
@@ -100,7 +100,7 @@ fn installed_files_are_where_tools_expect_them() {
     );
     let said = Command::new("bash").args(["-c", &line]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&said.stdout), "endpoint\n", "{said:?}");
-    // It shares no file name with Debian's etcd, and provides the names of etcd in a folder for `PATH`.
+    // The package shares no file name with Debian's etcd, and provides etcd's program names in a folder for `PATH`.
     assert!(!place.path("/usr/bin/etcd").exists());
     let said = Command::new(place.path("/usr/lib/quorate/bin/etcdctl")).arg("version").output();
     assert!(said.unwrap().stdout.starts_with(b"etcdctl version: "));
@@ -126,7 +126,7 @@ fn the_program_names_of_etcd_are_in_a_separate_package() {
     }
 }
 
-/// The glibc version that the package requires equals the one that the machine's own tool finds in the program.
+/// The glibc version that the package requires must equal the one that the machine's own tool finds in the program.
 #[test]
 fn the_required_glibc_version_is_correct() {
     let Some(place) = Place::new() else { return };

@@ -1,5 +1,5 @@
-//! The manifest for a Kubernetes control plane: the test runs its command unchanged, probes it as the kubelet does, and
-//! connects as the API server with a certificate.
+//! The manifest for a Kubernetes control plane. The test runs its command unchanged, except for paths and ports, probes
+//! it as the kubelet does, and connects as the API server does, with a certificate.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -9,8 +9,8 @@ use std::process::{Child, Command};
 use quorate_tests::pki::{Authority, Leaf};
 use quorate_tests::{Kind, Options, eventually, get};
 
-/// The arguments that kubeadm 1.34 passes to a first member (`getEtcdCommand`), with its values except paths and names.
-/// One additional flag refuses client certificates, which have the same CA, on the peer port.
+/// The arguments that kubeadm 1.34 passes to a first member (`getEtcdCommand`), with their values except for paths and
+/// names. One additional flag refuses client certificates on the peer port, because they are signed by the same CA.
 const FLAGS: [(&str, Option<&str>); 20] = [
     ("advertise-client-urls", None),
     ("cert-file", None),
@@ -34,10 +34,10 @@ const FLAGS: [(&str, Option<&str>); 20] = [
     ("watch-progress-notify-interval", Some("5s")),
 ];
 
-/// The part of the manifest about the process.
+/// The part of the manifest that describes the process.
 struct Manifest {
     command: Vec<String>,
-    /// The ports and paths of the probes.
+    /// Paths of the probes.
     paths: BTreeSet<String>,
     port: u16,
 }
@@ -67,7 +67,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may already be gone.
+        // The process may already have exited.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -97,7 +97,8 @@ async fn a_member_runs_with_the_manifest(kind: Kind) {
     std::fs::create_dir(&keys).unwrap();
     let authority = Authority::new();
     std::fs::write(keys.join("ca.crt"), authority.pem()).unwrap();
-    // As kubeadm issues them: for the node's name and both addresses; the client's for no address.
+    // The certificates are like those of kubeadm: the server's and the peer's contain the node's name and both
+    // addresses, and the client's contains no address.
     for (name, hosts) in [
         ("server", &["localhost", "control-plane", "127.0.0.1", "127.0.0.2"][..]),
         ("peer", &["localhost", "control-plane", "127.0.0.1", "127.0.0.2"][..]),
@@ -110,7 +111,8 @@ async fn a_member_runs_with_the_manifest(kind: Kind) {
         std::fs::write(keys.join(format!("{name}.key")), signed.key).unwrap();
     }
 
-    // Paths and ports of this machine; the node has its own address in addition to the loopback address.
+    // Paths and ports are replaced with those of this machine. The node has an address of its own in addition to the
+    // loopback address.
     let (data, keys) = (scratch.join("data"), keys.display().to_string());
     assert_eq!(manifest.port, 2381);
     let substituted = manifest.command.iter().map(|word| {
@@ -122,7 +124,7 @@ async fn a_member_runs_with_the_manifest(kind: Kind) {
             .replace(":2381", &format!(":{}", metrics.port()))
     });
     let words: Vec<String> = substituted.collect();
-    // The image has this link.
+    // The image contains this link.
     let program = scratch.join(&words[0]);
     symlink(kind.program(), &program).unwrap();
     let log = scratch.join("member.log");
@@ -130,7 +132,7 @@ async fn a_member_runs_with_the_manifest(kind: Kind) {
     command.args(&words[1..]).stderr(std::fs::File::create(&log).unwrap());
     let mut member = Running(command.spawn().unwrap());
 
-    // The kubelet's startup probe repeats until it succeeds, and no probe may fail after that.
+    // The kubelet repeats the startup probe until it succeeds. After that, no probe may fail.
     let probe = |path: &str| get(metrics.port(), &format!("/{path}"));
     eventually("the member to be ready", async || {
         let ended = member.0.try_wait().unwrap();
@@ -143,7 +145,7 @@ async fn a_member_runs_with_the_manifest(kind: Kind) {
         assert_eq!(probe(path).status, 200, "{path}");
     }
 
-    // Both addresses, with the certificate of the API server, and without one.
+    // Connect to both addresses, with the API server's certificate and without one.
     for address in ["127.0.0.1", "127.0.0.2"] {
         let health = |more: &[String]| {
             let mut tool = Command::new(kind.program());

@@ -1,9 +1,9 @@
-//! Tests of the output of `cargo xtask package` by its consumers: dpkg installs, upgrades, removes and purges it in a
-//! throw-away root, the units start from it under a stand-in for systemd, Debian's etcd is taken over and handed back,
-//! the container's root runs, and PostgreSQL under Patroni runs on members that are replaced.
+//! Tests of the output of `cargo xtask package`. dpkg installs, upgrades, removes and purges the package in a
+//! throw-away root, its units start under a stand-in for systemd, Debian's etcd is taken over and handed back, a member
+//! runs in the container's root, and PostgreSQL under Patroni runs on members that are replaced.
 //!
-//! The tests need no privileges, except for steps that report that they are skipped. The packed program is the one
-//! under test (`QUORATE_BIN`), so that no release is built.
+//! The tests need no privileges, except for some steps, which otherwise report that they are skipped. The packaged
+//! program is the one under test (`QUORATE_BIN`), so that no release needs to be built.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

@@ -1,4 +1,4 @@
-//! The packages of the program, made once for all tests, and the reproducibility of their bytes.
+//! The packages of the program, built once for all tests, and the reproducibility of their bytes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use quorate_tests::Kind;
 use sha2::{Digest as _, Sha256};
 
-/// The output folder of one run.
+/// Returns the output folder of one run.
 fn pack(name: &str) -> PathBuf {
     assert!(Kind::Quorate.is_present());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -20,7 +20,7 @@ fn pack(name: &str) -> PathBuf {
     folder
 }
 
-/// The file with this prefix and suffix, of one run for all tests.
+/// Returns the file with this prefix and suffix. All tests share the output of one run.
 pub(crate) fn file(begin: &str, end: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| pack("package"));

@@ -1,26 +1,26 @@
-//! Runs the commands of the README, of the longer tour (`tour.md`) and of `running.md` as they stand there.
+//! Runs the commands of the README, of the longer tour (`tour.md`) and of `running.md` as they are printed there.
 //!
-//! The blocks of a page are one shell session, in their order, in an empty folder; the tour continues the session of the
-//! README. A block with a comment before it is not run: the comment gives the reason, and a file that it names exists.
-//! The ports of `running.md` are replaced by free ones. The README and the tour run in a network namespace of their own,
-//! so that their ports are free.
+//! The blocks of a page form one shell session, in their order, in an empty folder, and the tour continues the README's
+//! session. A block that follows a comment is not run: the comment gives the reason, and the test checks that any file
+//! named in the comment exists. The ports of `running.md` are replaced with free ones. The README and the tour run in a
+//! separate network namespace, in which their ports are free.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use quorate_tests::{Kind, Options, skipped};
 
-/// The ports on the page.
+/// Ports used on the page.
 const PORTS: [&str; 6] = ["12379", "12380", "22379", "22380", "32379", "32380"];
 
-/// Timeout of the session; it ends with all processes that it has started.
+/// Timeout of the session, in seconds. When it is reached, all processes that the session has started are ended.
 const LIMIT_SECS: &str = "100";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The blocks of commands, each with the comment before it.
+/// Returns the blocks of commands, each with the comment before it.
 fn blocks(page: &str) -> Vec<(Option<&str>, String)> {
     let mut found = Vec::new();
     let mut before = None;
@@ -76,7 +76,7 @@ fn code_blocks_that_tests_do_not_run_are_marked() {
     }
 }
 
-/// The first terminal of the README's reader: a member, which is restarted when the tour asks for it.
+/// The reader's first terminal in the README. It runs a member, which is restarted when the tour says so.
 const FIRST_TERMINAL: &str = r#"
 set -u
 member() { quorate "$@" >>"$log" 2>&1 & pid=$!; }
@@ -89,7 +89,7 @@ done
 wait
 "#;
 
-/// The README and the tour as a script: the first terminal, then the blocks.
+/// Converts the README and the tour to a script, which starts the first terminal and then runs the blocks.
 fn script_of_the_tour(page: &str) -> String {
     let blocks = blocks(page);
     let typed = blocks.iter().filter(|(comment, _)| comment.is_none());
@@ -105,7 +105,7 @@ fn script_of_the_tour(page: &str) -> String {
     )
 }
 
-/// The reader has exported the endpoints, as `running.md` does. No command of the pages may fail for that.
+/// The reader has exported the endpoints, as `running.md` does. This must not make any command of the pages fail.
 #[test]
 fn the_commands_of_readme_and_tour_work_in_order() {
     let isolated = |program: &str, arguments: &[&str]| {
@@ -143,14 +143,14 @@ fn the_commands_of_readme_and_tour_work_in_order() {
     let log = std::fs::read_to_string(folder.join("first.log")).unwrap_or_default();
     assert!(said.status.success(), "{stdout}\n{stderr}\n{log}");
     for text in [
-        // The watch prints the puts that happen while it runs.
+        // The watch prints the puts made while it runs.
         "PUT\ngreeting\nhello again\n",
         "Downgrade enable success, cluster version 3.7",
         "Downgrade enable success, cluster version 3.6",
     ] {
         assert!(stdout.contains(text), "{text:?}:\n{stdout}\n{stderr}");
     }
-    // The load has left no keys, and the last command prints ten lines.
+    // The load leaves no keys, so the last command prints ten lines.
     assert!(stdout.contains(" 0 differ, 2 are the same\n"), "{stdout}");
     assert_eq!(stdout.lines().filter(|line| line.contains("\"bench/")).count(), 8, "{stdout}");
 }
@@ -171,7 +171,7 @@ async fn the_page_works(kind: Kind) {
         assert!(script.contains(port));
         script = script.replace(port, &free.to_string());
     }
-    // All processes are ended in any case.
+    // The script kills all of its processes in any case.
     let script =
         format!("set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n{script}");
     let folder = members[0].scratch();
@@ -186,7 +186,7 @@ async fn the_page_works(kind: Kind) {
             command.env_remove(name);
         }
     }
-    // A busy machine may be slower than the timeouts in the page.
+    // A busy machine may take longer than the timeouts on the page.
     command.envs([("ETCDCTL_DIAL_TIMEOUT", "30s"), ("ETCDCTL_COMMAND_TIMEOUT", "30s")]);
     let said = command.output().unwrap();
     let [stdout, stderr] = [&said.stdout, &said.stderr].map(|said| String::from_utf8_lossy(said));

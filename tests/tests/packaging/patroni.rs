@@ -1,7 +1,8 @@
-//! PostgreSQL under Patroni, on members that are migrated, killed and restarted, with the script for users.
+//! PostgreSQL under Patroni, on members that are migrated, killed and restarted. The test runs the script that is
+//! provided for users.
 //!
 //! The script succeeds only if PostgreSQL's leader, its timeline and every write have survived the changes that must
-//! not affect them. This test passes it the programs, and a user that is not root.
+//! not affect them. The test passes the script the programs and a user other than root.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -12,13 +13,13 @@ use quorate_tests::{Kind, Options, is_long, run_cluster_within, skipped};
 
 use crate::place::is_root;
 
-/// The user `nobody` of the machine.
+/// Id of the machine's user `nobody`.
 const NOBODY: u32 = 65_534;
 
 /// Timeout of the script.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// The programs that the script calls, and Python as Debian's Patroni has it.
+/// Programs that the script calls, and the Python that Debian's Patroni uses.
 const PROGRAMS: [&str; 6] = [
     "/usr/bin/python3",
     "/usr/bin/psql",
@@ -28,7 +29,7 @@ const PROGRAMS: [&str; 6] = [
     "/usr/bin/timeout",
 ];
 
-/// The folder of Patroni, if everything that it needs is installed.
+/// Returns the folder of Patroni if everything that it needs is installed. The error states what is missing.
 fn patroni() -> Result<PathBuf, String> {
     let root = std::env::var_os("PATRONI_DIR").map(PathBuf::from).ok_or("no Patroni")?;
     if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
@@ -97,7 +98,7 @@ async fn postgresql_stays_up_while_members_change(kind: Kind) {
     };
     let logs = || ["p0.log", "p1.log", "m0.log", "m1.log", "m2.log", "writer.log"].map(log);
     assert!(said.status.success(), "{stdout}\n{stderr}\n{}", logs().join("\n"));
-    // The steps of interest were not skipped.
+    // The steps that matter were not skipped.
     let last = if is_long() { "done: p0 on timeline 3" } else { "done: p1 on timeline 2" };
     assert!(stdout.contains(last), "{stdout}");
     assert_eq!(stdout.contains("m2 is Quorate: p0 on timeline 1, as before"), etcd.is_some());

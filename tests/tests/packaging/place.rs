@@ -1,4 +1,5 @@
-//! A throw-away root: dpkg's database, installed files, and stand-ins for programs that would change the machine.
+//! A throw-away root with dpkg's database, the installed files, and stand-ins for programs that would change the
+//! machine.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,14 +8,14 @@ use std::process::{Command, Output};
 use quorate_tests::{Kind, Options, Server, skipped};
 use tempfile::TempDir;
 
-/// The root, and ports for one member in it.
+/// The root, and the ports of one member in it.
 pub(crate) struct Place {
     home: TempDir,
     ports: Server,
 }
 
 impl Place {
-    /// An empty root; `None` if dpkg or a program of its scripts is missing.
+    /// Creates an empty root. Returns `None` if dpkg, or a program that package scripts call, is missing.
     pub(crate) fn new() -> Option<Self> {
         for program in ["dpkg", "dpkg-deb", "systemd-sysusers"] {
             if Command::new(program).arg("--version").output().is_err() {
@@ -45,22 +46,22 @@ impl Place {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     }
 
-    /// The folder that contains everything.
+    /// Returns the folder that contains everything.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// The path of `/`.
+    /// Returns the path of the root folder.
     pub(crate) fn root(&self) -> PathBuf {
         self.home.path().join("root")
     }
 
-    /// A path in the root, as seen from within.
+    /// Converts an absolute path within the root to a path on the machine.
     pub(crate) fn path(&self, absolute: &str) -> PathBuf {
         self.root().join(absolute.trim_start_matches('/'))
     }
 
-    /// The search path: stand-ins, installed programs, and the machine's.
+    /// Returns the search path: stand-ins, installed programs, and the machine's programs.
     pub(crate) fn search_path(&self) -> String {
         let machine = std::env::var("PATH").unwrap();
         let (bin, root) = (self.home.path().join("bin"), self.root());
@@ -68,13 +69,13 @@ impl Place {
         format!("{bin}:{root}/usr/bin:{root}/usr/sbin:{machine}:/usr/sbin:/sbin")
     }
 
-    /// Runs dpkg on the root, with the packages' scripts.
+    /// Runs dpkg on the root, including the packages' scripts.
     pub(crate) fn dpkg(&self, args: &[&str]) -> Output {
         let mut command = Command::new("dpkg");
         command.env("PATH", self.search_path()).env("LC_ALL", "C");
         command.arg(format!("--root={}", self.root().display()));
         command.arg(format!("--log={}", self.home.path().join("dpkg.log").display()));
-        // The root has no C library, and the tests may run as any user.
+        // The root contains no C library, and the tests may run as any user.
         command.args(["--force-script-chrootless", "--force-not-root", "--force-depends"]);
         let done = command.arg("--force-confold").args(args).output().unwrap();
         let said = String::from_utf8_lossy(&done.stderr);
@@ -82,12 +83,12 @@ impl Place {
         done
     }
 
-    /// Installs a package's file.
+    /// Installs a package file.
     pub(crate) fn install(&self, package: &Path) {
         self.dpkg(&["--install", package.to_str().unwrap()]);
     }
 
-    /// The settings of an operator: a single member on its own ports.
+    /// Returns an operator's settings for a single member with its own ports.
     pub(crate) fn settings(&self) -> String {
         let (client, peer) = (self.url(), self.ports.peer_url());
         format!(
@@ -97,12 +98,12 @@ impl Place {
         )
     }
 
-    /// The client URL of the member.
+    /// Returns the client URL of the member.
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.port())
     }
 
-    /// Runs the installed tool against the member, and returns its output.
+    /// Runs the installed tool against the member. Returns its output.
     pub(crate) fn ctl(&self, args: &[&str]) -> String {
         let mut command = Command::new(self.path("/usr/bin/quorate"));
         command.arg("ctl").args(["--endpoints", &self.url()]).args(args);
@@ -111,7 +112,7 @@ impl Place {
         String::from_utf8(said.stdout).unwrap()
     }
 
-    /// The cluster version of the member, once it is set.
+    /// Waits until the member has a cluster version, and returns it.
     pub(crate) fn cluster_version(&self) -> String {
         let said = quorate_tests::get(self.ports.port(), "/version").text();
         let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -119,7 +120,7 @@ impl Place {
     }
 }
 
-/// Whether the tests run as root.
+/// Returns whether the tests run as root.
 pub(crate) fn is_root() -> bool {
     let said = Command::new("id").arg("-u").output().unwrap();
     said.stdout == b"0\n"

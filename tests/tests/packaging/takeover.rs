@@ -1,4 +1,4 @@
-//! Debian's etcd, installed with its unit and its settings, is taken over by `quorate-takeover` and handed back.
+//! `quorate-takeover` takes over Debian's etcd, which was installed with its unit and its settings, and hands it back.
 
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output};
@@ -14,14 +14,14 @@ const QUORATE: &str = "quorate.service";
 const SETTINGS: &str = "/etc/default/etcd";
 const DROP_IN: &str = "/etc/systemd/system/quorate.service.d/takeover.conf";
 
-/// A root with both programs and a running etcd.
+/// A root with both programs installed and etcd running.
 struct Machine {
     place: Place,
     init: Option<Init>,
 }
 
 impl Machine {
-    /// `None` if Debian's etcd is not installed.
+    /// Starts etcd in a new root. Returns `None` if Debian's etcd is not installed.
     fn new(more_settings: &str) -> Option<Self> {
         let place = Place::new()?;
         if !Kind::Etcd.is_present() {
@@ -93,7 +93,7 @@ impl Machine {
 
 #[test]
 fn debians_etcd_is_taken_over_and_handed_back() {
-    // Debian's default directory, and an operator's that a flag names.
+    // The data is in Debian's default directory, or in an operator's directory that a flag names.
     for folder in ["/var/lib/etcd/default", "/srv/etcd"] {
         let more = match folder {
             "/var/lib/etcd/default" => String::new(),
@@ -168,7 +168,7 @@ fn a_purge_leaves_etcds_data_and_lets_etcd_start() {
 
 #[test]
 fn etcd_is_restarted_after_a_failed_takeover() {
-    // A flag of etcd 3.5 that etcd 3.7 has removed.
+    // The first flag exists in etcd 3.5, but was removed in etcd 3.7.
     let Some(mut machine) = Machine::new("DAEMON_ARGS=\"--enable-v2=false --max-snapshots 3\"\n")
     else {
         return;
@@ -187,7 +187,7 @@ fn settings_that_cannot_be_carried_over_prevent_the_takeover() {
     let said = [
         ("DAEMON_ARGS=--config-file /etc/etcd.yml\n", "configuration file"),
         ("ETCD_CONFIG_FILE=/etc/etcd.yml\n", "configuration file"),
-        // The text is not a pattern, either.
+        // The value is not treated as a glob pattern.
         ("DAEMON_ARGS=\"--cors=* --config-file=/etc/*\"\n", "configuration file"),
         ("ETCD_DATA_DIR=data\n", "not a path from the root on"),
         ("DAEMON_ARGS=\"--data-dir=/nowhere\"\n", "there is no folder /nowhere"),
@@ -207,7 +207,7 @@ fn settings_that_cannot_be_carried_over_prevent_the_takeover() {
     assert_eq!(machine.takeover(&[]).status.code(), Some(2));
     machine.assert_runs(ETCD);
 
-    // A unit with its own data would continue with those.
+    // The takeover is refused if Quorate's unit already runs, with data of its own.
     std::fs::remove_dir(machine.place.path("/etc/systemd/system/etcd.service.d")).unwrap();
     let init = machine.init.as_mut().unwrap();
     init.stop(ETCD);
@@ -218,7 +218,7 @@ fn settings_that_cannot_be_carried_over_prevent_the_takeover() {
     assert!(!machine.is_there(DROP_IN));
 }
 
-/// systemd accepts the file that the command has written.
+/// Checks that systemd accepts the file that the command has written.
 fn check_unit(place: &Place) {
     let folder = place.home().join("units");
     let drop_ins = folder.join("quorate.service.d");
