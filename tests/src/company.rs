@@ -146,7 +146,7 @@ const NOT_BY_PROXY: &[(&str, &str)] = &[
     ),
     ("watch_flow::large_responses_are_fragmented", "no proxy sends fragments"),
     (
-        "watch_flow::streams_end_with_the_server",
+        "watch_flow::watch_streams_end_when_the_server_stops",
         "a watch continues when a member is back, or at another",
     ),
 ];
@@ -165,7 +165,7 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("kubernetes::api_servers_agree_on_the", CODES_ARE_LOST),
     ("lease::", "keep-alives end with their requests, and refusals lose their code"),
     ("lock_election::locks_use_the_permissions", "streams end without a status"),
-    ("maintenance::a_corrupt_alarm_refuses_changes", CODES_ARE_LOST),
+    ("maintenance::changes_are_refused_during_a_corrupt_alarm", CODES_ARE_LOST),
     ("maintenance::alarms_survive_a_restart", CODES_ARE_LOST),
     ("permissions::", CODES_ARE_LOST),
     ("quota::requests_that_need_no_space_are_accepted", CODES_ARE_LOST),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_one_by_one() {
+    fn lines_are_read_one_at_a_time() {
         let hidden = Hidden { before: None };
         let mut input = &b"one\n two \r\n\nthree"[..];
         let mut next = || hidden.read_line(&mut input).unwrap();

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_files_are_bad_arguments() {
+    fn missing_or_unpaired_files_exit_with_the_bad_arguments_code() {
         let dir = tempfile::tempdir().unwrap();
         let none = dir.path().join("none").display().to_string();
         let missing = format!("Error: open {none}: no such file or directory\n");

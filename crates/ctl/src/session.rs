@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_printed_as_variables() {
+    fn settings_are_printed_as_environment_variables() {
         let line = [&b"--endpoints=a:1,b:2"[..], b"--command-timeout=90s", b"--debug"];
         let matches = Matches::parse(GLOBAL_FLAGS, &line.map(<[u8]>::to_vec)).unwrap();
         let shown = settings(&matches);

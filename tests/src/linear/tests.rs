@@ -107,20 +107,20 @@ fn overlapping_operations_may_take_effect_in_either_order() {
 }
 
 #[test]
-fn a_stale_read_is_found() {
+fn a_stale_read_is_detected() {
     bad(&[wrote(0, 0, 1, 1), wrote(0, 2, 3, 2), read(1, 4, 5, Some(1))]);
     // Once a read has returned the new value, no later read may return the old one.
     bad(&[wrote(0, 0, 1, 1), wrote(0, 2, 20, 2), read(1, 3, 4, Some(2)), read(2, 5, 6, Some(1))]);
 }
 
 #[test]
-fn a_lost_update_is_found() {
+fn a_lost_update_is_detected() {
     bad(&[wrote(0, 0, 1, 1), swapped(1, 2, 10, Some(1), 2), swapped(2, 2, 10, Some(1), 3)]);
     bad(&[wrote(0, 0, 1, 1), wrote(1, 2, 3, 2), read(2, 4, 5, Some(1)), read(2, 6, 7, Some(1))]);
 }
 
 #[test]
-fn a_write_applied_twice_is_found() {
+fn a_write_applied_twice_is_detected() {
     bad(&[wrote(0, 0, 1, 1), wrote(1, 2, 3, 2), read(2, 4, 5, Some(2)), read(2, 6, 7, Some(1))]);
     bad(&[maybe_wrote(0, 0, 1), read(1, 1, 2, Some(1)), wrote(1, 3, 4, 2), read(1, 5, 6, Some(1))]);
 }
@@ -197,7 +197,7 @@ fn long(count: u64) -> Vec<Operation> {
 }
 
 #[test]
-fn long_histories_are_checked() {
+fn long_histories_are_checked_within_the_time_limit() {
     let mut history = long(20_000);
     assert_eq!(check(&history, BUDGET), Verdict::Linearizable);
     // Writes without an answer whose values were never seen must not cost any time.
@@ -303,7 +303,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
-    fn the_verdict_equals_that_of_trying_every_order(history in any_history()) {
+    fn the_verdict_equals_that_of_an_exhaustive_search(history in any_history()) {
         let verdict = check(&history, BUDGET);
         prop_assert_eq!(verdict == Verdict::Linearizable, is_explained(&history));
     }

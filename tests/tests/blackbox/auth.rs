@@ -20,14 +20,14 @@ on_both_servers! {
     permission_changes_take_effect_at_once,
     a_watch_requires_read_permission,
     a_watcher_continues_after_its_permission_is_revoked,
-    a_lease_expires_under_authentication,
+    a_lease_expires_while_authentication_is_enabled,
 }
 
 on_both_servers! {
     alone:
     users_survive_a_restart,
     passwords_are_hashed_with_the_configured_cost,
-    a_token_expires,
+    an_unused_token_expires_after_its_ttl,
     a_token_is_valid_on_every_member,
     a_cluster_with_authentication_survives_the_loss_of_its_leader,
     users_survive_a_change_between_etcd_and_quorate,
@@ -38,7 +38,7 @@ on_both_servers! {
 on_quorate! {
     alone:
     users_and_permissions_apply_on_all_members_of_a_mixed_cluster,
-    continual_logins_of_one_source_do_not_delay_others,
+    continual_logins_from_one_source_do_not_delay_other_logins,
     failed_logins_lock_out_neither_the_user_nor_an_administrator,
     invalid_tokens_do_not_use_up_waiting_reads,
     passwords_and_tokens_are_in_neither_the_log_nor_the_metrics,
@@ -330,7 +330,7 @@ async fn a_watcher_continues_after_its_permission_is_revoked(kind: Kind) {
     assert!(watch.create(watch_key("a1")).await.canceled, "the next one is asked for");
 }
 
-async fn a_lease_expires_under_authentication(kind: Kind) {
+async fn a_lease_expires_while_authentication_is_enabled(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let root = guard(&client).await;
@@ -368,7 +368,7 @@ async fn users_survive_a_restart(kind: Kind) {
     refused(ann.range(key("b")).await, Code::PermissionDenied, DENIED);
 }
 
-async fn a_token_expires(kind: Kind) {
+async fn an_unused_token_expires_after_its_ttl(kind: Kind) {
     let server = options(kind).flag("--auth-token-ttl=1").start().await;
     let client = server.client();
     let root = guard(&client).await;
@@ -505,7 +505,7 @@ async fn users_and_permissions_apply_on_all_members_of_a_mixed_cluster(ours: Kin
     check_permissions(&cluster).await;
 }
 
-async fn continual_logins_of_one_source_do_not_delay_others(kind: Kind) {
+async fn continual_logins_from_one_source_do_not_delay_other_logins(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=8").start().await;
     let client = server.client();
     let root = guard(&client).await;

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 on_quorate! {
     alone:
-    connections_beyond_a_number_get_small_windows,
+    connections_beyond_the_limit_on_large_windows_get_small_windows,
     headers_beyond_the_byte_limit_are_refused,
     streams_beyond_the_limit_of_a_connection_are_refused,
     proposals_beyond_the_maximum_number_are_refused,
@@ -105,7 +105,7 @@ async fn count_all<T: 'static>(mut asking: JoinSet<Result<T, tonic::Status>>) ->
     counts
 }
 
-async fn connections_beyond_a_number_get_small_windows(kind: Kind) {
+async fn connections_beyond_the_limit_on_large_windows_get_small_windows(kind: Kind) {
     let server = Server::start(kind).await;
     let series = "quorate_large_receive_windows";
     let mut held: Vec<RawHttp2> = Vec::new();

@@ -38,9 +38,9 @@ on_both_servers! {
 on_quorate! {
     alone:
     incomplete_requests_are_refused_while_small_requests_are_served,
-    streams_are_refused_beyond_the_total,
+    streams_beyond_the_total_limit_are_refused,
     streams_without_credentials_leave_capacity_for_users_and_logins,
-    watchers_with_readers_continue_beside_those_without,
+    watchers_that_are_read_continue_despite_unread_watchers,
 }
 
 const MIB: usize = 1 << 20;
@@ -174,7 +174,7 @@ async fn incomplete_requests_are_refused_while_small_requests_are_served(kind: K
     client.put(put("k", vec![b'v'; MIB])).await.unwrap();
 }
 
-async fn streams_are_refused_beyond_the_total(kind: Kind) {
+async fn streams_beyond_the_total_limit_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let calls = || server.metric("quorate_calls_in_progress").unwrap() as usize;
     let head = call_head(KEEP_ALIVE);
@@ -290,7 +290,7 @@ async fn watchers_without_readers_use_bounded_memory(kind: Kind) {
     }
 }
 
-async fn watchers_with_readers_continue_beside_those_without(kind: Kind) {
+async fn watchers_that_are_read_continue_despite_unread_watchers(kind: Kind) {
     let server = Server::start(kind).await;
     let (client, keys) = (server.client(), 50);
     fill(&client, keys).await;

@@ -8,7 +8,7 @@ use quorate_tests::{
 on_quorate! {
     alone:
     a_leader_with_a_full_disk_transfers_leadership,
-    a_cluster_of_full_disks_refuses_writes_until_there_is_space,
+    writes_are_refused_while_the_disks_of_all_members_are_full,
     a_snapshot_updates_a_member_whose_changes_wait_for_space,
 }
 
@@ -77,7 +77,7 @@ async fn a_leader_with_a_full_disk_transfers_leadership(kind: Kind) {
     assert_eq!(alarms(&cluster, 1).await, []);
 }
 
-async fn a_cluster_of_full_disks_refuses_writes_until_there_is_space(kind: Kind) {
+async fn writes_are_refused_while_the_disks_of_all_members_are_full(kind: Kind) {
     let mut disks = Vec::new();
     let mut options = ClusterOptions::new(kind, 3);
     for number in 0..3 {

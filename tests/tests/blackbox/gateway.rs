@@ -17,7 +17,7 @@ on_both_servers! {
     each_keepalive_request_in_a_body_gets_its_own_response,
     a_snapshot_is_sent_as_a_stream_of_lines,
     tokens_are_read_from_the_authorization_header,
-    requests_of_patroni_are_answered_correctly,
+    requests_from_patroni_are_answered_correctly,
     the_gateway_can_be_disabled,
 }
 
@@ -600,7 +600,7 @@ async fn tokens_are_read_from_the_authorization_header(kind: Kind) {
 }
 
 /// Sends the requests of Patroni in its order and format.
-async fn requests_of_patroni_are_answered_correctly(kind: Kind) {
+async fn requests_from_patroni_are_answered_correctly(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=4").start().await;
     let decided = async || {
         let version: Value = serde_json::from_str(&server.get("/version").text()).unwrap();

@@ -38,8 +38,8 @@ on_quorate! {
     large_responses_are_forwarded_at_the_pace_of_their_clients,
     users_do_not_share_watches_or_cached_ranges,
     requests_go_to_another_member_when_one_is_lost,
-    watches_continue_at_another_member,
-    watchers_miss_nothing_while_members_are_killed,
+    watches_continue_through_another_member,
+    watchers_receive_every_event_while_members_are_killed,
     messages_are_logged_without_secrets,
 }
 
@@ -652,7 +652,7 @@ async fn requests_go_to_another_member_when_one_is_lost(kind: Kind) {
     }
 }
 
-async fn watches_continue_at_another_member(kind: Kind) {
+async fn watches_continue_through_another_member(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();
     let proxy = Proxy::start(kind, &ports, &[]).await;
@@ -673,7 +673,7 @@ async fn watches_continue_at_another_member(kind: Kind) {
     }
 }
 
-async fn watchers_miss_nothing_while_members_are_killed(kind: Kind) {
+async fn watchers_receive_every_event_while_members_are_killed(kind: Kind) {
     const KEYS: usize = 8;
     let mut cluster = Cluster::start(kind, 3).await;
     let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();

@@ -11,7 +11,7 @@ with_both_tools! {
     a_transaction_can_be_entered_interactively,
     interactive_watches_can_be_created_cancelled_and_interrupted,
     a_new_password_is_requested_twice_without_echo,
-    a_new_password_that_is_repeated_wrongly_is_refused,
+    a_new_password_is_refused_if_its_confirmation_differs,
 }
 
 const CONTROL_C: &str = "\x03";
@@ -72,7 +72,7 @@ async fn a_new_password_is_requested_twice_without_echo(kind: Kind, tool: Tool) 
     assert_eq!((code, screen.as_str()), (Some(0), expected));
 }
 
-async fn a_new_password_that_is_repeated_wrongly_is_refused(kind: Kind, tool: Tool) {
+async fn a_new_password_is_refused_if_its_confirmation_differs(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["user", "add", "ann"])) else { return };

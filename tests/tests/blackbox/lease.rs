@@ -17,7 +17,7 @@ on_both_servers! {
     existing_lease_ids_and_too_large_ttls_are_refused,
     negative_lease_ids_are_valid,
     a_grant_does_not_change_the_revision,
-    revoking_deletes_the_keys,
+    revoking_a_lease_deletes_its_keys,
     revoking_a_lease_without_keys_does_not_change_the_revision,
     revoking_or_using_a_missing_lease_is_refused,
     keepalive_returns_the_full_ttl,
@@ -129,7 +129,7 @@ async fn a_grant_does_not_change_the_revision(kind: Kind) {
     assert_eq!(client.revision().await, 2);
 }
 
-async fn revoking_deletes_the_keys(kind: Kind) {
+async fn revoking_a_lease_deletes_its_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(5, 60).await;

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tonic::{Code, Request, Status, Streaming};
 
 on_both_servers! {
-    a_free_lock_is_held_at_once,
+    a_free_lock_is_acquired_at_once,
     the_holder_of_a_lock_may_request_it_again,
     unlock_deletes_the_key,
     a_lock_passes_to_the_next_waiter,
@@ -44,7 +44,7 @@ on_quorate! {
     alone:
     hundreds_of_clients_wait_for_one_lock,
     waiters_are_notified_when_the_member_stops,
-    waiters_are_counted_in_bytes,
+    the_memory_of_lock_waiters_is_reported_in_bytes,
 }
 
 fn lock_request(name: &str, lease: i64) -> LockRequest {
@@ -90,7 +90,7 @@ async fn keys(client: &Client, name: &str) -> Vec<String> {
     found.kvs.iter().map(|record| String::from_utf8_lossy(record.key()).into_owned()).collect()
 }
 
-async fn a_free_lock_is_held_at_once(kind: Kind) {
+async fn a_free_lock_is_acquired_at_once(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(0x1abc, 60).await;
@@ -580,7 +580,7 @@ async fn waiters_are_notified_when_the_member_stops(kind: Kind) {
     assert_eq!(lock(&client, "l", 2).await.unwrap().key, "l/2");
 }
 
-async fn waiters_are_counted_in_bytes(kind: Kind) {
+async fn the_memory_of_lock_waiters_is_reported_in_bytes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let bytes = || server.metric("quorate_waiters_bytes").unwrap();

@@ -13,7 +13,7 @@ use quorate_tests::{
 
 on_both_servers! {
     alone:
-    a_wiped_member_does_not_help_to_lose_acknowledged_entries,
+    a_wiped_member_does_not_cause_the_loss_of_acknowledged_entries,
 }
 
 on_quorate! {
@@ -21,7 +21,7 @@ on_quorate! {
     a_wiped_member_unknown_by_name_stops_permanently,
     a_member_with_a_higher_commit_index_than_its_cluster_stops,
     a_backend_without_its_log_is_refused,
-    one_forged_message_does_not_prevent_all_elections,
+    a_forged_heartbeat_does_not_prevent_elections,
 }
 
 const KEYS: [&str; 3] = ["k/4", "k/5", "k/6"];
@@ -130,7 +130,7 @@ fn last_line(server: &Server) -> String {
     server.log_of_this_run().lines().last().unwrap_or_default().to_owned()
 }
 
-async fn a_wiped_member_does_not_help_to_lose_acknowledged_entries(kind: Kind) {
+async fn a_wiped_member_does_not_cause_the_loss_of_acknowledged_entries(kind: Kind) {
     let mut three = Three::start(kind).await;
     let Three { full, behind, wiped, .. } = three;
     three.wipe();
@@ -248,7 +248,7 @@ async fn a_backend_without_its_log_is_refused(kind: Kind) {
     assert_eq!(server.client().read("k").await.as_deref(), Some(&b"v"[..]));
 }
 
-async fn one_forged_message_does_not_prevent_all_elections(kind: Kind) {
+async fn a_forged_heartbeat_does_not_prevent_elections(kind: Kind) {
     const HEARTBEAT: i32 = 8;
     let mut cluster = Cluster::start(kind, 3).await;
     let leader = cluster.leader().await;

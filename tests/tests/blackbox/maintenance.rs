@@ -23,10 +23,10 @@ on_both_servers! {
     the_hash_of_the_whole_store_changes_with_every_change,
     a_snapshot_contains_the_backend_and_its_sha256_digest,
     a_snapshot_is_consistent_during_writes,
-    defragmenting_returns_space,
+    defragmentation_shrinks_the_backend_file,
     alarms_are_raised_and_cleared,
     alarms_survive_a_restart,
-    a_corrupt_alarm_refuses_changes,
+    changes_are_refused_during_a_corrupt_alarm,
     members_are_listed,
 }
 
@@ -353,7 +353,7 @@ async fn a_snapshot_is_consistent_during_writes(kind: Kind) {
     assert_eq!(hash_kv(&again, revision).await.unwrap().hash, expected);
 }
 
-async fn defragmenting_returns_space(kind: Kind) {
+async fn defragmentation_shrinks_the_backend_file(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
     for number in 0..200 {
@@ -426,7 +426,7 @@ async fn alarms_survive_a_restart(kind: Kind) {
     refused(client.put(put("k", "v")).await, Code::ResourceExhausted, text);
 }
 
-async fn a_corrupt_alarm_refuses_changes(kind: Kind) {
+async fn changes_are_refused_during_a_corrupt_alarm(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;

@@ -17,13 +17,13 @@ use tonic::{Code, Status};
 on_both_servers! {
     alone:
     a_learner_refuses_most_requests,
-    a_change_that_costs_the_quorum_is_refused,
-    an_invalid_change_is_refused,
+    a_membership_change_that_endangers_the_quorum_is_refused,
+    an_invalid_membership_change_is_refused,
     leadership_is_transferred_only_to_voters,
-    leases_are_renewed_at_any_member,
+    leases_can_be_renewed_through_any_member,
     a_removed_member_stays_down,
     a_member_that_missed_changes_accepts_new_members,
-    members_answer_requests_of_peers,
+    members_answer_requests_from_peers,
 }
 
 on_quorate! {
@@ -139,7 +139,7 @@ async fn a_learner_refuses_most_requests(kind: Kind) {
     );
 }
 
-async fn a_change_that_costs_the_quorum_is_refused(kind: Kind) {
+async fn a_membership_change_that_endangers_the_quorum_is_refused(kind: Kind) {
     const UNHEALTHY: &str = "etcdserver: unhealthy cluster";
     const UNSTARTED: &str = "etcdserver: re-configuration failed due to not enough started members";
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
@@ -172,7 +172,7 @@ async fn a_change_that_costs_the_quorum_is_refused(kind: Kind) {
     refused(add(&client, "http://127.0.0.1:3", false).await, Code::Unknown, UNSTARTED);
 }
 
-async fn an_invalid_change_is_refused(kind: Kind) {
+async fn an_invalid_membership_change_is_refused(kind: Kind) {
     let cluster = start_unchecked(kind, 3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let url = cluster.server(leader).peer_url();
@@ -267,7 +267,7 @@ async fn leadership_is_transferred_only_to_voters(kind: Kind) {
     .await;
 }
 
-async fn leases_are_renewed_at_any_member(kind: Kind) {
+async fn leases_can_be_renewed_through_any_member(kind: Kind) {
     let mut cluster = start_unchecked(kind, 3).await;
     let leader = cluster.leader().await;
     let [one, other] = [(leader + 1) % 3, (leader + 2) % 3];
@@ -341,7 +341,7 @@ async fn the_log_reports_an_election_before_its_outcome(kind: Kind) {
     assert!(!said.contains("cannot campaign"), "{said}");
 }
 
-async fn members_answer_requests_of_peers(kind: Kind) {
+async fn members_answer_requests_from_peers(kind: Kind) {
     let cluster = start_unchecked(kind, 3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let port = |member: usize| {

@@ -22,7 +22,7 @@ use super::tls_hostile::ask;
 on_both_servers! {
     alone:
     a_cpu_profile_names_the_functions_of_a_busy_member,
-    one_profile_is_taken_at_a_time,
+    only_one_profile_is_taken_at_a_time,
     the_heap_profile_names_the_functions_that_allocated_memory,
     a_heap_profile_with_seconds_contains_the_difference,
     profiles_are_served_only_with_the_flag,
@@ -276,7 +276,7 @@ async fn is_refused(server: &Server, first: &mut TcpStream) -> Response {
     .await
 }
 
-async fn one_profile_is_taken_at_a_time(kind: Kind) {
+async fn only_one_profile_is_taken_at_a_time(kind: Kind) {
     let server = profiled(kind).await;
     let mut first = begin(&server);
     let refused = is_refused(&server, &mut first).await;

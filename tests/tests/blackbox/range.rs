@@ -11,21 +11,21 @@ use tonic::Code;
 on_both_servers! {
     a_missing_key_returns_an_empty_list,
     a_record_contains_all_its_fields,
-    an_empty_end_means_one_key,
+    an_empty_range_end_matches_a_single_key,
     a_range_is_half_open,
     a_zero_range_end_includes_all_keys_from_the_start,
     an_inverted_range_is_empty,
     keys_may_contain_any_bytes,
-    a_limited_range_reports_whether_there_is_more,
+    a_limited_range_reports_whether_more_keys_match,
     a_negative_limit_means_no_limit,
-    count_only_counts_everything,
-    keys_only_leaves_values_out,
+    count_only_counts_all_matching_keys,
+    keys_only_omits_values,
     ranges_are_sorted_by_each_target_in_each_order,
     a_limit_without_an_order_takes_the_first_keys,
     filters_apply_before_the_limit,
     a_negative_maximum_revision_matches_no_keys,
     reads_at_older_revisions_return_the_keys_of_that_time,
-    a_serializable_read_answers_the_same,
+    a_serializable_read_returns_the_same_keys_on_an_idle_store,
     pages_at_one_revision_form_the_complete_list,
     invalid_ranges_are_refused,
 }
@@ -102,7 +102,7 @@ async fn a_record_contains_all_its_fields(kind: Kind) {
     assert_eq!(answer.header.unwrap().revision, 7);
 }
 
-async fn an_empty_end_means_one_key(kind: Kind) {
+async fn an_empty_range_end_matches_a_single_key(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -150,7 +150,7 @@ async fn keys_may_contain_any_bytes(kind: Kind) {
     assert_eq!(answer.count, 2);
 }
 
-async fn a_limited_range_reports_whether_there_is_more(kind: Kind) {
+async fn a_limited_range_reports_whether_more_keys_match(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -170,7 +170,7 @@ async fn a_negative_limit_means_no_limit(kind: Kind) {
     assert_eq!(answer, ("abc".to_owned(), false, 3));
 }
 
-async fn count_only_counts_everything(kind: Kind) {
+async fn count_only_counts_all_matching_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -182,7 +182,7 @@ async fn count_only_counts_everything(kind: Kind) {
     assert_eq!(listed(&client, past).await, (String::new(), false, 2));
 }
 
-async fn keys_only_leaves_values_out(kind: Kind) {
+async fn keys_only_omits_values(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -291,7 +291,7 @@ async fn reads_at_older_revisions_return_the_keys_of_that_time(kind: Kind) {
     assert_eq!(answer.kvs[0].fields().version, 2);
 }
 
-async fn a_serializable_read_answers_the_same(kind: Kind) {
+async fn a_serializable_read_returns_the_same_keys_on_an_idle_store(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;

@@ -13,7 +13,7 @@ on_both_servers! {
     malformed_bodies_return_an_unmarshalling_error,
     unknown_services_and_methods_are_unimplemented,
     the_grpc_health_service_reports_serving,
-    requests_that_require_a_leader_are_served_if_there_is_one,
+    requests_that_require_a_leader_are_served_while_a_leader_exists,
     many_concurrent_requests_share_one_connection,
     compressed_requests_are_accepted,
 }
@@ -129,7 +129,7 @@ async fn the_grpc_health_service_reports_serving(kind: Kind) {
     assert_eq!(first.status(), ServingStatus::ServiceUnknown);
 }
 
-async fn requests_that_require_a_leader_are_served_if_there_is_one(kind: Kind) {
+async fn requests_that_require_a_leader_are_served_while_a_leader_exists(kind: Kind) {
     let server = Server::start(kind).await;
     let mut request = server.client().signed(key("a"));
     request.metadata_mut().insert("hasleader", "true".parse().unwrap());

@@ -12,21 +12,21 @@ use quorate_tests::{
 
 on_both_servers! {
     alone:
-    too_few_descriptors_are_refused_by_name,
-    the_soft_limit_of_descriptors_is_raised,
-    no_limit_of_streams_is_announced_unless_it_is_set,
+    a_file_descriptor_limit_that_is_too_low_prevents_the_start,
+    the_soft_limit_on_file_descriptors_is_raised_to_the_hard_limit,
+    no_stream_limit_is_announced_unless_one_is_configured,
 }
 
 on_quorate! {
     alone:
     a_member_starts_on_a_disk_without_space_for_a_segment,
     a_member_on_a_nearly_full_disk_starts_and_frees_space,
-    few_descriptors_suffice_with_a_warning,
+    a_member_with_few_file_descriptors_serves_and_logs_a_warning,
     a_locked_directory_is_reported_at_once,
-    connections_of_one_address_are_limited,
+    connections_from_one_address_are_limited,
     open_streams_end_at_once_when_the_member_stops,
     an_active_range_stream_ends_when_the_member_stops,
-    a_member_that_waits_for_its_quorum_stops_on_a_signal,
+    a_member_that_waits_for_a_quorum_stops_on_a_signal,
 }
 
 /// Overwrites a key, so that most of the written space can be freed.
@@ -82,7 +82,7 @@ async fn a_member_on_a_nearly_full_disk_starts_and_frees_space(kind: Kind) {
     }
 }
 
-async fn connections_of_one_address_are_limited(kind: Kind) {
+async fn connections_from_one_address_are_limited(kind: Kind) {
     let server =
         Options::new(kind).unguarded().flag("--max-connections-per-address=5").start().await;
     let connect = || {
@@ -118,7 +118,7 @@ fn limited(kind: Kind, limit: &str) -> Options {
     Options::new(kind).wrapper(&["bash", "-c", &script, "limited"])
 }
 
-async fn too_few_descriptors_are_refused_by_name(kind: Kind) {
+async fn a_file_descriptor_limit_that_is_too_low_prevents_the_start(kind: Kind) {
     for limit in ["ulimit -n 60", "ulimit -n 150"] {
         let exit = limited(kind, limit).try_start().await.unwrap_err();
         assert_eq!(exit.status.and_then(|status| status.code()), Some(1), "{exit}");
@@ -129,7 +129,7 @@ async fn too_few_descriptors_are_refused_by_name(kind: Kind) {
     }
 }
 
-async fn the_soft_limit_of_descriptors_is_raised(kind: Kind) {
+async fn the_soft_limit_on_file_descriptors_is_raised_to_the_hard_limit(kind: Kind) {
     let server = limited(kind, "ulimit -Sn 100; ulimit -Hn 3000").start().await;
     server.client().write("k", "v").await;
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
@@ -139,7 +139,7 @@ async fn the_soft_limit_of_descriptors_is_raised(kind: Kind) {
     assert!((2999..=3000).contains(&soft), "{line}");
 }
 
-async fn few_descriptors_suffice_with_a_warning(kind: Kind) {
+async fn a_member_with_few_file_descriptors_serves_and_logs_a_warning(kind: Kind) {
     let server = limited(kind, "ulimit -n 200").start().await;
     assert!(server.log().contains("the file descriptor limit is low"), "{}", server.log());
     // Connections beyond the limit wait and are served when others close.
@@ -183,7 +183,7 @@ fn announced_streams(server: &Server) -> Option<u32> {
     Some(u32::from_be_bytes(limit.try_into().unwrap()))
 }
 
-async fn no_limit_of_streams_is_announced_unless_it_is_set(kind: Kind) {
+async fn no_stream_limit_is_announced_unless_one_is_configured(kind: Kind) {
     let server = Server::start(kind).await;
     assert_eq!(announced_streams(&server), None);
     let server = Options::new(kind).flag("--max-concurrent-streams=7").start().await;
@@ -235,7 +235,7 @@ async fn an_active_range_stream_ends_when_the_member_stops(kind: Kind) {
     );
 }
 
-async fn a_member_that_waits_for_its_quorum_stops_on_a_signal(kind: Kind) {
+async fn a_member_that_waits_for_a_quorum_stops_on_a_signal(kind: Kind) {
     let mut server = Options::new(kind).prepare();
     let cluster = format!("default={},other=http://127.0.0.1:2", server.peer_url());
     server.set_cluster(cluster, false);

@@ -13,8 +13,8 @@ on_quorate! {
     alone:
     a_failed_dial_is_reported_with_its_cause,
     a_failed_handshake_is_reported_with_its_cause,
-    every_failed_check_is_reported_with_its_cause,
-    a_refusal_is_reported_once,
+    every_failed_request_is_reported_with_its_cause,
+    a_refused_request_is_reported_only_once,
 }
 
 const TIMING: [&str; 2] = ["--command-timeout=1s", "--dial-timeout=1s"];
@@ -123,7 +123,7 @@ async fn a_failed_handshake_is_reported_with_its_cause(kind: Kind) {
     assert_causes(&bare, &[&ca], &record);
 }
 
-async fn every_failed_check_is_reported_with_its_cause(_: Kind) {
+async fn every_failed_request_is_reported_with_its_cause(_: Kind) {
     let dead = "127.0.0.1:1,127.0.0.1:2";
     for (args, expected) in [
         (&["endpoint", "health"][..], 2),
@@ -143,7 +143,7 @@ async fn every_failed_check_is_reported_with_its_cause(_: Kind) {
     }
 }
 
-async fn a_refusal_is_reported_once(kind: Kind) {
+async fn a_refused_request_is_reported_only_once(kind: Kind) {
     let server = quorate_tests::Server::start(kind).await;
     let finished = ctl(Tool::QuorateCtl, &server.url(), &["get", "k", "--rev=100"]);
     let text = "Error: etcdserver: mvcc: required revision is a future revision\n";

@@ -23,7 +23,7 @@ with_both_tools! {
 
 on_both_servers! {
     etcdctl_lists_and_disarms_alarms,
-    utl_accepts_the_live_backend,
+    etcdutl_accepts_the_backend_file_of_a_stopped_member,
     an_independent_client_can_use_keys,
     an_independent_client_can_watch,
     an_independent_client_can_use_leases,
@@ -239,7 +239,7 @@ async fn ctl_prints_errors(kind: Kind, tool: Tool) {
     assert!(failed.stderr.contains(text), "{failed:?}");
 }
 
-async fn utl_accepts_the_live_backend(kind: Kind) {
+async fn etcdutl_accepts_the_backend_file_of_a_stopped_member(kind: Kind) {
     let mut server = Server::start(kind).await;
     if !has_etcd_tools() {
         return;

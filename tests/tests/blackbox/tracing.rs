@@ -21,7 +21,7 @@ on_quorate! {
     alone:
     operations_and_stages_are_children_of_calls,
     the_span_of_a_watch_lasts_as_long_as_its_watcher,
-    failed_calls_have_their_code_in_the_span,
+    spans_of_failed_calls_contain_the_status_code,
     calls_succeed_without_a_reachable_collector,
     waiting_spans_are_sent_on_shutdown,
 }
@@ -282,7 +282,7 @@ async fn the_span_of_a_watch_lasts_as_long_as_its_watcher(kind: Kind) {
     assert_eq!(exported.iter().filter(|exported| exported.span.name == "watch").count(), 2);
 }
 
-async fn failed_calls_have_their_code_in_the_span(kind: Kind) {
+async fn spans_of_failed_calls_contain_the_status_code(kind: Kind) {
     let collector = Collector::start().await;
     let server = traced(kind, &collector, 0).start().await;
     let (client, mistaken, late) = (server.client(), Trace(0x10), Trace(0x20));

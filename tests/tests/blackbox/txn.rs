@@ -21,7 +21,7 @@ on_both_servers! {
     a_range_comparison_must_hold_for_every_key,
     a_mismatched_operand_counts_as_zero,
     unknown_comparison_numbers_are_evaluated_as_in_etcd,
-    later_operations_see_earlier_ones,
+    later_operations_see_the_effects_of_earlier_operations,
     responses_contain_the_revision_of_their_operation,
     a_transaction_of_reads_does_not_change_the_revision,
     nested_transactions_execute_at_one_revision,
@@ -192,7 +192,7 @@ async fn unknown_comparison_numbers_are_evaluated_as_in_etcd(kind: Kind) {
     assert!(!holds(&client, pb::Compare { target: 17, result: less, ..condition }).await);
 }
 
-async fn later_operations_see_earlier_ones(kind: Kind) {
+async fn later_operations_see_the_effects_of_earlier_operations(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("a", "old").await;

@@ -16,20 +16,20 @@ on_both_servers! {
     a_range_is_half_open,
     an_empty_key_with_a_zero_end_watches_all_keys,
     history_is_replayed_before_live_events,
-    a_start_in_the_future_waits_for_its_revision,
+    a_watch_from_a_future_revision_waits_for_that_revision,
     all_events_of_a_revision_are_in_one_response,
-    a_transaction_that_deletes_and_puts_gives_both_events,
-    filters_drop_events,
+    a_transaction_that_deletes_and_puts_a_key_produces_both_events,
+    filtered_events_are_not_delivered,
     previous_records_are_delivered_on_request,
     previous_records_that_are_compacted_are_absent,
     the_server_chooses_unused_watch_ids,
     the_client_may_choose_watch_ids,
     invalid_watches_are_rejected,
     a_cancelled_watcher_gets_no_more_events,
-    a_compacted_start_is_cancelled,
-    a_start_at_the_compacted_revision_is_accepted,
+    a_watch_from_a_compacted_revision_is_cancelled,
+    a_watch_may_start_at_the_latest_compaction_revision,
     an_empty_request_is_ignored,
-    closing_the_requests_leaves_the_stream_open,
+    closing_the_request_side_leaves_the_watch_stream_open,
     many_watchers_share_a_stream,
     a_watch_stream_that_requires_a_leader_gets_events,
 }
@@ -154,7 +154,7 @@ async fn history_is_replayed_before_live_events(kind: Kind) {
     assert_eq!(all_shown(&watch.events(91).await), expected);
 }
 
-async fn a_start_in_the_future_waits_for_its_revision(kind: Kind) {
+async fn a_watch_from_a_future_revision_waits_for_that_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -185,7 +185,7 @@ async fn all_events_of_a_revision_are_in_one_response(kind: Kind) {
     assert_eq!(replayed.next().await.events, response.events);
 }
 
-async fn a_transaction_that_deletes_and_puts_gives_both_events(kind: Kind) {
+async fn a_transaction_that_deletes_and_puts_a_key_produces_both_events(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "1").await;
@@ -198,7 +198,7 @@ async fn a_transaction_that_deletes_and_puts_gives_both_events(kind: Kind) {
     assert_eq!(all_shown(&response.events), ["delete k=@3", "put k=2@3"]);
 }
 
-async fn filters_drop_events(kind: Kind) {
+async fn filtered_events_are_not_delivered(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -370,7 +370,7 @@ async fn a_cancelled_watcher_gets_no_more_events(kind: Kind) {
     assert_eq!(all_shown(&response.events), ["put a=1@3"]);
 }
 
-async fn a_compacted_start_is_cancelled(kind: Kind) {
+async fn a_watch_from_a_compacted_revision_is_cancelled(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..5 {
@@ -396,7 +396,7 @@ async fn a_compacted_start_is_cancelled(kind: Kind) {
     assert_eq!(watch.create(again).await.watch_id, 4);
 }
 
-async fn a_start_at_the_compacted_revision_is_accepted(kind: Kind) {
+async fn a_watch_may_start_at_the_latest_compaction_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 2..7 {
@@ -416,7 +416,7 @@ async fn an_empty_request_is_ignored(kind: Kind) {
     assert_eq!(watch.create(watch_key("k")).await.watch_id, 0);
 }
 
-async fn closing_the_requests_leaves_the_stream_open(kind: Kind) {
+async fn closing_the_request_side_leaves_the_watch_stream_open(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);

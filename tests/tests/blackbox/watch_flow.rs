@@ -10,8 +10,8 @@ use quorate_tests::{
 
 on_both_servers! {
     a_progress_request_returns_the_current_revision,
-    progress_needs_a_watcher,
-    progress_is_dropped_while_a_watcher_waits,
+    progress_requests_are_not_answered_without_a_watcher,
+    progress_requests_are_dropped_while_a_watcher_is_not_synced,
     progress_is_sent_periodically_if_requested,
     large_responses_are_fragmented,
     responses_are_not_fragmented_by_default,
@@ -20,7 +20,7 @@ on_both_servers! {
     a_watcher_catches_up_during_writes,
     a_slow_reader_gets_every_event,
     a_slow_reader_overtaken_by_a_compaction_is_notified,
-    streams_end_with_the_server,
+    watch_streams_end_when_the_server_stops,
 }
 
 /// Reads events of one watcher until its last revision, checking their order.
@@ -54,7 +54,7 @@ async fn a_progress_request_returns_the_current_revision(kind: Kind) {
     assert_eq!(progress.header.unwrap().revision, last);
 }
 
-async fn progress_needs_a_watcher(kind: Kind) {
+async fn progress_requests_are_not_answered_without_a_watcher(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -67,7 +67,7 @@ async fn progress_needs_a_watcher(kind: Kind) {
     assert_eq!(watch.next().await.watch_id, -1);
 }
 
-async fn progress_is_dropped_while_a_watcher_waits(kind: Kind) {
+async fn progress_requests_are_dropped_while_a_watcher_is_not_synced(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -323,7 +323,7 @@ async fn a_slow_reader_overtaken_by_a_compaction_is_notified(kind: Kind) {
     }
 }
 
-async fn streams_end_with_the_server(kind: Kind) {
+async fn watch_streams_end_when_the_server_stops(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);

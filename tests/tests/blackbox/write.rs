@@ -21,7 +21,7 @@ on_both_servers! {
     a_compaction_drops_superseded_records,
     a_tombstone_at_the_compacted_revision_stays_readable,
     invalid_compactions_are_refused,
-    revision_zero_compacts_an_untouched_store_once,
+    an_empty_store_can_be_compacted_at_revision_zero_only_once,
     a_finished_compaction_is_logged,
     large_values_are_returned_unchanged,
 }
@@ -225,7 +225,7 @@ async fn invalid_compactions_are_refused(kind: Kind) {
     assert_eq!(client.read("a").await.unwrap(), b"3");
 }
 
-async fn revision_zero_compacts_an_untouched_store_once(kind: Kind) {
+async fn an_empty_store_can_be_compacted_at_revision_zero_only_once(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let zero = pb::CompactionRequest { revision: 0, physical: false };

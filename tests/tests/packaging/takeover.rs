@@ -130,7 +130,7 @@ fn debians_etcd_is_taken_over_and_handed_back() {
 }
 
 #[test]
-fn a_released_cluster_upgrades_its_version_and_is_not_handed_back() {
+fn a_cluster_cannot_be_handed_back_after_its_version_hold_is_released() {
     let Some(mut machine) = Machine::new("") else { return };
     machine.fails(&["release"], "not taken over");
     machine.fails(&["back"], "not taken over");
@@ -149,7 +149,7 @@ fn a_released_cluster_upgrades_its_version_and_is_not_handed_back() {
 }
 
 #[test]
-fn a_purge_leaves_etcds_data_and_lets_etcd_start() {
+fn etcd_starts_with_its_data_after_a_purge() {
     let Some(mut machine) = Machine::new("") else { return };
     machine.place.ctl(&["put", "from", "etcd"]);
     machine.succeeds(&["take"]);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_errors_are_bad_arguments() {
+    fn usage_errors_exit_with_the_bad_arguments_code() {
         for line in
             [&[][..], &["a", "b", "c"], &["a", "b", "--prefix"], &["a", "--prefix", "--from-key"]]
         {

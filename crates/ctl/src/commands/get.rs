@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_can_be_given_in_three_ways() {
+    fn a_range_is_given_by_its_end_a_prefix_or_a_first_key() {
         for (line, key, end) in [
             (&["a"][..], &b"a"[..], &b""[..]),
             (&["a", "c"], b"a", b"c"),

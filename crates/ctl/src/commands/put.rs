@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_errors_are_bad_arguments() {
+    fn usage_errors_exit_with_the_bad_arguments_code() {
         assert_eq!(request(&[], b"x").unwrap_err(), Failure::bad_args(USAGE_ERROR));
         assert_eq!(request(&["k"], b"").unwrap_err(), Failure::bad_args(USAGE_ERROR));
         assert!(request(&["k", "v", "--ignore-value"], b"").is_err());

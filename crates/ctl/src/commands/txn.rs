@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_have_targets_and_operators() {
+    fn comparisons_are_parsed_with_their_targets_and_operators() {
         let less = CompareResult::Less;
         check(r#"mod("k 1") < "5""#, CompareTarget::Mod, less, TargetUnion::ModRevision(5));
         check(r#"ver("k 1") < "5""#, CompareTarget::Version, less, TargetUnion::Version(5));

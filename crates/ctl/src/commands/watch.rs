@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_errors_are_bad_arguments() {
+    fn usage_errors_exit_with_the_bad_arguments_code() {
         let env = [("ETCDCTL_WATCH_KEY", "k")];
         for (line, env, text) in [
             (&[][..], &[][..], "bad number of arguments"),

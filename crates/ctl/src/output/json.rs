@@ -403,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_padded_base64() {
+    fn bytes_are_encoded_as_padded_base64() {
         for (input, output) in [
             (&b""[..], r#""""#),
             (b"f", r#""Zg==""#),

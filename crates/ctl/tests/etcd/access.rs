@@ -183,7 +183,7 @@ fn parts(line: &str) -> (Vec<&str>, String) {
 }
 
 #[test]
-fn users_and_roles_are_managed_like_in_etcdctl() {
+fn users_and_roles_are_managed_as_in_etcdctl() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
     for line in MANAGEMENT.iter().chain(LOGINS) {

@@ -353,7 +353,7 @@ fn output_equals_that_of_etcdctl() {
 }
 
 #[test]
-fn transactions_are_parsed_and_printed_like_in_etcdctl() {
+fn transactions_are_parsed_and_printed_as_in_etcdctl() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
     for input in [

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn record_numbers_are_compared_only_on_request() {
+    fn revisions_and_leases_of_records_are_compared_only_on_request() {
         let (left, right) = (record("a", "v", 2), record("a", "v", 3));
         assert!(Difference::between(&left, &right, false).is_none());
         assert!(Difference::between(&left, &right, true).is_some());
