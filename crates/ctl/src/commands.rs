@@ -37,11 +37,11 @@ use crate::session::GLOBAL_FLAGS;
 pub(crate) const ROOT: Command = Command {
     usage: "etcdctl",
     short: "A simple command line client for etcd3.",
-    own_example: "  # Write a key, and read all keys that begin with app/
+    own_example: "  # Write a key, and read all keys with the prefix app/
   quorate ctl put app/greeting hello
   quorate ctl get --prefix app/
 
-  # Ask all members of another cluster, as a user
+  # Print the status of all members of another cluster, logged in as root
   quorate ctl --endpoints https://10.0.0.1:2379 --cacert ca.pem --user root endpoint status --cluster -w table
 
   # Save a backup

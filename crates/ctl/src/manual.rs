@@ -15,17 +15,18 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
         "Reads, writes and watches keys, holds locks and leases, and manages members, users, roles and alarms. It \
          sends each request to a server in --endpoints, and to the next one if that server does not answer. It works \
          with etcd and with Quorate.",
-        "Commands, flags, output and exit codes are those of etcdctl 3.7, so scripts for it need not be changed. Names \
-         of commands may be abbreviated as long as they are unambiguous.",
+        "Commands, flags, output and exit codes are the same as in etcdctl 3.7, so existing scripts work unchanged. \
+         Command names may be abbreviated as long as they are unambiguous.",
     ],
     environment: &[
-        "Every global option can be set by an environment variable instead: ETCDCTL_ and its name in capitals with \
-         underscores, such as ETCDCTL_ENDPOINTS for --endpoints. An option that is given both ways is refused.",
+        "Every global option can also be set by an environment variable, whose name is ETCDCTL_ followed by the option's \
+         name in capitals with underscores, such as ETCDCTL_ENDPOINTS for --endpoints. It is an error to set an \
+         option in both ways.",
     ],
     exits: &[
         ("0", "The command succeeded."),
-        ("1", "The cluster refused the request, or an error without a code of its own occurred."),
-        ("2", "No connection could be made."),
+        ("1", "The cluster refused the request, or an error occurred that has no other code."),
+        ("2", "No connection to a server could be established."),
         ("3", "Standard input is malformed."),
         ("4", "The options cannot be combined."),
         ("5", "The command was interrupted."),

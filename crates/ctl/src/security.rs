@@ -133,7 +133,7 @@ mod tests {
         ] {
             let (code, printed) = run(&[], &[(name, "SECRET")]);
             assert_eq!(code, exit::ERROR);
-            assert!(printed.contains(name) && printed.contains("nothing was sent"), "{printed}");
+            assert!(printed.contains(name) && printed.contains("no request was sent"), "{printed}");
             assert!(!printed.contains("SECRET") && !printed.contains("127.0.0.1"), "{printed}");
         }
     }

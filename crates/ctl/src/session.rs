@@ -308,7 +308,7 @@ impl Session {
     /// Prompts for a secret with echo disabled. Strips surrounding whitespace.
     pub(crate) fn read_secret(&self, prompt: &str) -> Result<String, String> {
         let hidden = Hidden::begin();
-        let asked = self.print(prompt).map_err(|_| "the prompt cannot be shown".to_owned());
+        let asked = self.print(prompt).map_err(|_| "cannot print the password prompt".to_owned());
         let line = asked.and_then(|()| {
             let input = &mut self.terminal.borrow_mut().input;
             hidden.read_line(input).map_err(|error| error.to_string())
@@ -365,7 +365,7 @@ fn read_env(
             Some(flag) => {
                 let is_securing = SECURITY_FLAGS.iter().any(|other| other.name == flag.name);
                 if matches.give(flag, value).is_err() && is_securing {
-                    let message = "environment variable has an invalid value; nothing was sent";
+                    let message = "environment variable has an invalid value; no request was sent";
                     log::line(errors, "fatal", None, message, &[field]);
                     return Err(Failure::silent(exit::ERROR));
                 }

@@ -14,10 +14,10 @@ pub(crate) const ROOT: Command = Command {
     own_example: "  # Restore a snapshot as a new member's directory
   quorate utl snapshot restore backup.db --name a --data-dir restored --initial-cluster a=http://127.0.0.1:2380
 
-  # Judge the directory of a member that is stopped
+  # Check the directory of a stopped member
   quorate utl verify /var/lib/quorate/default
 
-  # Make a new cluster of what is left of one without a quorum
+  # Create a new cluster from the directories of one that has lost its quorum
   quorate utl recover /var/lib/a /var/lib/b",
     inherited: GLOBAL_FLAGS,
     children: &[

@@ -120,7 +120,7 @@ pub(crate) fn identity(metadata: &[u8]) -> String {
             metadata.node_id.unwrap_or_default(),
             metadata.cluster_id.unwrap_or_default()
         ),
-        Err(error) => format!("not understood: {error}"),
+        Err(error) => format!("cannot be decoded: {error}"),
     }
 }
 
@@ -160,7 +160,7 @@ fn dump_snap(session: &Session) -> Result<(), Failure> {
 fn membership(tree: &[u8]) -> String {
     let membership = match V2Membership::from_json(tree) {
         Ok(membership) => membership,
-        Err(error) => return format!("not understood: {error}"),
+        Err(error) => return format!("cannot be decoded: {error}"),
     };
     let member = |member: &quorate_state::members::Member| {
         let name = if member.is_started() { &*member.name } else { "not started" };

@@ -47,7 +47,7 @@ impl KeyspaceFile {
     /// Returns an error if the revision is compacted or in the future, or if the requested records are damaged.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, KeyspaceFileError> {
         let query = RangeQuery::from_request(request)
-            .ok_or_else(|| Failure::Arguments("there is no such order".to_owned()))?;
+            .ok_or_else(|| Failure::Arguments("the sort order or target is invalid".to_owned()))?;
         let found = self.store.reader().view().range(&query).map_err(Failure::from)?;
         let header = ResponseHeader { revision: found.revision, ..Default::default() };
         Ok(RangeResponse {

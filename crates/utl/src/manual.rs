@@ -10,12 +10,12 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     name: "quorate-utl",
     program: "quorate utl",
     alias: Some("etcdutl"),
-    summary: "inspect the files of a member, restore snapshots",
+    summary: "inspect the files of a member, and restore snapshots",
     description: &[
         "Works on files rather than servers: data directories of stopped members, and snapshots. It reads the files \
          of Quorate and of etcd.",
         "Only snapshot restore, recover with --yes, defrag and migrate write files; all other commands only read them. \
-         Commands that etcdutl 3.7 has too have the same flags, output and exit codes as in etcdutl.",
+         Commands that also exist in etcdutl 3.7 have the same flags, output and exit codes as there.",
     ],
     environment: &[],
     exits: &[

@@ -280,7 +280,7 @@ impl NewMember {
         wal_dir: &Path,
         snap_dir: &Path,
     ) -> Result<(), RestoreError> {
-        let own = self.founders.named(&self.name).expect("it was looked for in the flags");
+        let own = self.founders.named(&self.name).expect("the flags name this member");
         let metadata =
             Metadata { node_id: Some(own.id.0), cluster_id: Some(self.founders.cluster_id()) };
         let mut wal = Wal::create(

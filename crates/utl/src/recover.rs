@@ -50,13 +50,13 @@ use crate::verify::restore_backend;
 
 pub(crate) const RECOVER: Command = Command {
     usage: "recover <data-dir>... [options]",
-    short: "Creates a new cluster from the data directories of a cluster that lost its quorum for good",
-    long: "Creates a new cluster from the data directories of a cluster that lost its quorum for good. Give all
-directories that are left, as their members left them, and no older copies. If a log is in a separate directory, write
+    short: "Creates a new cluster from the data directories of a cluster that has permanently lost its quorum",
+    long: "Creates a new cluster from the data directories of a cluster that has permanently lost its quorum. Give all
+remaining directories, as their members left them, and no older copies. If a log is in a separate directory, write
 DATA-DIR=WAL-DIR. The directories are not modified. No member may be running on them.
 
 Among the sound directories, the one with the most up-to-date log is chosen, and its log is applied to the end. With
-sound directories of a majority of the voters, the result has every acknowledged write. Otherwise writes may be missing,
+sound directories of a majority of the voters, the result contains every acknowledged write. Otherwise writes may be missing,
 and --accept-data-loss is required.
 
 The plan is printed first: each directory, and what is kept, carried over, left out and dropped. With --yes, one

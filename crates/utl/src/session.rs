@@ -22,7 +22,7 @@ pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     Flag::duration(
         "timeout",
         "0s",
-        "how long to wait for a file that a running member has open; 0s waits forever; without the flag the file is \
+        "how long to wait for a file that a running member has open (0s waits forever); without this flag, the file is \
          refused at once",
     ),
 ];

@@ -127,7 +127,7 @@ fn snapshot_verify_finds_damage_before_a_restore() {
     let whole = [&database[..], &Sha256::digest(&database)].concat();
     let (code, output, errors) = judged(&whole);
     assert_eq!(code, 0, "{errors}");
-    assert!(output.starts_with("ok, digest, it matches the file\n"), "{output}");
+    assert!(output.starts_with("ok, digest, it matches the content\n"), "{output}");
     assert!(output.contains("revision 10, compacted at -1, HashKV "), "{output}");
     let (code, output, _) = judged(&database);
     assert!(code == 0 && output.starts_with("note, digest, there is none"), "{output}");

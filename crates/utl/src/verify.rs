@@ -68,13 +68,13 @@ fn run(session: &Session) -> Result<(), Failure> {
     let Assessment { mut findings, removed, bad_state, backend: facts } =
         assess(&*files::disk(), &dirs, backend.as_ref())?;
     if let Some(id) = removed {
-        let says = format!("the member of this log, {id}, was removed from its cluster");
+        let says = format!("member {id}, to which this log belongs, was removed from its cluster");
         findings.damaged("members", says);
     }
     if let Some(reason) = bad_state {
         findings.notable(
             "mark",
-            format!("the member fetches its state from others when it starts: {reason}"),
+            format!("the member fetches its state from the other members when it starts: {reason}"),
         );
     }
     session.show(&findings.report())?;
@@ -137,7 +137,7 @@ pub(crate) fn assess(
         if removed.is_none() && members.get(own).is_none() {
             findings.notable(
                 "members",
-                format!("the member of this log, {own}, is not in the backend file yet"),
+                format!("member {own}, to which this log belongs, is not in the backend file yet"),
             );
         }
     }
@@ -166,7 +166,7 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
         let index = mark.index;
         findings.notable(
             PART,
-            format!("no snapshot file at index {index}, where etcd 3.5 and 3.6 would start"),
+            format!("no snapshot file at index {index}, from which etcd 3.5 and 3.6 would start"),
         );
     }
 }
@@ -212,7 +212,7 @@ fn compare(
         let left = log.commit.saturating_sub(applied);
         findings.sound(
             PART,
-            format!("applied up to entry {applied} of {last}; a start applies {left} more committed entries"),
+            format!("applied up to entry {applied} of {last}; the next start applies {left} more committed entries"),
         );
     }
 }

@@ -16,13 +16,13 @@ pub(crate) fn entry(entry: EntryRef<'_>) -> String {
         0 if entry.data.is_empty() => "empty: a leader's first entry".to_owned(),
         0 => match Request::decode_shallow(Bytes::copy_from_slice(entry.data)) {
             Ok(request) => command(&request.command),
-            Err(fault) => format!("not understood: {fault}"),
+            Err(fault) => format!("cannot be decoded: {fault}"),
         },
         1 => match ConfChange::decode(entry.data) {
             Ok(change) => conf_change(&change),
             Err(error) => format!("malformed conf change: {error}"),
         },
-        kind => format!("of unknown kind {kind}"),
+        kind => format!("unknown entry kind {kind}"),
     }
 }
 
@@ -64,7 +64,7 @@ fn command(command: &Command) -> String {
             format!("delete {}", range(&request.key, &request.range_end))
         }
         Command::Txn(request) => format!(
-            "transaction: {} compares, {} operations or else {}",
+            "transaction: {} comparisons, {} operations if they hold, {} otherwise",
             request.compare.len(),
             request.success.len(),
             request.failure.len()
@@ -79,7 +79,7 @@ fn command(command: &Command) -> String {
         }
         Command::Alarm(AlarmCommand { request, cause }) => {
             let cause = match cause {
-                Cause::FullDisk => ", for a full disk",
+                Cause::FullDisk => ", because of a full disk",
                 Cause::Other => "",
             };
             format!(
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(shown, "put \"k\" (6 bytes, lease 7b)");
         let shown = |kind, data: &[u8]| entry(EntryRef { index: 1, term: 1, kind, data });
         assert_eq!(shown(0, &[]), "empty: a leader's first entry");
-        assert!(shown(0, b"\xff").starts_with("not understood: "));
-        assert_eq!(shown(7, &[]), "of unknown kind 7");
+        assert!(shown(0, b"\xff").starts_with("cannot be decoded: "));
+        assert_eq!(shown(7, &[]), "unknown entry kind 7");
     }
 }

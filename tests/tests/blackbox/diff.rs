@@ -70,7 +70,7 @@ async fn differences_of_two_clusters_are_printed(kind: Kind) {
     let last = output.stdout.lines().last().unwrap();
     assert_eq!(
         last,
-        "2 keys only at the source (revision 5), 1 only at the destination (revision 4), 1 differ, 1 are the same"
+        "2 keys only in the source (revision 5), 1 only in the destination (revision 4), 1 differ, 1 are the same"
     );
     assert_eq!(output.stderr, "");
 

@@ -44,13 +44,13 @@ pub(crate) const DIFF: Command = Command {
 
 const LONG: &str = "\
 Compares the keys of a cluster (the source) with those of another cluster, of a snapshot, or of a member's file
-(the destination), each at one revision. Each line of the output has '-' and a key that only the source has,
-'+' and a key that only the destination has, or '~' and a key that differs, with the differences. Exits with 0
-if there are no differences, with 1 if there are differences, and with 2 if the comparison failed.
+(the destination), each at one revision. Each line of the output contains '-' and a key that exists only in
+the source, '+' and a key that exists only in the destination, or '~' and a key that differs, with the differences.
+Exits with 0 if there are no differences, with 1 if there are differences, and with 2 if the comparison failed.
 
 Values are compared and, with --metadata, also revisions, versions and leases. These are the same in a member and in
-a snapshot of it, but not in a mirror. To compare a snapshot with the cluster that it was taken from, give the
-snapshot's revision, which the last line of the output contains.
+a snapshot of it, but not in a mirror. To compare a snapshot with the cluster that it was taken from, specify
+the snapshot's revision, which the last line of the output contains.
 ";
 
 const FLAGS: &[Flag] = &[
@@ -62,14 +62,17 @@ const FLAGS: &[Flag] = &[
         "",
         "Compare with this snapshot, or with a backend file that no member has open",
     ),
-    Flag::bool("metadata", "Compare revisions, versions and leases too"),
+    Flag::bool("metadata", "Also compare revisions, versions and leases"),
     Flag::uint("limit", "0", "Maximum number of differences to print (0 for all)"),
     Flag::bool("count-only", "Print only the number of differing keys"),
     Flag {
-        usage: "prefix that the keys have in the destination, instead of --prefix",
+        usage: "prefix of the keys in the destination, if it differs from --prefix",
         ..destination::PREFIX
     },
-    Flag { usage: "the keys have no prefix in the destination", ..destination::NO_PREFIX },
+    Flag {
+        usage: "compare with keys that have no prefix in the destination",
+        ..destination::NO_PREFIX
+    },
     destination::CERT,
     destination::KEY,
     destination::CACERT,

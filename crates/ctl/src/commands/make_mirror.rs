@@ -161,7 +161,7 @@ impl Mirror<'_> {
         let txn = async |channel, request| self.client.kv(channel).txn(request).await;
         self.client.call(None, Repeat::Never, request, txn).await.map_err(|status| {
             let text = status_text(&status);
-            Failure::error(format!("the destination refuses a change of the source: {text}"))
+            Failure::error(format!("the destination refused a change from the source: {text}"))
         })?;
         self.total.set(self.total.get() + count);
         Ok(())

@@ -16,7 +16,7 @@ pub(crate) const PUT: Command = Command {
     long: "\
 Puts the given key into the store.
 
-A <value> that begins with '-' would be taken for a flag; put '--' before it:
+A <value> that begins with '-' would be parsed as a flag. Put '--' before it:
 
 $ put <key> -- <value>
 $ put -- <key> <value>

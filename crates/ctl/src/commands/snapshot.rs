@@ -48,7 +48,7 @@ const SAVE: Command = Command {
     flags: &[Flag::uint(
         "keep",
         "0",
-        "add the date to the file name, and keep this many of the dated files (0 for neither)",
+        "add the date to the file name, and keep only this many dated files (0 disables both)",
     )],
     run: Some(|session| Box::pin(save(session))),
     ..Command::EMPTY
@@ -96,7 +96,8 @@ async fn save(session: &Session) -> Result<(), Failure> {
 /// Removes older snapshots of this name that exceed the number to keep. By then the new one is on disk.
 fn forget(session: &Session, path: &Path, keep: usize) -> Result<(), Failure> {
     let removed = prune(path, keep).map_err(|error| {
-        let text = format!("the snapshot is saved, but older ones could not be removed: {error}");
+        let text =
+            format!("the snapshot was saved, but older snapshots could not be removed: {error}");
         Failure::new(exit::INTERRUPTED, text)
     })?;
     for path in removed {

@@ -17,7 +17,7 @@ use thiserror::Error;
 pub(crate) enum RecoveryError {
     /// Two directories belong to different clusters.
     #[error(
-        "{} belongs to cluster {cluster:x} and {} to cluster {other_cluster:x}: give directories of one cluster only",
+        "{} belongs to cluster {cluster:x} and {} to cluster {other_cluster:x}: give only directories of one cluster",
         path.display(),
         other.display()
     )]
@@ -71,7 +71,7 @@ pub(crate) enum RecoveryError {
         last: String,
     },
     /// The chosen directory may lack acknowledged changes.
-    #[error("{reasons}; use --accept-data-loss to continue nevertheless")]
+    #[error("{reasons}; use --accept-data-loss to continue anyway")]
     MayLose {
         /// Reasons for the doubt.
         reasons: String,

@@ -60,7 +60,7 @@ pub(crate) enum RestoreError {
     },
     /// The file is the backend file of a running member, which changes while it is read.
     #[error(
-        "{} is in use by a running member: a copy of it would be torn; take a snapshot of it (`snapshot save`)",
+        "{} is in use by a running member: a copy of it would be inconsistent; take a snapshot of it (`snapshot save`)",
         .0.display()
     )]
     InUse(PathBuf),
@@ -105,8 +105,8 @@ pub(crate) enum RestoreError {
     },
     /// Some pages of the snapshot cannot be read.
     #[error(
-        "{} is damaged at offset {offset} ({first}; {count} findings): no member could start on it; `snapshot \
-         verify` shows more",
+        "{} is damaged at offset {offset} ({first}; {count} findings): no member could start on it; run \
+         `snapshot verify` for details",
         snapshot.display()
     )]
     Unsound {

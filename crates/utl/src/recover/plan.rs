@@ -112,8 +112,8 @@ impl Plan {
         let mut doubts = Vec::new();
         if !self.has_majority {
             doubts.push(format!(
-                "{} of the {} voters of the newest configuration have a sound directory here, which is no majority: \
-                 acknowledged writes may be missing",
+                "only {} of the {} voters in the newest configuration have a sound directory here, which is not a \
+                 majority: acknowledged writes may be missing",
                 self.at_hand.len(),
                 self.voters.ids().len()
             ));
@@ -252,7 +252,7 @@ fn statements(directories: &[Directory], plan: &Plan) -> Vec<(&'static str, Stri
 
 fn voters(plan: &Plan) -> String {
     let voter = |id: u64| {
-        let state = if plan.at_hand.contains(&id) { "here" } else { "not here, or not sound" };
+        let state = if plan.at_hand.contains(&id) { "here" } else { "missing or not sound" };
         format!("{} {state}", plan.name_of(id))
     };
     let voters = plan.voters.ids().into_iter().map(voter).collect::<Vec<_>>().join(", ");
@@ -264,7 +264,7 @@ fn voters(plan: &Plan) -> String {
         true if !plan.contradictions.is_empty() => {
             "a majority, but the directories contradict each other: WRITES MAY BE MISSING"
         }
-        true => "a majority, so the chosen log has every acknowledged write",
+        true => "a majority, so the chosen log contains every acknowledged write",
         false => "no majority: ACKNOWLEDGED WRITES MAY BE MISSING",
     };
     format!("{voters}{joint}: {verdict}")
@@ -272,8 +272,8 @@ fn voters(plan: &Plan) -> String {
 
 fn carried_over(directories: &[Directory], plan: &Plan) -> String {
     let replayed = match plan.outcome.entry_count {
-        0 => "the backend file has the whole log".to_owned(),
-        count => format!("{count} entries that the backend file does not have yet"),
+        0 => "the backend file contains the whole log".to_owned(),
+        count => format!("{count} entries that the backend file does not contain yet"),
     };
     let uncommitted = plan.uncommitted(directories);
     if uncommitted.is_empty() {

@@ -226,8 +226,9 @@ fn a_directory_marked_as_corrupt_is_not_chosen_for_recovery() {
     let (code, judged, _) = utl(&["verify", best.to_str().unwrap()]);
     assert!(
         code == 0
-            && judged
-                .contains("note, mark, the member fetches its state from others when it starts"),
+            && judged.contains(
+                "note, mark, the member fetches its state from the other members when it starts"
+            ),
         "{judged}"
     );
 }

@@ -41,7 +41,7 @@ pub(super) const RESTORE: Command = Command {
         Flag::uint(
             "initial-memory-map-size",
             "10737418240",
-            "Initial memory map size of the database in bytes; accepted for compatibility, without effect",
+            "Initial memory map size of the database in bytes; accepted for compatibility, but has no effect",
         ),
         new_member::BUMP_REVISION,
         new_member::MARK_COMPACTED,

@@ -64,7 +64,7 @@ fn digest(disk: &dyn Disk, path: &Path, findings: &mut Findings) -> std::io::Res
     if len % SECTOR_BYTES != DIGEST_BYTES as u64 {
         let says = match len % SECTOR_BYTES {
             0 => {
-                "there is none, as in the backend file of a member: `snapshot restore` needs --skip-hash-check"
+                "missing, as in a member's backend file: `snapshot restore` needs --skip-hash-check"
             }
             _ => {
                 findings.damaged(
@@ -91,7 +91,7 @@ fn digest(disk: &dyn Disk, path: &Path, findings: &mut Findings) -> std::io::Res
     let mut expected = [0; DIGEST_BYTES];
     file.read_exact_at(&mut expected, image_len)?;
     if sha256.finalize()[..] == expected {
-        findings.sound(PART, "it matches the file");
+        findings.sound(PART, "it matches the content");
     } else {
         findings
             .damaged(PART, "it does not match: the file was changed after the snapshot was taken");

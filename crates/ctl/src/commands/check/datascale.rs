@@ -110,8 +110,8 @@ async fn fetch(session: &Session) -> Result<f64, String> {
     let mut lines = BufReader::new(stream.take(METRICS_BYTES_MAX)).lines();
     while let Some(line) = lines.next_line().await.map_err(|error| error.to_string())? {
         if let Some(value) = line.strip_prefix(METRIC) {
-            return value.trim().parse().map_err(|_| format!("no number: {value}"));
+            return value.trim().parse().map_err(|_| format!("not a number: {value}"));
         }
     }
-    Err(format!("{endpoint} reports no {}", METRIC.trim()))
+    Err(format!("{endpoint} does not report {}", METRIC.trim()))
 }

@@ -127,7 +127,7 @@ impl Totals {
             );
         }
         format!(
-            "{only_at_source} keys only at the source (revision {source}), {only_at_destination} only at the \
+            "{only_at_source} keys only in the source (revision {source}), {only_at_destination} only in the \
              destination (revision {destination}), {changed} differ, {same} are the same\n"
         )
     }

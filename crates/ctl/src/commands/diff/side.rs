@@ -81,7 +81,8 @@ impl Side {
             if !self.has_more {
                 return Ok(None);
             }
-            let page = self.pages.recv().await.ok_or_else(|| self.failed("it is not read on"))?;
+            let page =
+                self.pages.recv().await.ok_or_else(|| self.failed("reading ended unexpectedly"))?;
             let page = page.map_err(|text| self.failed(&text))?;
             self.has_more = page.more;
             if self.revision == 0 {
