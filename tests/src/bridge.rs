@@ -56,7 +56,7 @@ impl Bridge {
         let peer_scheme = if is_secured { "https" } else { "http" };
         let bridge = Self { holder, count, peer_scheme, sockets: TempDir::new().unwrap() };
         if line.trim() != "ready" {
-            skipped("no network namespaces to be had: links that go down");
+            skipped("no network namespaces can be created: tests with links that go down");
             return None;
         }
         Some(bridge)
@@ -108,7 +108,7 @@ impl Bridge {
             .args(["--preserve-credentials", "--user", "--net", "--target", &holder])
             .args(["ip", "link", "set", &format!("v{member}"), state])
             .status();
-        assert!(status.unwrap().success(), "the link of m{member} does not go {state}");
+        assert!(status.unwrap().success(), "cannot set the link of m{member} {state}");
     }
 
     fn client_url(&self, member: usize) -> String {

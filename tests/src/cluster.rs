@@ -145,7 +145,7 @@ impl Cluster {
     /// Returns the links between the members, if the cluster was started with links.
     #[must_use]
     pub fn links(&self) -> &Links {
-        self.links.as_ref().expect("the cluster is linked")
+        self.links.as_ref().expect("the cluster was started with links")
     }
 
     /// Kills a member, which may be paused.
@@ -253,7 +253,7 @@ impl Cluster {
     /// Deletes the data of a stopped member.
     pub fn wipe(&mut self, member: usize) {
         let member = &self.members[member];
-        assert_eq!(member.state, State::Down, "files of a running member");
+        assert_eq!(member.state, State::Down, "the member must be down");
         std::fs::remove_dir_all(member.server.data()).unwrap();
     }
 

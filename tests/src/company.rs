@@ -118,7 +118,7 @@ async fn start(options: Options, place: Place) -> Server {
 pub(crate) fn is_alone() -> bool {
     let alone = Place::of_suite() == Place::Alone;
     if !alone {
-        skipped("in a cluster: what is about one process and its files, and runs alone");
+        skipped("in a run against clusters: tests of one process and its files");
     }
     alone
 }
@@ -144,10 +144,10 @@ const NOT_BY_PROXY: &[(&str, &str)] = &[
         "watch::a_cancelled_watcher_gets_no_more_events",
         "a proxy does not know the current revision",
     ),
-    ("watch_flow::large_responses_are_fragmented", "no proxy sends fragments"),
+    ("watch_flow::large_responses_are_fragmented", "proxies do not send fragments"),
     (
         "watch_flow::watch_streams_end_when_the_server_stops",
-        "a watch continues when a member is back, or at another",
+        "a watch continues once its member is back, or through another member",
     ),
 ];
 
@@ -158,12 +158,12 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("auth::permission_changes_take_effect_at_once", CODES_ARE_LOST),
     (
         "auth::a_watch_requires_read_permission",
-        "a watch that joins another one is requested without a user",
+        "a watch that joins an existing one is requested without a user",
     ),
     ("kubernetes::all_pages_of_a_list", CODES_ARE_LOST),
     ("kubernetes::progress_is_sent", "progress requests are not answered"),
     ("kubernetes::api_servers_agree_on_the", CODES_ARE_LOST),
-    ("lease::", "keep-alives end with their requests, and refusals lose their code"),
+    ("lease::", "keep-alive streams end with their requests, and refusals lose their codes"),
     ("lock_election::locks_use_the_permissions", "streams end without a status"),
     ("maintenance::changes_are_refused_during_a_corrupt_alarm", CODES_ARE_LOST),
     ("maintenance::alarms_survive_a_restart", CODES_ARE_LOST),
@@ -172,19 +172,22 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("range::invalid_ranges_are_refused", CODES_ARE_LOST),
     ("requests::", CODES_ARE_LOST),
     ("txn::", CODES_ARE_LOST),
-    ("watch::", "ids, progress and cancellations are its own, and streams end with their requests"),
+    (
+        "watch::",
+        "the proxy has its own ids, progress and cancellations, and ends streams with their requests",
+    ),
     ("watch_flow::", "a client that is slow for 50 ms loses its stream"),
     ("write::", CODES_ARE_LOST),
 ];
 
 const NO_RANGE_STREAM: &str = "range streams are not forwarded";
 const NO_HEALTH_SERVICE: &str = "a proxy has no health service";
-const CODES_ARE_LOST: &str = "refusals lose their code in the client library";
+const CODES_ARE_LOST: &str = "refusals lose their codes in the client library";
 
 /// Tests that are skipped with etcd's gateway, which fails them.
 const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] = &[(
     "http::a_client_that_has_closed_its_sending_side_is_answered",
-    "it treats the end of one direction as the end of both",
+    "the gateway treats the end of one direction as the end of both",
 )];
 
 /// Returns the reason to skip a test, if any, when clients connect to a proxy or a gateway.

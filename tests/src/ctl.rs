@@ -112,7 +112,7 @@ impl Ctl {
 pub fn has_etcd_tools() -> bool {
     let present = ["etcdctl", "etcdutl"].into_iter().all(|name| Kind::etcd_program(name).is_some());
     if !present {
-        missing("etcd", "no etcdctl and etcdutl (ETCD_BIN_DIR): their tests");
+        missing("etcd", "etcdctl and etcdutl are missing (set ETCD_BIN_DIR): tests that use them");
     }
     present
 }
@@ -165,7 +165,7 @@ pub fn run_to_end(mut command: Command, input: &str) -> Finished {
         if start.elapsed() > DEADLINE {
             drop(Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status());
             let output = waiter.join().unwrap();
-            panic!("{command:?} does not end: {output:?}");
+            panic!("{command:?} does not exit: {output:?}");
         }
         std::thread::sleep(Duration::from_millis(5));
     }

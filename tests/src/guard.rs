@@ -33,7 +33,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ),
     (
         "damage::a_log_with_a_changed_byte_in_a_record_is_refused",
-        "two logs differ, because passwords are salted",
+        "the two logs differ because passwords are salted",
     ),
     ("flag_effects::", OWN_FLAGS),
     ("floods::unread_lists_do_not_stop_the_member", OWN_HEADS),
@@ -44,12 +44,12 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("grpc_edge::", OWN_HEADS),
     ("lock_election::locks_use_the_permissions_of_the_caller", OWN_USERS),
     ("lost_log::a_forged_heartbeat_does_not_prevent_elections", OWN_PEER),
-    ("membership::a_learner_refuses_most_requests", "a learner accepts no logins"),
+    ("membership::a_learner_refuses_most_requests", "learners do not accept logins"),
     ("membership::members_answer_requests_from_peers", OWN_PEER),
     ("permissions::", OWN_USERS),
     (
         "resources::a_member_with_few_file_descriptors_serves_and_logs_a_warning",
-        "the tunnel dials only when its client sends",
+        "the tunnel connects only once its client sends data",
     ),
     ("slow_requests::", "each request's text would contain the user root"),
     ("takeover::a_taken_over_directory_keeps_its_authentication", OWN_USERS),
@@ -57,11 +57,11 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("tool_top::a_user_sees_only_permitted_keys", OWN_USERS),
 ];
 
-const OWN_USERS: &str = "it creates users and enables authentication itself";
+const OWN_USERS: &str = "the test creates users and enables authentication itself";
 const OWN_FLAGS: &str =
     "effects of flags do not depend on the client, and some flags contradict the guard's";
-const OWN_HEADS: &str = "it writes request headers itself, without a token";
-const OWN_PEER: &str = "it connects to the peer port without a certificate";
+const OWN_HEADS: &str = "the test writes request headers itself, without a token";
+const OWN_PEER: &str = "the test connects to the peer port without a certificate";
 const NO_TOKEN_FOR_MEMBERS: &str = "etcdctl 3.5 lists members without a token, which 3.7 refuses";
 
 /// Returns whether the servers of this run are guarded.

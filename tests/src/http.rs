@@ -103,7 +103,8 @@ fn is_complete(answer: &[u8]) -> bool {
 
 fn parse(answer: &[u8]) -> Response {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
-    let end = end.unwrap_or_else(|| panic!("no HTTP: {:?}", String::from_utf8_lossy(answer)));
+    let end = end
+        .unwrap_or_else(|| panic!("not an HTTP response: {:?}", String::from_utf8_lossy(answer)));
     let head = String::from_utf8_lossy(&answer[..end]).into_owned();
     let mut lines = head.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());

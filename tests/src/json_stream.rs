@@ -62,10 +62,10 @@ impl JsonStream {
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
         let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let status = status.unwrap_or_else(|| panic!("no answer: {line:?}"));
+        let status = status.unwrap_or_else(|| panic!("not an HTTP response: {line:?}"));
         while line != "\r\n" {
             line.clear();
-            assert!(reader.read_line(&mut line).unwrap() > 0, "the head of an answer");
+            assert!(reader.read_line(&mut line).unwrap() > 0, "the response header is incomplete");
         }
         Self { reader, status, waiting: Vec::new() }
     }

@@ -36,13 +36,17 @@ impl Kind {
         match self {
             Self::Quorate => {
                 let program = self.program();
-                assert!(program.is_file(), "no server at {}: cargo xtask test", program.display());
+                assert!(
+                    program.is_file(),
+                    "no server at {}; `cargo xtask test` builds it",
+                    program.display()
+                );
                 true
             }
             Self::Etcd => {
                 let present = Self::etcd_program("etcd").is_some();
                 if !present {
-                    missing("etcd", "no real etcd (ETCD_BIN_DIR): its half of the tests");
+                    missing("etcd", "etcd is missing (set ETCD_BIN_DIR): tests against etcd");
                 }
                 present
             }
@@ -73,7 +77,7 @@ pub fn missing(material: &str, text: &str) {
 }
 
 /// Reports that this test is skipped, so that `cargo xtask test` counts it.
-#[expect(clippy::print_stdout, reason = "it is what the test prints")]
+#[expect(clippy::print_stdout, reason = "the test runner reads this line")]
 pub fn skipped(text: &str) {
     println!("skipped: {text}");
     notice(&format!("skipped: {text}"));

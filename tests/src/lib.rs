@@ -24,8 +24,8 @@
 //! | `QUORATE_LONG` | `1` runs the long form of tests that have one |
 //! | `QUORATE_SEED` | repeats the random choices of a failed test |
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
-#![expect(clippy::print_stderr, reason = "a failing test shows what its server said")]
+#![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
+#![expect(clippy::print_stderr, reason = "a failing test prints the log of its server")]
 
 mod bridge;
 mod client;
@@ -140,7 +140,7 @@ pub fn run_within<F: Future<Output = ()>>(
         return skipped(&format!("with authentication and certificates: {reason}"));
     }
     if let Some(reason) = company::reason_to_leave_out(std::any::type_name_of_val(&body), kind) {
-        return skipped(&format!("by way of a proxy: {reason}"));
+        return skipped(&format!("through a proxy: {reason}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // Tasks stay on this thread and need not be `Send`.
@@ -156,7 +156,7 @@ pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> 
     if company::is_alone() {
         run(kind, body);
     } else {
-        skipped("about one process and its files, in a run that is against clusters");
+        skipped("in a run against clusters: tests of one process and its files");
     }
 }
 

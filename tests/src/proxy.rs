@@ -70,7 +70,7 @@ impl Proxy {
 
     /// Restarts the process.
     pub fn launch_again(&mut self) {
-        assert!(self.child.is_none(), "the proxy runs already");
+        assert!(self.child.is_none(), "the proxy is already running");
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
         let mut command = Command::new(self.kind.program());
         command.args([self.subcommand, "start"]).args(&self.flags).current_dir(self.home.path());
@@ -84,7 +84,7 @@ impl Proxy {
         eventually_within(TIMEOUT, "a proxy that reaches a member", async || {
             let child = self.child.as_mut().expect("the proxy was launched");
             let ended = child.try_wait().unwrap();
-            assert!(ended.is_none(), "the proxy ended: {ended:?}\n{}", self.log());
+            assert!(ended.is_none(), "the proxy exited: {ended:?}\n{}", self.log());
             let listens = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
             if !listens {
                 return None;
@@ -111,7 +111,7 @@ impl Proxy {
     /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().map(Child::id).expect("the proxy runs")
+        self.child.as_ref().map(Child::id).expect("the proxy is running")
     }
 
     /// Sends a signal by name (`TERM`, `STOP`).
@@ -123,7 +123,7 @@ impl Proxy {
 
     /// Waits until the process exits.
     pub async fn ended(&mut self) -> ExitStatus {
-        let mut child = self.child.take().expect("the proxy runs");
+        let mut child = self.child.take().expect("the proxy is running");
         eventually("the end of the proxy", async || child.try_wait().unwrap()).await
     }
 
@@ -156,7 +156,7 @@ impl Proxy {
     /// Returns one of the kernel's figures about the process's memory, in bytes.
     #[must_use]
     pub fn memory(&self, field: &str) -> u64 {
-        let pid = self.child.as_ref().map(Child::id).expect("the proxy runs");
+        let pid = self.child.as_ref().map(Child::id).expect("the proxy is running");
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find(|line| line.starts_with(field)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
@@ -177,7 +177,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            eprintln!("--- the proxy of {:?} said:\n{}", self.kind, self.log());
+            eprintln!("--- log of the proxy of {:?}:\n{}", self.kind, self.log());
         }
     }
 }

@@ -249,7 +249,7 @@ impl RawHttp2 {
             };
             match kind {
                 HEADERS => {
-                    assert!(flags & END_HEADERS != 0, "servers say little");
+                    assert!(flags & END_HEADERS != 0, "the header fits into one frame");
                     let fields = self.decoder.0.decode(&payload).unwrap();
                     if stream != id {
                         continue;

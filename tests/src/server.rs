@@ -231,7 +231,7 @@ impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.status {
             Some(status) => write!(f, "{status}\n{}", tail(&self.log)),
-            None => write!(f, "neither serves nor ends\n{}", tail(&self.log)),
+            None => write!(f, "neither serves nor exits\n{}", tail(&self.log)),
         }
     }
 }
@@ -277,7 +277,7 @@ impl Server {
 
     /// Starts the process without waiting, because a member of a cluster serves only once there is a majority.
     pub fn launch(&mut self) {
-        assert!(self.child.is_none(), "the server runs already");
+        assert!(self.child.is_none(), "the server is already running");
         self.log_start = std::fs::read(&self.log).unwrap_or_default().len();
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = self.command();
@@ -568,7 +568,7 @@ impl Server {
     /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().map(Child::id).expect("the server runs")
+        self.child.as_ref().map(Child::id).expect("the server is running")
     }
 
     /// Returns one of the kernel's figures about the process's memory (`VmRSS`, `VmHWM`), in bytes.
@@ -586,7 +586,7 @@ impl Server {
 
     /// Kills the process.
     pub fn kill(&mut self) {
-        let mut child = self.child.take().expect("the server runs");
+        let mut child = self.child.take().expect("the server is running");
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -616,7 +616,7 @@ impl Server {
     pub async fn ended(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
-            let child = self.child.as_mut().expect("the server runs");
+            let child = self.child.as_mut().expect("the server is running");
             if let Some(status) = child.try_wait().unwrap() {
                 self.child = None;
                 return status;
@@ -631,7 +631,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end_child();
         if std::thread::panicking() {
-            eprintln!("--- {:?} said last:\n{}", self.options.kind, tail(&self.log()));
+            eprintln!("--- last log lines of {:?}:\n{}", self.options.kind, tail(&self.log()));
         }
     }
 }

@@ -47,7 +47,7 @@ impl Terminal {
         let command = command.env("SHELL", "/bin/sh").env("TERM", "dumb");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let Ok(mut process) = command.spawn() else {
-            skipped("no `script` makes a terminal here: what a person sees at one");
+            skipped("`script` cannot create a terminal: tests of output on a terminal");
             return None;
         };
         let (keyboard, mut output) =
@@ -107,7 +107,7 @@ impl Terminal {
         let status =
             eventually("the end of the program", async || self.process.try_wait().unwrap());
         let status = status.await;
-        eventually("the last that it showed", async || {
+        eventually("the final output", async || {
             (Arc::strong_count(&self.screen) == 1).then_some(())
         })
         .await;

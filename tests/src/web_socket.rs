@@ -118,14 +118,14 @@ impl WebSocket {
             127 => usize::try_from(u64::from_be_bytes(self.read()?)).unwrap(),
             short => usize::from(short),
         };
-        assert!(short < 0x80, "a server masks nothing");
+        assert!(short < 0x80, "servers must not mask frames");
         let mut payload = vec![0; len];
         self.stream.read_exact(&mut payload).ok()?;
         Some(match first {
             0x81 => Message::Text(String::from_utf8(payload).unwrap()),
             0x8a => Message::Pong(payload),
             0x88 => Message::Closed(payload.first_chunk().map(|code| u16::from_be_bytes(*code))),
-            other => panic!("a frame that begins with {other:#x}"),
+            other => panic!("unexpected frame that starts with {other:#x}"),
         })
     }
 
@@ -134,7 +134,7 @@ impl WebSocket {
         match self.stream.read_exact(&mut bytes) {
             Ok(()) => Some(bytes),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                panic!("nothing came within the time of a test")
+                panic!("timed out waiting for data")
             }
             Err(_) => None,
         }

@@ -69,7 +69,7 @@ struct Shared {
 
 impl Shared {
     fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).expect("a test is shorter than centuries")
+        u64::try_from(self.start.elapsed().as_nanos()).expect("the duration of a test fits into 64 bits")
     }
 
     fn stopped(&self) -> bool {
@@ -201,7 +201,7 @@ impl Load {
         let operations = record.operations.len();
         record.operations.check(BUDGET);
         let acknowledged = self.shared.acknowledged.load(Ordering::Relaxed);
-        assert!(acknowledged > 0, "nothing was ever acknowledged: {:?}", record.failures);
+        assert!(acknowledged > 0, "no change was acknowledged: {:?}", record.failures);
         Summary { operations, acknowledged, failures: record.failures, interruptions }
     }
 }
@@ -211,7 +211,7 @@ fn check_once(prefix: &str, history: &[Event]) {
     let mut values = BTreeSet::new();
     for event in history.iter().filter(|event| event.key.starts_with(prefix)) {
         if let Some(value) = &event.value {
-            assert!(values.insert(value), "stored twice: {event:?}");
+            assert!(values.insert(value), "a value was stored twice: {event:?}");
         }
     }
 }
@@ -239,6 +239,6 @@ fn check_facts(facts: &[Fact], history: &[Event]) {
                 *found == event.and_then(|event| Some((event.number()?, event.revision)))
             }
         };
-        assert!(holds, "the history does not know of {fact:?}");
+        assert!(holds, "the history contradicts {fact:?}");
     }
 }

@@ -95,7 +95,7 @@ fn shapes(descriptors: &FileDescriptorSet) -> String {
         let fields = message.field.iter().map(|field| shape(field, position));
         let fields: Vec<_> = fields.collect();
         writeln!(table, "Shape {{ name: {name:?}, fields: &[{}] }},", fields.join(", "))
-            .expect("a String takes any text");
+            .expect("writing to a String cannot fail");
     }
     table + "];\n"
 }
@@ -118,13 +118,13 @@ fn shape(field: &FieldDescriptorProto, position: impl Fn(&str) -> Option<usize>)
     let kind = match field.r#type() {
         Type::Message => {
             let name = field.type_name().trim_start_matches('.');
-            let position = position(name).expect("a field's message is described");
+            let position = position(name).expect("the type of the field is described");
             return format!("Field {{ number: {number}, kind: Kind::Message({position}) }}");
         }
         Type::String | Type::Bytes => {
             return format!("Field {{ number: {number}, kind: Kind::Bytes }}");
         }
-        Type::Group => unreachable!("no message has groups"),
+        Type::Group => unreachable!("no message contains groups"),
         Type::Double | Type::Fixed64 | Type::Sfixed64 => "Fixed64",
         Type::Float | Type::Fixed32 | Type::Sfixed32 => "Fixed32",
         Type::Int64

@@ -68,7 +68,7 @@ fn tables(found: &FileDescriptorSet) -> String {
                     "Method {{ service: {name:?}, name: {:?}, input: {input}, output: {output} }},",
                     method.name()
                 )
-                .expect("a String takes any text");
+                .expect("writing to a String cannot fail");
             }
         }
     }
@@ -81,7 +81,7 @@ fn tables(found: &FileDescriptorSet) -> String {
         let fields: Vec<_> = fields.collect();
         let name = name.trim_start_matches('.');
         writeln!(messages, "Message {{ name: {name:?}, fields: &[{}] }},", fields.join(", "))
-            .expect("a String takes any text");
+            .expect("writing to a String cannot fail");
         next += 1;
     }
     text + "pub(super) static MESSAGES: &[Message] = &[\n" + &messages + "];\n"
@@ -117,7 +117,7 @@ impl Wanted<'_> {
                     values.iter().map(|one| format!("({:?}, {})", one.name(), one.number()));
                 format!("Enum(&[{}])", values.collect::<Vec<_>>().join(", "))
             }
-            other => panic!("the services have no {other:?} to be written as JSON"),
+            other => panic!("fields of type {other:?} are not supported as JSON"),
         };
         let choice = field.oneof_index.map(|index| {
             let index = usize::try_from(index).expect("positions are not negative");

@@ -72,12 +72,12 @@ fn attempt(name: &str, input: &[u8], check: &impl Fn(&[u8])) {
         let kept =
             fs::write(&place, input).map_or("nowhere".into(), |()| place.display().to_string());
         let hex = hex.get(..400).unwrap_or(&hex);
-        tell(&format!("{name}: {} bytes, kept in {kept}, beginning {hex}", input.len()));
+        tell(&format!("{name}: {} bytes, stored in {kept}, starting with {hex}", input.len()));
         resume_unwind(panic);
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a test tells which input it failed on")]
+#[expect(clippy::print_stderr, reason = "a failing test prints its input")]
 fn tell(message: &str) {
     eprintln!("{message}");
 }
@@ -88,7 +88,7 @@ fn number_of(variable: &str) -> Option<u64> {
 
 fn seeds_folder(target: &str) -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = own.ancestors().nth(2).expect("this crate lies two folders below the root");
+    let root = own.ancestors().nth(2).expect("this crate is two folders below the root");
     root.join("fuzz/seeds").join(target)
 }
 
@@ -102,10 +102,10 @@ fn write_samples(folder: &Path, samples: &[(&str, Vec<u8>)]) {
 /// Reads all stored samples, sorted by name.
 fn read_samples(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder)
-        .unwrap_or_else(|error| panic!("{} is readable: {error}", folder.display()));
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", folder.display()));
     let mut samples: Vec<_> = entries
         .map(|entry| {
-            let path = entry.expect("a folder is listed to its end").path();
+            let path = entry.expect("the folder can be read").path();
             let name = path.file_name().expect("an entry has a name").to_string_lossy();
             (name.into_owned(), fs::read(&path).expect("a sample can be read"))
         })

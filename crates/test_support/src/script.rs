@@ -20,7 +20,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const GROWS: &str = "a string takes what is written to it";
+const GROWS: &str = "writing to a String cannot fail";
 
 /// Runs commands and returns their output.
 pub type Interpreter = Box<dyn FnMut(&Command) -> String>;
@@ -75,7 +75,7 @@ impl Command {
     pub fn value<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
         let value = self.values(key).first()?;
         let parsed = value.parse().ok();
-        Some(parsed.unwrap_or_else(|| panic!("{}: {key}={value} is unreadable", self.name)))
+        Some(parsed.unwrap_or_else(|| panic!("{}: cannot parse {key}={value}", self.name)))
     }
 }
 
@@ -100,9 +100,9 @@ enum Piece {
 /// `update`, the actual output is written into the scripts instead.
 pub fn run_directory(directory: &Path, update: bool, start: impl Fn() -> Interpreter) -> usize {
     let entries = fs::read_dir(directory)
-        .unwrap_or_else(|error| panic!("{} is readable: {error}", directory.display()));
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", directory.display()));
     let mut paths: Vec<_> =
-        entries.map(|entry| entry.expect("a directory is listed to its end").path()).collect();
+        entries.map(|entry| entry.expect("the directory can be read").path()).collect();
     paths.sort();
     let mut failures = String::new();
     for path in &paths {
@@ -113,7 +113,7 @@ pub fn run_directory(directory: &Path, update: bool, start: impl Fn() -> Interpr
 }
 
 fn run_file(path: &Path, update: bool, mut interpreter: Interpreter, failures: &mut String) {
-    let pieces = parse(&fs::read_to_string(path).expect("a script is text"));
+    let pieces = parse(&fs::read_to_string(path).expect("a script is valid UTF-8"));
     let mut rewritten = String::new();
     for piece in pieces {
         match piece {
@@ -196,7 +196,7 @@ fn parse_command(line: &str) -> Command {
             '(' => depth += 1,
             ')' => depth -= 1,
             ' ' if depth == 0 => words.push(String::new()),
-            _ => words.last_mut().expect("there is a word").push(character),
+            _ => words.last_mut().expect("there is at least one word").push(character),
         }
     }
     let mut words = words.into_iter().filter(|word| !word.is_empty());

@@ -120,7 +120,7 @@ fn snapshot_verify_finds_damage_before_a_restore() {
     let judged = |bytes: &[u8]| {
         std::fs::write(&file, bytes).unwrap();
         let seen = utl(&["snapshot", "verify", path]);
-        assert_eq!(std::fs::read(&file).unwrap(), bytes, "it is left as it was");
+        assert_eq!(std::fs::read(&file).unwrap(), bytes, "the file is unchanged");
         seen
     };
     let database = std::fs::read(&file).unwrap();
@@ -130,7 +130,7 @@ fn snapshot_verify_finds_damage_before_a_restore() {
     assert!(output.starts_with("ok, digest, it matches the content\n"), "{output}");
     assert!(output.contains("revision 10, compacted at -1, HashKV "), "{output}");
     let (code, output, _) = judged(&database);
-    assert!(code == 0 && output.starts_with("note, digest, there is none"), "{output}");
+    assert!(code == 0 && output.starts_with("note, digest, missing"), "{output}");
 
     let (code, output, errors) = judged(&whole[..whole.len() - 1]);
     assert!(code == 1 && output.starts_with("DAMAGED, digest, the file is truncated"), "{output}");

@@ -102,14 +102,14 @@ impl Cluster {
             .await
             .into_iter()
             .map(|(number, answer)| {
-                let answer = answer.unwrap_or_else(|| panic!("m{number} does not hash"));
+                let answer = answer.unwrap_or_else(|| panic!("m{number} does not return a hash"));
                 (number, (answer.hash, answer.compact_revision))
             })
             .collect::<Vec<_>>();
         let first = answers[0].1;
         assert!(
             answers.iter().all(|(_, answer)| *answer == first),
-            "at {revision} the members hold different content: {answers:?}"
+            "members have different contents at revision {revision}: {answers:?}"
         );
         revision
     }

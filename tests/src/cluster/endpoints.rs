@@ -20,7 +20,7 @@ impl Endpoints {
     /// Creates a client of these members.
     #[must_use]
     pub fn new(clients: Vec<Client>) -> Self {
-        assert!(!clients.is_empty(), "nobody to ask");
+        assert!(!clients.is_empty(), "there are no endpoints");
         Self { clients: clients.into(), favourite: Arc::default() }
     }
 
@@ -51,7 +51,7 @@ impl Endpoints {
             match self.try_ask(&mut ask).await {
                 Ok(answer) => return answer,
                 Err(status) => {
-                    assert!(start.elapsed() < TIMEOUT, "nobody answers: {what}: {status:?}");
+                    assert!(start.elapsed() < TIMEOUT, "no member answers: {what}: {status:?}");
                 }
             }
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;

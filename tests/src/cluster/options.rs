@@ -86,7 +86,7 @@ impl ClusterOptions {
                 return cluster;
             }
         }
-        panic!("somebody else is faster to take ports, again and again");
+        panic!("other processes took the ports in every attempt");
     }
 
     /// Starts all members. Returns `None` if another process has taken a port.

@@ -85,7 +85,7 @@ pub(super) fn search(operations: &[Operation], budget: Duration) -> Verdict {
         if looks.is_multiple_of(LOOK) && start.elapsed() > budget || search.words > WORDS_MAX {
             return Verdict::Unknown;
         }
-        debug_assert_ne!(place, END, "what is left has a return in the list");
+        debug_assert_ne!(place, END, "the list contains a return of each remaining operation");
         let entry = search.entries[place];
         if entry.is_call {
             place = if search.take(place) { search.entries[HEAD].next } else { entry.next };
@@ -107,7 +107,7 @@ impl<'a> Search<'a> {
         for (number, operation) in operations.iter().enumerate() {
             events.push((operation.called, false, number));
             if let Some((returned, _)) = operation.answer {
-                assert!(returned >= operation.called, "an answer before its call: {operation:?}");
+                assert!(returned >= operation.called, "the answer precedes the call: {operation:?}");
                 events.push((returned, true, number));
             }
         }
@@ -238,9 +238,9 @@ impl<'a> Search<'a> {
         say(format!("{} operations in order, the last of them:", stuck.order.len()));
         let skipped = stuck.order.len().saturating_sub(SHOWN);
         stuck.order.iter().skip(skipped).map(line).for_each(&mut say);
-        say(format!("then the state is {:?}, which does not fit:", stuck.state));
+        say(format!("the resulting state is {:?}, which does not fit:", stuck.state));
         say(line(&stuck.operation));
-        say("nor could any of these take effect first:".to_owned());
+        say("none of these could take effect first, either:".to_owned());
         let limit =
             self.operations[stuck.operation].answer.map_or(u64::MAX, |(returned, _)| returned);
         let others = (0..self.operations.len()).filter(|number| {

@@ -40,13 +40,13 @@ fn deleted(client: usize, called: u64, returned: u64, found: Option<Value>) -> O
 #[track_caller]
 fn good(history: &[Operation]) {
     assert_eq!(check(history, BUDGET), Verdict::Linearizable);
-    assert!(is_explained(history), "trying every order says otherwise");
+    assert!(is_explained(history), "the exhaustive search has a different result");
 }
 
 #[track_caller]
 fn bad(history: &[Operation]) {
     assert!(matches!(check(history, BUDGET), Verdict::Illegal(_)), "{history:?}");
-    assert!(!is_explained(history), "trying every order says otherwise");
+    assert!(!is_explained(history), "the exhaustive search has a different result");
 }
 
 /// Tries every order of every choice of unanswered operations.
@@ -164,7 +164,7 @@ fn a_swap_returns_the_previous_value() {
 #[test]
 fn a_failure_reports_its_operation() {
     let history = [wrote(0, 0, 1, 1), wrote(0, 2, 3, 2), read(1, 4, 5, Some(1))];
-    let Verdict::Illegal(why) = check(&history, BUDGET) else { panic!("a stale read passes") };
+    let Verdict::Illegal(why) = check(&history, BUDGET) else { panic!("a stale read was accepted") };
     assert!(why.contains("state is Some(2)"), "{why}");
     assert!(why.contains("client 1 4..5: found Some(1) Read"), "{why}");
 }

@@ -34,7 +34,7 @@ impl SmallDisk {
         BufReader::new(holder.stdout.take()?).read_line(&mut line).ok()?;
         let disk = Self { holder, place };
         if line.trim() != "ready" {
-            skipped("no mount namespace to be had: a full disk");
+            skipped("no mount namespace can be created: tests with a full disk");
             return None;
         }
         Some(disk)
@@ -75,7 +75,7 @@ impl SmallDisk {
     /// Uses all remaining space.
     pub fn fill(&self) {
         let folder = self.place.path().display();
-        assert!(!self.run(&format!("cat /dev/zero > {folder}/filler")), "the disk has no end");
+        assert!(!self.run(&format!("cat /dev/zero > {folder}/filler")), "the disk never becomes full");
     }
 
     /// Uses all remaining space except this amount.

@@ -21,7 +21,9 @@ impl Strace {
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
         if !present {
-            skipped("no strace that may attach itself: failing syncs of etcd");
+            skipped(
+                "strace is missing or may not attach to processes: tests with failing syncs of etcd",
+            );
         }
         present
     }
@@ -29,7 +31,7 @@ impl Strace {
     /// Changes how syncs of a process behave from now on.
     #[must_use]
     pub fn attach(pid: u32, syncs: Syncs) -> Self {
-        Self::try_attach(pid, syncs).expect("strace could attach itself before")
+        Self::try_attach(pid, syncs).expect("strace was able to attach before")
     }
 
     fn try_attach(pid: u32, syncs: Syncs) -> Option<Self> {

@@ -75,7 +75,7 @@ impl Worker {
         let key = format!("{}{}", self.shared.prefix, self.random.below(KEYS));
         let action = self.choose(&key);
         let choice = self.random.below(self.clients.len() as u64);
-        let client = self.clients[usize::try_from(choice).expect("few clients")].clone();
+        let client = self.clients[usize::try_from(choice).expect("the number of clients is small")].clone();
         let by_revision = self.random.below(2) == 0;
         let since = self.known.get(&key).copied().flatten().filter(|_| by_revision);
         let called = self.shared.now();
@@ -215,5 +215,5 @@ fn revision_of(header: Option<&pb::ResponseHeader>) -> i64 {
 
 fn value_of(record: &KeyValue) -> Value {
     let text = String::from_utf8_lossy(record.value());
-    text.parse().unwrap_or_else(|_| panic!("a value that nobody wrote: {text:?}"))
+    text.parse().unwrap_or_else(|_| panic!("a value that no client has written: {text:?}"))
 }

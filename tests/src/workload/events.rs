@@ -104,7 +104,7 @@ impl Watcher {
             if seen.next > last {
                 return Ok(());
             }
-            Err(format!("m{}: next is {} of {last}, {}", self.member, seen.next, seen.why))
+            Err(format!("m{}: the next revision is {} of {last}: {}", self.member, seen.next, seen.why))
         })
         .await;
         let seen = self.seen.lock().unwrap();
@@ -115,8 +115,8 @@ impl Watcher {
         let place = differs.unwrap_or_else(|| history.len().min(events.len()));
         assert!(
             history == events,
-            "the watcher of m{} saw {} events of {}, interrupted {} times ({}); number {place} \
-             should be {:?} and is {:?}",
+            "the watcher of m{} received {} of {} events and was interrupted {} times ({}); event \
+             {place} should be {:?} but is {:?}",
             self.member,
             events.len(),
             history.len(),

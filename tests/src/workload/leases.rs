@@ -87,14 +87,14 @@ impl Leases {
         let is_overslept = cluster.longest_pause(Kind::Etcd) >= Duration::from_secs(KEPT.into());
         if !is_overslept {
             let state = self.state.lock().unwrap();
-            assert!(!state.is_lost, "a lease that was kept alive is gone: {:#?}", state.renewals);
+            assert!(!state.is_lost, "a renewed lease no longer exists: {:#?}", state.renewals);
         }
         let everyone = cluster.everyone();
         let due = || self.state.lock().unwrap().is_due();
         let ask = async |id: i64| {
             let request = pb::LeaseTimeToLiveRequest { id, keys: true };
             let ask = async |client: Client| client.lease_time_to_live(request).await;
-            everyone.ask("the time of a lease", ask).await
+            everyone.ask("the remaining TTL of a lease", ask).await
         };
         let read = async |which: &str| {
             let request = crate::key(name(shared, which));
@@ -104,9 +104,9 @@ impl Leases {
         let (answer, count) = (ask(self.kept).await, read("kept").await);
         assert!(
             answer.ttl > 0 && answer.keys.len() == 1 && count == 1 || !due() || is_overslept,
-            "a lease that was kept alive is gone, or its key: {answer:?}"
+            "a renewed lease or its key no longer exists: {answer:?}"
         );
-        eventually_ok(TIMEOUT, "a lease that nobody keeps to expire", async || {
+        eventually_ok(TIMEOUT, "the lease without renewals to expire", async || {
             let (answer, count) = (ask(self.left).await, read("left").await);
             if answer.ttl == -1 && count == 0 { Ok(()) } else { Err((answer, count)) }
         })

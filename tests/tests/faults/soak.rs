@@ -242,7 +242,7 @@ fn paced(period: Duration) -> Interval {
 async fn memory_files_and_descriptors_do_not_grow_under_load(kind: Kind) {
     let times = if is_long() { LONG } else { SHORT };
     if is_long() {
-        notice("an hour of everyday life");
+        notice("this test applies normal load for an hour");
     }
     let logs = TempDir::new().unwrap();
     let (cluster, log_dirs) = start(kind, times, logs.path()).await;

@@ -50,7 +50,9 @@ async fn a_mixed_cluster_survives_random_faults(kind: Kind) {
 async fn storm(kinds: &[Kind], random: Random) {
     if is_long() {
         let seed = random.seed();
-        notice(&format!("an hour of storm: QUORATE_SEED={seed} cargo xtask test --long storm"));
+        notice(&format!(
+            "this test injects faults for an hour; to repeat it: QUORATE_SEED={seed} cargo xtask test --long storm"
+        ));
     }
     let syncing: Vec<Option<Syncing>> = kinds.iter().map(|kind| Syncing::of(*kind)).collect();
     let mut options = ClusterOptions::new(kinds[0], kinds.len()).linked();

@@ -113,7 +113,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     if !tried.as_ref().is_ok_and(|tried| tried.status.success()) {
         // If root cannot change its root directory either, the cause is not a missing privilege.
         assert!(!is_root(), "{tried:?}");
-        return skipped("no right to change the root: the container's is not run");
+        return skipped("no permission to change the root directory: tests of the container");
     }
     assert!(!root.join("bin/sh").exists(), "no shell");
     let ports = Options::new(kind).unguarded().prepare();

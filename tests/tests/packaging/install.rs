@@ -133,7 +133,9 @@ fn the_required_glibc_version_is_correct() {
     place.install(&package());
     let mut command = Command::new("objdump");
     let Ok(said) = command.arg("-p").arg(place.path("/usr/bin/quorate")).output() else {
-        return quorate_tests::skipped("no objdump here: the version of glibc is not looked at");
+        return quorate_tests::skipped(
+            "objdump is not installed: the check of the required glibc version",
+        );
     };
     let text = String::from_utf8(said.stdout).unwrap();
     let versions = text.split_whitespace().filter_map(|word| word.strip_prefix("GLIBC_"));

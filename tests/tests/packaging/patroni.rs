@@ -50,7 +50,7 @@ fn copied(from: &[&Path], into: &Path) {
 async fn postgresql_stays_up_while_members_change(kind: Kind) {
     let patroni = match patroni() {
         Ok(patroni) => patroni,
-        Err(why) => return skipped(&format!("{why} here: no PostgreSQL runs on members")),
+        Err(why) => return skipped(&format!("{why}: tests of PostgreSQL under Patroni")),
     };
     let places: Vec<_> = (0..5).map(|_| Options::new(kind).unguarded().prepare()).collect();
     let ports = places.iter().flat_map(|place| [place.port(), place.peer_port()]);

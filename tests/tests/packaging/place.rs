@@ -19,7 +19,7 @@ impl Place {
     pub(crate) fn new() -> Option<Self> {
         for program in ["dpkg", "dpkg-deb", "systemd-sysusers"] {
             if Command::new(program).arg("--version").output().is_err() {
-                skipped(&format!("no {program} here: packages are not installed"));
+                skipped(&format!("{program} is not installed: tests of the package installation"));
                 return None;
             }
         }

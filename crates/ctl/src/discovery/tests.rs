@@ -155,7 +155,7 @@ fn endpoints_without_tls_are_ignored_in_favour_of_the_flag_unless_allowed() {
 
 #[test]
 fn dns_is_not_queried_without_discovery() {
-    let servers: Servers = Box::new(|| panic!("nobody wants a resolver"));
+    let servers: Servers = Box::new(|| panic!("DNS must not be queried"));
     let words = ["--endpoints=127.0.0.1:1", "--command-timeout=1ms", "get", "k"];
     let (code, _) = run_with(&words, &[("ETCDCTL_DISCOVERY_SRV", "")], servers);
     assert_eq!(code, exit::ERROR);
