@@ -107,7 +107,10 @@ impl<'a> Search<'a> {
         for (number, operation) in operations.iter().enumerate() {
             events.push((operation.called, false, number));
             if let Some((returned, _)) = operation.answer {
-                assert!(returned >= operation.called, "the answer precedes the call: {operation:?}");
+                assert!(
+                    returned >= operation.called,
+                    "the answer precedes the call: {operation:?}"
+                );
                 events.push((returned, true, number));
             }
         }
