@@ -164,7 +164,9 @@ fn a_swap_returns_the_previous_value() {
 #[test]
 fn a_failure_reports_its_operation() {
     let history = [wrote(0, 0, 1, 1), wrote(0, 2, 3, 2), read(1, 4, 5, Some(1))];
-    let Verdict::Illegal(why) = check(&history, BUDGET) else { panic!("a stale read was accepted") };
+    let Verdict::Illegal(why) = check(&history, BUDGET) else {
+        panic!("a stale read was accepted")
+    };
     assert!(why.contains("state is Some(2)"), "{why}");
     assert!(why.contains("client 1 4..5: found Some(1) Read"), "{why}");
 }
