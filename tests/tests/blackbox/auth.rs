@@ -111,7 +111,7 @@ async fn allow(client: &Client, name: &str, role: &str, key: &str, end: &str) {
     grant(client, name, role).await;
 }
 
-/// Creates root, ann (who may read and write the keys from a to b) and eve (who has no permissions), and enables
+/// Creates root, ann with permission to read and write the keys from a to b, and eve without permissions, and enables
 /// authentication. Returns root's client.
 pub(super) async fn guard(client: &Client) -> Client {
     allow(client, "ann", "app", "a", "b").await;

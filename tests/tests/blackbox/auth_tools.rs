@@ -47,7 +47,7 @@ fn fail(ctl: &Ctl, line: &str) -> String {
     said.unwrap_or_else(|| panic!("{line}: {stderr}")).to_owned()
 }
 
-/// Creates root, and ann, who may read and write the prefix `app/`.
+/// Creates root, and ann with permission to read and write the prefix `app/`.
 fn secure(ctl: &Ctl) {
     for (line, expected) in [
         ("user add root:r00t", "User root created\n"),

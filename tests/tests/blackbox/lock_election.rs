@@ -445,8 +445,8 @@ async fn an_observer_waits_for_a_leader(kind: Kind) {
     assert_eq!(within("the first", observing).await.unwrap(), ("one".to_owned(), first.rev));
 }
 
-/// Creates ann, who may read and write everything under `l/` and `e/`, and eve, who may write there but not read.
-/// Returns root's client.
+/// Creates ann with permission to read and write everything under `l/` and `e/`, and eve with permission to write there
+/// but not to read. Returns root's client.
 async fn guard(client: &Client) -> Client {
     for (name, kind) in [("ann", 2), ("eve", 1)] {
         client.role_add(pb::AuthRoleAddRequest { name: name.to_owned() }).await.unwrap();
