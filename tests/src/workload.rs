@@ -37,7 +37,7 @@ const KEYS: u64 = 4;
 /// Time limit of the checker for each key.
 const BUDGET: Duration = Duration::from_secs(60);
 
-/// What a client observed at a revision.
+/// An observation that a client made at a revision.
 #[derive(Clone, Debug)]
 enum Fact {
     /// The client stored a value.
@@ -69,7 +69,8 @@ struct Shared {
 
 impl Shared {
     fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).expect("the duration of a test fits into 64 bits")
+        u64::try_from(self.start.elapsed().as_nanos())
+            .expect("the duration of a test fits into 64 bits")
     }
 
     fn stopped(&self) -> bool {

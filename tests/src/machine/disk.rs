@@ -75,7 +75,10 @@ impl SmallDisk {
     /// Uses all remaining space.
     pub fn fill(&self) {
         let folder = self.place.path().display();
-        assert!(!self.run(&format!("cat /dev/zero > {folder}/filler")), "the disk never becomes full");
+        assert!(
+            !self.run(&format!("cat /dev/zero > {folder}/filler")),
+            "the disk never becomes full"
+        );
     }
 
     /// Uses all remaining space except this amount.

@@ -75,7 +75,8 @@ impl Worker {
         let key = format!("{}{}", self.shared.prefix, self.random.below(KEYS));
         let action = self.choose(&key);
         let choice = self.random.below(self.clients.len() as u64);
-        let client = self.clients[usize::try_from(choice).expect("the number of clients is small")].clone();
+        let client =
+            self.clients[usize::try_from(choice).expect("the number of clients is small")].clone();
         let by_revision = self.random.below(2) == 0;
         let since = self.known.get(&key).copied().flatten().filter(|_| by_revision);
         let called = self.shared.now();

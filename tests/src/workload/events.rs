@@ -104,7 +104,10 @@ impl Watcher {
             if seen.next > last {
                 return Ok(());
             }
-            Err(format!("m{}: the next revision is {} of {last}: {}", self.member, seen.next, seen.why))
+            Err(format!(
+                "m{}: the next revision is {} of {last}: {}",
+                self.member, seen.next, seen.why
+            ))
         })
         .await;
         let seen = self.seen.lock().unwrap();
