@@ -1,4 +1,4 @@
-"""aetcd of PyPI, over gRPC in an event loop: says what it sees, with nothing in it that differs from run to run.
+"""Uses aetcd of PyPI over gRPC in an event loop, and prints its observations, which are the same in every run.
 
 of_aetcd.py plain|auth HOST PORT
 """

@@ -1,4 +1,4 @@
-// etcd3 of npm, over gRPC: says what it sees, with nothing in it that differs from run to run.
+// Uses etcd3 of npm over gRPC, and prints its observations, which are the same in every run.
 //
 // of_etcd3.js plain|auth HOST PORT
 // of_etcd3.js tls HOST PORT CA CERT KEY

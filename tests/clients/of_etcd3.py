@@ -1,9 +1,9 @@
-"""etcd3 of PyPI, over gRPC: says what it sees, with nothing in it that differs from run to run.
+"""Uses etcd3 of PyPI over gRPC, and prints its observations, which are the same in every run.
 
 of_etcd3.py plain HOST PORT
 of_etcd3.py auth|tls HOST PORT CA CERT KEY
 
-Tokens go over secured connections only: grpcio has come to insist on it.
+Tokens are sent only over secured connections, because newer versions of grpcio require it.
 """
 
 import io

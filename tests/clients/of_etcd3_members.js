@@ -1,6 +1,8 @@
-// etcd3 of npm, on members that go and come back while it writes, watches and holds a lease.
+// Uses etcd3 of npm to write, watch and hold a lease while members are stopped and restarted.
 //
-// of_etcd3_members.js PORT PORT PORT     until a line comes on standard input; then it says what has come of it
+// of_etcd3_members.js PORT PORT PORT
+//
+// The script runs until it reads a line from standard input, and then prints the results.
 
 'use strict';
 
@@ -19,7 +21,7 @@ async function main(ports) {
   lease.on('lost', (error) => lost.push(error.constructor.name));
   await lease.put('held').value('v');
 
-  // What is tried again may have been done before: the same number twice is no defect.
+  // A failed call may have succeeded, so a retry may write the same number twice. That is not an error.
   const once = async (call) => {
     for (;;) {
       try {

@@ -1,4 +1,4 @@
-"""etcd3gw of PyPI, over HTTP and JSON: says what it sees, with nothing in it that differs from run to run.
+"""Uses etcd3gw of PyPI over HTTP and JSON, and prints its observations, which are the same in every run.
 
 of_etcd3gw.py plain|auth HOST PORT
 of_etcd3gw.py tls HOST PORT CA CERT KEY
@@ -96,7 +96,7 @@ def watches(client):
     say("filtered", next(more)["type"])
     cancel()
     cancel_more()
-    # All at once, as from a past revision.
+    # The whole history arrives at once, because the watch starts at a past revision.
     first = int(seen[0]["kv"]["mod_revision"])
     events, cancel = client.watch_prefix("w/", start_revision=first)
     say("past", [next(events)["kv"]["value"][:3] for _ in range(5)])

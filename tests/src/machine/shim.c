@@ -1,6 +1,5 @@
-/* Stands between a program and the C library, as its controller says: syncs that fail, take long or do
- * not come back, and a wall clock that is ahead or behind. The controller writes into a file that is
- * mapped here. */
+/* Intercepts C library calls of a program: syncs fail, are delayed or do not return, and the wall clock is
+ * offset. The controller selects these faults by writing to a file that is mapped here. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +17,7 @@ struct control {
     int64_t syncs_fail;
     int64_t sync_micros;
     int64_t clock_seconds;
-    int64_t held; /* 0 none, 1 of the backend file, 2 all */
+    int64_t held; /* syncs that do not return: 0 none, 1 those of the backend file, 2 all */
 };
 
 static const volatile struct control *control;
@@ -44,7 +43,7 @@ static int is_backend(int fd) {
 }
 
 static int disturb(int fd) {
-    /* Looked at again and again, so that it is let go when the controller says so. */
+    /* The control file is polled, so that the sync continues when the controller releases it. */
     while (control && (control->held == 2 || (control->held == 1 && is_backend(fd)))) {
         struct timespec pause = {0, 1000000};
         nanosleep(&pause, NULL);
