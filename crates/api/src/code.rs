@@ -1,4 +1,4 @@
-//! The gRPC status codes under Go's names, which clients of etcd show.
+//! The gRPC status codes under Go's names, which etcd clients print.
 
 use tonic::Code;
 

@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! * [`KeyValue::new`] writes the canonical form: fields in the order of their numbers, without zero values.
-//!   Members of a cluster compare hashes of these bytes.
+//! * [`KeyValue::new`] writes the canonical form: fields ordered by number, without zero values. Members of a cluster
+//!   compare hashes of these bytes.
 //! * Cloning copies no bytes.
 //!
 //! # Not here

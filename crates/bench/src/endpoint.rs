@@ -1,7 +1,7 @@
 //! Addresses of servers and connections to them: TCP or a Unix socket, with or without TLS.
 //!
-//! Connections without TLS use the socket directly. TLS connections go through a boxed stream, whose cost is
-//! negligible beside encryption.
+//! Connections without TLS use the socket directly. TLS connections go through a boxed stream, whose cost is negligible
+//! compared to encryption.
 
 use std::io;
 use std::path::PathBuf;

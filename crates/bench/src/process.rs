@@ -61,8 +61,8 @@ pub(crate) struct Memory {
 
 impl Usage {
     /// Returns the CPU time since `earlier`. The total is the sum over the threads, which is exact. If the ticks
-    /// contradict it, because threads ended meanwhile, the ticks are used instead. The ticks also determine the split
-    /// between user and system time.
+    /// contradict it, because threads ended in the interval, the ticks are used instead. The ticks also determine the
+    /// split between user and system time.
     pub(crate) fn cpu_since(&self, earlier: &Self) -> Cpu {
         let user = self.user_micros.saturating_sub(earlier.user_micros);
         let system = self.system_micros.saturating_sub(earlier.system_micros);

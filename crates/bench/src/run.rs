@@ -238,7 +238,7 @@ impl<'a> Session<'a> {
         report
     }
 
-    /// Runs `work`, and measures the cost of the processes meanwhile.
+    /// Runs `work`, and measures what it costs the processes.
     fn measured(
         &self,
         name: &str,

@@ -24,7 +24,7 @@ pub mod exit {
 pub struct Failure {
     /// The exit code.
     pub code: u8,
-    /// The text after `Error: `; `None` if it has been printed already.
+    /// The text after `Error: `; `None` if it is already printed.
     pub message: Option<String>,
 }
 

@@ -52,7 +52,7 @@ pub enum AuthTokenFault {
         "auth: invalid auth options: each option of --auth-token must be NAME=VALUE, given once"
     )]
     Option,
-    /// The validity is not a duration.
+    /// `ttl` is not a valid duration.
     #[error("auth: invalid auth options: ttl must be a duration, such as 5m")]
     Ttl,
     /// The signing method is missing.
@@ -98,7 +98,7 @@ impl Jwt {
             None => TTL,
             Some(text) => {
                 let ttl: SignedDuration = text.parse().map_err(|_| AuthTokenFault::Ttl)?;
-                // A negative validity is treated as zero.
+                // A negative `ttl` is treated as zero.
                 ttl.positive().unwrap_or_default()
             }
         };

@@ -4,8 +4,8 @@
 //! Durations are whole nanoseconds. URLs, origins, host names and gates are comma-separated texts in the file, as in
 //! flags. Other lists are YAML lists.
 //!
-//! Keys without effect (unknown keys, and keys of former versions of etcd) are reported in a warning, so that operators
-//! do not rely on them. In sections that secure connections, a key either takes effect or is refused.
+//! Keys without effect (unknown keys, and keys of former etcd versions) are reported in a warning, so that operators do
+//! not rely on them. In sections that secure connections, a key either takes effect or is refused.
 
 use std::collections::BTreeMap;
 

@@ -131,12 +131,12 @@ impl Url {
         self.scheme
     }
 
-    /// Returns host and port as written in the URL, such as `[::1]:2379` or `localhost:2379`.
+    /// Returns the host and port as written in the URL, such as `[::1]:2379` or `localhost:2379`.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Returns the host without port and brackets; empty for a Unix socket.
+    /// Returns the host without the port and brackets; empty for a Unix socket.
     pub fn host(&self) -> &str {
         split_host_port(&self.authority).map_or("", |(host, _)| host)
     }

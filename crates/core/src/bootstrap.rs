@@ -287,7 +287,7 @@ pub enum Decision {
     Join(Joining),
     /// The member continues from its log.
     Continue {
-        /// The other members, if the member's own files do not list them and another member does.
+        /// The other members as listed by a peer, if the member's own files do not list them.
         others: Vec<Member>,
         /// Why other members were asked without success, if they were.
         unlearned: Option<Unlearned>,

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * The backend file is replaced only by an image that can be opened and whose index is exactly the snapshot's index.
-//! * An image is removed only when the backend file has reached its index, because a later image may still wait for its
+//! * An image is removed only after the backend file reaches its index, because a later image may still wait for its
 //!   installation.
 
 use std::path::Path;

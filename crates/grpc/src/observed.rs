@@ -17,7 +17,7 @@ pub trait Observer: Send + Unpin + 'static {
     /// Called when a part of the body is passed to the transport.
     fn passed(&mut self, _part: &[u8]) {}
 
-    /// Called when the call has ended with this status.
+    /// Called when the call ends, with its status.
     fn ended(&mut self, _code: Code, _message: &str) {}
 }
 
@@ -29,7 +29,7 @@ const NO_STATUS: (Code, &str) =
 #[expect(missing_debug_implementations, reason = "a body in progress has no useful debug output")]
 pub struct Observed<O: Observer> {
     inner: Body,
-    /// `None` after the end has been reported.
+    /// `None` after the end is reported.
     observer: Option<O>,
 }
 

@@ -1,14 +1,14 @@
-//! Replaces the gRPC library's errors about messages by grpc-go's errors.
+//! Replaces the gRPC library's errors about messages with grpc-go's errors.
 //!
 //! The library checks that a message is complete, short enough and valid, but its texts and some of its codes differ
-//! from those that clients of etcd expect. The expected texts and codes depend on the kind of call, because grpc-go
-//! reads the message of a unary call and those of a stream in different functions.
+//! from those that etcd clients expect. The expected texts and codes depend on the kind of call, because grpc-go reads
+//! the message of a unary call and those of a stream in different functions.
 
 use tonic::{Code, Status};
 
 use crate::methods::Kind;
 
-/// Replaces an error of the library by grpc-go's code and text. Returns any other status unchanged.
+/// Replaces an error of the library with grpc-go's code and text. Returns any other status unchanged.
 #[must_use]
 pub fn in_grpc_gos_words(status: Status, kind: Kind) -> Status {
     let is_unary = match kind {

@@ -124,7 +124,7 @@ impl Cluster {
         Ok(granted.id)
     }
 
-    /// Renews the lease until it has expired or was revoked.
+    /// Renews the lease until it expires or is revoked.
     async fn renew(&self, leases: &Arc<Leases>, lease: i64, registration: &Registration) {
         let secs = u64::try_from(registration.ttl_secs).unwrap_or(1);
         let period = Duration::from_secs(secs) / RENEWALS_PER_TTL;

@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let (leasing, runtime) = (services.leasing.clone(), runtimes.first().clone());
     let leave = move || {
         if let Some(leasing) = leasing {
-            // Otherwise other proxies that wait for this proxy's keys would have to wait until the TTL has passed.
+            // Otherwise other proxies that wait for this proxy's keys would have to wait until the TTL elapses.
             runtime.block_on(leasing.release_all());
         }
         log::flush();

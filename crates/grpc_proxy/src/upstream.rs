@@ -402,7 +402,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     innermost.to_string()
 }
 
-/// Replaces the gRPC library's status for a transport error by grpc-go's status.
+/// Replaces the gRPC library's status for a transport error with grpc-go's status.
 pub(crate) fn receive_error(status: Status) -> Status {
     match (status.source(), status.code()) {
         (Some(error), Code::Unknown | Code::Cancelled | Code::Internal) => {

@@ -25,10 +25,9 @@ pub(crate) struct Observation {
 /// All observations of revisions.
 #[derive(Clone, Debug)]
 pub(crate) struct Observations {
-    /// Observations in the order of their moments, each with the highest revision observed up to that moment.
+    /// Observations ordered by moment, each with the highest revision observed up to that moment.
     highest: Vec<Observation>,
-    /// Observations in the order of their revisions, each with the first moment at which that revision or a later one
-    /// was observed.
+    /// Observations ordered by revision, each with the first moment at which that revision or a later one was observed.
     earliest: Vec<Observation>,
 }
 

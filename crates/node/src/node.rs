@@ -301,7 +301,7 @@ impl Node {
         self.raft.is_sole_voter()
     }
 
-    /// Whether the configuration has any voter besides this member.
+    /// Whether the configuration has any voter other than this member.
     #[must_use]
     pub fn has_other_voters(&self) -> bool {
         let voters = &self.configuration().voters;

@@ -3,8 +3,8 @@
 //! A follower that receives no messages from the leader waits for one to two election timeouts,
 //! because the network may be slow. If the leader's connections break and its addresses refuse new
 //! connections, waiting is pointless. Its followers then stop following it and campaign one after
-//! another, in the order of their ids, so that they do not split the votes. Each follower campaigns
-//! once in this way. Later elections start after a timeout.
+//! another, in id order, so that they do not split the votes. Each follower campaigns once in this
+//! way. Later elections start after a timeout.
 //!
 //! A mistaken follower does not depose the leader, because it first runs a pre-vote, and members
 //! that still receive messages from the leader refuse it. A leader that refuses the connections of

@@ -75,7 +75,7 @@ pub struct Call {
     pub base: String,
     /// The path, starting with `/`.
     pub path: String,
-    /// Headers besides `host`.
+    /// Headers except `host`.
     pub headers: Vec<(&'static str, String)>,
     /// The body; may be empty.
     pub body: Bytes,

@@ -21,13 +21,13 @@ pub trait Consensus: fmt::Debug + Send + Sync + 'static {
     /// Called when this peer's connections have broken and its address refuses new ones.
     fn report_gone(&self, peer: MemberId);
 
-    /// Called when the transfer of a snapshot to this peer has ended. Each snapshot passed to the transport is reported
+    /// Called when the transfer of a snapshot to this peer ends. Each snapshot passed to the transport is reported
     /// exactly once.
     fn report_snapshot(&self, to: MemberId, outcome: SnapshotOutcome);
 
     /// Called when other members have a state of another origin, so this member cannot continue.
     fn report_other_origin(&self, conflict: OtherOrigin);
 
-    /// Called when a peer has reported that this member was removed from the cluster.
+    /// Called when a peer reports that this member was removed from the cluster.
     fn report_removal(&self);
 }

@@ -21,7 +21,7 @@ pub(crate) enum Mismatch {
     Version,
     #[error("cluster ID mismatch")]
     Cluster,
-    /// Quorate's own reason. Only members of Quorate send or receive it.
+    /// Quorate's own reason. Only Quorate members send or receive it.
     #[error("restored from another snapshot, or not restored")]
     Origin,
 }

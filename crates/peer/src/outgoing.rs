@@ -254,7 +254,7 @@ impl Outgoing {
 pub(crate) trait Observer: Send + 'static {
     /// Called when this many bytes were written.
     fn wrote(&self, bytes: usize);
-    /// Called when the connection has ended.
+    /// Called when the connection ends.
     fn lost(&self, ended: Ended);
 }
 

@@ -1,8 +1,8 @@
 //! Receives a snapshot over a connection: the message, then the image. [`quorate_core::incoming`] decides which
 //! snapshots are accepted and when consensus receives the message.
 //!
-//! The image is written to disk in pieces, on threads outside the runtime. Flow control slows down the sender
-//! meanwhile.
+//! The image is written to disk in pieces, on threads outside the runtime. During a write, flow control slows down the
+//! sender.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -218,7 +218,7 @@ impl Peers {
         self.local.origin.set_unproven(is_unproven);
     }
 
-    /// Returns the members that have answered without an origin, such as members of etcd.
+    /// Returns the members that have answered without an origin, such as etcd members.
     pub fn members_without_origin(&self) -> Vec<MemberId> {
         self.local.origin.silent()
     }

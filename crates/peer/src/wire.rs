@@ -5,7 +5,7 @@
 //!
 //! # Guarantees
 //!
-//! * An absent field is decoded as zero, because versions of etcd differ: 3.5 and 3.6 write zeros, 3.5 also writes an
+//! * An absent field is decoded as zero, because etcd versions differ: 3.5 and 3.6 write zeros, 3.5 also writes an
 //!   empty snapshot, and 3.7 writes neither. Quorate writes only non-zero fields.
 //! * Invalid bytes cause neither a panic nor an allocation larger than the received data.
 //! * Unknown fields are skipped, as are known fields with an unexpected wire type. If a scalar field occurs several

@@ -97,7 +97,7 @@ impl SampleBuffer {
         if COPIES.get().is_none() {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             let made = rustix::fs::memfd_create("profile", flags)?;
-            // Only one recording runs at a time, so no other thread has set the file meanwhile.
+            // Only one recording runs at a time, so no other thread can have set the file since the check.
             drop(COPIES.set(made));
         }
         let file = COPIES.get().map_or(-1, AsRawFd::as_raw_fd);

@@ -26,11 +26,11 @@ pub(crate) fn find(root: &Path) -> Found {
     found
 }
 
-/// The two folders in which git keeps its files.
+/// The two directories in which git keeps its files.
 struct Git {
-    /// The folder of the files that belong to this checkout only, such as `HEAD`.
+    /// The directory of the files that belong to this checkout only, such as `HEAD`.
     own: PathBuf,
-    /// The folder of the files that all checkouts of the repository share.
+    /// The directory of the files that all checkouts of the repository share.
     shared: PathBuf,
 }
 
@@ -38,7 +38,7 @@ impl Git {
     fn of(root: &Path) -> Option<Self> {
         let place = root.join(".git");
         let own = match fs::read_to_string(&place) {
-            // The checkout is a worktree or a submodule, whose files are in another folder.
+            // The checkout is a worktree or a submodule, whose files are in another directory.
             Ok(text) => root.join(text.strip_prefix("gitdir:")?.trim()),
             Err(_) => place,
         };
@@ -67,7 +67,7 @@ impl Git {
                 return Some(value);
             }
         }
-        // The next commit creates a file for the reference in this folder.
+        // The next commit creates a file for the reference in this directory.
         let folder = self.shared.join(name);
         read.extend(folder.parent().filter(|folder| folder.is_dir()).map(Path::to_owned));
         let packed = text(self.shared.join("packed-refs"), read)?;

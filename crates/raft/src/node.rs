@@ -350,8 +350,8 @@ impl<S: Storage> Node<S> {
         self.raft.log.has_unapplied_conf_change()
     }
 
-    /// Whether this leader's log may contain an unapplied membership change. Any further change proposed meanwhile
-    /// would become an empty entry.
+    /// Whether this leader's log may contain an unapplied membership change. While this is true, any further proposed
+    /// change becomes an empty entry.
     #[must_use]
     pub fn has_pending_conf_change(&self) -> bool {
         self.is_leader() && self.raft.pending_conf_index > self.raft.log.applied()

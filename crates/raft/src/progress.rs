@@ -12,7 +12,7 @@
 //!   find out.
 //! * **Replicate**: the leader knows where the logs agree. It sends appends ahead of
 //!   acknowledgements, within the window of [`Inflights`].
-//! * **Snapshot**: the leader is sending a snapshot. It sends no entries meanwhile.
+//! * **Snapshot**: the leader is sending a snapshot and sends no entries.
 //!
 //! # Invariants
 //!

@@ -9,7 +9,7 @@ use crate::entry::{EntryId, MemberId};
 use crate::log_index::LogIndex;
 use crate::term::Term;
 
-/// The durable state of a member besides its log.
+/// The durable state of a member except its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
     /// The latest term known to this member.

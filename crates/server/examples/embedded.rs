@@ -1,7 +1,7 @@
 //! A program with an embedded member. It starts the member, writes and reads as any client does, reads the member's
 //! status, and stops the member.
 //!
-//! Run `cargo run --package quorate-server --example embedded`, with a data folder as an argument to keep the data.
+//! Run `cargo run --package quorate-server --example embedded`, with a data directory as an argument to keep the data.
 #![expect(clippy::print_stdout, reason = "the example prints its results")]
 
 use std::error::Error;
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(&folder)
 }
 
-/// Starts a member in a folder and uses it.
+/// Starts a member in a directory and uses it.
 pub(crate) fn run(folder: &str) -> Result<(), Box<dyn Error>> {
     let client_url = format!("http://127.0.0.1:{}", free_port()?);
     let peer_url = format!("http://127.0.0.1:{}", free_port()?);

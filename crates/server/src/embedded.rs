@@ -253,7 +253,7 @@ impl Member {
         self.shared.known.lock().end.as_ref().and_then(|end| end.as_ref().ok().cloned())
     }
 
-    /// Waits until the member ends because it was removed or has failed.
+    /// Waits until the member ends because it was removed or failed.
     #[must_use]
     pub fn wait(mut self) -> End {
         self.finish()

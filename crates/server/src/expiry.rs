@@ -136,7 +136,7 @@ fn is_due(
         Part::Revocations => Duration::ZERO,
     };
     if not_after.duration_since(now).is_ok_and(|left| left > warned_before) {
-        // When a file has been renewed, later warnings about it are independent of the warnings about the old file.
+        // After a file is renewed, later warnings about it are independent of the warnings about the old file.
         warned.remove(flag);
         return false;
     }

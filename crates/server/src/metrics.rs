@@ -1,4 +1,4 @@
-//! Creates the metrics of this process for its services and features.
+//! Creates a member's metrics, with all gRPC methods and feature gates.
 
 use quorate_config::{Config, FeatureGate};
 use quorate_edge::methods;

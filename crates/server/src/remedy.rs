@@ -34,7 +34,7 @@ pub(crate) fn restore_backend(backend: &Path) -> String {
     )
 }
 
-/// Returns the advice after a fault that consensus has detected.
+/// Returns the advice for a fault that consensus detected.
 pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> String {
     let replace = replace_member(Some(id));
     match fault {

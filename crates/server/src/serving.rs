@@ -139,7 +139,7 @@ fn connection_limits(
 /// Running listeners.
 pub(crate) struct Serving {
     stop: watch::Sender<bool>,
-    /// Closed when the last connection has ended.
+    /// Closed when the last connection ends.
     ended: mpsc::Receiver<()>,
 }
 

@@ -77,7 +77,7 @@ impl Bucket {
 
 /// Values of bucket `alarm`, in addition to the empty value that etcd writes.
 pub mod alarm {
-    /// The alarm was raised because of a full disk. Only Quorate writes this value; members of etcd
+    /// The alarm was raised because of a full disk. Only Quorate writes this value; etcd members
     /// ignore it.
     pub const FULL_DISK: &[u8] = b"disk";
 }
@@ -111,7 +111,7 @@ pub mod meta {
     /// Revision of the last compaction whose garbage has been deleted.
     pub const FINISHED_COMPACTION: &[u8] = b"finishedCompactRev";
     /// Mark of the restore that created the file, absent if no restore did. Only Quorate writes it;
-    /// members of etcd preserve it.
+    /// etcd members preserve it.
     pub const RESTORED: &[u8] = b"quorateRestored";
     /// Version of the file's content, written like `3.6.0`.
     pub const STORAGE_VERSION: &[u8] = b"storageVersion";

@@ -1,5 +1,5 @@
-//! Notes: small files that Quorate adds to a data directory, beside the log and the snapshots. etcd
-//! ignores them.
+//! Notes: small files that Quorate adds to a data directory, next to the log and the snapshots.
+//! etcd ignores them.
 //!
 //! Only the existence of a note matters. It becomes durable before its text, which is for people.
 

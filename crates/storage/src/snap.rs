@@ -13,7 +13,7 @@
 //!
 //! The backend is committed first, then [`save`] writes the file, then the log receives the
 //! snapshot's mark. A start ignores a file without a mark. If the file of a mark is missing, older
-//! versions of etcd do not start.
+//! etcd versions do not start.
 //!
 //! # Not here
 //!

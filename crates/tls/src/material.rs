@@ -54,7 +54,7 @@ pub(crate) fn content(path: &Path, reason: impl ToString) -> MaterialError {
     MaterialError::Content { path: path.to_owned(), reason: reason.to_string() }
 }
 
-/// Returns all certificates in a file, of which there must be at least one.
+/// Returns all certificates in a file, which must contain at least one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
     let bytes = read(path)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)

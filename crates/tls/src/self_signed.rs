@@ -1,7 +1,7 @@
 //! A member's self-signed certificates (`--auto-tls`, `--peer-auto-tls`), created like etcd's.
 //!
-//! The certificate and its key are stored in a folder of the data directory. They are reused if both files exist, even
-//! after expiry. Quorate and etcd can therefore use each other's certificates.
+//! The certificate and its key are stored in a directory of the data directory. They are reused if both files exist,
+//! even after expiry. Quorate and etcd can therefore use each other's certificates.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ pub enum SelfSignedError {
     Make(#[from] rcgen::Error),
 }
 
-/// Returns the certificate in this folder, or creates one for these hosts.
+/// Returns the certificate in this directory, or creates one for these hosts.
 ///
 /// # Errors
 ///

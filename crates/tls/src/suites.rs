@@ -67,7 +67,7 @@ const NOT_SPOKEN: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
-/// The suites of which HTTP/2 over TLS 1.2 requires at least one.
+/// HTTP/2 over TLS 1.2 requires at least one of these suites.
 const HTTP2_SUITES: [CipherSuite; 2] = [
     CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
     CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,

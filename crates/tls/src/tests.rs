@@ -17,7 +17,7 @@ use crate::*;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Files in a temporary folder, with certificates signed by one authority.
+/// Files in a temporary directory, with certificates signed by one authority.
 struct Files {
     dir: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,

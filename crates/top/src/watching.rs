@@ -20,7 +20,7 @@ const BYTES_MAX: usize = 1 << 20;
 /// The minimum time between the starts of two watches if the first one reached a limit. With authentication, each watch
 /// needs a login.
 const REST: Duration = Duration::from_secs(5);
-/// The pause after the cluster has refused the watch, and after any other error.
+/// The pause after the cluster refuses the watch, and after any other error.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 

@@ -1,5 +1,5 @@
 //! `compare` runs the same workloads on etcd and on Quorate in turn, and prints the ratios of their results. It uses
-//! Debian's etcd, or the etcd versions in the given folders, and prints one table for each version.
+//! Debian's etcd, or the etcd versions in the given directories, and prints one table for each version.
 //!
 //! On a machine with other load, only the ratio of two figures measured in immediate succession is meaningful. Each
 //! case is therefore measured several times, on one server directly after the other, and its result is the median ratio
@@ -132,7 +132,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         return Ok(());
     }
     let (folders, tools) = (folders(&options)?, tools(&options)?);
-    // The folders are checked before the first measurement: a folder without etcd must not fail the run hours later.
+    // The directories are checked before the first measurement: a directory without etcd must not fail the run hours
+    // later.
     let ours = (!options.noise).then(|| tools.quorate.clone());
     let programs: Vec<Programs> = folders
         .into_iter()
@@ -169,7 +170,7 @@ fn measure(section: Section, programs: &Programs, options: &Options) -> Result<V
     Ok(rows)
 }
 
-/// Returns the folders of the etcd versions to compare with.
+/// Returns the directories of the etcd versions to compare with.
 fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
     if !options.etcd.is_empty() {
         return Ok(options.etcd.clone());
@@ -209,7 +210,7 @@ fn example(name: &str) -> Result<PathBuf, String> {
     Ok(target()?.join("blackbox").join("examples").join(name))
 }
 
-/// Creates the certificates, and returns their folder.
+/// Creates the certificates, and returns their directory.
 fn certificates() -> Result<PathBuf, String> {
     let program = example("certificates")?;
     let folder = target()?.join("certificates");

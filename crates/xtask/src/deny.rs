@@ -53,7 +53,7 @@ pub(crate) fn run() -> Outcome {
 /// The name of the advisory check in `QUORATE_REQUIRE`.
 pub(crate) const ADVISORIES: &str = "advisories";
 
-/// Returns the folder with cargo-deny's copies of the advisory database.
+/// Returns the directory with cargo-deny's copies of the advisory database.
 fn database() -> Option<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));

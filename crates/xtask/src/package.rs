@@ -79,7 +79,7 @@ pub(crate) fn make(
     pack(&program, &commit)
 }
 
-/// Parses the paths of the existing program and of the destination folder.
+/// Parses the paths of the existing program and of the destination directory.
 pub(crate) fn read_args(args: &[String]) -> Result<(Option<PathBuf>, Option<PathBuf>), String> {
     let (mut binary, mut folder) = (None, None);
     let mut args = args.iter();
@@ -161,7 +161,8 @@ fn replace(folder: &Path, files: &Files) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Builds the release program. Its debug information contains no path of this machine, because folders are remapped.
+/// Builds the release program. Its debug information contains no path of this machine, because directories are
+/// remapped.
 fn build(folder: &Path) -> Result<PathBuf, String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));

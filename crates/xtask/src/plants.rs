@@ -6,8 +6,8 @@
 //! defective code (ports, the proxy, tokens), the patch has a line `Found by: cargo test ...`, and the command runs
 //! these tests instead. Each result is written to the table in `docs/testing.md` as soon as it is known.
 //!
-//! The copy and its build products stay in the target folder, so that the next plant recompiles only the crates that it
-//! changes and their dependents.
+//! The copy and its build products stay in the target directory, so that the next plant recompiles only the crates that
+//! it changes and their dependents.
 
 mod copy;
 mod table;
@@ -23,7 +23,7 @@ use crate::sim::{self, PROFILE, PROGRAM};
 use crate::workspace::{output, root, target};
 use crate::{Outcome, say};
 
-/// The folder of the patches, from the root of the repository.
+/// The directory of the patches, from the root of the repository.
 const FOLDER: &str = "crates/sim/plants";
 
 /// The default maximum time for one plant.

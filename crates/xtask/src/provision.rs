@@ -47,7 +47,7 @@ const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.pgp",
 ];
 
-/// Prints the folder with the suite's binaries, or the reason why they are unavailable.
+/// Prints the directory with the suite's binaries, or the reason why they are unavailable.
 #[expect(clippy::print_stdout, reason = "the directory is the output of the command")]
 pub(crate) fn run(args: &[String]) -> Outcome {
     let suite = args.first().map_or(DEFAULT_SUITE, String::as_str);
@@ -77,8 +77,8 @@ pub(crate) fn skipped(why: &str) -> String {
     format!("provision: etcd is not available, the interoperability tests are skipped: {why}")
 }
 
-/// Returns the folder with `etcd`, `etcdctl` and `etcdutl` of a Debian suite. They are downloaded if the folder does
-/// not exist.
+/// Returns the directory with `etcd`, `etcdctl` and `etcdutl` of a Debian suite. They are downloaded if the directory
+/// does not exist.
 pub(crate) fn etcd(suite: &str) -> Result<PathBuf, String> {
     let home = target()?.join("provisioned");
     let note = home.join(format!("{suite}.version"));
@@ -172,7 +172,7 @@ fn mirrors() -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Downloads and unpacks packages into a temporary folder.
+/// Downloads and unpacks packages into a temporary directory.
 fn unpack(apt: &Apt, home: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     apt.run(&[&["download"], packages].concat())?;
     let unpacked = home.join(format!("unpacking.{}", std::process::id()));

@@ -148,7 +148,7 @@ struct Material {
 }
 
 impl Material {
-    /// Builds the server, and downloads the material that is available.
+    /// Builds the server, and provides whatever test material is configured or can be downloaded.
     fn prepare(required: &[&str], is_long: bool) -> Result<Self, String> {
         status(&mut cargo(&["build", "--profile", "blackbox", "--package", "quorate"]))?;
         let protoc = protoc::install()?;
@@ -215,7 +215,7 @@ fn check_material(required: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Returns the folder of the real etcd to compare with, if it is configured or can be downloaded.
+/// Returns the directory of the real etcd to compare with, if it is configured or can be downloaded.
 fn etcd(is_required: bool) -> Result<Option<PathBuf>, String> {
     if let Some(folder) = std::env::var_os("ETCD_BIN_DIR") {
         return Ok(Some(folder.into()));

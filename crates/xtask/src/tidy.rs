@@ -324,7 +324,7 @@ const PURE: [&str; 9] = [
     "crates/sim/",
 ];
 
-/// Programs in the folders of pure crates. These programs may use clocks and threads.
+/// Programs in the directories of pure crates. These programs may use clocks and threads.
 const PROGRAMS: [&str; 1] = ["crates/sim/src/bin/simulate.rs"];
 
 /// Names that must not occur in the pure crates.

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the root folder of the repository.
+/// Returns the root directory of the repository.
 pub(crate) fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.ancestors().nth(2).expect("xtask lives in crates/xtask").to_owned()
 }
 
-/// Returns cargo's build folder, which also contains the files that commands download.
+/// Returns cargo's build directory, which also contains the files that commands download.
 pub(crate) fn target() -> Result<PathBuf, String> {
     let program = std::env::current_exe()
         .map_err(|error| format!("cannot find the path of this program: {error}"))?;

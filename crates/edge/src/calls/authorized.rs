@@ -1,8 +1,8 @@
 //! Authorization of decoded requests, immediately before they are executed.
 //!
 //! A call is authorized twice: when its headers arrive (`access::admit`), so that a refused caller does not have to
-//! send a message, and here, when its message is decoded. The client controls how much time passes in between.
-//! Meanwhile its user may be deleted, or authentication may be turned on.
+//! send a message, and here, when its message is decoded. The client controls how much time passes in between. During
+//! this time, its user may be deleted, or authentication may be enabled.
 //!
 //! # Invariant
 //!

@@ -93,7 +93,7 @@ impl Future for Call {
     }
 }
 
-/// Replaces the text of an error from the gRPC library by the text that clients expect.
+/// Replaces the text of an error from the gRPC library with the text that clients expect.
 fn reword(response: Response<Body>, kind: Option<Kind>) -> Response<Body> {
     let Some(kind) = kind else { return response };
     match Status::from_header_map(response.headers()) {

@@ -89,7 +89,7 @@ impl Parts {
 
 /// A message that may be large.
 pub(crate) trait Large: Message + Default + Sized {
-    /// Appends the message's parts in the order of its fields.
+    /// Appends the message's parts in field order.
     fn into_parts(self, parts: &mut Parts);
 }
 

@@ -28,7 +28,7 @@ use quorate_member::RequestError;
 use quorate_member::admission::{Bound, OwnedPermit};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// The header by which clients of etcd's gateway detect that the call was answered.
+/// The header by which clients of etcd's JSON gateway detect that the call was answered.
 const METADATA_CONTENT_TYPE: HeaderName = HeaderName::from_static("grpc-metadata-content-type");
 
 /// Estimated memory of a message together with its JSON, as a multiple of the message size.

@@ -9,7 +9,7 @@
 //!
 //! # Bound
 //!
-//! A chunk ends once it has reached its size in bytes, even if more keys were read for it, because small records may be
+//! A chunk ends once it reaches its size in bytes, even if more keys were read for it, because small records may be
 //! followed by large ones.
 
 use bytes::Bytes;

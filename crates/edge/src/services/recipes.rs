@@ -1,4 +1,4 @@
-//! The common part of locks and elections: keys under a name, each attached to a lease, in the order of their creation.
+//! The common part of locks and elections: keys under a name, each attached to a lease, in creation order.
 //!
 //! A contender for a name writes the key `name/<lease id in hex>`. The contender whose key was created first owns the
 //! name. Every other contender waits for the deletion of the key created just before its own, so a deletion wakes only

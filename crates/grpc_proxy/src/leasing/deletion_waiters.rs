@@ -48,7 +48,7 @@ impl DeletionWaiters {
 }
 
 impl Waiting {
-    /// Waits until all keys are deleted or the timeout has expired.
+    /// Waits until all keys are deleted or the timeout expires.
     pub(super) async fn until_gone(self, time: Duration) {
         let all = async {
             for one in self.0 {

@@ -6,7 +6,7 @@
 //!   end. Time is measured from the sending of the renewal, by a clock that also advances while the machine sleeps. The
 //!   margin covers clocks that run at different speeds, and renewals granted by a leader that was already deposed,
 //!   because the new leader counts the TTL from its election.
-//! * A session ends when its lease ends, when its watch has missed events or was silent for too long, or when members
+//! * A session ends when its lease ends, when its watch misses events or is silent for too long, or when members
 //!   require authentication. No key is owned afterwards.
 //! * If the watch receives nothing for more than [`SILENCE_MAX`] renewal periods, the lease is revoked. Other proxies
 //!   therefore wait for little more than a TTL if this proxy does not receive their requests.
@@ -168,7 +168,7 @@ impl Leasing {
         }
     }
 
-    /// Ends a session and revokes its lease, so that other proxies do not have to wait until the TTL has passed.
+    /// Ends a session and revokes its lease, so that other proxies do not have to wait until the TTL elapses.
     async fn end(&self, granted: &Granted) {
         let ended_at = clock::now() + granted.ttl;
         while clock::now() < ended_at {
@@ -187,7 +187,7 @@ impl Leasing {
         Ok(())
     }
 
-    /// Renews the lease until it has ended.
+    /// Renews the lease until it ends.
     async fn renew(&self, granted: &Granted, health: &WatchHealth) -> &'static str {
         let mut silent_periods = 0;
         loop {

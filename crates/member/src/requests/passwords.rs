@@ -109,7 +109,7 @@ struct Queues {
 #[derive(Default)]
 struct Turns {
     by_name: BTreeMap<String, VecDeque<Work>>,
-    /// The names with waiting items, in the order of their turns.
+    /// The names with waiting items, in turn order.
     order: VecDeque<String>,
 }
 
@@ -117,7 +117,7 @@ struct Turns {
 #[derive(Default)]
 struct LoginTurns {
     by_source: BTreeMap<LoginSource, Turns>,
-    /// The sources with waiting logins, in the order of their turns.
+    /// The sources with waiting logins, in turn order.
     order: VecDeque<LoginSource>,
 }
 

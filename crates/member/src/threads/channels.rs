@@ -159,7 +159,7 @@ impl DriverHandle {
         Ok(())
     }
 
-    /// Reports an event to the driver's thread. Reports are dropped once the driver has ended.
+    /// Reports an event to the driver's thread. Reports are dropped after the driver ends.
     pub(crate) fn report(&self, input: Input) {
         _ = self.inputs.send(input);
     }

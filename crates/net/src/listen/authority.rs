@@ -1,8 +1,8 @@
 //! An HTTP/2 connection that accepts requests with any authority.
 //!
 //! The HTTP library resets a stream whose `:authority` is invalid in a URI. This program does not use the authority,
-//! but Go clients of etcd before 3.6, clients of Unix sockets and some proxies send invalid ones. Therefore requests
-//! are inspected as they are read from the socket, and an invalid authority is replaced (see `field_section`).
+//! but etcd's Go clients before 3.6, clients of Unix sockets and some proxies send invalid ones. Therefore requests are
+//! inspected as they are read from the socket, and an invalid authority is replaced (see `field_section`).
 //!
 //! # Cost
 //!

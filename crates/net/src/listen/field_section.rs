@@ -170,7 +170,7 @@ const CODE_LENGTHS: [u8; 257] = [
 ];
 const CODE_LENGTH_MAX: usize = 30;
 
-/// The bytes with each code length, in the order of their codes.
+/// The bytes with each code length, ordered by code.
 static BYTES_BY_LENGTH: LazyLock<[Vec<u8>; CODE_LENGTH_MAX + 1]> = LazyLock::new(|| {
     std::array::from_fn(|length| {
         // The end marker has the last code of its length and represents no byte.

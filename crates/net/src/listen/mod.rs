@@ -115,7 +115,7 @@ pub struct ConnectionLimits {
     pub max_concurrent_streams: Option<u32>,
     /// The time limits of a connection.
     pub timeouts: ConnectionTimeouts,
-    /// The permits, of which each connection holds one.
+    /// The connection permits. Each connection holds one.
     pub permits: Arc<ConnectionPermits>,
     /// The limit per address; `None` means no limit.
     pub per_address: Option<Arc<AddressLimit>>,

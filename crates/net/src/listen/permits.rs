@@ -78,7 +78,7 @@ impl ConnectionPermits {
         Self::with_windows(count, LARGE_WINDOWS_MAX)
     }
 
-    /// Creates `count` permits, of which `window_count` connections may have large receive windows.
+    /// Creates `count` connection permits and `window_count` permits for large receive windows.
     pub(super) fn with_windows(count: u64, window_count: usize) -> Self {
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         Self {
@@ -122,7 +122,7 @@ impl ConnectionPermits {
         !self.small_windows_logged.swap(true, Ordering::Relaxed)
     }
 
-    /// Waits for a permit, and meanwhile asks idle connections to close.
+    /// Waits for a permit. While it waits, idle connections are asked to close.
     pub(super) async fn take(&self) -> OwnedSemaphorePermit {
         self.waited.fetch_add(1, Ordering::Relaxed);
         let _waiting = Counted::new(&self.waiting);

@@ -1,4 +1,4 @@
-//! Leader changes without an election timeout, after a disk has stalled or the leader's process has
+//! Leader changes without an election timeout, after a disk stalls or the leader's process has
 //! ended.
 
 use quorate_raft::{MemberId, NONE, Note, NoteLevel};

@@ -49,8 +49,8 @@ impl Node {
         self.raft.leader() == NONE || self.is_handing_over()
     }
 
-    /// Whether this leader is transferring leadership. Requests wait meanwhile and may be forwarded
-    /// to the next leader.
+    /// Whether this leader is transferring leadership. Until the transfer ends, requests wait and
+    /// may be forwarded to the next leader.
     #[must_use]
     pub fn is_handing_over(&self) -> bool {
         self.raft.is_leader() && self.raft.transferee() != NONE

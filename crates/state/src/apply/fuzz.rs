@@ -206,7 +206,7 @@ fn all(state: &State) -> Vec<KeyValue> {
     }
 }
 
-/// Returns whether a member of Quorate would have proposed the command.
+/// Returns whether a Quorate member would have proposed the command.
 fn is_proposed(command: &Command) -> bool {
     match command {
         Command::Range(request) => check_range(request).is_ok(),

@@ -49,7 +49,7 @@ impl Founders {
         self.members.iter().find(|member| member.name == name)
     }
 
-    /// Returns all founders, in the order of their ids.
+    /// Returns all founders, ordered by id.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Member> {
         self.members.iter()
     }

@@ -36,7 +36,7 @@ pub struct Change {
     pub previous: Previous,
 }
 
-/// The changes of one main revision, in the order of their sub revisions.
+/// The changes of one main revision, ordered by sub revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
     /// The main revision.

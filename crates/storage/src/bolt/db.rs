@@ -50,8 +50,8 @@ pub struct Stats {
     pub pending_pages: u64,
     /// The number of live read transactions, including clones.
     pub open_readers: usize,
-    /// The number of states, besides the current one, that are kept alive by read transactions or
-    /// by bytes taken from them.
+    /// The number of states, not counting the current one, that are kept alive by read transactions
+    /// or by bytes taken from them.
     pub pinned_states: usize,
     /// The size of a page.
     pub page_bytes: u32,

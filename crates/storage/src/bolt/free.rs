@@ -239,7 +239,7 @@ impl FreePages {
 /// The pages freed by committed transactions that snapshots may still need.
 #[derive(Debug, Default)]
 pub(super) struct PendingPages {
-    /// Freed pages, in the order of their transactions.
+    /// Freed pages, ordered by transaction.
     batches: Vec<Batch>,
     /// The transaction that allocated each page, for pages younger than the oldest live snapshot.
     allocated_by: HashMap<PageId, TxId>,

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! All numbers are little-endian. `pos` is an offset from the start of the element. A page occupies
-//! `1 + overflow` pages of the file, of which only the first has a header. Inline pages (small
-//! buckets, stored in a leaf's value) have the same layout, but may be at any address, so nothing
-//! here assumes alignment.
+//! `1 + overflow` pages of the file; only the first has a header. Inline pages (small buckets,
+//! stored in a leaf's value) have the same layout, but may be at any address, so nothing here
+//! assumes alignment.
 //!
 //! # Invariants
 //!

@@ -155,7 +155,7 @@ pub(super) struct Pass {
     /// The lowest boundary and the lowest high-water mark at the start of any pass of this round.
     pub(super) boundary_min: PageId,
     pub(super) high_water_min: PageId,
-    /// The bucket and key at which to continue. Buckets are walked in the order of their names.
+    /// The bucket and key at which to continue. Buckets are walked in name order.
     pub(super) bucket: Vec<u8>,
     pub(super) key: Vec<u8>,
     pub(super) moved_pages: u64,

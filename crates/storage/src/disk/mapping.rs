@@ -28,7 +28,8 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `len` bytes of `file`, or one byte if `len` is 0, because an empty map is not possible.
+    /// Maps `len` bytes of `file`, or one byte if `len` is 0, because `mmap` rejects an empty
+    /// mapping.
     pub(super) fn new(file: Arc<OpenFile>, len: usize) -> io::Result<Self> {
         // SAFETY: a map of a file is sound as long as no bytes are invalidated while they are read.
         // (1) Other programs: the owner of the mapping holds the file's lock (`flock` on the

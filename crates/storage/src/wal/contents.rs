@@ -31,7 +31,7 @@ pub struct Contents {
     /// The index of the last entry record or snapshot mark, whichever is higher. A mark beyond the
     /// commit index belongs to a snapshot whose installation never finished, and is ignored.
     pub last_index: u64,
-    /// The torn end that was cut off. Always `None` when the log is only read.
+    /// The torn end that was cut off. Always `None` when the log is opened for reading only.
     pub repaired: Option<Repair>,
 }
 
@@ -52,7 +52,7 @@ pub struct Repair {
 pub(super) struct Collector {
     start_index: u64,
     start_term: u64,
-    /// The indexes of all marks. Which of them are valid is known once the last hard state has been
+    /// The indexes of all marks. Which of them are valid is known only after the last hard state is
     /// read.
     marked_indexes: Vec<u64>,
     contents: Contents,

@@ -227,7 +227,7 @@ pub(super) fn time_in(out: &mut Vec<u8>, moment: Timestamp, zone: &TimeZone) {
     }
 }
 
-/// Appends the last two parts of the source path, without the folder `src`, and the line number.
+/// Appends the last two parts of the source path, without the directory `src`, and the line number.
 pub(super) fn caller(out: &mut Vec<u8>, source: Source) {
     let mut parts = source.file.rsplit(['/', '\\']).filter(|part| *part != "src");
     let file = parts.next().unwrap_or("?");
@@ -238,7 +238,7 @@ pub(super) fn caller(out: &mut Vec<u8>, source: Source) {
     display(out, &format_args!("{file}:{}", source.line));
 }
 
-/// Returns the folder in the caller, which is the line's identifier in the journal.
+/// Returns the directory in the caller, which is the line's identifier in the journal.
 pub(super) fn package(source: Source) -> &'static str {
     source.file.rsplit(['/', '\\']).filter(|part| *part != "src").nth(1).unwrap_or(".")
 }

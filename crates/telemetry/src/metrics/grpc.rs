@@ -225,8 +225,7 @@ impl Collect for PerMethod {
 }
 
 impl PerMethod {
-    /// Returns the exposed methods in the order of their label values. `grpc_method` comes first, because label names
-    /// are sorted.
+    /// Returns the exposed methods, ordered by label value. `grpc_method` comes first, because label names are sorted.
     fn shown(&self) -> Vec<&MethodMetrics> {
         let mut shown: Vec<_> = self.methods.iter().filter(|method| method.is_shown()).collect();
         shown.sort_by_key(|method| method.labels());

@@ -186,7 +186,8 @@ fn idle_p99_ms(service: &Service, probe: &[&str]) -> Result<f64, String> {
     Ok(median(runs?))
 }
 
-/// Starts the member again. Returns how long it took to catch up, in seconds, and the report of the puts meanwhile.
+/// Starts the member again. Returns how long it took to catch up, in seconds, and the report of the puts during that
+/// time.
 fn come_back(
     cluster: &mut Cluster,
     away: usize,

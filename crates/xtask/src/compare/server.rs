@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 pub(super) struct Side {
     /// The name of this side in the table.
     pub(super) name: String,
-    /// The name of the folder for the servers' data.
+    /// The name of the directory for the servers' data.
     folder: &'static str,
     program: PathBuf,
 }
@@ -73,7 +73,7 @@ pub(super) struct Server {
     peer: String,
     /// The value of `--initial-cluster`: all members of the server's cluster.
     initial_cluster: String,
-    /// The certificates' folder and the plaintext address of the health endpoint, if the server requires client
+    /// The certificates' directory and the plaintext address of the health endpoint, if the server requires client
     /// certificates.
     secured: Option<(PathBuf, String)>,
     /// Whether authentication is enabled.

@@ -34,7 +34,7 @@ pub(super) struct Tools {
     pub(super) quorate: PathBuf,
     /// The tonic load generator, built only if a case needs it.
     pub(super) tonic_load: Option<PathBuf>,
-    /// The folder with certificates, created only if a case needs them.
+    /// The directory with certificates, created only if a case needs them.
     pub(super) certificates: Option<PathBuf>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Service {
     /// The endpoints, separated by commas.
     endpoints: String,
     pids: Vec<u32>,
-    /// The folder of the certificates, if the server requires them.
+    /// The directory of the certificates, if the server requires them.
     certificates: Option<PathBuf>,
     /// Whether authentication is enabled.
     is_guarded: bool,
@@ -58,7 +58,7 @@ impl Service {
         Self { tools, endpoints: endpoint.to_owned(), pids, certificates: None, is_guarded: false }
     }
 
-    /// Sets the folder of the client certificates.
+    /// Sets the directory of the client certificates.
     pub(super) fn secured(self, certificates: Option<PathBuf>) -> Self {
         Self { certificates, ..self }
     }

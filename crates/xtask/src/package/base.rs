@@ -10,7 +10,7 @@ use super::elf::{Needs, needs};
 use super::oci::{HOME, USER};
 use super::tree::Tree;
 
-/// Library folders of Debian and other systems, which the loader searches by default.
+/// Library directories of Debian and other systems, which the loader searches by default.
 const FOLDERS: [&str; 6] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",

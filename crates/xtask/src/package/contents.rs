@@ -16,10 +16,10 @@ use crate::workspace::{output, output_bytes, root};
 /// The names of etcd's programs. Called by one of them, our program acts as that program.
 const NAMES: [&str; 3] = ["etcd", "etcdctl", "etcdutl"];
 
-/// The folder with links of these names. Users may add it to their `PATH`.
+/// The directory with links of these names. Users may add it to their `PATH`.
 const LINKS: &str = "usr/lib/quorate/bin";
 
-/// Shells and the folders of their completion scripts.
+/// Shells and the directories of their completion scripts.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/quorate"),
     ("zsh", "usr/share/zsh/vendor-completions/_quorate"),

@@ -31,7 +31,7 @@ enum What {
 }
 
 impl Tree {
-    /// Adds a file and its parent folders.
+    /// Adds a file and its parent directories.
     pub(super) fn file(&mut self, path: &str, mode: u32, bytes: impl Into<Vec<u8>>) {
         self.put(path, mode, 0, What::File(bytes.into()));
     }
@@ -41,7 +41,7 @@ impl Tree {
         self.put(path, 0o777, 0, What::Link(to.to_owned()));
     }
 
-    /// Adds a folder with an owner.
+    /// Adds a directory with an owner.
     pub(super) fn folder(&mut self, path: &str, mode: u32, owner: u32) {
         self.put(path, mode, owner, What::Folder);
     }

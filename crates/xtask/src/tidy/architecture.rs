@@ -21,7 +21,7 @@ const DECLARING: [&str; 7] = ["fn", "struct", "enum", "trait", "const", "mod", "
 /// Keywords that precede the name of a type.
 const TYPES: [&str; 4] = ["struct", "enum", "trait", "type"];
 
-/// The declared names of each crate, by the crate's folder name.
+/// The declared names of each crate, by the crate's directory name.
 type Crates<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
 /// Reports crates missing from the page, and undeclared names on it.
@@ -107,7 +107,7 @@ fn is_declared(name: &str, owners: &[&str], crates: &Crates<'_>) -> bool {
             .any(|owner| crates.get(owner).is_some_and(|names| names.binary_search(&name).is_ok()))
 }
 
-/// Collects the names of each crate: its files, its folders and its declared items. The names are sorted.
+/// Collects the names of each crate: its files, its directories and its declared items. The names are sorted.
 fn read(sources: &[Source]) -> Crates<'_> {
     let mut crates = Crates::new();
     for source in sources.iter().filter(|source| source.path.ends_with(".rs")) {

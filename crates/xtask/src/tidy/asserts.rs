@@ -34,7 +34,7 @@ pub(super) fn check_asserts(sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// Counts the non-blank lines of production code below a folder, and the asserts in them.
+/// Counts the non-blank lines of production code below a directory, and the asserts in them.
 fn count(sources: &[Source], crate_folder: &str) -> (usize, usize) {
     let sources: Vec<_> = sources
         .iter()

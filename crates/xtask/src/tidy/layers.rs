@@ -12,7 +12,7 @@ mod tests;
 
 /// The layers of one crate.
 struct Layers {
-    /// The folder of the crate's sources.
+    /// The directory of the crate's sources.
     src: &'static str,
     /// The layers, highest first.
     layers: &'static [&'static str],

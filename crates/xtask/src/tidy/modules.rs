@@ -34,7 +34,7 @@ struct File<'a> {
 pub(super) type Imports<'a> = BTreeMap<(&'a str, &'a str), BTreeSet<&'a str>>;
 
 impl<'a> Modules<'a> {
-    /// Reads the sources below the folder `src/` of a crate.
+    /// Reads the sources below the directory `src/` of a crate.
     pub(super) fn read(src: &str, sources: &'a [Source]) -> Self {
         let mut modules = Self::default();
         let mut tests = Vec::new();

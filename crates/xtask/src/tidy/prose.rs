@@ -6,8 +6,8 @@
 //! well.
 //!
 //! The sentences are those of Markdown pages and of Rust comments. Code, tables and words in backticks are ignored.
-//! [`TABLE`] has the count of each group: a crate, a folder, or a Markdown page. The count of a group that is not in the
-//! table is 0. Tidy fails if a count rises. `cargo xtask tidy --lower` writes lower counts to the table, and
+//! [`TABLE`] has the count of each group: a crate, a directory, or a Markdown page. The count of a group that is not in
+//! the table is 0. Tidy fails if a count rises. `cargo xtask tidy --lower` writes lower counts to the table, and
 //! `cargo xtask tidy --prose [GROUP]` prints the counts, or the sentences of a group.
 //!
 //! The list of phrases is incomplete: a text that contains none of them may still be hard to read.
@@ -272,7 +272,7 @@ fn counts(findings: &[Finding<'_>]) -> Counts {
     counts
 }
 
-/// Returns the group of a file: its crate, its folder if that is not `docs`, or the page itself.
+/// Returns the group of a file: its crate, its directory if that is not `docs`, or the page itself.
 fn group_of(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     match parts[..] {

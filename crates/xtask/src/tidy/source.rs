@@ -84,7 +84,7 @@ pub(super) fn is_letter(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Returns the folder of a path, with a trailing `/`.
+/// Returns the directory of a path, with a trailing `/`.
 pub(super) fn folder(path: &str) -> &str {
     path.rfind('/').map_or("", |at| &path[..=at])
 }

@@ -18,7 +18,7 @@ const FILES: [&str; 3] = ["crates/xtask/src/test.rs", "tests/src/company.rs", "t
 /// The page with the table of plants.
 const PLANTS: &str = "docs/testing.md";
 
-/// The folder of the black-box tests. Each file in a subfolder is a module.
+/// The directory of the black-box tests. Each file in a subdirectory is a module.
 const TESTS: &str = "tests/tests/";
 
 /// Macros whose arguments are the names of test functions.

@@ -88,7 +88,7 @@ pub(super) fn check_unused(sources: &[Source], complaints: &mut Vec<String>) {
     }
 }
 
-/// Splits the sources of each crate into tokens. The keys are the folders of the crates.
+/// Splits the sources of each crate into tokens. The keys are the directories of the crates.
 fn read(sources: &[Source]) -> BTreeMap<&str, Code<'_>> {
     let mut crates: BTreeMap<&str, Code<'_>> = BTreeMap::new();
     let mut test_modules = Vec::new();

@@ -10,7 +10,7 @@
 //! # Bounds
 //!
 //! Hashing reads the whole keyspace once, on a separate thread, and keeps no copy. At most one compaction waits to be
-//! hashed, and it keeps the replaced pages of the file allocated meanwhile. Any further compaction is not hashed.
+//! hashed. While it waits, the pages that it replaced stay allocated. Any further compaction is not hashed.
 //!
 //! # Not here
 //!

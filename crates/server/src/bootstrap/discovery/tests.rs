@@ -69,7 +69,7 @@ impl Registry for Fake {
         self.fail()?;
         let rows = self.rows.borrow();
         let found = rows.iter().filter(|row| row.key.starts_with(prefix.as_bytes()));
-        // The founders are listed in the order of their keys, as etcd returns them.
+        // The founders are listed in key order, as etcd returns them.
         let mut found: Vec<Registered> = found.cloned().collect();
         found.sort_by_key(|row| row.key.clone());
         Ok((found, rows.len() as i64))

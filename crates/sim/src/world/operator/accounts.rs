@@ -13,7 +13,7 @@ use super::super::World;
 use super::super::client::USERS;
 use crate::member::{ClientRequest, ROOT};
 
-/// Roles besides `root`.
+/// Roles other than `root`.
 const ROLES: [&str; 2] = ["reader", "writer"];
 
 impl World {

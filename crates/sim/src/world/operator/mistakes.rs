@@ -1,5 +1,5 @@
 //! Mistakes of the operator: a directory is wiped; a directory, or only its log, is restored from an old copy; the log
-//! folder is lost; files are damaged; a process is started twice. The exchange of directories is in `exchange`.
+//! directory is lost; files are damaged; a process is started twice. The exchange of directories is in `exchange`.
 //!
 //! The operator does not make mistakes that no cluster can survive. A member loses its state only while all other
 //! voters have all committed entries and follow the same leader.
@@ -211,7 +211,7 @@ fn read(disk: &FaultyDisk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Replaces a folder of a disk with the same folder from another disk.
+/// Replaces a directory of a disk with the same directory from another disk.
 fn copy_dir(from: &FaultyDisk, to: &FaultyDisk, dir: &Path) -> io::Result<()> {
     to.remove_dir_all(dir)?;
     to.create_dir_all(dir, 0o700)?;
