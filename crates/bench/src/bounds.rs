@@ -13,9 +13,9 @@ const CLIENTS_MAX: u64 = 1_000_000;
 /// The number of source ports from which a machine can connect.
 const CONNECTIONS_MAX: u64 = 65_535;
 const THREADS_MAX: u64 = 1024;
-/// Small enough that sums of key numbers do not overflow.
+/// The maximum number of keys. It is low enough that sums of key numbers do not overflow.
 const KEYS_MAX: u64 = 1 << 60;
-/// Limited because the state kept for each object is in memory.
+/// The maximum number of objects. It is limited because the state of each object is kept in memory.
 const OBJECTS_MAX: u64 = 100_000_000;
 const WATCHERS_MAX: u64 = 10_000_000;
 const STREAMS_MAX: u64 = 1_000_000;

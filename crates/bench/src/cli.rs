@@ -22,7 +22,7 @@ const NAMES: Names = Names { of_etcd: "", own: "quorate bench" };
 /// The action of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leads {
-    /// Runs a load, whose flags this function reads.
+    /// Runs a load. The function reads its flags.
     Load(fn(&Matches) -> Result<Load, String>),
     /// Prints the help of a command.
     Help,

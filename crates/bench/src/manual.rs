@@ -1,4 +1,4 @@
-//! Texts of the manual page, apart from those of loads and flags.
+//! Texts of the manual page, except those of loads and flags.
 
 use quorate_cli::manual::Manual;
 

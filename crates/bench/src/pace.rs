@@ -2,7 +2,7 @@
 //!
 //! A run ends after a number of operations, after a duration, or when it is interrupted, whichever comes first. With a
 //! rate, ticket `n` is due `n / rate` after the start, however fast the server is. Latency is measured from the due
-//! time, so that a stall of the server also affects the latency of the requests delayed by it.
+//! time, so that a server stall also counts in the latency of the requests that it delays.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ pub(crate) struct Pace {
     drawn: AtomicU64,
     done: AtomicU64,
     interrupted: Arc<AtomicBool>,
-    /// Why the run was ended before its end.
+    /// Why the run was ended early.
     given_up: OnceLock<String>,
 }
 

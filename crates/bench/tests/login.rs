@@ -1,4 +1,4 @@
-//! Runs loads against real etcd with authentication. `ETCD_BIN_DIR` is the folder with etcd's programs.
+//! Runs loads against real etcd with authentication. `ETCD_BIN_DIR` is the directory with etcd's programs.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 

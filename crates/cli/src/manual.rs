@@ -61,7 +61,7 @@ impl<R> Leaf<R> {
 }
 
 impl<R> Manual<R> {
-    /// Returns all commands that can be run, in the order of the help lists.
+    /// Returns all commands that can be run, in help-list order.
     fn leaves(&self) -> Vec<Leaf<R>> {
         let mut leaves = Vec::new();
         gather(&mut vec![self.root], &mut leaves);

@@ -67,7 +67,7 @@ impl Credentials {
     }
 }
 
-/// Returns a token as a header value that is marked as sensitive, or `None` if the text is not a valid header value.
+/// Returns a token as a header value that is marked as sensitive, or `None` if the text is not valid in a header.
 #[must_use]
 pub fn token(text: &str) -> Option<Token> {
     let mut token = Token::try_from(text).ok()?;

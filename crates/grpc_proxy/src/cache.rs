@@ -15,8 +15,8 @@
 //!
 //! # Bound
 //!
-//! [`ENTRIES_MAX`] answers and [`BYTES_MAX`] bytes in total. The least recently requested answers are evicted
-//! first.
+//! The cache holds at most [`ENTRIES_MAX`] answers and [`BYTES_MAX`] bytes in total. The least recently requested
+//! answers are evicted first.
 
 use std::collections::{BTreeMap, HashMap};
 

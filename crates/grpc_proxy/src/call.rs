@@ -115,7 +115,7 @@ impl Counted {
         }
     }
 
-    /// Attaches the call to its answer, so that the call ends together with the answer's body.
+    /// Attaches the call to its answer, so that it ends together with the answer's body.
     pub(crate) fn until(self, answer: Response<Body>) -> Response<Body> {
         let (head, body) = answer.into_parts();
         let body = Body::new(Observed::new(&head.headers, body, Some(self)));

@@ -219,7 +219,7 @@ impl Cluster {
 }
 
 impl Proxy {
-    /// Parses a registration. Returns `None` if the value has another format.
+    /// Parses a registration. Returns `None` if the value has a different format.
     fn read(value: &[u8]) -> Option<Self> {
         let value: serde_json::Value = serde_json::from_slice(value).ok()?;
         let metadata = value.get("Metadata")?.as_str()?;

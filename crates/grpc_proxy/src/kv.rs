@@ -172,7 +172,7 @@ impl Kv {
         let latest = self.leasing.as_ref().map(|leasing| Arc::clone(leasing.latest()));
         let fill = CacheFill::begin(cache, span, cache_key, asked_revision, latest);
         if self.namespace.is_none() && self.seen.is_none() {
-            // The answer is forwarded at the speed of its client, however long it is.
+            // The answer is forwarded as fast as the client reads it, however long it is.
             let answer = relay::relay(&self.upstream, method, forwarded(headers), message).await?;
             return Ok(answer.map(|body| fill.cache_body(body)));
         }

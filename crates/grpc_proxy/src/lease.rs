@@ -86,8 +86,8 @@ impl Client {
         self.outstanding.lock().len()
     }
 
-    /// Records the answer to one request for the lease. The client receives answers in the order of its requests, as
-    /// from a member.
+    /// Records the answer to one request for the lease. The client receives the answers in request order, as from a
+    /// member.
     fn record_answer(&self, lease: i64, message: &Bytes) {
         let mut outstanding = self.outstanding.lock();
         let mut waiting =

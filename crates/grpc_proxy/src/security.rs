@@ -1,4 +1,4 @@
-//! Sets up TLS from the flags, for connections from clients and to members. All files are read only once, here.
+//! Sets up TLS from the flags, for connections from clients and to members. All files are read once, at this point.
 
 use std::path::Path;
 

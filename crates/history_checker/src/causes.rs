@@ -72,7 +72,7 @@ impl Causes {
     }
 }
 
-/// Operations that may have written a revision, but whose responses name none.
+/// Operations that may have written a revision, but have no response that names it.
 struct Unknown(Vec<usize>);
 
 impl Unknown {
@@ -85,8 +85,7 @@ impl Unknown {
         Self((0..history.operations.len()).filter(is_unknown).collect())
     }
 
-    /// Returns the operations with unknown outcomes that would write exactly this revision, in the order of their
-    /// calls.
+    /// Returns the operations with unknown outcomes that would write exactly this revision, ordered by call.
     fn candidates(
         &self,
         history: &History,

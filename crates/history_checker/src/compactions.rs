@@ -1,4 +1,4 @@
-//! The compactions that clients requested, with the earliest and latest moments at which each can have happened.
+//! The compactions that clients requested, with the earliest and latest moments at which each could have happened.
 
 use crate::operation::{Outcome, Request};
 use crate::{History, Moment};

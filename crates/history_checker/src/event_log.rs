@@ -136,7 +136,7 @@ impl EventLog {
         newest(self.keys.get(key)?, revision)
     }
 
-    /// Returns the records of a key range at a revision, in the order of keys.
+    /// Returns the records of a key range at a revision, in key order.
     pub fn range<'a>(
         &'a self,
         keys: &KeyRange,

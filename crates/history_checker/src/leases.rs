@@ -51,7 +51,7 @@ struct Lease {
     gone: Vec<Gone>,
     /// The moments of the calls of all revocations that may have been executed.
     revoked: Vec<Moment>,
-    /// The revision that deleted the lease's keys, if only the end of the lease can have caused that revision.
+    /// The revision that deleted the lease's keys, if only the end of the lease could have caused that revision.
     ended: Option<i64>,
     /// The latest moment at which the lease may have been renewed.
     renewed: Moment,

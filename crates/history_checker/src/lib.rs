@@ -1,9 +1,9 @@
-//! Checks whether a linearizable key-value store can have produced the responses and events that clients received from
-//! a cluster.
+//! Checks whether a linearizable key-value store could have produced the responses and events that clients received
+//! from a cluster.
 //!
 //! A recorder (the simulator, or a black-box suite) records each client request and its response, with the moments of
 //! the call and the return ([`Operation`], [`Watcher`]), and the events of every revision that the cluster committed
-//! ([`EventLog`]). [`check`] returns whether a store that executes one request at a time can have returned these
+//! ([`EventLog`]). [`check`] returns whether a store that executes one request at a time could have returned these
 //! responses and committed these events.
 //!
 //! # What is checked

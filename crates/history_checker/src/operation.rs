@@ -212,12 +212,12 @@ pub enum KvResponse {
     Delete {
         /// The number of deleted keys.
         deleted: i64,
-        /// The deleted records in the order of keys, if requested.
+        /// The deleted records in key order, if requested.
         previous: Vec<KeyValue>,
     },
     /// The keys are read.
     Range {
-        /// The records, in the order of keys.
+        /// The records, in key order.
         kvs: Vec<KeyValue>,
         /// The number of keys in the range, regardless of the limit.
         count: i64,

@@ -116,7 +116,7 @@ fn small_histories_get_the_same_verdict_as_in_an_exhaustive_search() {
     assert!(bad > 4_000, "{good} good, {bad} bad");
 }
 
-/// Falsifies the messages of one watcher so that no correct cluster can have sent them. Returns a description of the
+/// Falsifies the messages of one watcher so that no correct cluster could have sent them. Returns a description of the
 /// change, or `None` if there are no events.
 fn corrupt_watcher(history: &mut History, random: &mut SplitMix64) -> Option<&'static str> {
     let watcher = history.watchers.iter_mut().find(|watcher| {

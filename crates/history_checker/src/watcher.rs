@@ -11,7 +11,7 @@ use crate::operation::{KeyRange, KeyValue};
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The stored record. For a deletion, it contains only the key and the revision of the deletion.
+    /// The stored record. For a deletion, it contains only the key and the deletion's revision.
     pub kv: KeyValue,
     /// Whether the key was deleted.
     pub is_delete: bool,

@@ -3,7 +3,7 @@
 //! Every heartbeat carries its send time, measured by the leader's own clock, and the follower's
 //! response returns it. The leader's confirmation is the latest time that a quorum of voters has
 //! returned, or exceeded. No other leader was elected before that time, because one of the
-//! answering voters would have had to vote for the other leader first.
+//! answering voters would have had to vote for it first.
 //!
 //! A leader receives no responses if its messages are lost, if its process was suspended, or if it
 //! sends no heartbeats because its disk is stalled. In all these cases its confirmation is not

@@ -45,7 +45,7 @@ pub enum Event {
         /// The id that the caller chose for this barrier. Ids are never reused.
         round: u64,
     },
-    /// Messages from a peer, in the order of arrival.
+    /// Messages from a peer, in arrival order.
     Received(Vec<Message>),
     /// All writes up to this token are durable.
     Persisted {

@@ -1,7 +1,7 @@
 //! Pending writes and applications, and the messages to deliver once they are done.
 //!
-//! With each write, the core returns the messages that may be sent only after the write. Writes
-//! complete in the order in which they were returned to the caller, and so do applications.
+//! With each write, the core returns the messages that may be sent only after it. Writes complete
+//! in the order in which they were returned to the caller, and so do applications.
 //!
 //! A new commit index alone does not cause a write. Losing it is harmless, because the member
 //! receives it again, and etcd does not write it either. It is kept here and added to the next

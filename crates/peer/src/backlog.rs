@@ -9,7 +9,7 @@ use std::sync::Arc;
 use quorate_raft::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum bytes of received messages that wait, summed over all peers.
+/// Maximum total size of the received messages that wait, over all peers.
 pub(crate) const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// Messages from one peer, in order, with the space that they occupy while they wait.

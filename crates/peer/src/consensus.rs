@@ -25,7 +25,7 @@ pub trait Consensus: fmt::Debug + Send + Sync + 'static {
     /// exactly once.
     fn report_snapshot(&self, to: MemberId, outcome: SnapshotOutcome);
 
-    /// Called when other members have a state of another origin, so this member cannot continue.
+    /// Called when other members have a state of a different origin, so this member cannot continue.
     fn report_other_origin(&self, conflict: OtherOrigin);
 
     /// Called when a peer reports that this member was removed from the cluster.

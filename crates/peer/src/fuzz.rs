@@ -9,7 +9,7 @@ use crate::frame::{Decoder, Encoder, FrameError, StreamKind};
 use crate::wire;
 
 /// Decodes arbitrary bytes as a message and compares the result with that of the generated decoder. Also checks that
-/// the message survives encoding and decoding unchanged.
+/// encoding and decoding leave the message unchanged.
 pub fn message(data: &[u8]) {
     let data = Bytes::copy_from_slice(data);
     let decoded = wire::decode_message(&data);

@@ -1,7 +1,7 @@
 //! Fetches another member's state, which is its backend file at a point in time.
 //!
 //! A leader sends its state to a member whose log is too far behind. A member with a sound log and a corrupt state
-//! requests the state instead, with `GET /quorate/image` on the peer port. Members of etcd do not have this path. The
+//! requests the state instead, with `GET /quorate/image` on the peer port. etcd members do not have this path. The
 //! answer is the file followed by its SHA-256, as in a client's snapshot. The requesting member must present its peer
 //! certificate.
 //!

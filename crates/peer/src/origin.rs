@@ -1,17 +1,17 @@
-//! Tracks the origin of a member's state, and refuses members with another origin.
+//! Tracks the origin of a member's state, and refuses members with a different origin.
 //!
 //! A data directory restored from a snapshot has the same member and cluster ids as the cluster that it is meant for,
 //! if the cluster token is the same. If such a member connected to members that were not restored from the same
 //! snapshot, it would join their cluster with a different state, and nothing in the log would reveal that. Therefore
 //! requests and answers between members carry the sender's origin in a Quorate-specific header: the restore mark in the
-//! backend file, or `never`. Members of etcd ignore the header and do not send it. A member without any state has no
+//! backend file, or `never`. etcd members ignore the header and do not send it. A member without any state has no
 //! origin yet and is compatible with every origin.
 //!
 //! # Invariants
 //!
 //! * Members with different origins exchange no consensus messages.
-//! * A member ends if a quorum of the members has another origin. A newly restored member also ends if any member was
-//!   never restored. Only answers on connections that the member itself has opened count, so that a forged request
+//! * A member ends if a quorum of the members has a different origin. A newly restored member also ends if any member
+//!   was never restored. Only answers on connections that the member itself has opened count, so that a forged request
 //!   cannot end it.
 
 use std::collections::BTreeMap;
@@ -28,12 +28,12 @@ pub(crate) const ORIGIN: HeaderName = HeaderName::from_static("x-quorate-restore
 /// The header value of a member that was never restored.
 const NEVER: &str = "never";
 
-/// Why a member ends: other members have a state of another origin.
+/// Why a member ends: other members have a state of a different origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct OtherOrigin {
     /// Whether this member was restored from a snapshot.
     pub is_restored: bool,
-    /// The members with another origin.
+    /// The members with a different origin.
     pub others: Vec<MemberId>,
     /// The number of members in the cluster.
     pub member_count: usize,

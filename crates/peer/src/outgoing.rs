@@ -98,7 +98,7 @@ struct State {
     /// The number of the current attachment, if a connection is attached.
     attached: Option<u64>,
     attachments: u64,
-    /// Whether the peer was removed, so that no connection may attach any more.
+    /// Whether the peer was removed, so that no more connections may attach.
     is_closed: bool,
     messages: VecDeque<Message>,
     /// Whether the connection has taken messages and has not asked for more since. If so, it may not have accepted all

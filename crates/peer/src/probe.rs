@@ -223,7 +223,7 @@ mod tests {
         let alive: Alive = serde_json::from_str(answer().trim_end()).unwrap();
         let now = SystemTime::from(alive.now.parse::<jiff::Timestamp>().unwrap());
         assert!(alive.is_ok && apart(SystemTime::now(), now) < Duration::from_secs(3600));
-        // An answer of etcd.
+        // An answer from etcd.
         let alive: Alive =
             serde_json::from_str(r#"{"OK":true,"Now":"2026-11-21T02:37:29.123456Z"}"#).unwrap();
         assert!(alive.now.parse::<jiff::Timestamp>().is_ok());

@@ -2,8 +2,8 @@
 //! if they differ.
 //!
 //! A member applies entries with its own settings, and the log does not contain the settings of other members.
-//! Therefore each request for a stream carries the sender's settings in a Quorate-specific header. Members of etcd
-//! ignore the header and do not send it.
+//! Therefore each request for a stream carries the sender's settings in a Quorate-specific header. etcd members ignore
+//! the header and do not send it.
 //!
 //! # Bound
 //!

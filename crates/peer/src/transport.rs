@@ -29,7 +29,7 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::throttle::LogThrottle;
 
-/// Added to the election timeout, this is the timeout for connecting.
+/// The minimum timeout for connecting, to which the election timeout is added.
 const DIAL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// Maximum number of snapshots that are sent at the same time. Further snapshots fail immediately.
@@ -198,7 +198,7 @@ impl Peers {
         self.table.peer(id)?.contact.status.active_since()
     }
 
-    /// Returns a member's value of a setting, or `None` if the member sends none, such as etcd.
+    /// Returns a member's value of a setting, or `None` if it sends none, as etcd members do.
     pub fn setting_of(&self, id: MemberId, name: &str) -> Option<String> {
         self.local.settings.announced_by(id, name)
     }

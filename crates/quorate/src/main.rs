@@ -3,7 +3,7 @@
 //! A link named `etcdctl` or `etcdutl` runs that tool. Otherwise the first argument may name a program (`ctl`, `utl`,
 //! `bench`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent to the flags with these names. Any
 //! other first argument that is not a flag is refused. Everything else is the server's command line. A link named
-//! `etcd` accepts only the subcommands of etcd (`gateway`, `grpc-proxy`).
+//! `etcd` accepts only etcd's subcommands (`gateway`, `grpc-proxy`).
 
 mod manual;
 

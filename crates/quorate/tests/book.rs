@@ -10,7 +10,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Returns all pages in a folder and its subfolders, as paths from the root.
+/// Returns all pages in a directory and its subdirectories, as paths from the root.
 fn pages(folder: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(root().join(folder)).unwrap() {

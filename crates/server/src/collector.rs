@@ -1,7 +1,7 @@
 //! Exports spans to a collector: OTLP over gRPC, configured by the distributed tracing flags.
 //!
 //! A separate thread sends the queued spans in batches, so the member never waits for the collector. If the collector
-//! is unreachable or refuses a batch, the spans are lost. Lost spans are counted, and logged at most once per
+//! is unreachable or refuses a batch, the spans are dropped. Dropped spans are counted, and logged at most once per
 //! [`LOSS_LOG_INTERVAL`]. When the member stops, the remaining spans are sent for at most [`FINISH_TIME_MAX`].
 //!
 //! # Not here
@@ -45,7 +45,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time for sending spans after the member has stopped.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Minimum time between two log lines about lost spans.
+/// Minimum time between two log lines about dropped spans.
 const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why spans cannot be exported.

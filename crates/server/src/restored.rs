@@ -1,7 +1,8 @@
 //! Checks that a newly restored member has the same state as the other members.
 //!
-//! Members that run Quorate exchange the origin of their state, and no messages if the origins differ (`peer`). Members
-//! that run etcd send no origin, so this member compares its state with theirs before it serves clients.
+//! Members that run Quorate exchange the origins of their states, and exchange no messages if the origins differ
+//! (`peer`). Members that run etcd send no origin, so this member compares its state with theirs before it serves
+//! clients.
 
 use std::sync::Arc;
 

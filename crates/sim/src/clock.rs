@@ -27,13 +27,13 @@ pub struct LocalClock {
 }
 
 impl LocalClock {
-    /// Creates a clock that starts at `started`. The origin is any instant; all clocks of a run share it.
+    /// Creates a clock that starts at `started`. `origin` may be any instant, but all clocks of a run must share it.
     #[must_use]
     pub const fn new(origin: Instant, started: Micros, rate: u64) -> Self {
         Self { origin, started, rate, jumped: 0 }
     }
 
-    /// Moves the clock forward, like the suspension of a machine does.
+    /// Moves the clock forward, as the suspension of a machine does.
     pub const fn jump(&mut self, by: Micros) {
         self.jumped += by;
     }

@@ -301,8 +301,8 @@ impl Judge {
         }
     }
 
-    /// Compares a member's leases, membership, alarms, users, roles and versions with the reference state if the member
-    /// has applied all committed entries.
+    /// Compares a member's leases, membership, alarms, users, roles and versions with the reference state if it has
+    /// applied all committed entries.
     pub fn compare_state(&mut self, host: usize, state: &State) {
         if LogIndex(state.applied().0) != self.committed() {
             return;

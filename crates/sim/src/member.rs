@@ -195,8 +195,8 @@ pub struct Process {
     log_needs_sync: bool,
     is_installing: bool,
     is_installed: bool,
-    /// Whether this member refuses writes because it leads, has no room for its backend file, and no other member can
-    /// lead.
+    /// Whether this member refuses writes because it leads, its backend file has no room to grow, and no other member
+    /// can lead.
     refuses_writes: bool,
     /// The index of the newest snapshot to be installed, and the start time of its installation.
     install_index: LogIndex,
@@ -208,7 +208,7 @@ pub struct Process {
     /// The last published index that the process has reported.
     reported: LogIndex,
     applied_waits: AppliedWaits<Reader>,
-    /// Puts that arrived while the backend file had reached its maximum size.
+    /// Puts that arrived while the backend file was at its maximum size.
     puts_without_room: BTreeSet<OpId>,
     /// Waiting requests: reads that wait for a barrier, and physical compactions that wait until records are removed.
     waiting_requests: BTreeMap<OpId, ClientRequest>,
@@ -216,7 +216,7 @@ pub struct Process {
     /// The request ids of proposed operations.
     proposed: BTreeMap<OpId, u64>,
     next_request: u64,
-    /// Streams of watchers.
+    /// The watchers' streams.
     pub(crate) streams: BTreeMap<OpId, WatchStream>,
     /// Members from which this process accepts messages.
     pub(crate) members: BTreeSet<u64>,
@@ -514,7 +514,7 @@ impl Process {
     }
 
     /// Moves the log to its own thread once there are other voters, so that consensus can exchange messages while the
-    /// disk is working. The log then keeps its thread.
+    /// disk is working. The log then stays on that thread.
     fn update_log_writer(&mut self) {
         self.consensus_writes_log &= !self.consensus.has_other_voters();
     }

@@ -1,7 +1,7 @@
 //! Simulates the network between hosts, which loses, delays, duplicates and reorders messages, and whose links can be
 //! cut in one or both directions.
 //!
-//! In production, a stream keeps its order while it is connected, so one message overtakes another only in runs with
+//! As in production, a stream keeps its order while it is connected, so one message overtakes another only in runs with
 //! reordering. When a link is cut, in-flight messages are either lost or still arrive.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ pub const IN_FLIGHT_MAX: usize = 4_096;
 /// The links between all hosts, and the number of in-flight messages on each link.
 #[derive(Debug)]
 pub struct Network {
-    /// Cut link directions, in which messages are lost.
+    /// The link directions that are cut. Messages in these directions are lost.
     cut: BTreeSet<(usize, usize)>,
     /// Arrival time of the last message, by sender and receiver.
     last: Vec<Vec<Micros>>,

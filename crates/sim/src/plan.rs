@@ -2,8 +2,8 @@
 //!
 //! Every run has its own mix of faults ("swarm testing"). Most kinds are absent from any single run, so that the other
 //! kinds interact undisturbed, and every pair of kinds occurs together in some run. Half of all runs have a theme
-//! ([`Theme`]): many events of one kind, and few others. To reduce a failing run, it can be repeated without some of
-//! the kinds that its seed drew, or with a shorter duration. Nothing else in the plan changes.
+//! ([`Theme`]): many events of one kind, and few others. A failing run is reduced by repeating it without some of the
+//! kinds that its seed drew, or with a shorter duration. Nothing else in the plan changes.
 
 mod theme;
 
@@ -62,12 +62,11 @@ pub enum Kind {
     Suspension,
     /// The connections of a host are reset, and new ones are accepted at once.
     Reset,
-    /// The disk of a follower is full after a snapshot has arrived.
+    /// The disk of a follower is full after a snapshot arrives.
     FullAtSnapshot,
     /// The wall clock of a host steps back before a process starts.
     WallClock,
-    /// The leader's snapshot message names another index than the one that its image has, as can happen with etcd
-    /// leaders.
+    /// The leader's snapshot message names a different index than its image, as can happen with etcd leaders.
     OtherIndex,
 }
 
@@ -112,7 +111,7 @@ impl Kind {
         Self::OtherIndex,
     ];
 
-    /// Kinds that were added later. They are drawn from a separate generator, so that older seeds still draw the same
+    /// Kinds that were added later. They are drawn from a separate generator, so that older seeds still yield the same
     /// plans.
     const ADDED_LATER: [Self; 8] = [
         Self::HostHang,
@@ -174,7 +173,7 @@ pub struct Plan {
     pub watchers: usize,
     /// The maximum time that a client waits between two operations.
     pub think_max: Micros,
-    /// The time after which a client gives up a request.
+    /// The time after which a client gives up on a request.
     pub client_timeout: Micros,
     /// The number of keys, which all clients share.
     pub keys: u64,
@@ -257,7 +256,7 @@ impl Plan {
             duration = duration.min(15 * SECOND);
         }
         plan.duration = duration;
-        // The omitted kinds have been drawn nevertheless, so that the rest of the plan stays the same.
+        // The omitted kinds were drawn as well, so that the rest of the plan stays the same.
         plan.kinds.retain(|kind| !reduction.without.contains(kind));
         plan
     }

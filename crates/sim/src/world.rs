@@ -312,7 +312,7 @@ impl World {
         self.next_number
     }
 
-    /// Returns a random time after now, at a mean distance of `mean`.
+    /// Returns a random time in the future, on average `mean` from now.
     fn random_time(&mut self, mean: Micros) -> Micros {
         self.now + mean / 4 + self.rng.below(mean * 3 / 2 + 1)
     }

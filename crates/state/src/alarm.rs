@@ -5,7 +5,7 @@
 //!
 //! Each alarm has a cause. A member deactivates its NOSPACE alarm automatically only if it raised the alarm because its
 //! own disk was full. The cause is part of the log entry that raises the alarm, and is stored as the value of the
-//! alarm's row. Members of etcd ignore the cause in the entry and the value of the row.
+//! alarm's row. etcd members ignore the cause in the entry and the value of the row.
 //!
 //! # Invariants
 //!

@@ -24,7 +24,7 @@ impl Millis {
     }
 }
 
-/// A lease's id: any integer but 0, negative ones included.
+/// A lease's id: any integer except 0, including negative ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub i64);
 

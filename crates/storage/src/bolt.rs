@@ -7,7 +7,7 @@
 //! maps).
 //!
 //! ```text
-//! Db ── read() ──► ReadTx ──► BucketReader ──► Cursor        scan(): Scanner, beside the map
+//! Db ── read() ──► ReadTx ──► BucketReader ──► Cursor        scan(): Scanner, bypasses the map
 //!  └── write() ─► WriteTx ─► tree (edited nodes) ─► shape (page-sized nodes) ─► commit
 //! ```
 //!

@@ -15,7 +15,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Enough for four keys with varints of maximum length.
+    /// The size of the buffer, which is enough for four keys with varints of maximum length.
     const CAPACITY: usize = 48;
 
     pub(crate) const fn new() -> Self {

@@ -1,8 +1,8 @@
 //! Data on disk: the write-ahead log, the backend file, snapshots and the data directory.
 //!
 //! Every format here is etcd's own, byte for byte. Therefore etcd and Quorate can take over each
-//! other's data directories at any time (`FORMAT.md`). The modules know about files, records, pages
-//! and checksums, but not about raft, keys or revisions. Callers pass and receive plain values.
+//! other's data directories at any time (`FORMAT.md`). The modules deal with files, records, pages
+//! and checksums, but not with raft, keys or revisions. Callers pass and receive plain values.
 //!
 //! # Invariants
 //!

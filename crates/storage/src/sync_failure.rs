@@ -8,9 +8,9 @@
 //!
 //! # Limits
 //!
-//! The mark is not synced, because a power cut that loses the mark also loses the bytes that were
-//! only in the system's memory. If the mark cannot be written, the next start relies on the bytes
-//! that the system returns, as etcd does.
+//! The mark is not synced, because a power cut that loses it also loses the bytes that were only in
+//! the system's memory. If the mark cannot be written, the next start relies on the bytes that the
+//! system returns, as etcd does.
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use crate::log;
 
-/// Notifies the init system that the program is ready, if the init system expects this notification.
+/// Notifies the init system that the program is ready, if it expects this notification.
 pub fn notify_ready() {
     log::info!("notifying init daemon");
     match send(b"READY=1", std::env::var_os("NOTIFY_SOCKET").as_deref()) {

@@ -116,7 +116,7 @@ pub(super) struct KindRow {
     pub(super) per_sec: Option<f64>,
     pub(super) failures_per_sec: Option<f64>,
     pub(super) latency: Latency,
-    /// The rate of each member, in the order of the members.
+    /// The rate of each member, in member order.
     pub(super) by_member: Vec<Option<f64>>,
 }
 

@@ -47,8 +47,8 @@ impl Clock {
         self.before += self.since.take().map_or(Duration::ZERO, |since| now - since);
     }
 
-    /// Ends a window. Returns how long the watch was active, as a duration and as a percentage of the time since the end
-    /// of the last window with an active watch.
+    /// Ends a window. Returns how long the watch was active, as a duration and as a percentage of the time since the
+    /// end of the last window with an active watch.
     fn turn(&mut self, now: Instant) -> (Duration, u32) {
         let is_there = self.since.is_some();
         self.end(now);

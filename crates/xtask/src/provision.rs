@@ -1,9 +1,9 @@
-//! Downloads Debian's packages of etcd for the interoperability tests, of Patroni, which is tested with our server, and
-//! of promtool, which tests the alert rules.
+//! Downloads Debian packages: etcd for the interoperability tests, Patroni, which is tested with our server, and
+//! promtool, which tests the alert rules.
 //!
 //! The machine's apt downloads the packages from the configured mirror, but from the suite named in the call. Apt runs
 //! with a separate root under the target directory, so that the system's package lists, cache and hooks are not touched
-//! and no permissions are needed. A package that has been downloaded is reused without network access.
+//! and no permissions are needed. A downloaded package is reused without network access.
 //!
 //! A missing apt or an unreachable mirror is not an error: the interoperability tests are then skipped, and the output
 //! reports the reason.

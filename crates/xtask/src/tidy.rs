@@ -238,7 +238,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-storage",
         ],
     ),
-    // The common base of ctl and its live view, which are thus compiled in parallel.
+    // The common base of ctl and its live view, which can therefore be compiled in parallel.
     ("quorate-client", &["quorate-api", "quorate-grpc", "quorate-tls"]),
     ("quorate-top", &["quorate-api", "quorate-cli", "quorate-client", "quorate-tls"]),
     (
@@ -311,7 +311,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Folders of the crates whose code receives time and random seeds as arguments.
+/// Directories of the crates whose code receives time and random seeds as arguments.
 const PURE: [&str; 9] = [
     "crates/protobuf/",
     "crates/seeded_random/",

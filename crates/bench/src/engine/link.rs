@@ -280,8 +280,8 @@ pub(crate) fn call<Reply: prost::Message + Default>(
     Ok(replies.pop().expect("one request has one reply"))
 }
 
-/// Makes calls in parallel over one connection to the first endpoint that accepts it, and returns the replies in the
-/// order of the requests.
+/// Makes calls in parallel over one connection to the first endpoint that accepts it, and returns the replies in
+/// request order.
 pub(crate) fn calls<Reply: prost::Message + Default>(
     endpoints: &[Endpoint],
     token: Option<Secret>,

@@ -28,7 +28,7 @@ pub(super) struct Encoder {
     token: Option<Secret>,
     /// The method and the scheme, as indexed fields of the static table.
     beginning: [u8; 2],
-    /// The literals in the dynamic table, in the order of insertion.
+    /// The literals in the dynamic table, in insertion order.
     inserted: Vec<Literal>,
 }
 
@@ -49,7 +49,7 @@ impl Encoder {
     }
 
     /// Appends the header block of a call to `path`. A connection uses few paths, so the table never overflows, and the
-    /// order of insertion determines the index of an entry.
+    /// insertion order determines the index of an entry.
     pub(super) fn encode(&mut self, path: &'static str, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.beginning);
         for literal in [

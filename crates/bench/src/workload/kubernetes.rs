@@ -58,7 +58,7 @@ const ATTEMPTS_MAX: u32 = 5;
 /// The maximum number of events that share a lease.
 const LEASE_EVENTS_MAX: u32 = 1000;
 const LEASE_TTL_SECS: i64 = 3600;
-/// The number of objects for each node. Nodes send heartbeats.
+/// The number of objects per node. Nodes send heartbeats.
 const OBJECTS_A_NODE: u64 = 30;
 /// The number of digits in a key.
 const DIGITS: usize = 10;

@@ -11,7 +11,7 @@ use super::{Flag, flag, ignored};
 
 const V2_STAGES: &[&str] = &["write-only", "write-only-skip-check", "write-only-drop-data", "gone"];
 
-/// All flags. Those with the same heading are in the order of the help text.
+/// All flags. Flags with the same heading are in help-text order.
 pub(crate) static FLAGS: &[Flag] = &[
     flag(MEMBER, "name", Text(|d| &mut d.config.name), "Human-readable name of this member."),
     flag(

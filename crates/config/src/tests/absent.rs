@@ -1,4 +1,4 @@
-//! Tests of settings of etcd that do not exist here. They are refused or reported, whether they come from flags, the
+//! Tests of etcd settings that do not exist here. They are refused or reported, whether they come from flags, the
 //! environment or the file, and no secret is printed.
 
 use super::super::absent::{ABSENT, Reason};

@@ -88,7 +88,7 @@ impl Cluster {
         super::member::read_file(disk, &self.folders[at].dirs().backend())
     }
 
-    /// Restarts the victim from this folder.
+    /// Restarts the victim from this directory.
     pub(super) fn bring_back(&mut self, folder: Folder, what: &str) {
         let disk = FaultyDisk::new(folder.path()).unwrap();
         let member = Member::start(VICTIM as u64 + 1, &folder, disk, small_segments());

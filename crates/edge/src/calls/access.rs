@@ -60,7 +60,7 @@ pub(crate) fn admit<B>(
     Ok(())
 }
 
-/// Checks the requirement of a method, unless the requirement depends on the message.
+/// Checks the requirement of a method, unless it depends on the message.
 pub(crate) fn check(
     access_control: &AccessControl,
     needs: Needs,

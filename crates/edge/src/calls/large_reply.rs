@@ -423,7 +423,7 @@ mod tests {
         RangeResponse { header, kvs: records(count), more: true, count: 9 }
     }
 
-    /// Sends a message and checks that the chunks on the wire together are its normal encoding.
+    /// Sends a message and checks that the chunks on the wire add up to its normal encoding.
     async fn check<M: Large + Clone>(message: M) {
         let replies = Arc::new(Bound::new(u64::MAX));
         let reply = Reply::new(message.clone(), None).admit(&replies).unwrap();

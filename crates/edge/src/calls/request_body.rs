@@ -3,7 +3,8 @@
 //! The received part of a message is buffered until the message is complete. The message of a unary call stays buffered
 //! until the answer is ready. The buffer counts against a limit (`admission`), and the call is refused if the limit is
 //! reached. The call is also refused if the rest of the message does not keep arriving (`pace`): an incomplete request
-//! must not occupy memory forever, and a call that accepts one message must not hold a permit without sending it.
+//! must not occupy memory forever, and a client must not hold the permit of a single-message call without sending the
+//! message.
 //!
 //! A compressed message counts with its received size until it is complete. It then counts with the uncompressed size
 //! stored in its last bytes, because it is decompressed immediately on the connection's thread. The decompressor
@@ -112,8 +113,8 @@ impl<B> RequestBody<B> {
         self.kind == Kind::Unary && self.message.is_whole()
     }
 
-    /// Completes if the rest of the request does not keep arriving: a call that accepts one message may not stay open
-    /// without sending it, and a stream may not leave a large message incomplete.
+    /// Completes if the rest of the request does not keep arriving: a client may neither keep a single-message call
+    /// open without sending the message, nor leave a large message of a stream incomplete.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         let waits_for_rest = match self.kind {
             Kind::Unary | Kind::ServerStream => true,
@@ -547,8 +548,8 @@ mod tests {
                 ending(kind, 100_000, 4_000).await.is_none(),
                 "{kind:?}: 4,000 bytes per second are sufficient"
             );
-            // So few bytes are not counted against the limit. A stream may therefore stall, but a call that accepts one
-            // message may not.
+            // Such a small message does not count against the limit. A stream may therefore stall, but a call that
+            // accepts one message may not.
             for first in [0, 1_000] {
                 let ended = ending(kind, first, 0).await.is_some();
                 assert_eq!(ended, kind != Kind::BidiStream, "{kind:?}: {first} bytes");

@@ -47,12 +47,12 @@ pub(crate) struct RequestScope<'a> {
 }
 
 impl<'a> RequestScope<'a> {
-    /// Starts to observe a call of the KV service.
+    /// Starts to observe a call to the KV service.
     pub(crate) fn of_call(info: &'a MemberInfo, reader: &'a Reader, client: &'a Client) -> Self {
         Self { received: Some(Instant::now()), ..Self::within_call(info, reader, client) }
     }
 
-    /// Starts to observe a request made on behalf of a call of another service.
+    /// Starts to observe a request made on behalf of a call to another service.
     pub(crate) const fn within_call(
         info: &'a MemberInfo,
         reader: &'a Reader,

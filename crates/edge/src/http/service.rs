@@ -241,7 +241,7 @@ fn begin_websocket(
 }
 
 impl listen::Http1Service for HttpService {
-    // Like Go's server, because some clients close their sending side after the request.
+    // Must be true, as in Go's server, because some clients close their sending side after the request.
     const ANSWERS_HALF_CLOSED: bool = true;
 }
 

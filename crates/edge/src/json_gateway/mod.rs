@@ -15,7 +15,7 @@
 //!   its connection has a certificate.
 //! * A call ends when its request ends.
 //! * Buffered request data always counts against its limit. Large unary replies count against theirs until they are
-//!   sent. Of a streaming answer, only one message at a time is buffered.
+//!   sent. Only one message of a streaming answer is buffered at a time.
 //!
 //! # Not here
 //!

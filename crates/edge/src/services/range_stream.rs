@@ -21,7 +21,7 @@ use quorate_state::mvcc::{RangeQuery, RangeResult, SortTarget};
 /// Number of keys read for the first chunk.
 const FIRST_CHUNK_KEYS: i64 = 10;
 
-/// A range while it is read in chunks.
+/// A range that is read in chunks.
 #[derive(Debug)]
 pub(crate) struct ChunkedRange {
     /// The part of the range not read yet; `None` after the last chunk.
@@ -172,7 +172,7 @@ mod tests {
         sizes.iter().enumerate().map(record).collect()
     }
 
-    /// Answers a query like a store with these records.
+    /// Answers a query as a store with these records would.
     fn read(records: &[KeyValue], query: &RangeQuery) -> Result<RangeResult, Infallible> {
         let rest = records.iter().filter(|record| *record.key() >= query.key[..]);
         let limit = usize::try_from(query.limit).unwrap();

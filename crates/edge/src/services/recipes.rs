@@ -14,8 +14,8 @@
 //!
 //! # Failures
 //!
-//! A failure of an inner step is returned with the code Unknown and the text of the failure. etcd's client, which runs
-//! the recipes inside etcd's server, does the same. See [`as_client_error`] for the exceptions.
+//! A failure of an inner step is returned with the code Unknown and its own text. etcd's client, which runs the recipes
+//! inside etcd's server, does the same. See [`as_client_error`] for the exceptions.
 //!
 //! # Not here
 //!
@@ -323,7 +323,7 @@ pub(crate) fn revision(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// Deletes a contender's key when the contender stops waiting, even if its call is dropped.
+/// Deletes a contender's key when it stops waiting, even if its call is dropped.
 ///
 /// The deletion uses the caller's permissions but continues after the call has ended. If it fails, the key is deleted
 /// when its lease expires.
@@ -413,8 +413,8 @@ impl Recipes {
     }
 }
 
-/// Converts a failure as etcd's own client does, which runs the recipes inside etcd: the code becomes Unknown, except
-/// for codes of the call itself and codes that direct a client to another member.
+/// Converts a failure in the same way as etcd's own client, which runs the recipes inside etcd: the code becomes
+/// Unknown, except for codes of the call itself and codes that direct a client to another member.
 pub(crate) fn as_client_error(failure: Status) -> Status {
     let keeps_code = match failure.code() {
         Code::Cancelled | Code::DeadlineExceeded => true,

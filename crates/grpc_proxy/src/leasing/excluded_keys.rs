@@ -2,8 +2,8 @@
 //!
 //! # Bound
 //!
-//! [`EXCLUDED_BYTES_MAX`] bytes of keys, including the overhead. A key for which there is no space is not listed, but
-//! it cannot be acquired either.
+//! The list holds at most [`EXCLUDED_BYTES_MAX`] bytes of keys, including the overhead. A key for which there is no
+//! space is not listed, but it cannot be acquired either.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

@@ -110,7 +110,7 @@ pub(super) async fn in_time<T>(
     answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded")))
 }
 
-/// Returns whether a request that failed with this status had no effect for certain.
+/// Returns whether a request that failed with this status certainly had no effect.
 pub(super) fn is_refusal(status: &Status) -> bool {
     match status.code() {
         Code::InvalidArgument

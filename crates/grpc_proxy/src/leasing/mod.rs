@@ -11,7 +11,7 @@
 //! it together. A client or proxy owns a key if it has created the leasing key (`--experimental-leasing-prefix`
 //! followed by the key) with the lease of its session. While the leasing key exists, other participants in the protocol
 //! do not write the key. To write the key, they first write `REVOKE` to the leasing key, and wait until the owner
-//! deletes the leasing key or the owner's lease ends.
+//! deletes it or the owner's lease ends.
 //!
 //! # Guarantees
 //!

@@ -23,7 +23,8 @@ impl Names {
         [&self.prefix, key].concat().into()
     }
 
-    /// Returns the key to which a leasing key belongs, or `None` if the name has another prefix.
+    /// Returns the key to which a leasing key belongs, or `None` if the name has a different
+    /// prefix.
     pub(super) fn key(&self, leasing_key: &Bytes) -> Option<Bytes> {
         leasing_key.starts_with(&self.prefix).then(|| leasing_key.slice(self.prefix.len()..))
     }

@@ -3,7 +3,7 @@
 //! # Guarantees
 //!
 //! * A lease is considered alive until a sixth of its TTL ([`MARGIN_PER_TTL`]) before the earliest time at which it can
-//!   end. Time is measured from the sending of the renewal, by a clock that also advances while the machine sleeps. The
+//!   end. Time is measured from when the renewal is sent, by a clock that also advances while the machine sleeps. The
 //!   margin covers clocks that run at different speeds, and renewals granted by a leader that was already deposed,
 //!   because the new leader counts the TTL from its election.
 //! * A session ends when its lease ends, when its watch misses events or is silent for too long, or when members

@@ -29,7 +29,7 @@ use super::*;
 
 const KEYS: u64 = 4;
 const TTL: Duration = Duration::from_secs(2);
-/// A lease of clients, which is ended from time to time.
+/// The lease of the test clients, which ends from time to time.
 const LEASE_OF_CLIENTS: i64 = 7;
 const RUN: Duration = Duration::from_secs(60);
 

@@ -102,7 +102,7 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// Drops ownership of the keys whose leasing keys are missing or have another creation revision.
+    /// Drops ownership of the keys whose leasing keys are missing or have a different creation revision.
     fn drop_lost_keys(&self, writing: Writing<'_>, found: &[LeasingKey]) {
         let owned = writing.owned.clone();
         writing.not_performed();

@@ -63,7 +63,7 @@ struct State {
     last_id: i64,
     /// The watches still to be created on the member.
     fresh: BTreeSet<i64>,
-    /// The watches whose creation the member has not answered yet, in the order of the requests.
+    /// The watches whose creation the member has not answered yet, in request order.
     unanswered: VecDeque<i64>,
     /// The watches to cancel.
     ended: Vec<i64>,
@@ -216,7 +216,7 @@ impl State {
     fn record_answer(&mut self, response: &WatchResponse) -> Option<&WatchState> {
         let mut id = response.watch_id;
         if response.created {
-            // The response to a refused watch has no id, but responses arrive in the order of the requests.
+            // The response to a refused watch has no id, but responses arrive in request order.
             let number = self.unanswered.iter().position(|asked| id < 0 || *asked == id)?;
             id = self.unanswered.remove(number)?;
         }

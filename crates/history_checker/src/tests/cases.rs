@@ -6,7 +6,7 @@ use crate::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Builds a history in the order of its calls. Moments are in tenths of a second.
+/// Builds a history in call order. Moments are in tenths of a second.
 #[derive(Default)]
 struct Scenario {
     history: History,

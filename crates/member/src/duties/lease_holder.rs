@@ -1,4 +1,4 @@
-//! Renewal and lookup of leases: the leader answers from memory, and other members forward the request to the leader.
+//! Renewal and lookup of leases: the leader answers from memory, and other members forward the request to it.
 //!
 //! A member that does not lead forwards the request to the leader's peer port and returns the leader's answer. It
 //! retries until the request timeout.
@@ -80,8 +80,8 @@ impl LeaseHolder {
         }
     }
 
-    /// Renews a lease, locally or through the leader, for a client that may write all keys of the lease. Returns the
-    /// TTL in seconds, or `None` if the lease no longer exists.
+    /// Renews a lease, locally or through the leader, for a client that may write all of its keys. Returns the TTL in
+    /// seconds, or `None` if the lease no longer exists.
     pub async fn renew(
         &self,
         client: &Credentials,

@@ -160,7 +160,7 @@ impl Administrator {
         }
     }
 
-    /// Updates the version of the backend file to the cluster version, in case that failed when the cluster version
+    /// Updates the version of the backend file to the cluster version, in case this failed when the cluster version
     /// changed.
     pub fn follow_cluster_version(&self) {
         // If the applier has stopped, it has already logged the reason.

@@ -6,7 +6,7 @@
 //! There are two queues, and the threads take work from them alternately. One contains the work of authenticated users
 //! (hashes of new passwords, signatures), and serves the users in turn. The other contains the passwords of logins. It
 //! serves the sources of logins in turn, and for each source the names in turn. A client with many failing logins
-//! therefore delays only itself, and neither an administrator nor a login under the same name from another source.
+//! therefore delays only itself, not an administrator or a login under the same name from another source.
 //!
 //! A login for a user that does not exist waits like any other, and checking its password takes as long, so that the
 //! duration does not reveal which users exist.

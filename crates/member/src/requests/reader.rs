@@ -24,11 +24,11 @@ use crate::threads::completion;
 use crate::threads::fatal::FaultReports;
 use crate::threads::outcome::{AWAITING, Outcome};
 
-/// Number of records in a list from which the references to the records need a permit before the read.
+/// Minimum number of records in a list for which the references to the records need a permit before the read.
 const LONG_LIST_RECORDS: usize = 16 * 1024;
 
-/// Number of keys from which a read runs on a blocking thread, because it takes milliseconds and would delay other
-/// requests on the connection thread.
+/// Minimum number of keys for which a read runs on a blocking thread, because it takes milliseconds and would delay
+/// other requests on the connection thread.
 const LONG_WALK_KEYS: usize = 32 * 1024;
 
 /// The resources that a read needs.

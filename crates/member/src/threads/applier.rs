@@ -1,4 +1,4 @@
-//! The apply thread. It owns the state machine and delivers the state machine's outputs to the other threads.
+//! The apply thread. It owns the state machine and delivers its outputs to the other threads.
 //!
 //! After each batch of entries the applier publishes the new view, releases the requests that wait for an index in the
 //! batch, and sends all responses of the batch together.

@@ -66,8 +66,8 @@ pub(crate) enum Input {
         token: u64,
     },
     ConfChangeDecided(ConfChangeDecision),
-    /// Wakes the driver's thread: an entry was applied whose outcome consensus waits for, or another thread has run
-    /// the driver and its thread has to stop or to tick earlier.
+    /// Wakes the driver's thread, because an entry whose outcome consensus awaits was applied, or because another
+    /// thread ran the driver and the driver's thread has to stop or to tick earlier.
     Wake,
     /// Record in the log a snapshot that is on disk.
     MarkSnapshot(SnapshotMark),
@@ -95,7 +95,7 @@ pub(crate) enum Input {
     },
     /// Return the status of the consensus core.
     AskStatus(Done<Status>),
-    /// Return when the write at this index passed the stages of the log, if those times are still kept.
+    /// Return the times at which the write at this index passed the stages of the log, if they are still kept.
     AskStages {
         index: LogIndex,
         done: Done<Option<Stages>>,

@@ -15,7 +15,7 @@
 //!
 //! # Bound
 //!
-//! One slot per request in progress. `admission` bounds the number of requests.
+//! There is one slot per request in progress. `admission` bounds the number of requests.
 
 use std::cell::RefCell;
 use std::future::Future;

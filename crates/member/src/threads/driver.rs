@@ -5,10 +5,10 @@
 //! that many proposals share one append.
 //!
 //! The driver has a thread, which keeps the clock and processes what other threads queue. While that thread is idle, a
-//! thread with an urgent input runs the driver itself ([`RunInline`]): the network thread with a peer's message, the log
-//! thread after a sync, and a connection thread with a request that is alone. Each saves two context switches. A lock
-//! lets one thread run the driver at a time, and every input is taken from the queue under that lock, so inputs of one
-//! source keep their order.
+//! thread with an urgent input runs the driver itself ([`RunInline`]): the network thread with a peer's message, the
+//! log thread after a sync, and a connection thread with a request that is alone. Each of these runs saves two context
+//! switches. A lock lets one thread run the driver at a time, and every input is taken from the queue under that lock,
+//! so inputs of one source keep their order.
 //!
 //! If this member is the only voter, this thread writes the log between effects, because no peer has to be served
 //! during the write. When another voter joins, the log moves to its own thread.
@@ -83,7 +83,7 @@ enum Log {
 pub(crate) struct SharedDriver {
     inputs: DriverInputs,
     handle: DriverHandle,
-    /// Empty after the stop, and while another thread than the driver's own runs the driver.
+    /// Empty after the stop, and while a thread other than the driver's own runs the driver.
     driver: Mutex<Option<Box<Driver>>>,
 }
 

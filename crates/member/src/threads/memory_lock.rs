@@ -33,7 +33,7 @@ impl MemoryLock {
         self.locked_bytes = 0;
     }
 
-    /// Locks the file again if its size has changed or the file was replaced.
+    /// Locks the file again if its size has changed or it was replaced.
     pub(crate) fn follow(&mut self, backend: &Backend) {
         let file_bytes = backend.stats().file_bytes;
         if file_bytes == std::mem::replace(&mut self.locked_bytes, file_bytes) {

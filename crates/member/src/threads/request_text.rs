@@ -3,7 +3,7 @@
 //!
 //! # Bound
 //!
-//! [`TEXT_BYTES_MAX`]: a request may contain megabytes of keys, but a log line must not.
+//! A text has at most [`TEXT_BYTES_MAX`] bytes: a request may contain megabytes of keys, but a log line must not.
 
 use std::fmt::{self, Display, Write};
 

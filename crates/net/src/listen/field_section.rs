@@ -147,7 +147,7 @@ impl Text<'_> {
 }
 
 /// The length in bits of the code for each byte and for the end marker (RFC 7541, appendix B). The code is canonical:
-/// codes of the same length are assigned in the order of the bytes.
+/// codes of the same length are assigned in byte order.
 #[rustfmt::skip]
 const CODE_LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,

@@ -27,7 +27,7 @@ fn a_follower_with_too_many_unapplied_entries_drops_appends_and_recovers() {
         "{held}"
     );
     assert!(members[slow].node.take_refused_for_room() > 0);
-    // Meanwhile, the leader repeats at most one append per heartbeat.
+    // During this time, the leader repeats at most one append per heartbeat.
     for _ in 0..20 {
         members[leader].handle(Event::Tick);
         exchange_messages(&mut members);

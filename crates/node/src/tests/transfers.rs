@@ -1,4 +1,4 @@
-//! Tests of leadership transfers and of requests that arrive meanwhile.
+//! Tests of leadership transfers and of requests that arrive during a transfer.
 
 use quorate_raft::{LogIndex, Message, MessageKind, ProgressState, Role};
 

@@ -41,7 +41,7 @@ pub struct Changer {
 }
 
 impl Changer {
-    /// Applies a change through joint consensus or directly, as the change requests.
+    /// Applies a change through joint consensus or directly, as it requests.
     pub fn apply(self, change: &ConfChangeV2) -> Result<Self, ConfChangeError> {
         match change.passage() {
             Passage::Simple => self.simple(&change.changes),

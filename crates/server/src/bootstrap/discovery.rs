@@ -54,7 +54,7 @@ pub(crate) enum DiscoveryError {
     TooManyRetries,
 }
 
-/// Registers this member and waits for the others. Returns all founders in the order of registration.
+/// Registers this member and waits for the others. Returns all founders in registration order.
 ///
 /// `own` is this member's registration: its name and peer URLs.
 pub(super) async fn join(
@@ -125,8 +125,8 @@ impl<R: Registry> Meeting<R> {
         }
     }
 
-    /// Returns the number of founders, the registered founders in the order of registration, and the revision of this
-    /// list. Fails if this member is not among the first `size` founders, or would not be if it registered now.
+    /// Returns the number of founders, the registered founders in registration order, and the revision of this list.
+    /// Fails if this member is not among the first `size` founders, or would not be if it registered now.
     async fn look(&mut self) -> Result<(usize, Vec<Registered>, i64), DiscoveryError> {
         loop {
             let looked = async {

@@ -12,7 +12,7 @@ use super::error::BootError;
 use quorate_telemetry::log;
 
 /// Opens the log and checks that it contains all applied entries. A repair of the log is logged before this check,
-/// because the repair may explain why entries are missing.
+/// because it may explain why entries are missing.
 pub(super) fn open_log(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,

@@ -143,7 +143,7 @@ pub(super) fn is_fixed_by_rebuild(error: &BootError) -> bool {
 pub(super) fn is_recent(disk: &dyn Disk, dirs: &DataDir) -> Result<bool, BootError> {
     let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
     let last = rebuild::last_done(disk, dirs).map_err(mark_error)?;
-    // If the time is in the future, the clock was wrong, and the time is ignored.
+    // A time in the future means that the clock was wrong, so it is ignored.
     let since = last.and_then(|last| unix_secs().checked_sub(last));
     Ok(since.is_some_and(|secs| secs < REBUILDS_APART.as_secs()))
 }

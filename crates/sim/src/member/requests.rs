@@ -140,7 +140,7 @@ impl Process {
         Err(Reply::Failed(Failure::Never("no space")))
     }
 
-    /// Records a put that arrived while the backend file had reached its maximum size.
+    /// Records a put that arrived while the backend file was at its maximum size.
     fn note_full_file(&mut self, op: OpId, request: &ClientRequest) {
         let file_bytes = self.backend.size_bytes();
         let used = file_bytes.saturating_add(self.settings.quota_headroom_bytes);

@@ -22,7 +22,7 @@ pub enum Theme {
     Elections,
     /// Messages are lost, late, duplicated and reordered.
     Messages,
-    /// Followers need snapshots, also while other snapshots are in transfer.
+    /// Followers need snapshots, even while other snapshots are being transferred.
     Snapshots,
     /// Members are added, promoted and removed in quick succession, while links break.
     Membership,

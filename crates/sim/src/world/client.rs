@@ -19,7 +19,7 @@ use crate::clock::{MILLI, Micros};
 use crate::member::{ClientRequest, Failure, OpId, ROOT, Reply};
 use crate::translate;
 
-/// The users in whose names clients send requests.
+/// The users on whose behalf clients send requests.
 pub(super) const USERS: [&str; 3] = [ROOT, "ann", "bob"];
 
 /// A client.
@@ -148,7 +148,7 @@ impl World {
         self.queue.push(at, Event::Reply { op: id, reply: Box::new(reply) });
     }
 
-    /// Forwards a request that only the leader can answer to the leader, as a member does in production.
+    /// Forwards a leader-only request to the leader, as a member does in production.
     fn forward_to_leader(&mut self, id: OpId) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         let leader = self.hosts[op.host].process.as_ref().map(|one| one.leadership().leader);
@@ -290,7 +290,7 @@ fn request_of(request: &Request) -> ClientRequest {
     }
 }
 
-/// The result of an operation in the form in which the history records it.
+/// The result of an operation, as the history records it.
 enum OpResult {
     Response(Option<i64>, RecordedResponse),
     Refusal(RecordedRefusal),

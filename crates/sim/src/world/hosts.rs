@@ -74,7 +74,7 @@ pub(super) struct Host {
     pub(super) is_damaged: bool,
     /// The term of a leader whose heartbeat proved that the log has lost acknowledged entries.
     loss_proven_in: Option<Term>,
-    /// Whether the host's snapshot messages may name another index than the one that their images have.
+    /// Whether the host's snapshot messages may name a different index than their images.
     pub(super) names_other_index: bool,
 }
 
@@ -129,7 +129,7 @@ impl Host {
         (one.life, other.life) = (life, life);
     }
 
-    /// Forgets the member's promises, because the member has lost the files that record them.
+    /// Forgets the member's promises, because it has lost the files that record them.
     pub(super) fn forget_promises(&mut self) {
         self.promised = Promised::default();
     }

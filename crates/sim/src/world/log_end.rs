@@ -17,7 +17,7 @@ struct Leftover {
 }
 
 impl World {
-    /// Checks the end of the log of a member that has just started. No disk faults occur during the check.
+    /// Checks the log end of a newly started member. No disk faults occur during the check.
     pub(super) fn check_log_end(&mut self, at: usize) {
         let disk = &self.hosts[at].disk;
         let faults = disk.faults();

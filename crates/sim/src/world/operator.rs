@@ -39,7 +39,7 @@ const CHECKS_MAX: u32 = 400;
 /// The state of the operator.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
-    /// The request in progress, and the rare state that the run reaches if the request succeeds.
+    /// The request in progress, and the rare state that the run reaches if it succeeds.
     pending: Option<(OpId, &'static str)>,
     /// The second from which the last member id was derived.
     last_id_second: u64,
@@ -248,9 +248,9 @@ impl World {
         false
     }
 
-    /// Returns whether the process on a host has another id than the host's current member. A removed member may not
-    /// have been informed of its removal because no peer is left to do so, or a member that is behind may have given a
-    /// new process the id of an earlier member.
+    /// Returns whether the process on a host has a different id than the host's current member. A removed member may
+    /// not have been informed of its removal because no peer is left to do so, or a member that is behind may have
+    /// given a new process the id of an earlier member.
     fn has_wrong_member(&self, at: usize) -> bool {
         let row = self.row_of(at);
         let process = self.hosts[at].process.as_ref();

@@ -46,8 +46,8 @@ impl World {
         self.queue.push(at, Event::SnapshotPiece(number));
     }
 
-    /// Changes the index in a snapshot message if the sender is a host that does so. The new index is usually lower
-    /// than the image's, as with etcd after a restart. Sometimes it is higher, so that the image is too old, and
+    /// Changes the index in a snapshot message if `names_other_index` is set for the sender. The new index is usually
+    /// lower than the image's, as with etcd after a restart. Sometimes it is higher, so that the image is too old, and
     /// sometimes the message comes from an unknown process instead.
     fn with_other_index(&mut self, from: usize, mut message: Message) -> Message {
         if !self.hosts[from].names_other_index || self.faults_ended() || self.one_in(2) {

@@ -121,8 +121,8 @@ impl<'a> Footprint<'a> {
                 all.deletes.insert(if range_end.is_empty() {
                     KeyRange::One(key)
                 } else {
-                    // As in etcd, a deletion of all keys from a key on counts as an empty range here, so it never
-                    // conflicts.
+                    // As in etcd, a deletion of all keys from a given key onwards counts as an empty range here, so it
+                    // never conflicts.
                     KeyRange::Between(key, range_end)
                 });
             }

@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Asserts that, of [`KEYS`], the set contains exactly the expected keys.
+    /// Asserts that the expected keys are the only ones of [`KEYS`] in the set.
     fn assert_holds(set: &KeyIntervals<'_>, expected: &BTreeSet<&[u8]>) {
         for key in KEYS {
             assert_eq!(set.contains(key), expected.contains(key), "{key:?} in {set:?}");

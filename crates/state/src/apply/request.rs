@@ -25,7 +25,7 @@ const V2_METHODS: [&[u8]; 7] = [b"PUT", b"POST", b"DELETE", b"QGET", b"GET", b"H
 /// A proposal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// The id of the request, by which the proposer that waits for the outcome is found.
+    /// The id of the request, which identifies the proposer that waits for the outcome.
     pub id: u64,
     /// The user, as authenticated by the member that received the request; empty without
     /// authentication.

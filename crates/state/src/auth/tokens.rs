@@ -33,8 +33,8 @@ const TOKENS_MAX: usize = 1 << 20;
 /// The number of old tokens that are checked for expiry when a token is added.
 const SWEEP_STEP: usize = 4;
 
-/// A use less than this time after the last recorded use is not recorded, so a token may expire
-/// earlier by this much.
+/// A use within this time after the last recorded use is not recorded, so a token may expire this
+/// much earlier.
 const NOTED_EVERY_MILLIS: u64 = 500;
 
 /// The default token lifetime.

@@ -118,8 +118,8 @@ impl BackendView {
     }
 
     /// Returns the CRC-32C over all buckets. Members that have applied the same entries and deleted
-    /// the same garbage have the same hash. The causes of alarms are left out, because members of
-    /// etcd do not store them.
+    /// the same garbage have the same hash. The causes of alarms are left out, because etcd members
+    /// do not store them.
     pub fn hash(&self) -> Result<u32, Fault> {
         let ignored = [meta::CONSISTENT_INDEX, meta::TERM, meta::STORAGE_VERSION];
         let mut hash = 0;

@@ -18,7 +18,7 @@ impl RecordBuffer {
     pub(super) fn encode(&mut self, fields: &Fields<'_>) -> Bytes {
         let len = fields.encoded_len();
         self.reserve(len);
-        // Slicing a buffer that already has its full length is faster than growing the buffer.
+        // Slicing a buffer that already has its full length is faster than growing it.
         self.free.resize(len, 0);
         fields.encode(&mut &mut self.free[..]);
         self.free.split().freeze()

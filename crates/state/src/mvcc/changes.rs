@@ -30,7 +30,7 @@ pub enum Previous {
 pub struct Change {
     /// The kind of the change.
     pub kind: ChangeKind,
-    /// The record. For a deletion, it contains only the key and the revision of the deletion.
+    /// The record. For a deletion, it contains only the key and the deletion's revision.
     pub record: KeyValue,
     /// Where to find the value before the change, which `View::previous_record` reads.
     pub previous: Previous,

@@ -69,8 +69,7 @@ struct Segment {
 }
 
 impl HistoryView {
-    /// Returns the record at `link`, which is a position plus one, or `None` if the record was
-    /// compacted.
+    /// Returns the record at `link`, which is a position plus one, or `None` if it was compacted.
     pub(super) fn get(&self, link: u64) -> Option<Superseded> {
         let position = link.checked_sub(1)?;
         if position < self.base {

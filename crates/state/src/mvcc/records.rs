@@ -60,8 +60,8 @@ impl Records<'_> {
             }
             records.push(place.cloned().unwrap_or_default());
         }
-        // Records are read in the order of the file, so that neighbouring records share the pages
-        // of the search path.
+        // Records are read in file order, so that neighbouring records share the pages of the
+        // search path.
         absent.sort_unstable();
         let mut unanswered = absent.iter();
         if let Some(file) = self.file {

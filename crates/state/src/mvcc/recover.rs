@@ -174,8 +174,8 @@ impl Rebuild {
     }
 }
 
-/// Reads the newest records above main revision `after` into the window, because the newest records
-/// are read most often.
+/// Reads the newest records above main revision `after` into the window, because they are read most
+/// often.
 pub(super) fn newest_records(
     file: &BackendView,
     after: i64,

@@ -128,9 +128,9 @@ impl Hub {
 }
 
 impl State {
-    /// Takes groups that are behind and whose streams have room. With one response for each group,
-    /// they fit into the room of the held bytes, but at least one group is taken. The second list
-    /// contains the keys or range that each group watches.
+    /// Takes groups that are behind and whose streams have room. At least one group is taken, and
+    /// further groups only while one response for each fits within the limit on held bytes. The
+    /// second list contains the keys or range that each group watches.
     fn take_behind(&mut self, response_bytes: usize) -> (Vec<Task>, Vec<Watched>) {
         let mut tasks = Vec::new();
         let count_max = self.held.room().div_ceil(response_bytes.max(1)).clamp(1, GROUPS_MAX);

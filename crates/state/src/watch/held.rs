@@ -6,10 +6,10 @@
 //!
 //! # Bound
 //!
-//! [`WatchLimits::held_bytes_max`](super::WatchLimits). At this bound, a stream receives events,
-//! whether new or from history, only if its own queue is empty. Clients that read therefore make
-//! progress regardless of how many other clients do not read, and a client that does not read costs
-//! one response.
+//! The bound is [`WatchLimits::held_bytes_max`](super::WatchLimits). When it is reached, a stream
+//! receives events, whether new or from history, only if its own queue is empty. Clients that read
+//! therefore make progress regardless of how many other clients do not read, and a client that does
+//! not read costs one response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

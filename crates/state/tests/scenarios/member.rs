@@ -18,7 +18,7 @@ const TERM: u64 = 2;
 
 /// A member's state with its file and its clock.
 pub(crate) struct Member {
-    /// The folder of the file, which is deleted with the member.
+    /// The directory of the file, which is deleted with the member.
     _folder: tempfile::TempDir,
     backend: Backend,
     pub(crate) state: State,

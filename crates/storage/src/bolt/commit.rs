@@ -214,7 +214,7 @@ fn check_freed(snapshot: &Snapshot, free: &FreePages, freed: &mut [Run]) -> Resu
     Ok(())
 }
 
-/// Grows and maps the file to the size of the new state, and builds the new state's snapshot.
+/// Grows and maps the file to the size of the new state, and builds its snapshot.
 fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
     let (shared, writer) = (tx.shared, &mut *tx.writer);
     let base = &tx.source.snapshot.meta;

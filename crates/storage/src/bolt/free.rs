@@ -285,7 +285,7 @@ impl PendingPages {
         }
     }
 
-    /// Moves the pages that no snapshot needs any more to `free`.
+    /// Moves the pages that no snapshot needs any longer to `free`.
     ///
     /// `older` contains the live snapshots before the current state, in ascending order.
     pub(super) fn release(&mut self, older: &[TxId], free: &mut FreePages) {

@@ -55,7 +55,7 @@ impl Bounds<'_> {
 }
 
 /// Finds the entries of up to [`KEYS_MAX`] keys in the tree below `root`, and appends them to
-/// `found` in the order of the keys.
+/// `found` in key order.
 pub(super) fn find_each<'tx, K: AsRef<[u8]>>(
     snapshot: &'tx Snapshot,
     root: Page<'tx>,

@@ -164,7 +164,7 @@ pub(super) struct Pass {
     pub(super) after_fruitless: bool,
 }
 
-/// Frees the pages that no snapshot needs any more, and returns the current state.
+/// Frees the pages that no snapshot needs any longer, and returns the current state.
 pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapshot> {
     let mut published = shared.published.lock();
     let older: Vec<TxId> = published.older_states().into_iter().map(|(txid, _)| txid).collect();

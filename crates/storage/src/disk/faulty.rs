@@ -140,7 +140,7 @@ pub struct FaultsHit {
     pub no_room: bool,
 }
 
-/// Which undurable changes survive a power cut.
+/// Which of the changes that are not durable survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surviving {
     /// None of the changes.

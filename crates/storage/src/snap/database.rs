@@ -135,8 +135,8 @@ pub fn install_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathB
     Ok(target)
 }
 
-/// Removes the received backend files of snapshots older than `index`, because the backend file now contains those
-/// snapshots. Returns their paths.
+/// Removes the received backend files of snapshots older than `index`, because the backend file now contains them.
+/// Returns their paths.
 pub fn release_databases(
     disk: &dyn Disk,
     dir: &Path,

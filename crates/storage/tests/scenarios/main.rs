@@ -1,6 +1,6 @@
 //! Golden scripts in `testdata/log` about the write-ahead log and damage to it.
 //!
-//! A script starts without a log. It creates one, damages its files in ways that power cuts, media and people do, and
+//! A script starts without a log. It creates one, damages its files as power cuts, failing media and people do, and
 //! opens the log again. `UPDATE=1` rewrites the expected output.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

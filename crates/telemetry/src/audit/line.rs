@@ -64,7 +64,7 @@ impl Asked {
         self
     }
 
-    /// Adds a text field, unless the text is empty.
+    /// Adds a text field, unless it is empty.
     #[must_use]
     pub fn text(mut self, name: &'static str, text: &str) -> Self {
         if !text.is_empty() {
@@ -73,7 +73,7 @@ impl Asked {
         self
     }
 
-    /// Adds a number field, unless the number is 0.
+    /// Adds a number field, unless it is 0.
     #[must_use]
     pub fn number(mut self, name: &'static str, number: i64) -> Self {
         if number != 0 {

@@ -16,7 +16,7 @@ use crate::say;
 pub(super) const NAMES: [&str; 2] = ["cluster-failover", "cluster-catch-up"];
 
 const MEMBERS: usize = 3;
-/// The number of times that the leader is killed, for each pair and side.
+/// How many times the leader is killed, for each pair and side.
 const KILLS: usize = 5;
 /// The load while the leader is killed, sent to the other two members. It is open-loop: requests that the old leader
 /// had accepted are lost, and clients that wait for responses would wait for the full request timeout.

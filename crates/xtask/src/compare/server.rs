@@ -127,7 +127,7 @@ impl Server {
         })
     }
 
-    /// Makes the server require client certificates from its next start.
+    /// Makes the server require client certificates after its next start.
     pub(super) fn secure(&mut self) -> Result<(), String> {
         let folder =
             self.tools.certificates.clone().ok_or("no certificates have been generated")?;
@@ -164,7 +164,7 @@ impl Server {
         let (client, peer) =
             (format!("{scheme}://{}", self.client), format!("http://{}", self.peer));
         let mut command = Command::new(&self.program);
-        // Environment variables for tests or other servers must not reach these.
+        // Environment variables for tests or other servers must not reach these servers.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("ETCD_") {
                 command.env_remove(name);
@@ -232,7 +232,7 @@ impl Server {
         Err(format!("{} did not stop", self.program.display()))
     }
 
-    /// Returns the process id while the process runs.
+    /// Returns the process id, if the process is running.
     pub(super) fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Child::id)
     }

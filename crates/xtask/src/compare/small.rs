@@ -141,7 +141,7 @@ pub(super) struct Case {
 const LONE_IN_CLUSTER: &[(Figure, Option<f64>)] =
     &[(Figure::CpuPerOperation, None), (Figure::ContextSwitches, None), (Figure::P50, Some(0.9))];
 
-/// The cases, in the order of the table.
+/// The cases, in table order.
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "put-100",

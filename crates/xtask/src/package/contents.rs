@@ -13,7 +13,7 @@ use super::tree::Tree;
 use super::{SUMMARY, base, gzip};
 use crate::workspace::{output, output_bytes, root};
 
-/// The names of etcd's programs. Called by one of them, our program acts as that program.
+/// The names of etcd's programs. When called by one of these names, our program acts as that program.
 const NAMES: [&str; 3] = ["etcd", "etcdctl", "etcdutl"];
 
 /// The directory with links of these names. Users may add it to their `PATH`.

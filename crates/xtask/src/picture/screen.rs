@@ -154,7 +154,7 @@ fn draw(run: &[Cell], column: usize, row: usize) -> String {
         _ => FOREGROUND,
     };
     let weight = if style.bold { " font-weight=\"bold\"" } else { "" };
-    // The explicit length keeps the columns aligned if the viewer's font has another width.
+    // The explicit length keeps the columns aligned if the viewer's font has a different width.
     let length = text.chars().count() * CELL.0;
     image
         + &format!(

@@ -4,8 +4,8 @@
 //! `storage::wal`, names a file, a module or a declared item of that crate. Below the heading of a crate, a single name
 //! in backticks does too, unless it is the name of another crate.
 //!
-//! In the table of terms, a row that ends with a type, such as `raft::Term`, reserves this name: no other crate declares
-//! a type with it.
+//! In the table of terms, a row that ends with a type, such as `raft::Term`, reserves this name: no other crate
+//! declares a type with it.
 
 use std::collections::BTreeMap;
 

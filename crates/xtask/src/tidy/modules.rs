@@ -1,8 +1,8 @@
 //! The modules of a crate, and the imports between them.
 //!
-//! A path is followed through re-exports to the file that defines its last name, so that `use crate::Thing` is an import
-//! from the file that defines `Thing`. Paths that begin with an imported module are followed as well. Method calls are
-//! not followed.
+//! A path is followed through re-exports to the file that defines its last name, so that `use crate::Thing` is an
+//! import from the file that defines `Thing`. Paths that begin with an imported module are followed as well. Method
+//! calls are not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,9 @@
 //! Plain language: the numbers of stilted sentences and of headings that are sentences may only fall.
 //!
 //! A sentence is stilted if it contains one of the [`PHRASES`], or if one of its clauses begins with one of the
-//! [`OPENINGS`]. A heading is a sentence if it has more than [`HEADING_WORDS_MAX`] words, contains one of the [`VERBS`],
-//! begins with a question word, or ends with a full stop. Doc comments that only refer to the module are counted as
-//! well.
+//! [`OPENINGS`]. A heading is a sentence if it has more than [`HEADING_WORDS_MAX`] words, contains one of the
+//! [`VERBS`], begins with a question word, or ends with a full stop. Doc comments that only refer to the module are
+//! counted as well.
 //!
 //! The sentences are those of Markdown pages and of Rust comments. Code, tables and words in backticks are ignored.
 //! [`TABLE`] has the count of each group: a crate, a directory, or a Markdown page. The count of a group that is not in
@@ -113,7 +113,7 @@ const VERBS: &[&str] = &[
 const QUESTIONS: &[&str] =
     &["what", "who", "whose", "when", "where", "why", "which", "how", "whether"];
 
-/// The kinds of counts, in the order of the table.
+/// The kinds of counts, in table order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Stilted,

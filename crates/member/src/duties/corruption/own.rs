@@ -38,8 +38,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause between two checks while an alarm names this member. Each check reads the whole keyspace.
 const ACCUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Number of consecutive checks that must find a difference. A brief difference is ignored, because the hashes of
-/// etcd's members can differ for a moment during compactions.
+/// Number of consecutive checks that must find a difference. A brief difference is ignored, because the hashes of etcd
+/// members can differ for a moment during compactions.
 const FINDINGS_MIN: u32 = 2;
 
 /// Returns whether a quorum of voters has the state with this hash. The member that is to receive the state is not

@@ -1,5 +1,5 @@
-//! Compares a restored member with members that do not publish the origin of their state, such as etcd's members,
-//! before the restored member serves clients.
+//! Compares a restored member with members that do not publish the origin of their state, such as etcd members, before
+//! it serves clients.
 //!
 //! At that time the member has joined consensus and has applied the committed entries. If the others were not restored
 //! from the same snapshot, this member has applied their log to a different state, so the revisions or the hashes
@@ -13,7 +13,7 @@ use crate::Handles;
 use quorate_state::mvcc::HashKv;
 use quorate_telemetry::log;
 
-/// Number of attempts to compare with a member that does not answer or has compacted in between.
+/// Number of attempts to compare with a member that does not answer or has compacted since the last attempt.
 const ATTEMPTS: usize = 10;
 
 /// Requests the hash at the newest revision of a member.

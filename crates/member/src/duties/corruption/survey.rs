@@ -118,7 +118,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Encodes the request. etcd's members use the revision and ignore the compaction. A Quorate member can have two
+    /// Encodes the request. etcd members use the revision and ignore the compaction. A Quorate member can have two
     /// hashes for one revision: one stored by a compaction at this revision, and a computed one. It returns the hash
     /// that belongs to the requested compaction.
     fn to_json(self) -> String {

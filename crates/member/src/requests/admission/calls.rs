@@ -2,8 +2,8 @@
 //!
 //! An incomplete request costs its sender nothing, but occupies memory of the member until the sender completes it. The
 //! bytes of requests, including headers, are therefore counted as they arrive, over all connections. The bytes of a
-//! unary call count until it is answered, those of a stream until its message is complete. A call counts until it and
-//! its response have ended.
+//! unary call count until it is answered, and those of a stream until its message is complete. A call counts until it
+//! and its response have ended.
 //!
 //! # At the bound
 //!
@@ -105,7 +105,7 @@ impl Caller {
         Arc::new(CallPermit { caller, login, request_bytes })
     }
 
-    /// Returns the number of calls begun so far, and the number of calls in progress.
+    /// Returns the number of calls begun so far, and the number in progress.
     pub fn activity(&self) -> (u64, u64) {
         (self.begun.load(Ordering::Relaxed), self.under_way.load(Ordering::Relaxed))
     }

@@ -71,8 +71,8 @@ impl World {
     fn draw_grant(&mut self) -> Request {
         let id = match self.rng.below(4) {
             0 => 0,
-            // Sometimes choose an id that is or was in use. This is rare, because the checks of an id that is granted
-            // several times are weaker.
+            // Sometimes choose an id that is or was in use. This is rare, because ids that are granted several times
+            // are checked less strictly.
             1 if self.one_in(4) => self.draw_lease().unwrap_or(0),
             _ => 1_000 + i64::try_from(self.new_number()).unwrap_or(0),
         };

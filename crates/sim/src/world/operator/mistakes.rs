@@ -16,7 +16,7 @@ use super::super::{Event, World};
 use crate::clock::{MILLI, SECOND};
 use crate::member::boot::{OtherMembers, boot};
 
-/// Simulates the case that no other member answers.
+/// Simulates the case in which no other member answers.
 struct NoOtherMembers;
 
 impl OtherMembers for NoOtherMembers {

@@ -1,7 +1,7 @@
 //! Compares files written by etcd with etcd's own answers: keys at three revisions, hashes and
 //! leases.
 //!
-//! `QUORATE_GOLDEN` names the folder, and the `README.md` in it explains the fields. The servers
+//! `QUORATE_GOLDEN` names the directory, and the `README.md` in it explains the fields. The servers
 //! were killed, so the file of the data directory may lack the last entries, and later revisions
 //! are not compared with it. The snapshot was taken after everything was committed.
 

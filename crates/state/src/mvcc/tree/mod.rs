@@ -164,7 +164,7 @@ impl std::fmt::Debug for Tree {
     }
 }
 
-/// The number of keys in a new leaf, which leaves room for some more keys before it splits.
+/// The number of keys in a new leaf, which leaves room for a few more keys before it splits.
 const LEAF_FILL: usize = LEAF_MAX - LEAF_MAX / 8;
 const INNER_FILL: usize = INNER_MAX - INNER_MAX / 8;
 

@@ -262,7 +262,7 @@ fn entries_replaced_by_a_leaders_snapshot_are_not_read() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
-    // These are the entries of a deposed leader, of which only the first was committed.
+    // These are the entries of a deposed leader. Only the first one was committed.
     let old: Vec<_> = (1..=5).map(|index| entry(index, 1, b"of the old leader")).collect();
     wal.save(Some(&state(1, 0, 1)), &old).unwrap();
     let snapshot = mark(3, 2);

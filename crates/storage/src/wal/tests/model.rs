@@ -7,7 +7,7 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Saves this many entries of this size. The first of them overwrites this many of the last
+    /// Saves this many entries of this size. The first one overwrites this many of the log's last
     /// entries.
     Save {
         back: u64,
