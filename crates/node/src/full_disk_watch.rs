@@ -42,7 +42,7 @@ pub(crate) struct FullDiskWatch {
     is_short: bool,
     /// The voter to which leadership was last offered.
     asked: Option<MemberId>,
-    /// Voters that did not accept leadership, ordered by offer.
+    /// Voters that did not accept leadership, in the order in which it was offered to them.
     declined: VecDeque<MemberId>,
     /// Ticks without a voter to which leadership can be offered.
     ticks_alone: u64,

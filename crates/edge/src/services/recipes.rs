@@ -323,7 +323,7 @@ pub(crate) fn revision(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// Deletes a contender's key when it stops waiting, even if its call is dropped.
+/// Deletes the key of a contender that stops waiting, even if its call is dropped.
 ///
 /// The deletion uses the caller's permissions but continues after the call has ended. If it fails, the key is deleted
 /// when its lease expires.

@@ -13,7 +13,7 @@ use crate::Handles;
 use quorate_state::mvcc::HashKv;
 use quorate_telemetry::log;
 
-/// Number of attempts to compare with a member that does not answer or has compacted since the last attempt.
+/// Number of attempts to compare with a member that does not answer or that compacts during the comparison.
 const ATTEMPTS: usize = 10;
 
 /// Requests the hash at the newest revision of a member.

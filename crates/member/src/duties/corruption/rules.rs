@@ -251,7 +251,7 @@ mod tests {
             (3, &[(2, 8), (3, 9)], Verdict::Unknown),
             (3, &[(2, 7)], Verdict::Sound),
             (3, &[(2, 7), (3, 8)], Verdict::Sound),
-            // One of two voters does not form a quorum.
+            // One of two voters is not a quorum.
             (2, &[(2, 8)], Verdict::Unknown),
             (1, &[], Verdict::Sound),
             (5, &[(2, 8), (3, 8)], Verdict::Unknown),

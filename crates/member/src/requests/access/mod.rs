@@ -271,7 +271,7 @@ impl AccessControl {
             .unwrap_or_default()
     }
 
-    /// Returns whether a request has the valid credentials of a user. Always true while authentication is disabled.
+    /// Returns whether a request has a user's valid credentials. Always true while authentication is disabled.
     #[must_use]
     pub fn is_of_user(&self, credentials: &Credentials) -> bool {
         let view = self.view();

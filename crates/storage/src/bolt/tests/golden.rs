@@ -22,7 +22,7 @@ const BUCKETS: [&str; 10] = [
     "meta",
 ];
 
-/// Unpacks every archive in the golden directory and calls `check` with the directory.
+/// Unpacks every archive of the golden data and calls `check` with the directory of its files.
 #[expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
 fn for_each_golden(check: impl Fn(&Path, &str)) {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN") else {
