@@ -199,7 +199,7 @@ pub enum PeerUrlsMismatch {
 
 /// Why a member must not start. The text is etcd's if etcd has this error.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the texts say what each is")]
+#[expect(missing_docs, reason = "the error text describes each variant")]
 pub enum Refusal {
     #[error("this member has found that its log has lost entries, and must not vote again ({0})")]
     LogMarkedLost(String),

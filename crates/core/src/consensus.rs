@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sole_voter_with_a_learner_is_not_alone() {
+    fn a_sole_voter_with_a_learner_does_not_count_as_the_only_member() {
         for (learners, is_alone) in [(vec![], true), (vec![2], false)] {
             let consensus = consensus(vec![1], learners);
             assert!(!consensus.has_other_voters());

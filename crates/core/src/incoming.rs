@@ -50,7 +50,7 @@ pub enum Sender {
 
 /// Why consensus must not receive a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the texts say what each is")]
+#[expect(missing_docs, reason = "the error text describes each variant")]
 pub enum NotForUs {
     #[error("cannot process message from removed member")]
     Removed,
@@ -74,7 +74,7 @@ pub fn admit(own: MemberId, message: &Message, sender: Sender) -> Result<(), Not
 
 /// Why a snapshot is refused.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the texts say what each is")]
+#[expect(missing_docs, reason = "the error text describes each variant")]
 pub enum Refused {
     #[error("wrong raft message type")]
     Kind,

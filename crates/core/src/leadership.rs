@@ -192,7 +192,7 @@ mod tests {
         state.ticked_at = Millis(1_501);
         assert!(!state.is_confirmed(Millis(1_501)));
         state.change(FOLLOWS, Millis(600));
-        assert!(!state.is_confirmed(Millis(600)), "it does not lead");
+        assert!(!state.is_confirmed(Millis(600)), "a follower has no confirmation");
     }
 
     #[test]
@@ -229,9 +229,9 @@ mod tests {
         state.change(Leadership { term: Term(2), ..FOLLOWS }, Millis(10));
         assert!(!state.had_no_leader_since(Millis(5)) && !state.misses_leader(Millis(99), 0));
         state.change(Leadership { leader: NONE, term: Term(2), ..FOLLOWS }, Millis(20));
-        assert!(!state.had_no_leader_since(Millis(5)), "there was one in between");
+        assert!(!state.had_no_leader_since(Millis(5)), "the group had a leader in between");
         state.change(Leadership { leader: NONE, ..FOLLOWS }, Millis(30));
-        assert!(state.had_no_leader_since(Millis(20)), "a new term without a leader");
+        assert!(state.had_no_leader_since(Millis(20)), "the new term has no leader");
         assert!(state.misses_leader(Millis(70), 50) && !state.misses_leader(Millis(69), 50));
     }
 
@@ -245,13 +245,13 @@ mod tests {
         assert!(!can_read(state, 3, 1), "no entry of this term is applied");
         assert!(can_read(state, 4, 2));
         state.note_membership(false, LogIndex(4));
-        assert!(!can_read(state, 4, 2), "a learner may apply first");
+        assert!(!can_read(state, 4, 2), "a learner may apply the entry first");
         state.note_membership(true, LogIndex(9));
-        assert!(!can_read(state, 8, 2), "a former member may have applied the ninth");
+        assert!(!can_read(state, 8, 2), "a former member may have applied the ninth entry");
         assert!(can_read(state, 9, 2));
         state.change(FOLLOWS, Millis(0));
-        assert!(!can_read(state, 9, 2), "another leads");
+        assert!(!can_read(state, 9, 2), "another member is the leader");
         state.note_membership(true, LogIndex(9));
-        assert!(!can_read(state, 9, 3), "another leads");
+        assert!(!can_read(state, 9, 3), "another member is the leader");
     }
 }

@@ -72,5 +72,8 @@ pub use snapshot::{Purger, SnapshotOrder, configuration_of};
 pub use state_machine::{ApplyError, Begun, Job, Next, Now, Outlet, Output, Pace, StateMachine};
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "an instant has no other beginning")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests need a real instant as the start of virtual time"
+)]
 mod tests;

@@ -11,7 +11,7 @@
 //! The caller sets the maximum number of proposals and of bytes. Proposals beyond that are refused.
 #![expect(
     clippy::disallowed_types,
-    reason = "proposals are looked up one by one; lists of them are sorted"
+    reason = "proposals are only looked up, and lists of them are sorted"
 )]
 
 use std::collections::HashMap;

@@ -119,7 +119,7 @@ impl Course {
             |is_serializable: bool| Step::Ready(Ready::Read { needs_barrier: !is_serializable });
         let propose = Step::Ready(Ready::Propose);
         let step = match (ask, self.last) {
-            (_, Some(Step::Ready(_))) => unreachable!("no step follows the last one"),
+            (_, Some(Step::Ready(_))) => unreachable!("the last step has no successor"),
             (Ask::Range(range), _) => {
                 check_range(range)?;
                 read(range.serializable)
@@ -253,11 +253,11 @@ mod tests {
     }
 
     #[test]
-    fn the_headroom_is_reserved_for_requests_without_cost() {
+    fn requests_without_cost_may_use_the_reserved_headroom() {
         let room = QuotaHeadroom { quota: Quota::new(1_000), headroom_bytes: 100 };
         assert!(room.allows(800, 99));
         assert!(!room.allows(800, 100));
-        assert!(room.allows(990, 0), "what costs nothing makes room");
+        assert!(room.allows(990, 0), "a request without cost may use the headroom");
         let unbounded = QuotaHeadroom { quota: Quota::new(-1), headroom_bytes: 100 };
         assert!(unbounded.allows(u64::MAX, 1));
     }

@@ -69,7 +69,7 @@ impl Violation {
                 self.details,
                 "\n  #{at}: client {client} of member {member} at {called}: {shown}"
             )
-            .expect("a String accepts every write");
+            .expect("writing to a string cannot fail");
         }
         self.operations.extend_from_slice(operations);
         self

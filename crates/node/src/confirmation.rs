@@ -121,6 +121,10 @@ mod tests {
         assert_eq!(confirmation.answered(Term(3), 1, 3), None);
         assert_eq!(confirmation.answered(Term(4), 1, 2), None);
         confirmation.note_answer(Term(4), 3, 45);
-        assert_eq!(confirmation.answered(Term(4), 1, 2), None, "it has answered in another term");
+        assert_eq!(
+            confirmation.answered(Term(4), 1, 2),
+            None,
+            "the member has answered in another term"
+        );
     }
 }

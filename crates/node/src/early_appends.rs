@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_term_drops_the_early_appends_of_the_old_one() {
+    fn a_new_term_drops_the_early_appends_of_the_old_term() {
         let mut early = EarlyAppends::default();
         early.keep(append(1, 7, 1));
         assert_eq!(early.take_fitting(Term(2), LogIndex(9)), None);

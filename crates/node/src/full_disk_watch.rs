@@ -143,7 +143,7 @@ mod tests {
     fn leadership_is_offered_to_each_voter_before_writes_are_refused() {
         let (mut watch, status) =
             (FullDiskWatch::new(ELECTION_TICKS), leader(&[(2, true), (3, true)]));
-        assert_eq!(steps(&mut watch, &status, 9), [], "there is room");
+        assert_eq!(steps(&mut watch, &status, 9), [], "the disk has free space");
         watch.note(true);
         assert_eq!(watch.tick(Some(&status), NONE), Some(Step::HandOver(2)));
         assert_eq!(watch.tick(Some(&status), 2), None, "the transfer is in progress");

@@ -125,7 +125,11 @@ mod tests {
         let names: Vec<_> = (0..bound).map(|round| barriers.start(vec![round]).unwrap()).collect();
         assert_eq!(barriers.start(vec![bound]), Err(vec![bound]));
         assert_eq!(barriers.finish(&names[1]), [0, 1]);
-        assert_eq!(barriers.start(vec![1, 2, 3]), Err(vec![1, 2, 3]), "there is room for two");
+        assert_eq!(
+            barriers.start(vec![1, 2, 3]),
+            Err(vec![1, 2, 3]),
+            "only two more rounds are allowed"
+        );
         barriers.start(vec![1, 2]).unwrap();
         assert_eq!(barriers.take_all().len(), BARRIER_ROUNDS_MAX);
     }

@@ -93,7 +93,7 @@ mod tests {
     /// Returns the number of ticks after which the member campaigns.
     fn turn_of(succession: &mut Succession) -> Option<usize> {
         let turns: Vec<usize> = (1..=20).filter(|_| succession.tick(NONE, LED.term)).collect();
-        assert!(turns.len() <= 1, "once");
+        assert!(turns.len() <= 1, "a member has at most one turn");
         turns.first().copied()
     }
 
@@ -106,7 +106,7 @@ mod tests {
             turn_of(&mut succession)
         };
         assert_eq!([1, 3, 4, 5].map(turn_of), [1, 4, 7, 10].map(Some));
-        assert_eq!(turn_of(9), None, "a learner");
+        assert_eq!(turn_of(9), None, "a learner has no turn");
     }
 
     #[test]

@@ -190,10 +190,10 @@ fn a_sole_voter_leads_at_once_and_applies_only_durable_entries() {
     member.finish_writes();
     assert_eq!(member.node.leadership().role, Role::Leader);
     assert!(member.node.is_sole_voter());
-    assert_eq!(member.applied.len(), 1, "the entry that opens the term");
+    assert_eq!(member.applied.len(), 1, "only the empty entry of the new term is applied");
     member.propose(1, "a");
     member.propose(2, "b");
-    assert_eq!(member.applied.len(), 1, "nothing is durable yet");
+    assert_eq!(member.applied.len(), 1, "the proposed entry is not durable yet");
     member.finish_writes();
     assert_eq!(member.applied_data(), [&b""[..], b"a", b"b"]);
 }
@@ -491,7 +491,7 @@ fn initial_tick_advance_shortens_the_first_election_timeout() {
 }
 
 #[test]
-fn one_acknowledgement_covers_the_appends_of_a_write() {
+fn a_single_acknowledgement_is_sent_for_all_appends_of_a_write() {
     let mut members = three();
     exchange_messages(&mut members);
     for request_id in 0..5 {
@@ -537,9 +537,9 @@ fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_membership_change_waits_for_the_previous_one() {
-    assert_eq!(changes_at_once(0, 3), [1, 2, 3], "proposed by the leader");
-    assert_eq!(changes_at_once(1, 3), [1, 2, 3], "proposed by a follower");
+fn a_membership_change_waits_for_the_previous_change() {
+    assert_eq!(changes_at_once(0, 3), [1, 2, 3], "changes proposed by the leader");
+    assert_eq!(changes_at_once(1, 3), [1, 2, 3], "changes proposed by a follower");
 }
 
 #[test]
@@ -547,7 +547,10 @@ fn membership_changes_beyond_the_waiting_limit_are_dropped() {
     // One change is in progress, and the other accepted ones wait.
     let taken = 1 + u64::try_from(limits::HELD_CHANGES_MAX).unwrap();
     for proposer in [0, 1] {
-        assert!(changes_at_once(proposer, taken + 2).into_iter().eq(1..=taken), "of {proposer}");
+        assert!(
+            changes_at_once(proposer, taken + 2).into_iter().eq(1..=taken),
+            "changes proposed by member {proposer}"
+        );
     }
 }
 
@@ -587,7 +590,7 @@ fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
 }
 
 #[test]
-fn messages_after_the_one_that_reveals_a_lost_log_are_ignored() {
+fn messages_after_the_detection_of_a_lost_log_are_ignored() {
     let mut lost = Member::start(config(3, &[]));
     lost.handle(Event::Received(vec![
         Message { commit: LogIndex(5), ..from_one(MessageKind::Heartbeat, Term(2)) },

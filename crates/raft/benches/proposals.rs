@@ -46,7 +46,7 @@ fn run(voters: u64, batch: usize, is_batched: bool) -> Duration {
         settle(&mut leader, &mut mailbox);
     }
     let elapsed = started.elapsed();
-    assert!(leader.applied_index().get() as usize >= PROPOSALS, "everything was applied");
+    assert!(leader.applied_index().get() as usize >= PROPOSALS, "all proposals were applied");
     elapsed
 }
 

@@ -67,11 +67,11 @@ impl<S: Storage> Raft<S> {
     fn become_leader(&mut self) {
         assert!(
             self.role == Role::Candidate,
-            "only a candidate is elected: the votes for another role are of another term"
+            "only a candidate becomes leader: otherwise votes of an earlier term could elect a leader"
         );
         assert!(
             self.vote == self.config.id,
-            "a leader has its own vote of the term: a vote for another member could elect two leaders"
+            "a leader has voted for itself in its term: otherwise the term could have two leaders"
         );
         self.reset(self.term);
         self.leader = self.config.id;

@@ -87,7 +87,7 @@ impl<S: Storage> RaftLog<S> {
 
     pub(crate) fn last_id(&self) -> EntryId {
         let index = self.last_index();
-        let term = self.term(index).expect("the log knows the term it ends with");
+        let term = self.term(index).expect("the log contains the term of its last entry");
         EntryId { term, index }
     }
 
@@ -121,7 +121,7 @@ impl<S: Storage> RaftLog<S> {
         let position = id.index.clamp(self.first_index().prev(), self.committed);
         let term = self
             .term(position)
-            .expect("the log knows the terms from its beginning to the commit index");
+            .expect("the log contains all terms from its start to the commit index");
         let contradicts = match id.index.cmp(&position) {
             Ordering::Less => id.term > term,
             Ordering::Equal => id.term != term,

@@ -106,13 +106,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_is_printed_as_its_number() {
+    fn an_index_is_printed_as_a_number() {
         let index = LogIndex(42);
         assert_eq!(format!("{index} {index:?} {index:>4}"), "42 42   42");
     }
 
     #[test]
-    fn index_arithmetic_is_consistent_and_saturates() {
+    fn subtracting_an_index_reverses_addition_and_saturates() {
         let index = LogIndex(7);
         assert_eq!(index.next(), index + 1);
         assert_eq!(index.next().prev(), index);

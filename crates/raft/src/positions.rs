@@ -54,8 +54,14 @@ mod tests {
         for own in [Term::ZERO, Term(1), TERM_BELIEVED_MAX, far] {
             let reached = believed_term_max(own);
             assert!(reached < TERM_END);
-            assert!(believed_term_max(reached) > reached.next(), "the next candidate is believed");
-            assert!(believed_term_max(Term::ZERO) > TERM_BELIEVED_MAX, "so is it by a newcomer");
+            assert!(
+                believed_term_max(reached) > reached.next(),
+                "the term of the next candidate is accepted"
+            );
+            assert!(
+                believed_term_max(Term::ZERO) > TERM_BELIEVED_MAX,
+                "a new member accepts the highest plausible term"
+            );
         }
         assert_eq!(believed_term_max(Term(TERM_END.get() - 1)), TERM_END);
         assert_eq!(believed_term_max(Term(u64::MAX)), TERM_END);

@@ -460,7 +460,7 @@ impl<S: Storage> Raft<S> {
         if message.kind.attests_durability() {
             self.messages_after_append.push(message);
         } else {
-            assert!(message.to != self.config.id, "a member sends {} to others", message.kind);
+            assert!(message.to != self.config.id, "{} is sent only to other members", message.kind);
             self.messages.push(message);
         }
     }
@@ -468,7 +468,7 @@ impl<S: Storage> Raft<S> {
     pub(crate) fn draw_election_timeout(&mut self) {
         let base = self.config.election_tick;
         let jitter = self.random.below(u64::from(base));
-        let jitter = u32::try_from(jitter).expect("a remainder is below its divisor");
+        let jitter = u32::try_from(jitter).expect("a remainder is less than its divisor");
         self.election_timeout = base + jitter;
     }
 }

@@ -71,8 +71,8 @@ impl<S: Storage> Node<S> {
         let (soft_state, hard_state) = (raft.soft_state(), raft.hard_state());
         assert!(
             hard_state.term >= self.hard_state.term && hard_state.commit >= self.hard_state.commit,
-            "term and commit index never fall: a lower term would allow a second vote, a lower commit index would \
-             uncover the newest snapshot of the log"
+            "term and commit index never decrease: a lower term would allow a second vote, and a lower commit \
+             index would invalidate the newest snapshot"
         );
         let entries = raft.log.unstable.next_entries();
         let must_sync = !entries.is_empty()

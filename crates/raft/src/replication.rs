@@ -71,7 +71,7 @@ impl<S: Storage> Raft<S> {
             Vec::new()
         } else {
             let entries = self.log.entries(index + 1, self.config.max_size_per_message);
-            entries.expect("entries after a known one are in the log")
+            entries.expect("the entries after a known entry are in the log")
         };
         if entries.is_empty() && when_empty == WhenEmpty::Skip {
             return false;

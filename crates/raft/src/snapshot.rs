@@ -42,8 +42,8 @@ impl<S: Storage> Raft<S> {
         let last = snapshot.last_id();
         assert!(
             last.index + 1 >= self.log.first_index(),
-            "a snapshot reaches the beginning of the log: otherwise the follower would need entries that nobody has, \
-             and would be sent the same snapshot for ever"
+            "a snapshot reaches the beginning of the log: otherwise the follower would need compacted entries, and \
+             would be sent the same snapshot for ever"
         );
         note!(
             self,

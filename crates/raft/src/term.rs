@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_term_is_printed_as_its_number() {
+    fn a_term_is_printed_as_a_number() {
         let term = Term(7);
         assert_eq!(format!("{term} {term:?} {term:03}"), "7 7 007");
     }

@@ -200,7 +200,8 @@ impl Unstable {
     fn range(&self, lo: LogIndex, hi: LogIndex) -> std::ops::Range<usize> {
         let inside = self.offset <= lo && lo <= hi && hi <= self.end();
         assert!(inside, "[{lo},{hi}) lies within the unstable log");
-        let position = |index| self.position(index).expect("a position of a held entry fits");
+        let position =
+            |index| self.position(index).expect("the position of an unstable entry fits in usize");
         position(lo)..position(hi)
     }
 }

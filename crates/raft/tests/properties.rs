@@ -60,7 +60,8 @@ fn founders() -> Changer {
 /// Whether the configuration is unchanged after it is recorded and restored.
 fn round_trips_through_conf_state(changer: &Changer) -> bool {
     let restored = restore(&changer.config.conf_state(), changer.last_index, LIMITS);
-    let (config, progress) = restored.expect("what was reached by changes can be restored");
+    let (config, progress) =
+        restored.expect("a configuration that changes produced can be restored");
     let learners = |progress: &ProgressMap| -> Vec<_> {
         progress.iter().map(|(id, progress)| (*id, progress.is_learner)).collect()
     };

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fast_clock_is_ahead_and_reaches_a_requested_instant() {
+    fn times_of_a_fast_clock_are_converted_to_virtual_time_and_back() {
         #[expect(clippy::disallowed_methods, reason = "any instant serves as the origin")]
         let origin = Instant::now();
         let mut clock = LocalClock::new(origin, 5 * SECOND, 1_100_000);

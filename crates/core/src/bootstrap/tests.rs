@@ -61,7 +61,9 @@ impl World {
                 Step::Decided(decision) => return Ok(decision),
                 Step::Initial(question) => match &self.initial {
                     Some(initial) => question.answer(initial.clone())?,
-                    None => question.go_without().expect("the flags are needed"),
+                    None => question
+                        .go_without()
+                        .expect("the member can be started without an initial cluster"),
                 },
                 Step::Members(question) => {
                     let answer = self.cluster.clone().filter(|_| !question.urls().is_empty());
@@ -101,7 +103,7 @@ fn names(members: &[Member]) -> Vec<&str> {
 }
 
 fn refusal(decided: Result<Decision, Refusal>) -> String {
-    decided.expect_err("it is refused").to_string()
+    decided.expect_err("the decision is a refusal").to_string()
 }
 
 #[test]
@@ -127,7 +129,9 @@ fn a_backend_file_without_its_log_is_refused() {
 fn a_founder_already_published_in_the_cluster_is_refused() {
     let mut world = World { initial: Some(initial(&["a", "b", "c"])), ..World::default() };
     world.rows = vec![row("a")];
-    let Ok(Decision::Found(founding)) = world.create(false) else { panic!("it founds") };
+    let Ok(Decision::Found(founding)) = world.create(false) else {
+        panic!("the member does not found the cluster")
+    };
     assert_eq!(founding.identity.member_id, id_of("a").0);
     assert_eq!(founding.others().len(), 2);
     world.rows.push(published("a"));
@@ -142,7 +146,9 @@ fn a_member_joins_the_cluster_listed_in_its_flags() {
         cluster: Some(cluster([row("a"), published("b")])),
         ..World::default()
     };
-    let Ok(Decision::Join(joining)) = world.create(true) else { panic!("it joins") };
+    let Ok(Decision::Join(joining)) = world.create(true) else {
+        panic!("the member does not join the cluster")
+    };
     assert_eq!((joining.identity.cluster_id, joining.identity.member_id), (7, id_of("a").0));
     assert_eq!(names(&joining.others), ["b"]);
     world.is_incompatible = true;
@@ -150,7 +156,7 @@ fn a_member_joins_the_cluster_listed_in_its_flags() {
 }
 
 #[test]
-fn a_member_that_has_run_does_not_join_with_an_empty_directory() {
+fn a_member_that_has_run_before_is_refused_with_an_empty_directory() {
     let mut world = World {
         initial: Some(initial(&["a", "b"])),
         cluster: Some(cluster([published("a"), published("b")])),
@@ -164,7 +170,7 @@ fn a_member_that_has_run_does_not_join_with_an_empty_directory() {
 }
 
 #[test]
-fn members_are_matched_by_url_literally_first_and_then_by_address() {
+fn members_are_matched_by_literal_urls_first_and_then_by_addresses() {
     let named = |url: &str| Member { peer_urls: vec![url.to_owned()], ..row("b") };
     let mut world = World {
         initial: Some(initial(&["a", "b"])),
@@ -247,14 +253,17 @@ fn a_sole_founder_with_an_empty_log_founds_its_cluster_again() {
     world.initial = Some(initial(&["a", "b"]));
     assert!(matches!(world.begin_again(false, own()), Err(Refusal::OtherFounding { .. })));
     let Ok(Step::Initial(question)) = flags(false).begin_again(own(), None) else {
-        panic!("it asks for the flags")
+        panic!("the member does not ask for the initial cluster")
     };
     assert_eq!(question.purpose(), Purpose::FoundAgain);
-    assert!(question.go_without().is_none(), "nothing else can be done");
+    assert!(
+        question.go_without().is_none(),
+        "the founding cannot be repeated without the initial cluster"
+    );
 }
 
 #[test]
-fn a_member_whose_files_list_no_member_asks_its_peers() {
+fn a_member_without_members_in_its_files_asks_its_peers_for_them() {
     let go_on = |world: &World| {
         world.decide(flags(true).go_on(identity(7), &Start::default(), &Members::default()))
     };
@@ -264,7 +273,7 @@ fn a_member_whose_files_list_no_member_asks_its_peers() {
         ..World::default()
     };
     let Ok(Decision::Continue { others, unlearned: None }) = go_on(&world) else {
-        panic!("it continues")
+        panic!("the member does not continue with its members")
     };
     assert_eq!(names(&others), ["b"]);
     let unlearned = |world: &World| match go_on(world) {

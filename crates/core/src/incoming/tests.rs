@@ -32,7 +32,9 @@ fn an_invalid_snapshot_message_is_refused_before_its_image_is_stored() {
     let refused = |claimed, sender, change: fn(&mut Message)| {
         let mut message = snapshot_message();
         change(&mut message);
-        Snapshot::admit(1, claimed, sender, message).expect_err("it is refused").to_string()
+        Snapshot::admit(1, claimed, sender, message)
+            .expect_err("the snapshot is refused")
+            .to_string()
     };
     assert!(Snapshot::admit(1, Some(2), Sender::Member, snapshot_message()).is_ok());
     let unknown = refused(Some(2), Sender::Unknown, |_| {});

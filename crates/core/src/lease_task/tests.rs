@@ -91,7 +91,7 @@ fn a_renewal_asks_a_quorum_unless_the_leadership_is_confirmed() {
     member.at(10_000, 9_500);
     assert_eq!(task.step(true, &member), RENEWED);
     let left = member.leases.time_to_live(ID, Millis(10_000)).unwrap().remaining_secs;
-    assert_eq!(left, Some(60), "counted from the answer, not from the request");
+    assert_eq!(left, Some(60), "the TTL is counted from the response, not from the request");
 }
 
 #[test]
@@ -200,12 +200,12 @@ fn leases_expire_only_if_a_quorum_confirms_the_leader_after_the_scan() {
     member.at(60_000, 59_900);
     let care = LeaseCare::look(&member).unwrap();
     assert!(care.needs_quorum());
-    assert!(care.clone().proposals(&member).is_none(), "the confirmation is older than the look");
+    assert!(care.clone().proposals(&member).is_none(), "the confirmation is older than the scan");
     member.at(60_010, 60_000);
     let proposals = care.clone().proposals(&member).unwrap();
     assert_eq!((proposals.term, proposals.ends.len()), (TERM, 1));
     member.lead_in(Term(5));
-    assert!(care.proposals(&member).is_none(), "it was deposed in between");
+    assert!(care.proposals(&member).is_none(), "the leader was deposed in between");
     member.follow();
     assert!(LeaseCare::look(&member).is_none());
 }

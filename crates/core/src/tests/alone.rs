@@ -28,7 +28,7 @@ fn run_workload(
     let until = client.asked + writes;
     let mut waiting = writes;
     for turn in 0.. {
-        assert!(turn < TURNS_MAX, "never idle: {client:?}");
+        assert!(turn < TURNS_MAX, "the member does not become idle: {client:?}");
         if waiting > 0 && draw.below(4) == 0 {
             waiting -= 1;
             member.inputs.push_back(Input::Ask);
@@ -41,7 +41,7 @@ fn run_workload(
             return Ok(());
         }
     }
-    unreachable!("the turns are counted")
+    unreachable!("the loop asserts that it ends within TURNS_MAX turns")
 }
 
 /// Runs the machines in turns until all entries of the log are applied.
@@ -52,7 +52,7 @@ fn settle(member: &mut Member, client: &mut Client, draw: &mut SplitMix64) -> Ou
             return Ok(());
         }
     }
-    panic!("never idle: {client:?}");
+    panic!("the member does not become idle: {client:?}");
 }
 
 fn begin(folder: &Folder, stop: Option<u64>) -> (FaultyDisk, Outcome<Member>) {

@@ -74,7 +74,7 @@ impl Cluster {
     }
 
     pub(super) fn member(&mut self, at: usize) -> &mut Member {
-        self.members[at].as_mut().expect("the member runs")
+        self.members[at].as_mut().expect("the member is running")
     }
 
     /// Removes the victim, which has lost power.
@@ -84,7 +84,7 @@ impl Cluster {
 
     /// Returns the content of a member's backend file after its last commit.
     pub(super) fn backend_file(&self, at: usize) -> Vec<u8> {
-        let disk = &self.members[at].as_ref().expect("the member runs").disk;
+        let disk = &self.members[at].as_ref().expect("the member is running").disk;
         super::member::read_file(disk, &self.folders[at].dirs().backend())
     }
 
@@ -149,7 +149,7 @@ impl Cluster {
         }
         let applied = [0, 1, 2].map(|at| self.members[at].as_ref().map(Member::applied));
         panic!(
-            "never reached: {what}; applied {applied:?}, {} writes acknowledged",
+            "not reached: {what}; applied {applied:?}, {} writes acknowledged",
             self.client.acknowledged
         );
     }

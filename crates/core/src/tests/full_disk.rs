@@ -86,7 +86,7 @@ fn a_full_disk_delays_backend_commits_but_no_client_write() {
     let stuck_at = committed(&life.member);
     life.write(5);
     assert_eq!(committed(&life.member), stuck_at);
-    assert_eq!(life.member.outputs.alarms, 1, "requested once");
+    assert_eq!(life.member.outputs.alarms, 1, "the alarm is requested once");
     // After a power cut, the log still has all entries.
     let folder = Folder::new();
     life.disk.crash(0, folder.path()).unwrap();
@@ -113,7 +113,7 @@ fn a_snapshot_waits_for_disk_space() {
     life.run_until(|member| member.writer.lacks_space());
     assert_eq!(life.member.promised.mark, LogIndex::ZERO);
     let snaps = || life.disk.read_dir(&life.folder.dirs().snap()).unwrap().len();
-    assert_eq!(snaps(), 1, "only the backend file");
+    assert_eq!(snaps(), 1, "the folder contains only the backend file");
     life.run_until(|member| member.promised.mark > LogIndex::ZERO);
     assert!(!life.member.writer.lacks_space());
 }
@@ -284,7 +284,7 @@ fn waiting_compactions_and_commits_do_not_block_applies_on_a_full_disk() {
     assert_eq!(
         (outlet.published, &*outlet.completions),
         (last, &[][..]),
-        "applied, although not in the file"
+        "entries are applied before they are in the backend file"
     );
     outlet.is_behind = false;
     while outlet.completions.len() < 2 {
@@ -295,5 +295,5 @@ fn waiting_compactions_and_commits_do_not_block_applies_on_a_full_disk() {
     }
     outlet.completions.sort_unstable();
     assert_eq!(outlet.completions, [7, 8]);
-    assert_eq!(outlet.hashed, Some(2), "hashed before records were removed");
+    assert_eq!(outlet.hashed, Some(2), "the compaction is hashed before its records are removed");
 }

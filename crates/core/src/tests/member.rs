@@ -350,7 +350,7 @@ impl Member {
 
     fn run_consensus(&mut self, count: usize, client: &mut Client) -> Outcome {
         for _ in 0..count.min(self.inputs.len()) {
-            match self.inputs.pop_front().expect("as many were counted") {
+            match self.inputs.pop_front().expect("the queue has at least this many items") {
                 Input::Event(event) => self.consensus.handle(event),
                 Input::Ask => {
                     client.ask().into_iter().for_each(|proposal| self.consensus.propose(proposal));
@@ -458,7 +458,7 @@ impl Member {
     fn run_log(&mut self, draw: &mut SplitMix64) -> Outcome {
         let count = draw.position(self.log_orders.len() + 1).max(1);
         for _ in 0..count.min(self.log_orders.len()) {
-            match self.log_orders.pop_front().expect("as many were counted") {
+            match self.log_orders.pop_front().expect("the queue has at least this many items") {
                 LogOrder::Append(persist) => {
                     self.log.append(&persist)?;
                 }

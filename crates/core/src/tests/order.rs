@@ -179,7 +179,7 @@ fn a_membership_change_from_before_a_snapshot_is_ignored_during_its_sync() {
     third.run(&[Turn::Consensus]);
     assert_eq!(third.voters(), everybody);
     third.run(&[Turn::StateMachine, Turn::Consensus]);
-    assert_eq!(third.voters(), everybody, "the verdict is older than the snapshot");
+    assert_eq!(third.voters(), everybody, "the membership decision is older than the snapshot");
     third.run(&[Turn::Log, Turn::Consensus]);
     assert_eq!(third.voters(), everybody);
     assert!(matches!(third.member.jobs.back(), Some(Job::InstallSnapshot(_))));
@@ -201,7 +201,11 @@ fn consensus_receives_a_membership_decision_before_its_applied_index() {
     third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine]);
     assert_eq!(third.member.applied(), LogIndex(5));
     third.member.consensus.notice_applied(LogIndex(5));
-    assert_eq!(third.member.consensus.status().applied, LogIndex(3), "the verdict has not arrived");
+    assert_eq!(
+        third.member.consensus.status().applied,
+        LogIndex(3),
+        "the membership decision has not arrived"
+    );
     third.run(&[Turn::Consensus]);
     assert_eq!(third.member.consensus.status().applied, LogIndex(5));
 }

@@ -288,7 +288,7 @@ fn an_overdue_lease_in_a_fault_free_period_is_reported() {
         |until| Some(FaultFree { since: at(10), until: at(until), lease_grace: SECOND });
     let rules = |until| Rules { fault_free: fault_free(until), ..super::RULES };
     assert!(check(&scenario.history, &rules(29)).is_ok());
-    let violation = check(&scenario.history, &rules(31)).expect_err("it is overdue");
+    let violation = check(&scenario.history, &rules(31)).expect_err("the lease is overdue");
     assert_eq!(violation.property, Property::LeaseEnd);
 }
 
@@ -322,7 +322,8 @@ fn a_new_leader_may_extend_a_lease_up_to_the_limit() {
     let rules = Rules { lease_extension: SECOND, ..super::RULES };
     assert!(check(&scenario.history, &rules).is_ok());
     scenario.answered(6, 7, asked, left(7));
-    let violation = check(&scenario.history, &rules).expect_err("it exceeds the extension");
+    let violation = check(&scenario.history, &rules)
+        .expect_err("the remaining TTL exceeds the extension limit");
     assert_eq!(violation.property, Property::Response);
 }
 

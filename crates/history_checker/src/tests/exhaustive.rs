@@ -41,7 +41,9 @@ fn take(
     operation: &Operation,
     store: &ReferenceStore,
 ) -> Option<ReferenceStore> {
-    let Request::Kv(request) = &operation.request else { unreachable!("only keys are drawn") };
+    let Request::Kv(request) = &operation.request else {
+        unreachable!("only operations on keys are generated")
+    };
     let mut next = store.clone();
     match &operation.outcome {
         Outcome::Succeeded { revision, response: Response::Kv(response), .. } => {
@@ -64,7 +66,7 @@ fn take(
         Outcome::Unknown => {
             next.kv(request).ok()?;
         }
-        Outcome::Succeeded { .. } => unreachable!("only keys are drawn"),
+        Outcome::Succeeded { .. } => unreachable!("only operations on keys are generated"),
     }
     let revision = next.revision();
     let is_recorded = revision == store.revision()

@@ -55,7 +55,7 @@ fn writes_are_refused_while_no_member_has_disk_space() {
 }
 
 #[test]
-fn a_leader_without_disk_space_refuses_writes_while_others_are_silent() {
+fn a_leader_without_disk_space_refuses_writes_while_other_members_are_silent() {
     let mut members = three();
     note(&mut members, 1, true);
     members[0].handle(Event::Tick);

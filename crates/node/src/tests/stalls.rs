@@ -48,7 +48,10 @@ fn a_leader_with_a_stalled_disk_transfers_leadership_and_sends_no_heartbeats() {
         members[0].sent.clear();
         members[0].handle(Event::Tick);
         let mut sent = members[0].sent.iter();
-        assert!(sent.all(|message| message.kind == MessageKind::TimeoutNow), "no heartbeats");
+        assert!(
+            sent.all(|message| message.kind == MessageKind::TimeoutNow),
+            "the leader sends no heartbeats"
+        );
     }
     let notes = members[0].node.take_notes();
     assert!(notes.iter().any(|note| note.text.contains("could not be written")));
@@ -150,11 +153,19 @@ fn exchange_heartbeats(members: &mut [Member], now_millis: u64, answering: &[u64
 #[test]
 fn a_quorum_of_heartbeat_responses_confirms_the_leader() {
     let mut members = three();
-    assert_eq!(members[1].node.confirmed_at(), None, "it does not lead");
+    assert_eq!(members[1].node.confirmed_at(), None, "a follower has no confirmation");
     exchange_heartbeats(&mut members, 1_000, &[2]);
-    assert_eq!(members[0].node.confirmed_at(), Some(1_000), "two of three");
+    assert_eq!(
+        members[0].node.confirmed_at(),
+        Some(1_000),
+        "two of three members confirm the leader"
+    );
     exchange_heartbeats(&mut members, 1_100, &[]);
-    assert_eq!(members[0].node.confirmed_at(), Some(1_000), "nobody has answered");
+    assert_eq!(
+        members[0].node.confirmed_at(),
+        Some(1_000),
+        "no member has responded to the second heartbeat"
+    );
     exchange_heartbeats(&mut members, 1_200, &[3]);
     assert_eq!(members[0].node.confirmed_at(), Some(1_200));
     // While a read is being confirmed, the heartbeats also contain the read's number.

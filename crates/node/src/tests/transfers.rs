@@ -90,7 +90,7 @@ fn stall_leader_with(members: &mut [Member], answering: &[u64]) {
 }
 
 #[test]
-fn a_leader_with_a_stalled_disk_keeps_leadership_if_the_others_are_not_a_quorum() {
+fn a_leader_with_a_stalled_disk_keeps_leadership_without_a_quorum_of_other_members() {
     let mut members: Vec<_> = (1..=2).map(|id| Member::start(super::config(id, &[1, 2]))).collect();
     while members[0].node.leadership().role != Role::Leader {
         members[0].handle(Event::Tick);

@@ -176,7 +176,7 @@ impl Group {
                 assert_eq!(
                     (image.term, image.digest),
                     (*term, *digest),
-                    "the state is the one at that index"
+                    "the image contains the state at its index"
                 );
             }
             for (round, index) in member.passed.drain(..) {

@@ -10,7 +10,11 @@
 //! * `member` contains one node with its disk and its state machine.
 
 #![expect(clippy::disallowed_methods, reason = "seeds and lengths come from the environment")]
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and print the seed"
+)]
 
 mod group;
 mod member;

@@ -169,17 +169,26 @@ impl Changer {
     fn checked(self) -> Self {
         let Configuration { voters, learners, learners_next, auto_leave } = &self.config;
         let listed: BTreeSet<_> = voters.ids().union(learners).copied().collect();
-        assert!(self.progress.keys().eq(listed.iter()), "exactly the members have a progress");
+        assert!(
+            self.progress.keys().eq(listed.iter()),
+            "exactly the configured members have a progress: otherwise the leader would not replicate to one of them"
+        );
         assert!(
             learners.iter().all(|id| !voters.contains(*id)),
-            "no member is both a voter and a learner"
+            "no member is both a voter and a learner: otherwise a voter could not campaign or be counted as active"
         );
-        assert!(learners_next.is_subset(&voters.outgoing.0), "future learners still vote");
-        assert!(voters.is_joint() || !*auto_leave, "only a joint configuration can be left");
+        assert!(
+            learners_next.is_subset(&voters.outgoing.0),
+            "a future learner is an outgoing voter: otherwise it would have to become a learner immediately"
+        );
+        assert!(
+            voters.is_joint() || !*auto_leave,
+            "auto_leave is set only in a joint configuration: there is no other configuration to leave"
+        );
         for (id, progress) in &self.progress {
             assert!(
                 progress.is_learner == learners.contains(id),
-                "the progress agrees with the list of learners"
+                "a progress is marked as a learner's if the member is a learner: otherwise a learner could campaign"
             );
         }
         self

@@ -211,7 +211,7 @@ fn entries_being_applied_are_limited_in_bytes() {
     let first = log.next_committed(false);
     assert_eq!(first.len(), 2);
     log.accept_applying(LogIndex(2), encoded_bytes(&first), false);
-    assert!(!log.has_next_committed(false), "the rest waits");
+    assert!(!log.has_next_committed(false), "the remaining entries wait");
     log.applied_to(LogIndex(1), one);
     let next = log.next_committed(false);
     assert_eq!(next, [entry(3)]);

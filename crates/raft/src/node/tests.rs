@@ -232,7 +232,7 @@ fn a_candidate_with_an_old_term_receives_the_current_term() {
     let vote = Message { index: log.0, log_term: log.1, ..from_peer(MessageKind::Vote) };
     node.step(vote).unwrap();
     let (_, sent) = settle(&mut node);
-    let [answer] = &sent[..] else { panic!("one answer, not {sent:?}") };
+    let [answer] = &sent[..] else { panic!("expected one response, not {sent:?}") };
     assert_eq!((answer.kind, answer.to), (MessageKind::VoteResponse, 2));
     assert_eq!((answer.term, answer.reject), (Term(7), true));
 
@@ -275,7 +275,7 @@ fn invalid_messages_are_refused_with_specific_errors() {
 
     assert_eq!(refuse(from_peer(MessageKind::Propose)), StepError::EmptyProposal);
     assert_eq!(refuse(from_peer(MessageKind::ReadIndex)), StepError::ReadContexts(0));
-    assert_eq!(node.term(), Term(1), "nothing of this was believed");
+    assert_eq!(node.term(), Term(1), "refused messages do not change the term");
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn an_implausible_commit_index_is_not_taken_as_log_loss() {
         assert_eq!(
             heartbeat(distance),
             (nonsense.clone(), Term(1)),
-            "not even its term is believed"
+            "a refused heartbeat does not change the term"
         );
     }
     // This simulates a wiped member, in clusters with logs of any length.
@@ -595,7 +595,7 @@ fn storage_responses_are_accepted_only_through_step_local() {
     node.campaign();
     let ready = node.ready();
     let [work] = ready.messages.as_slice() else {
-        panic!("one piece of work for the append thread")
+        panic!("expected one message to the append thread")
     };
     assert_eq!((work.kind, work.to), (MessageKind::StorageAppend, LOCAL_APPEND));
     assert_eq!((work.term, work.vote), (Term(2), 1));
@@ -623,7 +623,7 @@ fn lease_based_reads_are_answered_without_a_heartbeat_round() {
 }
 
 #[test]
-fn notes_are_collected_and_bounded() {
+fn a_node_keeps_a_bounded_number_of_notes_until_they_are_taken() {
     let mut node = node(&[1]);
     let texts: Vec<_> = node.take_notes().into_iter().map(|note| note.text).collect();
     assert_eq!(texts[0], "1 switched to configuration voters=(1)");

@@ -121,7 +121,7 @@ fn would_learn_commit_is_true_only_if_sent_entries_become_committed() {
     progress.record_sent_commit(LogIndex(9));
     assert!(
         !progress.would_learn_commit(LogIndex(12)),
-        "the follower cannot commit what it was not sent"
+        "the follower cannot commit entries that were not sent to it"
     );
 }
 

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_between_is_correct_after_every_log_change() {
+    fn bytes_between_equals_the_sum_of_the_entry_sizes_after_every_log_change() {
         let data = |len: u64| Bytes::from(vec![0; usize::try_from(len).unwrap()]);
         let entry = |index| Entry { data: data(index), ..entry(1, index) };
         let mut log = MemoryStorage::new();

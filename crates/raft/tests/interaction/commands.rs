@@ -53,7 +53,7 @@ impl Environment {
             "raft-state" => self.print_states(),
             // set-randomized-election-timeout 1 timeout=5
             "set-randomized-election-timeout" => {
-                let ticks = command.value("timeout").expect("a timeout is given");
+                let ticks = command.value("timeout").expect("the command has a timeout");
                 self.with_node(id, |node| node.override_election_timeout(ticks));
             }
             // stabilize 1 2 log-level=none
@@ -75,8 +75,8 @@ impl Environment {
             }
             // transfer-leadership from=1 to=4
             "transfer-leadership" => {
-                let to = command.value("to").expect("a member is given");
-                let from = command.value("from").expect("a member is given");
+                let to = command.value("to").expect("the command names a member");
+                let from = command.value("from").expect("the command names a member");
                 self.with_node(from, |node| node.transfer_leader(to));
             }
             // wipe 3: restart member 3 under the same id with an empty state
@@ -87,7 +87,7 @@ impl Environment {
             "send-snapshot" => self.send_snapshot(id, ids[1]),
             // propose 1 foo
             "propose" => {
-                let data = command.plain().nth(1).expect("data is given").to_owned();
+                let data = command.plain().nth(1).expect("the command has data").to_owned();
                 return self
                     .with_node(id, |node| node.propose(data.into()))
                     .map_err(|error| error.to_string());
@@ -106,7 +106,7 @@ impl Environment {
             }
             // read-index 1 context
             "read-index" => {
-                let context = command.plain().nth(1).expect("a context is given").to_owned();
+                let context = command.plain().nth(1).expect("the command has a context").to_owned();
                 self.with_node(id, |node| node.read_index(context.into()));
             }
             name => return Err(format!("unknown command {name}")),

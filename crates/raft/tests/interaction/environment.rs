@@ -69,7 +69,7 @@ impl Storage for NodeStorage {
 
 impl NodeStorage {
     fn latest(&self) -> &Snapshot {
-        self.history.last().expect("a node begins with a snapshot, if an empty one")
+        self.history.last().expect("a node starts with a snapshot, which may be empty")
     }
 }
 
@@ -163,7 +163,10 @@ impl Environment {
             self.apply(id, committed_entries)?;
         }
         for message in messages {
-            assert!(is_async || !is_local_target(message.to), "no work for threads there are not");
+            assert!(
+                is_async || !is_local_target(message.to),
+                "only a node with storage threads sends them messages"
+            );
             match message.kind {
                 MessageKind::StorageAppend => self.member(id).append_work.push(message),
                 MessageKind::StorageApply => self.member(id).apply_work.push(message),

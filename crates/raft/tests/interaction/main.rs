@@ -8,8 +8,12 @@
 //! print that they skipped these files. Our own files, under `testdata/`, are always run.
 //! `UPDATE=1` rewrites the expected output of our own files.
 
-#![expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]
+#![expect(clippy::disallowed_methods, reason = "the environment names external test data")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and print the seed"
+)]
 
 mod commands;
 mod confchange;

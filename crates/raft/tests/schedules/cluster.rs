@@ -98,7 +98,7 @@ impl Weather {
             }
             at -= weight;
         }
-        unreachable!("a number below the sum falls to somebody's share")
+        unreachable!("a number below the sum of the weights selects an event")
     }
 }
 
@@ -216,7 +216,7 @@ impl Cluster {
                 assert!(matches!(proposed, Ok(()) | Err(StepError::ProposalDropped)));
             }
         }
-        panic!("no proposal got through to everybody: {:#?}", self.describe());
+        panic!("no proposal was applied by all members: {:#?}", self.describe());
     }
 
     fn describe(&self) -> Vec<String> {
@@ -399,7 +399,8 @@ impl Cluster {
         }
         member.install(work.snapshot.as_deref());
         if !appends_early {
-            let node = member.node.as_mut().expect("the work of a crashed member is gone");
+            let node =
+                member.node.as_mut().expect("the pending work of a crashed member is dropped");
             node.storage_mut().take(work.snapshot, work.entries);
         }
         self.respond(id, work.responses);
@@ -407,16 +408,17 @@ impl Cluster {
 
     fn apply(&mut self, id: MemberId, entries: Vec<Entry>) {
         let member = self.members.get_mut(&id).unwrap();
-        let node = member.node.as_mut().expect("the work of a crashed member is gone");
+        let node = member.node.as_mut().expect("the pending work of a crashed member is dropped");
         for entry in entries {
             if entry.index <= member.applied {
                 // A snapshot was installed before the state machine reached this entry.
                 continue;
             }
-            assert_eq!(entry.index, member.applied + 1, "applied in order");
+            assert_eq!(entry.index, member.applied + 1, "entries are applied in log order");
             self.history.observe_apply(&entry);
             member.applied = entry.index;
-            let change = AnyConfChange::from_entry(&entry).expect("changes are readable");
+            let change =
+                AnyConfChange::from_entry(&entry).expect("a membership change can be decoded");
             let applied = change.map(|change| node.apply_conf_change(change));
             // A change that cannot be applied is refused by all members alike.
             if let Some(Ok(conf_state)) = applied {
@@ -550,7 +552,9 @@ impl Member {
             self.disk.set_hard_state(state);
         }
         if let Some(snapshot) = snapshot {
-            self.disk.apply_snapshot(snapshot.clone()).expect("a snapshot is news");
+            self.disk
+                .apply_snapshot(snapshot.clone())
+                .expect("a snapshot is newer than the log and the state machine");
         }
         if let Some(first) = entries.first() {
             let index = first.index.prev();
@@ -564,7 +568,7 @@ impl Member {
     fn install(&mut self, snapshot: Option<&Snapshot>) {
         let Some(snapshot) = snapshot else { return };
         let index = snapshot.metadata.index;
-        assert!(index > self.applied, "a snapshot is news");
+        assert!(index > self.applied, "a snapshot is newer than the log and the state machine");
         self.applied = index;
         self.durable_applied = index;
         self.conf_states = [(index, snapshot.metadata.conf_state.clone())].into();
@@ -585,7 +589,8 @@ trait Take {
 impl Take for MemoryStorage {
     fn take(&mut self, snapshot: Option<Box<Snapshot>>, entries: Vec<Entry>) {
         if let Some(snapshot) = snapshot {
-            self.apply_snapshot(*snapshot).expect("a snapshot is news");
+            self.apply_snapshot(*snapshot)
+                .expect("a snapshot is newer than the log and the state machine");
         }
         self.append(entries);
     }

@@ -54,7 +54,7 @@ fn work(node: &mut Node<MemoryStorage>) {
     while node.has_ready() {
         let ready = node.ready();
         if let Some(snapshot) = ready.snapshot {
-            node.storage_mut().apply_snapshot(snapshot).expect("a snapshot is news");
+            node.storage_mut().apply_snapshot(snapshot).expect("a snapshot is newer than the log");
         }
         node.storage_mut().append(ready.entries);
         for entry in &ready.committed_entries {

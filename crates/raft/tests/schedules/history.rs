@@ -29,8 +29,8 @@ impl History {
     pub(crate) fn observe(&mut self, node: &Node<MemoryStorage>) {
         let (term, commit) = (node.term(), node.commit_index());
         self.committed = self.committed.max(commit);
-        assert!(node.applied_index() <= commit, "applied is committed");
-        assert!(commit <= node.last_index(), "committed is in the log");
+        assert!(node.applied_index() <= commit, "every applied entry is committed");
+        assert!(commit <= node.last_index(), "every committed entry is in the log");
         if !node.is_leader() {
             return;
         }
@@ -56,7 +56,7 @@ impl History {
     pub(crate) fn observe_write(&mut self, mut previous: EntryId, entries: &[Entry]) {
         for entry in entries {
             assert_eq!(entry.index, previous.index + 1, "logs have no gaps");
-            assert!(entry.term >= previous.term, "terms never go back along a log");
+            assert!(entry.term >= previous.term, "terms never decrease along a log");
             let key = (entry.term, entry.index);
             let known = self.written.entry(key).or_insert((entry.clone(), previous.term));
             assert_eq!(*known, (entry.clone(), previous.term), "log matching at {key:?}");
@@ -75,7 +75,7 @@ impl History {
 
     pub(crate) fn observe_answer(&self, context: &Bytes, index: LogIndex) {
         let committed = self.reads[context];
-        assert!(index >= committed, "a read at {index} misses what was committed at {committed}");
+        assert!(index >= committed, "a read at {index} misses entries committed up to {committed}");
     }
 
     /// Returns the index at which an entry with this data was applied on any member, or `None`.

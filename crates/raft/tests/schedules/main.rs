@@ -8,7 +8,11 @@
 //! * `history` contains the observed history and the properties.
 
 #![expect(clippy::disallowed_methods, reason = "seeds and lengths come from the environment")]
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and print the seed"
+)]
 
 mod cluster;
 mod garbage;

@@ -189,7 +189,7 @@ fn run_many(args: &Args, origin: Instant) -> ExitCode {
         print(&format!("    never {what}"));
     }
     let took = origin.elapsed().as_secs_f64();
-    #[expect(clippy::cast_precision_loss, reason = "a rough figure")]
+    #[expect(clippy::cast_precision_loss, reason = "a rough figure is sufficient")]
     let times = tally.micros as f64 / 1e6 / took;
     print(&format!("{} events; {times:.0} times as fast as real time", tally.events));
     conclude(tally.seeds, tally.micros, tally.failed.len() as u64)
@@ -229,7 +229,7 @@ fn run_seed(seed: u64, args: &Args, origin: Instant, tally: &Mutex<Tally>) -> bo
 }
 
 fn conclude(seeds: u64, micros: u64, failures: u64) -> ExitCode {
-    #[expect(clippy::cast_precision_loss, reason = "hours, to a tenth")]
+    #[expect(clippy::cast_precision_loss, reason = "hours are printed to a tenth")]
     let hours = micros as f64 / 3.6e9;
     print(&format!("{seeds} seeds, {hours:.1} cluster-hours, {failures} failures"));
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
