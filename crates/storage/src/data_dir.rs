@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_for_an_unwritable_directory_states_its_purpose() {
+    fn the_error_for_an_unwritable_directory_states_the_purpose_of_the_directory() {
         for (text, expected) in [
             ("data/.touch", "cannot access data directory: "),
             ("member/.touch", "cannot access member directory: "),

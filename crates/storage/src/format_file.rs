@@ -76,12 +76,13 @@ pub(crate) enum Content {
 pub(crate) fn read_message(map: &str, message: &[u8]) -> BTreeMap<String, Content> {
     let mut names: BTreeMap<u32, &str> = BTreeMap::new();
     for field in map.split(['|', ',']).map(|field| field.split('(').next().unwrap_or_default()) {
-        let (number, name) = field.trim().split_once(' ').expect("a field has number and name");
-        let known = names.insert(number.parse().expect("a field's number"), name);
+        let (number, name) = field.trim().split_once(' ').expect("a field has a number and a name");
+        let known =
+            names.insert(number.parse().expect("the number of a field is an integer"), name);
         assert_eq!(known, None, "{map}");
     }
     let read = Fields::new(message).map(|field| {
-        let (number, value) = field.expect("what the code writes can be read");
+        let (number, value) = field.expect("the written message can be decoded");
         let name = names.remove(&number);
         let name = name.unwrap_or_else(|| panic!("FORMAT.md has no field {number} in: {map}"));
         let content = match value {

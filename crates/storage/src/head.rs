@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_head_equals_the_plain_encoding(
+        fn a_record_head_equals_the_plain_protobuf_encoding(
             numbers in (any::<u64>(), any::<u64>(), 0..300_u64), len in any::<usize>(),
         ) {
             let head =

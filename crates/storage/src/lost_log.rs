@@ -59,7 +59,11 @@ mod tests {
         assert_eq!(reason(&RealDisk, &dirs).unwrap().as_deref(), Some("it is gone"));
         assert_eq!(dirs.prepare(&RealDisk).unwrap().unexpected, [""; 0]);
         std::fs::write(path(&dirs), b"").unwrap();
-        assert_eq!(reason(&RealDisk, &dirs).unwrap().as_deref(), Some(""), "the name is enough");
+        assert_eq!(
+            reason(&RealDisk, &dirs).unwrap().as_deref(),
+            Some(""),
+            "the existence of the file is sufficient"
+        );
         for _ in 0..2 {
             unmark(&RealDisk, &dirs).unwrap();
             assert_eq!(reason(&RealDisk, &dirs).unwrap(), None);

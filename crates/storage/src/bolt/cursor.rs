@@ -82,7 +82,10 @@ impl<'tx> Cursor<'tx> {
     }
 
     /// Moves to the next entry. From the position before the first entry, moves to the first one.
-    #[expect(clippy::should_implement_trait, reason = "fallible, and moves both ways")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the cursor can fail, and moves in both directions"
+    )]
     pub fn next(&mut self) -> Result<Option<Entry<'tx>>> {
         if self.path.is_empty() {
             return if self.behind_last { Ok(None) } else { self.first() };

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn allocation_matches_a_plain_first_fit() {
+    fn allocation_has_the_same_result_as_a_naive_first_fit() {
         for seed in 1..60_u64 {
             let mut random = SplitMix64::new(seed);
             let mut draw = |below: u64| random.below(below);

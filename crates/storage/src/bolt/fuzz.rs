@@ -90,7 +90,7 @@ fn exercise(db: &Db) {
         bucket.insert(b"longer".to_vec(), vec![7; 3000]);
         let view = db.read();
         assert_eq!(view.check(), [], "a sound file stays sound");
-        assert!(content(&view).expect("what was written can be read") == expected);
+        assert!(content(&view).expect("the written state can be read") == expected);
     }
 }
 

@@ -349,7 +349,7 @@ pub(super) fn put_leaf<'a>(
 
 /// Converts a length or position within a page to its stored form.
 pub(super) fn u32_of(length: usize) -> u32 {
-    u32::try_from(length).expect("lengths are checked by put, and nodes are split")
+    u32::try_from(length).expect("put checks lengths, and large nodes are split")
 }
 
 /// Appends a branch page without padding. An entry consists of a key and a child.

@@ -67,7 +67,10 @@ impl Scanner {
     }
 
     /// Returns the next entry, or `None` after the last.
-    #[expect(clippy::should_implement_trait, reason = "fallible, and lends its buffer")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the scan can fail, and its entries borrow from its buffer"
+    )]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
         while !self.leaf_has_more()? {
             if !self.advance()? {

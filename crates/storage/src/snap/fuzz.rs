@@ -18,8 +18,9 @@ pub fn file(folder: &Path, data: &[u8]) {
     let bytes = if first % 2 == 0 { rest.to_vec() } else { sealed() };
     std::fs::write(&path, bytes).expect("the fuzzer's folder is writable");
     if let Ok(snapshot) = read(&RealDisk, &path) {
-        let saved = save(&RealDisk, folder, &snapshot).expect("what was read can be written");
-        let again = read(&RealDisk, &saved).expect("what was written can be read");
+        let saved =
+            save(&RealDisk, folder, &snapshot).expect("a snapshot that was read can be written");
+        let again = read(&RealDisk, &saved).expect("a snapshot that was written can be read");
         assert_eq!(again, snapshot);
         RealDisk.remove_file(&saved).expect("a file that was written can be removed");
     }

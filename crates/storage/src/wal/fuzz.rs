@@ -85,7 +85,7 @@ fn check_log(dir: &Path) {
     let saved = wal.save(Some(&contents.hard_state), std::slice::from_ref(&added));
     assert!(saved.expect("an opened log accepts an entry").synced);
     wal.close().expect("an open log can be closed");
-    let (_, again) = open(dir).expect("a log can read its own records");
+    let (_, again) = open(dir).expect("the records of the log can be read again");
     assert_eq!(again.repaired, None, "a closed log is not torn");
     assert_eq!(again.entries[..contents.entries.len()], contents.entries);
     assert_eq!(again.entries.last(), Some(&added));

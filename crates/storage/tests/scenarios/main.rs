@@ -3,7 +3,7 @@
 //! A script starts without a log. It creates one, damages its files as power cuts, failing media and people do, and
 //! opens the log again. `UPDATE=1` rewrites the expected output.
 
-#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -134,7 +134,7 @@ fn a_power_cut_at_any_operation_loses_no_committed_transaction() {
             disk.crash(seed + stop * 4 * u64::from(seed > 1), &found).unwrap();
             let db = Db::open(&place.disk, &found.join("db"), small()).unwrap();
             let state = content(&db);
-            assert!(allowed.contains(&state), "cut at {stop}, seed {seed}: another state");
+            assert!(allowed.contains(&state), "cut at {stop}, seed {seed}: unexpected state");
             assert_sound(&db, "after a power cut");
             commit(&db, 99, &state).unwrap();
             assert_sound(&db, "after going on");
@@ -177,7 +177,10 @@ fn a_failed_write_or_sync_poisons_the_writer_but_not_readers() {
         assert!(error.to_string().contains("db"), "{error}");
         let refused = db.write().unwrap_err();
         assert!(matches!(refused, BoltError::Poisoned { .. }), "{refused}");
-        assert!(refused.to_string().contains(&error.to_string()), "the cause is named: {refused}");
+        assert!(
+            refused.to_string().contains(&error.to_string()),
+            "the error contains the cause: {refused}"
+        );
         assert_eq!(content(&db), state);
         drop(db);
         for seed in 0..6 {
@@ -232,7 +235,7 @@ fn writes_at_open(disk: &FaultyDisk, path: &Path, skip: u64) -> bool {
         Ok(db) => {
             let mut tx = db.write().unwrap();
             tx.put(BUCKET, b"more", Bytes::from_static(b"value")).unwrap();
-            tx.commit().expect_err("the write fails that was not needed before");
+            tx.commit().expect_err("the injected fault fails the first write");
             false
         }
     }
@@ -282,6 +285,6 @@ fn a_file_grows_in_small_steps_on_a_nearly_full_disk() {
     tx.put(BUCKET, b"key", Bytes::from(vec![1; 10_000])).unwrap();
     tx.commit().unwrap();
     let left = disk.open(&path, OpenMode::Read).unwrap().free_bytes().unwrap().unwrap();
-    assert!(left > 300 << 10, "only {left} bytes left for others");
+    assert!(left > 300 << 10, "only {left} bytes are left for other files");
     assert_sound(&db, "on a small disk");
 }

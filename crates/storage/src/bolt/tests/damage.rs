@@ -133,7 +133,7 @@ fn an_undamaged_file_is_read_without_error() {
 }
 
 #[test]
-fn flipped_bits_never_panic() {
+fn flipped_bits_never_cause_a_panic() {
     let sound = sound_file();
     let mut draw = SplitMix64::new(11);
     let mut noticed = 0;
@@ -147,11 +147,11 @@ fn flipped_bits_never_panic() {
         }
         noticed += usize::from(try_damaged(&bytes).is_some());
     }
-    assert!(noticed > 20, "only {noticed} damages were noticed");
+    assert!(noticed > 20, "only {noticed} damaged files were detected");
 }
 
 #[test]
-fn zeroed_and_swapped_pages_never_panic() {
+fn zeroed_and_swapped_pages_never_cause_a_panic() {
     let sound = sound_file();
     let pages = sound.len() / 1024;
     let mut draw = SplitMix64::new(12);
@@ -174,7 +174,7 @@ fn zeroed_and_swapped_pages_never_panic() {
 fn a_truncated_backend_file_is_refused() {
     let sound = sound_file();
     for len in [1, 16, 79, 80, 1023, 1024, 1100, 2047, 2048, 5000, sound.len() - 1] {
-        let error = try_damaged(&sound[..len]).expect("a cut is noticed");
+        let error = try_damaged(&sound[..len]).expect("the truncation is detected");
         let expected = match error {
             BoltError::CutOff { len: found, .. } => found == len as u64,
             BoltError::NotABackend { .. } => len < 1104,
@@ -187,7 +187,7 @@ fn a_truncated_backend_file_is_refused() {
 #[test]
 fn files_of_other_programs_are_refused() {
     for bytes in [vec![0; 65_536], b"#!/bin/sh\n".repeat(1000), vec![0xFF; 10_000]] {
-        let error = try_damaged(&bytes).expect("a foreign file is noticed");
+        let error = try_damaged(&bytes).expect("a file of another program is detected");
         assert!(matches!(error, BoltError::NotABackend { .. }), "{error}");
     }
 }
@@ -224,7 +224,7 @@ fn a_file_with_one_damaged_meta_page_opens_at_every_page_size() {
         let mut bytes = sound;
         bytes[50] ^= 1;
         bytes[page_bytes + 50] ^= 1;
-        let error = try_damaged(&bytes).expect("the damage is noticed");
+        let error = try_damaged(&bytes).expect("the damage is detected");
         assert!(matches!(error, BoltError::NotABackend { .. }), "{error}");
     }
 }
@@ -250,7 +250,8 @@ fn a_page_whose_overflow_is_too_large_is_reported_before_it_is_freed() {
     assert!(leaves.len() > 10, "{leaves:?}");
     for leaf in leaves {
         damaged(leaf);
-        let error = exercise(&place, true).expect_err("the damage is noticed when it matters");
+        let error =
+            exercise(&place, true).expect_err("the damage is detected before a page is freed");
         assert!(matches!(error, BoltError::Corrupt { .. }), "{error}");
     }
 }

@@ -23,7 +23,7 @@ const BUCKETS: [&str; 10] = [
 ];
 
 /// Unpacks every archive of the golden data and calls `check` with the directory of its files.
-#[expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
+#[expect(clippy::disallowed_methods, reason = "the environment names external test data")]
 fn for_each_golden(check: impl Fn(&Path, &str)) {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN") else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
@@ -35,7 +35,7 @@ fn for_each_golden(check: impl Fn(&Path, &str)) {
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     archives.retain(|path| path.to_string_lossy().ends_with(".tar.gz"));
     archives.sort();
-    assert!(!archives.is_empty(), "the golden folder holds archives");
+    assert!(!archives.is_empty(), "the golden folder contains archives");
     for archive in archives {
         let into = tempfile::tempdir().unwrap();
         let status =
@@ -80,7 +80,7 @@ fn etcd_files_can_be_read_and_pass_the_check() {
                 assert_eq!(keys.get(entry.key).unwrap(), Some(entry.value));
                 count += 1;
             }
-            assert!(count > 50, "{name}: {file} holds {count} revisions");
+            assert!(count > 50, "{name}: {file} contains {count} revisions");
         }
     });
 }
@@ -93,7 +93,11 @@ fn the_image_of_a_snapshot_file_equals_the_file() {
         let view = real(&path, true).read();
         let mut image = vec![0; view.image_len() as usize];
         assert_eq!(view.read_image_at(0, &mut image).unwrap(), image.len());
-        assert_eq!(original.len(), image.len() + 32, "{name}: the image and its SHA-256");
+        assert_eq!(
+            original.len(),
+            image.len() + 32,
+            "{name}: the snapshot consists of the image and its SHA-256 digest"
+        );
         assert!(
             original.starts_with(&image),
             "{name}: bbolt's own copy is the same, byte for byte"

@@ -117,7 +117,7 @@ impl Run {
 
     /// Runs steps up to and including the next one that ends the transaction.
     fn transaction<'s>(&mut self, steps: &'s [Step]) -> &'s [Step] {
-        let db = self.db.clone().expect("open between steps");
+        let db = self.db.clone().expect("the file is open between steps");
         let mut tx = db.write().expect("a write transaction starts");
         let mut model = self.committed.clone();
         for (index, step) in steps.iter().enumerate() {
@@ -140,10 +140,10 @@ impl Run {
     }
 
     fn between(&mut self, step: &Step) {
-        let db = self.db.clone().expect("open between steps");
+        let db = self.db.clone().expect("the file is open between steps");
         match step {
             Step::Reclaim { budget } => {
-                db.reclaim(*budget).expect("reclaiming succeeds");
+                db.reclaim(*budget).expect("the reclamation step succeeds");
             }
             Step::HoldSnapshot => self.held.push((db.read(), self.committed.clone())),
             Step::DropSnapshots => self.held.clear(),
@@ -158,7 +158,7 @@ impl Run {
     }
 
     fn verify(&self) {
-        let db = self.db.as_ref().expect("open between steps");
+        let db = self.db.as_ref().expect("the file is open between steps");
         assert_sound(db, "after a commit");
         assert_shows(&db.read(), &self.committed);
         for (snapshot, model) in &self.held {
@@ -210,23 +210,27 @@ fn edit(tx: &mut WriteTx<'_>, model: &mut Model, step: &Step, draw: &mut SplitMi
 
 fn assert_shows(view: &ReadTx, model: &Model) {
     let names: Vec<_> = model.keys().map(Vec::as_slice).collect();
-    assert_eq!(view.bucket_names().expect("the names read"), names);
+    assert_eq!(view.bucket_names().expect("the bucket names can be read"), names);
     for (name, entries) in model {
-        let bucket = view.bucket(name).expect("the bucket reads").expect("the bucket exists");
+        let bucket = view.bucket(name).expect("the bucket can be read").expect("the bucket exists");
         let mut cursor = bucket.cursor();
         for (key, value) in entries {
-            let entry = cursor.next().expect("the next entry reads").expect("there is a next");
+            let entry =
+                cursor.next().expect("the next entry can be read").expect("a next entry exists");
             assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
         }
-        assert_eq!(cursor.next().expect("the end reads"), None);
+        assert_eq!(cursor.next().expect("the end can be read"), None);
         for (key, value) in entries.iter().rev() {
-            let entry = cursor.prev().expect("the previous entry reads").expect("there is one");
+            let entry = cursor
+                .prev()
+                .expect("the previous entry can be read")
+                .expect("a previous entry exists");
             assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
         }
-        assert_eq!(cursor.prev().expect("the start reads"), None);
+        assert_eq!(cursor.prev().expect("the start can be read"), None);
         let mut scan = view.scan(name).expect("the scan starts");
         for (key, value) in entries {
-            let entry = scan.next().expect("the scan reads").expect("there is a next");
+            let entry = scan.next().expect("the scan can be read").expect("a next entry exists");
             assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
         }
         assert_eq!(scan.next().expect("the scan ends"), None);

@@ -36,9 +36,12 @@ fn reclaim_all(db: &Db, budget: u64) -> u64 {
         let step = db.reclaim(budget).unwrap();
         assert_sound(db, "between steps");
         steps += 1;
-        assert!(step.moved_pages <= budget + 200, "a step is bounded: {step:?}");
+        assert!(
+            step.moved_pages <= budget + 200,
+            "a step moves a bounded number of pages: {step:?}"
+        );
         truncated += step.truncated_bytes;
-        assert!(steps < 500, "reclaiming comes to an end");
+        assert!(steps < 500, "the reclamation ends within 500 steps");
         if step.done {
             return truncated;
         }
@@ -95,7 +98,7 @@ fn reclaim_shrinks_the_file_to_its_content() {
     assert_eq!(after.file_bytes, after.size_bytes);
     assert_eq!(std::fs::metadata(place.path()).unwrap().len(), after.file_bytes);
     assert_small(&db);
-    assert_eq!(db.reclaim(1000).unwrap().truncated_bytes, 0, "there is nothing left to gain");
+    assert_eq!(db.reclaim(1000).unwrap().truncated_bytes, 0, "no page is left to reclaim");
     // The file can grow again and be reopened like any other file.
     fill(&db, 20_000..21_000, |_| 100);
     assert_sound(&db, "grown again");
@@ -151,7 +154,10 @@ fn pages_of_live_readers_stay_in_the_file() {
     assert_eq!(live_bytes(&view), seen);
     drop(view);
     reclaim_all(&db, 30);
-    assert!(db.stats().file_bytes >= before.size_bytes / 2, "one value keeps its whole state");
+    assert!(
+        db.stats().file_bytes >= before.size_bytes / 2,
+        "one value pins all pages of its state"
+    );
     assert_eq!(*last, [2999_u64 as u8; 120]);
     drop(last);
     reclaim_all(&db, 30);
@@ -171,7 +177,7 @@ fn commits_between_reclaim_steps_leave_the_file_valid_and_small() {
         number += 3;
         steps += 1;
         assert_sound(&db, "between a step and a commit");
-        assert!(steps < 500, "reclaiming comes to an end");
+        assert!(steps < 500, "the reclamation ends within 500 steps");
     }
     reclaim_all(&db, 100);
     assert_small(&db);
@@ -227,7 +233,7 @@ fn a_file_allocates_little_more_disk_space_than_its_pages() {
         tx.commit().unwrap();
         let facts = std::fs::metadata(&path).unwrap();
         let (taken, pages) = (facts.blocks() * 512, db.stats().size_bytes);
-        assert!(facts.len() > 15 << 20, "it grows by much at a time: {}", facts.len());
+        assert!(facts.len() > 15 << 20, "the file grows in large steps: {} bytes", facts.len());
         assert!(taken >= pages, "the space for pages is reserved: {taken} of {pages}");
         assert!(taken < pages + (512 << 10), "{taken} taken for {pages}");
     }

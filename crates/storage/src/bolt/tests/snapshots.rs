@@ -32,7 +32,11 @@ fn assert_generation(view: &ReadTx, count: u64) -> u64 {
         let entry = cursor.next().unwrap().unwrap();
         assert_eq!(entry.key, key(number));
         for word in entry.value.chunks(8) {
-            assert_eq!(*generation.get_or_insert(word), word, "one state is one generation");
+            assert_eq!(
+                *generation.get_or_insert(word),
+                word,
+                "a state contains only one generation"
+            );
         }
     }
     assert_eq!(cursor.next().unwrap(), None);

@@ -23,7 +23,7 @@ fn image(disk: &FaultyDisk, seed: u64) -> tempfile::TempDir {
 }
 
 fn bytes_of(disk: &FaultyDisk, path: &Path) -> Vec<u8> {
-    read(disk, path).expect("the file is there")
+    read(disk, path).expect("the file can be read")
 }
 
 fn read(disk: &FaultyDisk, path: &Path) -> Option<Vec<u8>> {
@@ -41,8 +41,8 @@ fn only_synced_changes_must_survive_a_power_cut() {
     file.sync_data().unwrap();
     file.write_all_at(&[2; 2000], 0).unwrap();
     disk.cut_power(Surviving::None, &mut SplitMix64::new(1));
-    assert_eq!(read(&disk, &path), None, "nobody has synced the directory");
-    assert!(file.write_all_at(&[3], 0).is_err(), "the process is gone");
+    assert_eq!(read(&disk, &path), None, "the directory was not synced");
+    assert!(file.write_all_at(&[3], 0).is_err(), "the process has ended");
 
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     file.write_all_at(&[1; 2000], 0).unwrap();
@@ -58,7 +58,7 @@ fn only_synced_changes_must_survive_a_power_cut() {
         found.insert(read(&copy, &path).unwrap());
     }
     assert!(found.contains(&vec![1; 2000]) && found.contains(&vec![2; 2000]));
-    assert!(found.len() > 5, "torn writes too: {}", found.len());
+    assert!(found.len() > 5, "some writes are torn: {} different results", found.len());
 }
 
 #[test]
@@ -72,7 +72,10 @@ fn later_writes_appear_in_a_mapping_and_survive_a_process_exit() {
     assert_eq!(&map[..], b"abcxyz");
     assert!(file.try_lock(LockKind::FlockExclusive).unwrap());
     let other = disk.open(&path, OpenMode::ReadWrite).unwrap();
-    assert!(!other.try_lock(LockKind::FlockExclusive).unwrap(), "started twice");
+    assert!(
+        !other.try_lock(LockKind::FlockExclusive).unwrap(),
+        "the file is locked by the first opening"
+    );
     disk.end_process();
     assert_eq!(read(&disk, &path).unwrap(), b"abcxyz");
     let other = disk.open(&path, OpenMode::ReadWrite).unwrap();
@@ -103,7 +106,7 @@ fn a_full_disk_refuses_writes_until_space_is_freed() {
     file.set_len(0).unwrap();
     file.write_all_at(&[1; 4], 0).unwrap();
     file.set_len(1_000).unwrap();
-    assert_eq!(file.free_bytes().unwrap(), Some(6), "a hole takes none");
+    assert_eq!(file.free_bytes().unwrap(), Some(6), "a hole takes no disk space");
     file.allocate(10).unwrap();
     assert_eq!((file.len().unwrap(), file.free_bytes().unwrap()), (1_000, Some(0)));
     file.write_all_at(&[1; 10], 0).unwrap();

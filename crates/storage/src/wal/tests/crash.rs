@@ -73,7 +73,7 @@ fn a_log_opens_below_a_directory_without_read_permission() {
     };
     let (denied, broken) = (13, 5);
     assert_eq!(open(denied, "above").unwrap().1.last_index, 1);
-    assert!(open(denied, "wal").is_err(), "its own names have to last");
+    assert!(open(denied, "wal").is_err(), "the segment names must be durable");
     assert!(open(broken, "above").is_err());
 }
 
@@ -104,7 +104,7 @@ fn an_unsynced_segment_name_of_an_earlier_process_is_synced_at_open() {
 /// Asserts that a log can be opened after a power cut, and contains all acknowledged entries.
 fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     if !exists(&RealDisk, dir) {
-        assert!(!done.created, "{what}: the log is gone");
+        assert!(!done.created, "{what}: the created log is missing");
         return;
     }
     let marks = snapshot_marks(&RealDisk, dir).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -274,13 +274,13 @@ fn records_read_after_a_failed_sync_are_made_durable() {
     drop(wal);
     let start = SnapshotMark::default();
     let (mut wal, found) = Wal::open(shared, &dir, &start, small_options()).unwrap();
-    assert_eq!(found.last_index, 2, "the system shows what it has not written");
+    assert_eq!(found.last_index, 2, "the system returns data that it has not written to the disk");
     let survivors = |seed| {
         let image = tempfile::tempdir().unwrap();
         disk.crash(seed, image.path()).unwrap();
         open(&image.path().join("wal")).unwrap().1.last_index
     };
-    assert_eq!(survivors(0), 2, "nothing is built on what may be gone");
+    assert_eq!(survivors(0), 2, "opening the log makes the records durable");
     wal.save(None, &[entry(3, 1, b"acknowledged")]).unwrap();
     for seed in 0..20 {
         assert_eq!(survivors(seed), 3);
@@ -303,16 +303,16 @@ fn a_start_overwrites_no_record_unless_a_sync_has_failed() {
         opened.map(|(wal, found)| (wal, found.last_index))
     };
     disk.inject(Fault::nth(Operation::Write, 0, 5));
-    let (mut wal, last_index) = reopen().expect("nothing is written");
+    let (mut wal, last_index) = reopen().expect("reopening an intact log writes nothing");
     assert_eq!(last_index, 1);
-    wal.save(None, &[entry(2, 1, b"fails")]).expect_err("the first write is this one");
+    wal.save(None, &[entry(2, 1, b"fails")]).expect_err("the injected fault fails this write");
     drop(wal);
     // After a failure, records are written again once.
     disk.inject(Fault::nth(Operation::Write, 0, 5));
     assert!(reopen().unwrap_err().to_string().contains("write"));
     drop(reopen().unwrap());
     disk.inject(Fault::nth(Operation::Write, 0, 5));
-    drop(reopen().expect("nothing is written"));
+    drop(reopen().expect("reopening an intact log writes nothing"));
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn a_log_is_created_on_a_disk_without_space_for_a_segment() {
     assert_eq!(shortage.path, dir.join(segments[0].file_name()));
     assert_eq!(shortage.wanted_bytes, options.segment_bytes);
     assert!(shortage.reserved_bytes < 1000, "{shortage:?}");
-    assert_eq!(wal.take_shortage(), None, "once is enough");
+    assert_eq!(wal.take_shortage(), None, "the shortage is reported once");
     wal.save(None, &[entry(1, 1, b"one")]).unwrap();
     wal.save(None, &[entry(2, 1, b"two")]).unwrap();
     drop(wal);

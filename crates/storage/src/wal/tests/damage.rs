@@ -156,7 +156,7 @@ fn one_changed_byte_of_a_record_is_detected() {
 }
 
 #[test]
-fn the_log_is_cut_off_at_a_length_that_exceeds_the_file() {
+fn the_log_is_cut_off_at_a_record_length_that_exceeds_the_file() {
     let sample = Sample::new();
     let got = sample.with(|b| b[sample.start + 6] = 1);
     assert_eq!(got, Outcome::Repaired);
@@ -174,7 +174,7 @@ fn the_log_is_cut_off_at_a_length_that_exceeds_the_file() {
 }
 
 #[test]
-fn bytes_after_the_log_end_are_ignored_torn_or_malformed() {
+fn bytes_after_the_log_end_are_classified_as_ignored_torn_or_malformed() {
     let sample = Sample::new();
     let end = sample.start + RECORD_BYTES;
     // Bytes after a zero length are ignored.
@@ -263,7 +263,7 @@ fn damage_before_the_last_segment_is_not_repaired() {
 }
 
 #[test]
-fn the_checksum_error_contains_file_and_position() {
+fn the_checksum_error_contains_the_file_and_the_position() {
     let sample = Sample::new();
     let mut bytes = sample.bytes.clone();
     bytes[sample.start + 40] ^= 1;

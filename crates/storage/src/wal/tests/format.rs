@@ -166,7 +166,7 @@ fn segments_are_unlocked_only_before_a_durable_snapshot_mark() {
 }
 
 #[test]
-fn preparing_a_segment_ends_after_bounded_steps() {
+fn preparing_a_segment_ends_after_a_bounded_number_of_steps() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
@@ -209,11 +209,11 @@ fn snapshot_marks_beyond_the_commit_index_are_ignored() {
     assert!(mismatch.starts_with("wal: snapshot mismatch"), "{mismatch}");
     let unmarked = at(1, 1).unwrap().1;
     assert!(!unmarked.start_marked && unmarked.entries.len() == 2);
-    assert_eq!(at(2, 1).unwrap().1.last_index, 3, "the log ends where its entries do");
+    assert_eq!(at(2, 1).unwrap().1.last_index, 3, "the log ends with its last entry");
     let (mut wal, _) = at(2, 1).unwrap();
     wal.save(Some(&state(2, 1, 50)), &[]).unwrap();
     drop(wal);
-    assert_eq!(at(2, 1).unwrap().1.last_index, 50, "a mark that counts");
+    assert_eq!(at(2, 1).unwrap().1.last_index, 50, "the mark up to the commit index counts");
 }
 
 #[test]
