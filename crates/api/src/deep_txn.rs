@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn shallow_transactions_are_decoded_as_by_the_prost_decoder() {
+    fn shallow_transactions_equal_those_decoded_by_prost() {
         let data = entry(7);
         let usual = InternalRaftRequest::decode(data.clone()).unwrap();
         assert_eq!(decode_entry(&data), Some(usual));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_fields_are_merged_as_by_the_prost_decoder() {
+    fn merged_repeated_fields_equal_those_decoded_by_prost() {
         let range = RangeRequest { limit: 5, ..RangeRequest::default() };
         let range = RequestOp { request: Some(Request::RequestRange(range)) }.encode_to_vec();
         let more = RangeRequest { key: b"r".as_slice().into(), ..RangeRequest::default() };

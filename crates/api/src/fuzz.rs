@@ -23,9 +23,14 @@ pub fn shape(data: &[u8]) {
             (Ok(decoded), Ok(usual)) => assert!(decoded == usual),
             (Ok(decoded), Err(_)) => {
                 let again = M::decode(Bytes::from(decoded.encode_to_vec()));
-                assert!(again.is_ok_and(|again| again == decoded), "a message comes back");
+                assert!(
+                    again.is_ok_and(|again| again == decoded),
+                    "a re-encoded message is decoded unchanged"
+                );
             }
-            (Err(error), usual) => assert!(usual.is_err(), "refused alone: {error}"),
+            (Err(error), usual) => {
+                assert!(usual.is_err(), "only our decoder refuses the message: {error}");
+            }
         }
     }
     let data = Bytes::copy_from_slice(data);
@@ -43,7 +48,8 @@ pub fn record(data: &[u8]) {
     let written = KeyValue::new(&fields);
     assert_eq!(written.encoded().len(), fields.encoded_len());
     assert_eq!(Fields::decode(written.encoded()), Some(fields));
-    let received = KeyValue::decode(Bytes::copy_from_slice(data)).expect("a record is a message");
+    let received = KeyValue::decode(Bytes::copy_from_slice(data))
+        .expect("a valid record is a valid KeyValue message");
     assert_eq!(Fields::decode(received.encoded()), Some(fields));
 }
 
@@ -67,7 +73,7 @@ fn judge_txn(data: &Bytes) {
         Ok(usual) => assert_eq!(deep, Some(usual)),
         Err(error) => {
             let is_deep = error.to_string().contains("recursion limit");
-            assert!(deep.is_none() || is_deep, "taken alone: {error}");
+            assert!(deep.is_none() || is_deep, "only our decoder accepts the transaction: {error}");
         }
     }
     let entry = deep_txn::decode_entry(data);
@@ -152,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn any_transaction_is_decoded_as_by_the_prost_decoder() {
+    fn any_transaction_equals_the_one_decoded_by_prost() {
         let header = Some(RequestHeader { id: 9, ..RequestHeader::default() });
         let entry = InternalRaftRequest { id: 3, header, txn: Some(txn(1)), ..Default::default() };
         let samples = [

@@ -100,7 +100,7 @@ mod tests {
 
     fn decoded<M: Message + Name + Default>(encoded: &[u8]) -> M {
         let encoded = Bytes::copy_from_slice(encoded);
-        assert!(M::decode(encoded.clone()).is_err(), "the decoder alone takes it");
+        assert!(M::decode(encoded.clone()).is_err(), "prost refuses the message");
         decode(encoded).unwrap()
     }
 

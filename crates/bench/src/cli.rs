@@ -373,7 +373,7 @@ fn read_load(
     }
     for (name, key) in VARIABLES {
         let flag = OPTIONS.iter().find(|flag| flag.name == name);
-        let flag = flag.expect("variables stand for flags of all loads");
+        let flag = flag.expect("every environment variable sets a flag that all loads have");
         if !matches.changed(name)
             && let Some(value) = variable(key).filter(|value| !value.is_empty())
         {

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_files_secure_addresses_without_a_scheme() {
+    fn addresses_without_a_scheme_use_tls_if_tls_files_are_given() {
         let missing = || Some(PathBuf::from("/nonexistent"));
         let security = Security { cacert: missing(), ..Security::default() };
         let address = |text: &str| text.parse::<Address>().unwrap();

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_needs_a_password() {
+    fn a_user_without_a_password_is_refused() {
         let secret = |text: &str| Secret::from(text.to_owned());
         let of = |user: &str, password: Option<&str>| {
             Login::of(Some(&secret(user)), password.map(secret).as_ref())

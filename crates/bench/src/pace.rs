@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_spaces_the_operations_until_the_duration_ends() {
+    fn operations_are_evenly_spaced_until_the_duration_ends() {
         let pace = Pace::start(u64::MAX, Some(Duration::from_secs(1)), Some(4.0));
         let start = pace.start;
         let due: Vec<_> =
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_gives_up_returns_the_reason() {
+    fn an_abandoned_run_returns_the_reason() {
         let pace = Pace::start(u64::MAX, None, None);
         assert_eq!(pace.cut_short(), None);
         pace.give_up("nobody there".to_owned());

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_times_are_used_unless_threads_have_ended() {
+    fn process_times_replace_thread_times_if_threads_have_ended() {
         let at = |user_micros, system_micros, cpu_nanos| Usage {
             user_micros,
             system_micros,
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usage_of_this_process_can_be_read() {
+    fn memory_and_context_switches_of_a_process_are_read() {
         let usage_of_this = usage(std::process::id()).unwrap();
         assert!(usage_of_this.memory.resident_bytes > 0);
         assert!(usage_of_this.threads.voluntary_switches > 0);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_too_short_for_their_numbers_are_refused() {
+    fn key_lengths_too_short_for_the_key_numbers_are_refused() {
         assert!(KeySpace::new("prefix", 8, 100).is_err());
         assert_eq!(KeySpace::new("prefix", 9, 100).unwrap().key(7), b"prefix007");
     }

@@ -31,7 +31,7 @@ impl Server {
     fn start() -> Option<Self> {
         let Some(bin) = std::env::var_os("ETCD_BIN_DIR").map(PathBuf::from) else {
             let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
-            assert!(!required.contains("etcd"), "ETCD_BIN_DIR is required and not set");
+            assert!(!required.contains("etcd"), "ETCD_BIN_DIR is required but not set");
             println!("skipped: ETCD_BIN_DIR names no folder with etcd and etcdctl");
             return None;
         };

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_returns_its_command_its_help_or_an_error() {
+    fn a_command_line_is_parsed_into_a_command_a_help_text_or_an_error() {
         assert_eq!(check("x put a"), (Ok(("quorate tool", 7)), String::new()));
         assert_eq!(check("/usr/bin/etcdtool put a"), (Ok(("etcdtool", 7)), String::new()));
         let (code, said) = check("etcdtool get a");

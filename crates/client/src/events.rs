@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_continues_unless_its_member_has_no_leader() {
+    fn a_watch_without_a_leader_continues_only_while_it_awaits_the_next_leader() {
         assert!(can_go_on(&Status::unavailable("connection reset"), false));
         assert!(can_go_on(&Status::internal("a broken frame"), false));
         assert!(!can_go_on(&Status::unknown("anything"), true));

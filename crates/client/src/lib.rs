@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_connection_makes_a_call_unavailable() {
+    fn a_call_on_a_broken_connection_fails_as_unavailable() {
         let broken = Status::from_error("reading the body: connection reset".into());
         assert_eq!(broken.code(), Code::Unknown);
         let status = as_grpc_go(broken);

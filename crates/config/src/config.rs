@@ -263,7 +263,7 @@ pub(crate) const DEFAULT_PEER_URL: &str = "http://localhost:2380";
 pub(crate) const DEFAULT_CLIENT_URL: &str = "http://localhost:2379";
 
 impl Default for Config {
-    #[expect(clippy::too_many_lines, reason = "a line for each field")]
+    #[expect(clippy::too_many_lines, reason = "the function has one line for each field")]
     fn default() -> Self {
         let only = |url| url::parse_list(url).expect("the default URLs are valid");
         let any = || BTreeSet::from(["*".to_owned()]);

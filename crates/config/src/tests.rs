@@ -90,7 +90,8 @@ fn has_line(lines: &[Pending], level: Level, message: &str) -> bool {
 fn refusal(exit: &Exit) -> String {
     assert_eq!((exit.code, exit.stdout.as_str(), exit.stderr.as_str()), (1, "", ""), "{exit:?}");
     let position = exit.lines.iter().position(|p| p.line.message == "failed to verify flags");
-    let position = position.unwrap_or_else(|| panic!("no refusal in {:?}", messages(&exit.lines)));
+    let position =
+        position.unwrap_or_else(|| panic!("no refusal was logged: {:?}", messages(&exit.lines)));
     assert_eq!(exit.lines[position].line.level, Level::Warn);
     assert_eq!(exit.lines[position - 1].line.message, "Running: ");
     let quoted = exit.lines[position].line.field("error").unwrap();
@@ -118,7 +119,7 @@ fn without_flags_all_settings_have_their_defaults() {
 }
 
 #[test]
-fn flags_can_be_written_in_four_ways() {
+fn flags_accept_one_or_two_dashes_and_a_space_or_an_equals_sign() {
     for arguments in ["-name x", "--name x", "-name=x", "--name=x", "--name y --name=x"] {
         assert_eq!(config(arguments).name, "x");
     }
@@ -413,7 +414,7 @@ fn invalid_settings_are_refused_in_the_order_and_with_the_texts_of_etcd() {
 }
 
 #[test]
-fn a_refusal_is_written_to_the_configured_log() {
+fn a_configuration_error_is_written_to_the_configured_log() {
     let exit = exit("--log-outputs /tmp/x --log-level error --heartbeat-interval 0");
     let log = exit.log.as_ref().unwrap();
     assert_eq!(log.outputs, [Output::File("/tmp/x".to_owned())]);
@@ -464,7 +465,7 @@ fn a_log_file_is_rotated_if_rotation_is_enabled() {
 }
 
 #[test]
-fn missing_advertised_urls_add_a_log_line() {
+fn missing_advertised_urls_are_logged() {
     let exit = exit("--listen-client-urls http://localhost:1");
     let last = &exit.lines.last().unwrap().line;
     assert_eq!(last.message, "advertise client URLs are not set");
@@ -475,7 +476,7 @@ fn missing_advertised_urls_add_a_log_line() {
 }
 
 #[test]
-fn an_unknown_log_level_exits_like_a_go_panic() {
+fn an_unknown_log_level_exits_with_the_text_and_code_of_a_go_panic() {
     let exit = exit("--log-level loud");
     assert_eq!((exit.code, exit.lines.len()), (2, 0));
     assert_eq!(exit.stderr, "panic: unrecognized level: \"loud\"\n");
@@ -483,7 +484,7 @@ fn an_unknown_log_level_exits_like_a_go_panic() {
 }
 
 #[test]
-fn setting_names_are_converted_into_enums() {
+fn names_of_setting_values_are_converted_into_enums() {
     let config = config(
         "--initial-cluster-state existing --auto-compaction-mode revision --metrics extensive \
          --backend-bbolt-freelist-type array --log-format console --log-outputs stdout,stderr",
@@ -638,7 +639,7 @@ fn the_tracing_sampling_rate_must_be_from_0_to_1000000() {
         let words = format!("distributed tracing configurition is not valid: ({reason})");
         assert!(refusal(&refused).contains(&words), "{refused:?}");
         let config = config(&format!("--distributed-tracing-sampling-rate={rate}"));
-        assert!(!config.tracing.enabled, "it is not looked at");
+        assert!(!config.tracing.enabled, "the sampling rate is ignored while tracing is disabled");
     }
     let tracing = config(&on("1000000")).tracing;
     assert_eq!((tracing.enabled, tracing.per_million()), (true, 1_000_000));
@@ -729,12 +730,12 @@ fn only_one_way_of_finding_initial_members_is_accepted() {
 }
 
 #[test]
-fn rows_of_the_flag_table_are_consistent() {
+fn the_flag_table_has_unique_names_and_complete_rows() {
     let mut names: Vec<&str> = FLAGS.iter().map(|flag| flag.name).collect();
     let count = names.len();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), count, "each flag stands once");
+    assert_eq!(names.len(), count, "each flag is listed once");
     for flag in FLAGS {
         assert_eq!(flag.help.is_empty(), flag.section.is_empty(), "{}", flag.name);
         assert!(flag.help.is_empty() || flag.help.ends_with('.'), "{}", flag.name);

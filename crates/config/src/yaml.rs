@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_accepted() {
+    fn json_is_parsed_as_yaml() {
         let node = read("{\"a\": [1, \"x\", null], \"b\": {\"c\": true}}").unwrap();
         let text = |text: &str| YamlValue::Text(text.to_owned());
         let inner = BTreeMap::from([("c".to_owned(), YamlValue::Bool(true))]);
@@ -299,11 +299,11 @@ mod tests {
         let YamlValue::Map(entries) =
             read("a: 1\nb: &x {c: 2}\na: 3\nd: *x\ne:\n  <<: *x\n  f: 4\n").unwrap()
         else {
-            panic!("not a mapping")
+            panic!("the document is not a mapping")
         };
         assert_eq!(entries["a"], YamlValue::Number("3".to_owned()));
         assert_eq!(entries["d"], entries["b"]);
-        let YamlValue::Map(merged) = &entries["e"] else { panic!("not a mapping") };
+        let YamlValue::Map(merged) = &entries["e"] else { panic!("the document is not a mapping") };
         assert_eq!(merged.keys().collect::<Vec<_>>(), ["c", "f"]);
     }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_texts_are_null() {
+    fn empty_scalars_are_null() {
         assert_eq!(read(""), Ok(YamlValue::Null));
         assert_eq!(read("# nothing\n"), Ok(YamlValue::Null));
     }
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn syntax_errors_are_refused_with_their_line() {
         let Err(YamlError::Syntax { line, .. }) = read("a: 1\nb: [1\nc: 2\n") else {
-            panic!("accepted")
+            panic!("an invalid document was accepted")
         };
         assert!(line >= 2, "{line}");
     }

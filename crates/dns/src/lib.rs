@@ -190,7 +190,8 @@ async fn by_udp(server: SocketAddr, id: u16, question: &[u8]) -> io::Result<Opti
 
 async fn by_tcp(server: SocketAddr, id: u16, question: &[u8]) -> io::Result<Vec<Service>> {
     let mut stream = TcpStream::connect(server).await?;
-    let length = u16::try_from(question.len()).expect("a single question fits 16 bits");
+    let length = u16::try_from(question.len())
+        .expect("the length of a query with one question fits in 16 bits");
     stream.write_all(&[&length.to_be_bytes(), question].concat()).await?;
     let mut answer = vec![0; usize::from(stream.read_u16().await?)];
     stream.read_exact(&mut answer).await?;

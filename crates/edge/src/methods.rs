@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_listed_methods_need_no_user() {
+    fn only_listed_methods_can_be_called_without_a_user() {
         let all = NEEDS.iter().flat_map(|(service, methods)| {
             methods.iter().map(move |(method, needs)| (format!("{service}/{method}"), *needs))
         });

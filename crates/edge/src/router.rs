@@ -423,10 +423,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_learner_serves_only_three_methods() {
+    fn a_learner_serves_only_range_status_and_snapshot_calls() {
         let answered = |path: &str| match route(SERVICES, path) {
             Route::Method { service, method, .. } => learner_answers(service, method),
-            other => panic!("{path} leads to {other:?}"),
+            other => panic!("{path} is routed to {other:?}"),
         };
         assert!(answered("/etcdserverpb.KV/Range"));
         assert!(answered("/etcdserverpb.Maintenance/Status"));

@@ -164,8 +164,8 @@ fn fraction_nanos(digits: &str, scale: u64) -> u64 {
     // With any unit, 18 digits are exact in 128 bits. Further digits are below a nanosecond.
     let kept = &digits[..digits.len().min(18)];
     let value = kept.bytes().fold(0u128, |sum, digit| sum * 10 + u128::from(digit - b'0'));
-    let divisor = 10u128.pow(u32::try_from(kept.len()).expect("at most 18 digits"));
-    u64::try_from(value * u128::from(scale) / divisor).expect("a fraction is below its unit")
+    let divisor = 10u128.pow(u32::try_from(kept.len()).expect("a fraction has at most 18 digits"));
+    u64::try_from(value * u128::from(scale) / divisor).expect("a fraction is less than its unit")
 }
 
 impl fmt::Display for SignedDuration {

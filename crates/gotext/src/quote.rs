@@ -17,7 +17,7 @@ pub fn go_quote_bytes(bytes: &[u8]) -> String {
     for chunk in bytes.utf8_chunks() {
         escape(chunk.valid(), &mut quoted);
         for byte in chunk.invalid() {
-            write!(quoted, "\\x{byte:02x}").expect("a String takes any text");
+            write!(quoted, "\\x{byte:02x}").expect("writing to a string cannot fail");
         }
     }
     quoted.push('"');
@@ -37,13 +37,15 @@ fn escape(text: &str, quoted: &mut String) {
             '\t' => quoted.push_str("\\t"),
             '\u{b}' => quoted.push_str("\\v"),
             c if u32::from(c) < 0x20 || c == '\u{7f}' => {
-                write!(quoted, "\\x{:02x}", u32::from(c)).expect("a String takes any text");
+                write!(quoted, "\\x{:02x}", u32::from(c)).expect("writing to a string cannot fail");
             }
             c if is_printable(c) => quoted.push(c),
             c if u32::from(c) < 0x1_0000 => {
-                write!(quoted, "\\u{:04x}", u32::from(c)).expect("a String takes any text");
+                write!(quoted, "\\u{:04x}", u32::from(c)).expect("writing to a string cannot fail");
             }
-            c => write!(quoted, "\\U{:08x}", u32::from(c)).expect("a String takes any text"),
+            c => {
+                write!(quoted, "\\U{:08x}", u32::from(c)).expect("writing to a string cannot fail");
+            }
         }
     }
 }

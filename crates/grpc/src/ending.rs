@@ -61,11 +61,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_ends_once_with_its_status() {
+    fn a_body_ends_exactly_once_with_the_status_trailers() {
         let mut ending = Ending::Open;
         assert!(ending.poll_frame().is_pending());
         ending = Ending::With(Status::cancelled("why"));
-        let Poll::Ready(Some(Ok(frame))) = ending.poll_frame() else { panic!("no trailers") };
+        let Poll::Ready(Some(Ok(frame))) = ending.poll_frame() else {
+            panic!("the body ended without trailers")
+        };
         assert_eq!(frame.trailers_ref().unwrap()["grpc-message"], "why");
         assert!(matches!(ending.poll_frame(), Poll::Ready(None)));
         assert!(!ending.is_open());

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_too_large_for_any_client_is_refused_with_the_error_of_the_library() {
+    fn a_message_too_large_for_any_client_is_refused_with_the_error_of_grpc_go() {
         assert_eq!(message_head(MESSAGE_BYTES_MAX).unwrap(), [0, 0x7f, 0xff, 0xff, 0xff]);
         let refused = message_head(MESSAGE_BYTES_MAX + 1).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
@@ -178,7 +178,7 @@ mod tests {
             let (messages, bytes) = passed.fold((0, 0), |(messages, bytes), passed| {
                 (messages + passed.messages, bytes + passed.bytes)
             });
-            assert_eq!((messages, bytes), (3, 303), "pieces of {piece}");
+            assert_eq!((messages, bytes), (3, 303), "body split into pieces of {piece} bytes");
         }
     }
 

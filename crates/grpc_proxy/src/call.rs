@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_are_identified_by_token_and_leader_requirement() {
+    fn callers_with_different_tokens_or_leader_requirements_are_distinguished() {
         let lines = headers(&[("token", "t"), ("hasleader", "true")]);
         let caller = Caller::of(&lines);
         assert_eq!(caller.headers(), lines);

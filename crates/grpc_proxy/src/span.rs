@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_intersection_of_spans_is_a_span() {
+    fn the_intersection_of_two_spans_contains_the_common_keys() {
         for (one, other, common) in [
             (span("a", ""), span("a", ""), Some(span("a", ""))),
             (span("b", ""), span("a", "c"), Some(span("b", ""))),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hull_is_the_smallest_span_that_contains_both() {
+    fn the_hull_of_two_spans_is_the_smallest_span_that_contains_both() {
         for (one, other, hull) in [
             (span("a", ""), span("a", ""), span("a", "")),
             (span("a", ""), span("c", ""), span("a", "c\0")),

@@ -10,7 +10,11 @@ pub fn body(data: &[u8]) {
     let [method, piece, body @ ..] = data else { return };
     let of = message(METHODS[usize::from(*method) % METHODS.len()].input);
     let whole = values(body, body.len().max(1));
-    assert_eq!(values(body, usize::from(*piece).max(1)), whole, "the values depend on the pieces");
+    assert_eq!(
+        values(body, usize::from(*piece).max(1)),
+        whole,
+        "the values depend on how the body is split"
+    );
     for json in whole.0 {
         let mut wire = Vec::new();
         if read::message(of, &json, &mut wire).is_err() {
@@ -18,7 +22,7 @@ pub fn body(data: &[u8]) {
         }
         let (mut written, mut again, mut rewritten) = (Vec::new(), Vec::new(), Vec::new());
         write::message(of, &wire, &mut written).expect("the converted message is valid");
-        assert_eq!(values(&written, 1).0, [written.clone()], "one value");
+        assert_eq!(values(&written, 1).0, [written.clone()], "the written JSON is one value");
         read::message(of, &written, &mut again).expect("the written JSON can be read");
         write::message(of, &again, &mut rewritten).expect("the converted message is valid");
         assert_eq!(rewritten, written);

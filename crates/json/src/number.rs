@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_may_have_fractions_and_exponents() {
+    fn integers_may_be_written_with_a_zero_fraction_or_an_exponent() {
         for (text, number) in [
             ("0", 0),
             ("-0", 0),

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_json_is_refused_with_gos_errors() {
+    fn invalid_json_is_refused_with_the_errors_of_go() {
         for (body, message) in [
             (&b"zzz"[..], "invalid character 'z' looking for beginning of value"),
             (b"{", "unexpected EOF"),

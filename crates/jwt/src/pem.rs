@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_complete_section_is_used() {
+    fn the_first_complete_pem_section_is_used() {
         let text = b"text\n-----BEGIN A KEY-----\nAAEC\nAwQ=\n-----END A KEY-----\nmore\n";
         assert_eq!(first(text), Some(("A KEY".to_owned(), vec![0, 1, 2, 3, 4])));
         for bad in [

@@ -30,7 +30,7 @@ fn has_one_key(method: Method) -> bool {
 }
 
 #[test]
-fn tokens_signed_with_one_key_are_verified_with_the_other() {
+fn tokens_signed_with_the_private_key_are_verified_with_the_public_key() {
     for method in Method::ALL {
         let (private, public) = pair(method);
         let signing = Keys::read(method, Some(private), None).unwrap();

@@ -121,7 +121,10 @@ pub struct Running {
 /// # Errors
 ///
 /// The system cannot create a thread, or cannot provide random bytes.
-#[expect(clippy::too_many_lines, reason = "every part is named once, in the order of the data")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "the parts are created in the order in which data passes through them"
+)]
 pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
     let MemberInputs { handle: driver_handle, inputs: driver_inputs, faults } = entrance;
     let Start { identity, disk, snap_dir, backend, state, peers, metrics, .. } = start;

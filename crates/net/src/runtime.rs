@@ -131,7 +131,7 @@ mod tests {
     const THREADS: Threads<'_> = Threads { name: "test", count: 2, stack_bytes: 1 << 20 };
 
     #[test]
-    fn tasks_are_assigned_to_the_runtimes_in_turn_and_end_with_them() {
+    fn tasks_are_assigned_to_the_runtimes_in_turn_and_end_with_their_runtime() {
         let runtimes = Runtimes::start(THREADS, |_| std::future::pending()).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
         for _ in 0..4 {

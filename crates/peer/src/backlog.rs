@@ -60,20 +60,20 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     #[test]
-    fn a_batch_waits_until_an_earlier_one_releases_its_space() {
+    fn a_batch_waits_until_an_earlier_batch_releases_space() {
         let backlog = Backlog::new();
         let mut context = Context::from_waker(Waker::noop());
         let Poll::Ready(first) =
             pin!(backlog.admit(Vec::new(), 2 * WAITING_BYTES_MAX)).poll(&mut context)
         else {
-            panic!("there is room for one batch, however large");
+            panic!("an empty backlog accepts a batch of any size");
         };
         let mut second = pin!(backlog.admit(Vec::new(), 1));
         assert!(second.as_mut().poll(&mut context).is_pending());
         assert_eq!(backlog.waiting_bytes(), WAITING_BYTES_MAX);
         drop(first.into_messages());
         let Poll::Ready(_second) = second.as_mut().poll(&mut context) else {
-            panic!("there is room again");
+            panic!("the backlog has space again");
         };
         assert_eq!(backlog.waiting_bytes(), 1);
     }

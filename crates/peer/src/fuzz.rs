@@ -23,7 +23,7 @@ pub fn message(data: &[u8]) {
     match decoded {
         Ok(message) => same(&message, &usual),
         Err(wire::WireError::EntryKind(_)) => {}
-        Err(error) => panic!("refused alone: {error}"),
+        Err(error) => panic!("only our decoder refuses the message: {error}"),
     }
 }
 

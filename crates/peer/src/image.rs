@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_separated_from_the_file_regardless_of_splits() {
+    fn the_digest_is_separated_from_the_file_however_the_bytes_are_split() {
         let file: Vec<u8> = (0..200).collect();
         let sent = [&file[..], &Sha256::digest(&file)[..]].concat();
         for piece_bytes in [1, 31, 32, 33, 200, 1000] {

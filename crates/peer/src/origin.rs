@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_member_stops_if_another_was_never_restored() {
+    fn a_restored_member_stops_if_another_member_was_never_restored() {
         let (checked, end) = origin(Some("a1"), true).note(2, &headers("never"), 3);
         assert_eq!(checked, Err(Mismatch::Origin));
         let text = end.unwrap().to_string();

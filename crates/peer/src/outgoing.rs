@@ -399,11 +399,11 @@ mod tests {
             (1..=10).map(|term| Message { term: Term(term), ..small() }).collect();
         for (number, message) in messages.iter().enumerate() {
             let Pushed::Taken(waker) = outgoing.push(message.clone()) else {
-                panic!("the queue has space");
+                panic!("the message was not queued although the queue has space");
             };
             assert_eq!(waker.is_some(), number == 0, "the connection is woken once");
         }
-        let Poll::Ready(Some(chunk)) = poll(&mut body) else { panic!("something waits") };
+        let Poll::Ready(Some(chunk)) = poll(&mut body) else { panic!("no message is waiting") };
         let (mut decoder, mut read) = (Decoder::new(StreamKind::Message, 1, 2), Vec::new());
         decoder.feed(&chunk, &mut read).unwrap();
         assert_eq!(read, messages);
@@ -553,7 +553,7 @@ mod tests {
         for outgoing in [&patient, &hasty] {
             assert!(!outgoing.give_up_if_stuck(), "no connection is attached");
             outgoing.attach();
-            assert!(!outgoing.give_up_if_stuck(), "nothing waits");
+            assert!(!outgoing.give_up_if_stuck(), "no message is waiting");
             assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         }
         while hasty.state.lock().waiting_since.is_some_and(|since| since.elapsed().is_zero()) {
@@ -561,7 +561,7 @@ mod tests {
         }
         assert!(hasty.give_up_if_stuck());
         assert!(!hasty.is_attached());
-        assert!(!hasty.give_up_if_stuck(), "it is already detached");
+        assert!(!hasty.give_up_if_stuck(), "the connection is already detached");
         assert!(!patient.give_up_if_stuck());
         assert!(patient.is_attached());
     }

@@ -293,7 +293,9 @@ impl Service {
     /// Adds the headers that every answer carries.
     fn mark(&self, answer: &mut Response<PeerBody>) {
         let cluster = HeaderValue::try_from(&self.local.introduction.cluster);
-        answer.headers_mut().insert(CLUSTER_ID, cluster.expect("hex digits are valid"));
+        answer
+            .headers_mut()
+            .insert(CLUSTER_ID, cluster.expect("hexadecimal digits are a valid header value"));
         if let Some(origin) = self.local.origin.header() {
             answer.headers_mut().insert(ORIGIN, origin);
         }
@@ -302,7 +304,9 @@ impl Service {
     fn mark_stream(&self, answer: &mut Response<PeerBody>) {
         self.mark(answer);
         let version = HeaderValue::try_from(&self.local.introduction.version_text);
-        answer.headers_mut().insert(SERVER_VERSION, version.expect("a version is valid"));
+        answer
+            .headers_mut()
+            .insert(SERVER_VERSION, version.expect("a version is a valid header value"));
     }
 
     fn count_bad_request(&self, sender: Option<MemberId>) {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_settings_may_differ_and_are_stored() {
+    fn announced_settings_are_stored_without_reporting_differences() {
         let ours = SharedSettings::new(Vec::new(), vec![("Gate", "false".to_owned())]);
         assert_eq!(ours.announced_by(2, "Gate"), None);
         let theirs = |learners| [settings(learners).header()].into_iter().collect();

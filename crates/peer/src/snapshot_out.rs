@@ -221,7 +221,7 @@ impl Body for SnapshotBody {
         if this.reading.is_none() {
             this.reading = Some(this.read_next());
         }
-        let reading = this.reading.as_mut().expect("reading was begun above");
+        let reading = this.reading.as_mut().expect("the read was started above");
         let piece = ready!(reading.as_mut().poll(cx));
         this.reading = None;
         Poll::Ready(Some(match piece {

@@ -77,7 +77,7 @@ impl Reports {
 
 impl Consensus for Reports {
     fn report_other_origin(&self, conflict: OtherOrigin) {
-        panic!("all members are of one origin: {conflict}");
+        panic!("the members have different origins: {conflict}");
     }
 
     fn receive(&self, received: Received) {
@@ -695,7 +695,7 @@ fn a_stream_with_invalid_bytes_is_counted_and_reopened() {
 }
 
 #[test]
-fn an_answer_can_report_the_removal_of_this_member() {
+fn a_response_can_report_the_removal_of_this_member() {
     let two = TestMember::start(2);
     block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_kept_until_it_fails() {
+    fn a_peer_url_is_used_until_it_fails() {
         let urls = Urls::new(&["http://b".to_owned(), "http://a/".to_owned()]);
         assert_eq!(urls.pick(), "http://a");
         urls.failed("http://b");

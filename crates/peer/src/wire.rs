@@ -63,8 +63,8 @@ pub(crate) fn put_message(message: &Message, out: &mut BytesMut) {
 
 /// Returns the numeric fields in ascending order of field number.
 fn scalars(message: &Message) -> [(u32, u64); 9] {
-    let kind =
-        u64::try_from(message.kind.to_wire()).expect("the numbers of kinds are not negative");
+    let kind = u64::try_from(message.kind.to_wire())
+        .expect("the numbers of message kinds are not negative");
     [
         (1, kind),
         (2, message.to),
@@ -358,7 +358,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn the_prost_decoder_reads_the_same_message(message in message()) {
+        fn the_prost_decoder_decodes_the_same_message(message in message()) {
             let bytes = encoded(&message);
             let read = <quorate_api::raftpb::Message as prost::Message>::decode(bytes).unwrap();
             prop_assert_eq!(read.r#type.unwrap_or_default(), message.kind.to_wire());

@@ -190,7 +190,7 @@ fn look_up(memory: *mut u8) {
 
 fn place(memory: *mut u8) -> usize {
     let place = mix(memory.addr() as u64) % FILTER_PLACES as u64;
-    usize::try_from(place).expect("a remainder is below its divisor")
+    usize::try_from(place).expect("a remainder is less than its divisor")
 }
 
 /// Draws the number of bytes until the next sample, which is at least one. Its distribution makes every byte equally

@@ -317,21 +317,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_counts_as_one_large_or_many_small_allocations() {
+    fn a_heap_sample_represents_one_large_or_many_small_allocations() {
         let large = Amount::of_sample(64 << 20);
         assert_eq!((whole(large.objects), whole(large.bytes)), (1, 64 << 20));
         let small = Amount::of_sample(16);
-        assert_eq!(whole(small.objects), 32_768 + 1, "half a mebibyte in pieces of 16");
+        assert_eq!(whole(small.objects), 32_768 + 1, "half a MiB in allocations of 16 bytes");
     }
 
     #[test]
-    fn freed_memory_is_no_longer_in_use() {
+    fn freed_memory_is_not_reported_as_in_use() {
         let mut heap = Heap::default();
         assert!(heap.add(0x10, 1 << 30, &[1, 2]));
         assert!(heap.add(0x20, 1 << 30, &[1, 2]));
         assert!(heap.remove(0x10));
-        assert!(!heap.remove(0x10), "it is gone");
-        assert!(!heap.add(0x20, 1 << 30, &[3]), "whoever freed it was not seen");
+        assert!(!heap.remove(0x10), "the allocation was already removed");
+        assert!(
+            !heap.add(0x20, 1 << 30, &[3]),
+            "the address is reused, but its release was not recorded"
+        );
         let amount = |objects: i64| (objects, objects << 30);
         let seen = |of: Amount| (whole(of.objects), whole(of.bytes));
         assert_eq!(
@@ -358,7 +361,7 @@ mod tests {
         assert!(!heap.add(LIVE_MAX, 1, &[7]));
         assert_eq!((heap.left_out, heap.live.len()), (2, LIVE_MAX));
         assert!(heap.remove(0));
-        assert!(heap.add(LIVE_MAX, 1, &[7]), "there is room again");
+        assert!(heap.add(LIVE_MAX, 1, &[7]), "a slot is free again");
     }
 
     #[test]

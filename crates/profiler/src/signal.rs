@@ -12,7 +12,7 @@
 //!
 //! * Once installed, the handler stays installed, because a late signal without a handler would end the process.
 
-#![expect(unsafe_code, reason = "signals, timers of threads and registers have no safe wrapper")]
+#![expect(unsafe_code, reason = "signals, thread timers and registers have no safe wrapper")]
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};

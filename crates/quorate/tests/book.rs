@@ -1,7 +1,7 @@
 //! The pages of `docs/` form a book. Each page is listed in its summary, every link has a target, and every command
 //! block is tested or is marked with the reason why it is not.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,7 @@ fn every_page_is_listed_once_in_the_book() {
 /// A comment before a command block that no test runs gives the reason, or names the test of a similar block. The files
 /// named there must exist. The commands in `running.md`, `tour.md` and the README have their own tests.
 #[test]
-fn command_blocks_are_tested_or_marked_with_the_reason() {
+fn command_blocks_in_the_docs_are_tested_or_give_a_reason_for_not_being_tested() {
     let mut marked = 0;
     for page in pages("docs") {
         let text = text(&page);
@@ -138,7 +138,7 @@ fn command_blocks_are_tested_or_marked_with_the_reason() {
 /// `ctl` refuses an option that is also set in the environment, and some pages export variables. The commands of each
 /// page must work after those of any other page.
 #[test]
-fn commands_use_no_option_that_a_page_exports() {
+fn commands_in_the_docs_set_no_option_that_a_page_exports() {
     let mut all = pages("docs");
     all.insert("README.md".to_owned());
     let texts: Vec<String> = all.iter().map(|page| text(page)).collect();

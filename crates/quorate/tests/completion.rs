@@ -1,6 +1,6 @@
 //! Loads the completion scripts in the real shells, if they are installed, and completes lines.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a failed step fails the test")]
 
 use std::os::unix::fs::symlink;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! Checks the commands and flags mentioned in the README and the CHANGELOG.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Checks that the pages in the repository equal those that the program prints.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::path::Path;
 use std::process::Command;
@@ -41,7 +41,7 @@ fn the_committed_pages_equal_the_generated_pages() {
 
 /// Without `--markdown`, the page is in the format of `man`.
 #[test]
-fn a_page_without_the_markdown_flag_is_a_man_page() {
+fn manual_pages_are_printed_as_man_pages_without_the_markdown_flag() {
     for name in ["server", "ctl", "utl", "bench", "metrics"] {
         let page = String::from_utf8(run(&[name]).stdout).unwrap();
         assert!(page.contains("\n.TH \"QUORATE"), "{name}: {page:.200}");

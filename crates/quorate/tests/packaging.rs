@@ -1,6 +1,6 @@
 //! Checks the systemd unit and the monitoring files with the programs that use them.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// systemd accepts the unit without warnings.
 #[test]
-fn systemd_accepts_the_unit() {
+fn systemd_accepts_the_unit_file() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let unit = std::fs::read_to_string(root.join("packaging/systemd/quorate.service")).unwrap();
     assert!(unit.contains("\nExecStart=/usr/bin/quorate $DAEMON_ARGS\n"));
@@ -70,7 +70,7 @@ fn alerts_refer_to_existing_metric_series_and_pages() {
     let pages: Vec<String> =
         rules.lines().filter_map(|line| after(line, &format!("runbook_url: {page}#"))).collect();
     let sections: Vec<String> = runbook.lines().filter_map(|line| after(line, "## ")).collect();
-    assert_eq!(alerts, sections, "a section for each alert, in its order");
+    assert_eq!(alerts, sections, "the runbook has a section for each alert, in the same order");
     let anchors: Vec<String> = alerts.iter().map(|alert| alert.to_lowercase()).collect();
     assert_eq!(pages, anchors);
 }

@@ -1,6 +1,6 @@
 //! Tests of the commit that a build reports.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[path = "../build/commit.rs"]
 mod commit;
@@ -67,7 +67,7 @@ fn a_commit_is_found_in_every_git_layout() {
 }
 
 #[test]
-fn a_worktree_has_its_own_head() {
+fn the_commit_of_a_worktree_is_read_from_the_head_of_the_worktree() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     let (git, tree) = (root.join("main/.git"), root.join("tree"));

@@ -1,6 +1,6 @@
 //! The first words that the program accepts: help, version, and errors for others.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::process::{Command, Output};
 
@@ -39,7 +39,7 @@ fn an_unknown_command_is_refused_with_one_sentence() {
 }
 
 #[test]
-fn the_help_of_each_tool_names_it_and_has_examples() {
+fn the_help_of_each_tool_contains_the_tool_name_and_examples() {
     for words in
         [&["ctl"][..], &["utl"], &["bench"], &["gateway", "start"], &["grpc-proxy", "start"]]
     {
@@ -53,7 +53,7 @@ fn the_help_of_each_tool_names_it_and_has_examples() {
 }
 
 #[test]
-fn links_named_like_the_programs_of_etcd_accept_only_their_commands() {
+fn links_named_like_etcd_programs_accept_only_the_commands_of_those_programs() {
     let folder = tempfile::tempdir().unwrap();
     let called = |name: &str, words: &[&str]| {
         let link = folder.path().join(name);

@@ -204,7 +204,10 @@ mod tests {
         assert!(!is_due_in("cert-file", DAY * 30 + Duration::from_secs(1)));
         assert!(is_due_in("cert-file", DAY * 30));
         assert!(!is_due_in("cert-file", DAY * 30 - CHECK_INTERVAL));
-        assert!(is_due_in("peer-cert-file", DAY * 30 - CHECK_INTERVAL), "another file");
+        assert!(
+            is_due_in("peer-cert-file", DAY * 30 - CHECK_INTERVAL),
+            "each certificate file has a separate warning"
+        );
         assert!(!is_due_in("cert-file", DAY * 29 + CHECK_INTERVAL));
         assert!(is_due_in("cert-file", DAY * 29));
         let after = end + DAY;

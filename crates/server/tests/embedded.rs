@@ -1,6 +1,6 @@
 //! Tests with members embedded in this program: the values that the host receives from them, the resources that remain
 //! under its control, and the release of all resources when the members end.
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 #[path = "../examples/embedded.rs"]
 #[expect(dead_code, reason = "`main` is used only by the example")]

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_alarms_are_loaded() {
+    fn stored_alarms_are_loaded_at_startup() {
         let keys = [alarm(7, AlarmType::Nospace).key(), alarm(0, AlarmType::Corrupt).key()];
         assert_eq!(&keys[0][..], [0x08, 7, 0x10, 1]);
         let alarms = Alarms::load(keys.iter().map(|key| (&key[..], &b""[..]))).unwrap();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_deactivates_only_its_full_disk_alarm() {
+    fn a_member_deactivates_only_its_own_full_disk_alarm() {
         use AlarmAction::{Activate, Deactivate};
         use Cause::{FullDisk, Other};
         let own = alarm(1, AlarmType::Nospace);
@@ -212,10 +212,18 @@ mod tests {
             for cause in causes {
                 alarms.activate(own, *cause, &mut batch);
             }
-            assert_eq!(alarms.due_for_disk(own.member, true), None, "it is raised: {causes:?}");
+            assert_eq!(
+                alarms.due_for_disk(own.member, true),
+                None,
+                "the alarm is already raised: {causes:?}"
+            );
             let due = alarms.due_for_disk(own.member, false);
             assert_eq!(due, taken_back.then_some(Deactivate), "{causes:?}");
-            assert_eq!(alarms.due_for_disk(MemberId(2), false), None, "another member's");
+            assert_eq!(
+                alarms.due_for_disk(MemberId(2), false),
+                None,
+                "the alarm belongs to another member"
+            );
             let value = if taken_back { alarm::FULL_DISK } else { b"" };
             let stored = Alarms::load([(&own.key()[..], value)]).unwrap();
             assert_eq!(stored, alarms, "{causes:?}");

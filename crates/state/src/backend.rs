@@ -156,7 +156,7 @@ fn write_batch(tx: &mut WriteTx<'_>, batch: &Batch) -> Result<(), Fault> {
             Operation::Delete(bucket, key) => {
                 tx.delete(bucket.name(), key)?;
             }
-            Operation::DeleteRecord(_) => unreachable!("handled above"),
+            Operation::DeleteRecord(_) => unreachable!("deletions of records are handled above"),
         }
     }
     flush_deletions(tx, &mut deletions)?;

@@ -224,7 +224,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn bucket_names_are_in_file_order() {
+    fn buckets_are_listed_in_the_order_of_their_names() {
         assert!(Bucket::ALL.is_sorted_by_key(|bucket| bucket.name()));
     }
 

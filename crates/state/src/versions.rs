@@ -1,6 +1,6 @@
 //! The version of the cluster, the version of the backend file, and the downgrade in progress.
 //!
-//! The cluster version is the lowest minor version that all members support, and only the log
+//! The cluster version is the newest minor version that every member supports, and only the log
 //! changes it. The storage version in each member's file follows the cluster version. The supported
 //! storage versions form a chain, with a migration step between adjacent versions. A file with any
 //! other version is refused.

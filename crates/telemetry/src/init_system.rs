@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listening_socket_receives_the_message() {
+    fn the_notification_socket_receives_the_message() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_must_match_an_address_or_a_name_of_the_certificate() {
+    fn the_client_address_must_match_an_address_or_a_name_in_the_certificate() {
         let (one, two, three) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]);
         assert_eq!(check_from(three, &[], &[]), Ok(()));
         assert_eq!(check_from(one, &[two, one], &[]), Ok(()));

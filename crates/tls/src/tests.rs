@@ -309,7 +309,7 @@ async fn certificates_are_refused_once_the_revocation_list_contains_them() {
 }
 
 #[tokio::test]
-async fn refusals_by_our_checks_send_gos_alert_and_keep_their_reason() {
+async fn a_certificate_that_our_checks_refuse_causes_a_bad_certificate_alert() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let list = files.path("list");
@@ -491,7 +491,7 @@ async fn both_sides_reload_authorities_while_serving() {
 }
 
 #[tokio::test]
-async fn look_reports_the_earliest_expiry_of_the_revocation_lists() {
+async fn the_earliest_expiry_of_the_revocation_lists_is_reported() {
     let files = Files::new();
     let list = files.path("crl");
     let soon = SystemTime::now() + DAY * 3;
@@ -511,7 +511,7 @@ async fn look_reports_the_earliest_expiry_of_the_revocation_lists() {
 }
 
 #[tokio::test]
-async fn look_reports_when_certificates_expire() {
+async fn the_expiry_times_of_certificates_are_reported() {
     let files = Files::new();
     let soon = SystemTime::now() + DAY * 3;
     let pair = files.pair("server", &Said { until: soon, ..Said::default() });

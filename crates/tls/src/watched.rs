@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_again_when_they_have_changed() {
+    fn changed_files_are_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let file = Reader::new(dir.path().join("file"));
         assert!(file.get().is_err(), "the file was never valid");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_file_leaves_the_previous_contents_and_is_logged_once() {
+    fn an_invalid_file_is_logged_once_and_the_previous_contents_stay_in_use() {
         let dir = tempfile::tempdir().unwrap();
         let file = Reader::new(dir.path().join("file"));
         file.write("one", 100);

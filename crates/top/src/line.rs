@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_to_the_screen_width() {
+    fn a_line_is_truncated_to_the_screen_width() {
         let line = Line::of(Style::Strong, "abc").and(Style::Plain, "def");
         for (width, text) in [(6, "abcdef"), (5, "abcd>"), (3, "abc"), (2, "a>"), (0, "")] {
             let fitted = line.fitted(width);

@@ -413,7 +413,7 @@ x
     }
 
     #[test]
-    fn a_histogram_difference_is_none_after_a_restart() {
+    fn a_histogram_has_no_difference_across_a_restart() {
         let (old, new) =
             (histogram(&[(1.0, 3.0), (2.0, 4.0)]), histogram(&[(1.0, 5.0), (2.0, 9.0)]));
         assert_eq!(new.since(&old), Some(histogram(&[(1.0, 2.0), (2.0, 5.0)])));

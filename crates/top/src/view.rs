@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn input_is_parsed_into_keys() {
+    fn terminal_input_is_parsed_into_keys() {
         let expected = [Key::Up, Key::Character('q'), Key::PageDown, Key::Enter, Key::Escape];
         assert_eq!(keys(b"\x1b[Aq\x1b[6~\r\x1b"), expected);
         assert_eq!(keys(b"\x1b[1;5C\x1bOB\xc3\x03"), [Key::Down, Key::Interrupt]);

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_runs_only_while_the_watch_is_active() {
+    fn only_time_with_an_active_watch_is_counted() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let at = |secs: u32| start + second * secs;
         let mut clock = Clock::new();

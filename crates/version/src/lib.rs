@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_text_starts_with_etcds_four_lines() {
+    fn the_version_text_starts_with_the_four_lines_of_etcd() {
         let text = version_text();
         let heads: Vec<&str> = text.lines().filter_map(|l| l.split(": ").next()).collect();
         assert_eq!(

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_select_the_cases() {
+    fn arguments_select_the_benchmark_cases() {
         let options = parse("--only put-1,memory --pairs 5 --write docs/performance.md").unwrap();
         assert!(options.wants("put-1") && options.wants("memory") && !options.wants("put-100"));
         assert_eq!((options.pairs, options.amount(100)), (5, 100));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn case_names_are_unique() {
+    fn benchmark_case_names_are_unique() {
         let mut names = names();
         names.sort_unstable();
         let count = names.len();

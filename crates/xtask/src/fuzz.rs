@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn every_target_is_built_and_has_samples() {
+    fn every_fuzz_target_is_built_and_has_samples() {
         let manifest = std::fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
         for target in targets().unwrap() {
             let built = manifest.contains(&format!("path = \"fuzz_targets/{target}.rs\""));

@@ -313,11 +313,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_plant_applies_and_has_a_header_and_a_row() {
+    fn every_plant_patch_applies_and_is_listed_in_the_table() {
         assert_eq!(check(&root()), Vec::<String>::new());
         assert!(
             all(&root()).unwrap().len() >= 31,
-            "there is a plant for each invariant, and there are six older ones"
+            "each invariant has a plant, and there are six older plants"
         );
     }
 
@@ -349,14 +349,14 @@ mod tests {
         let found = run("echo 'seed 3 fails: x'; exec sleep 60", long);
         assert_eq!(found.unwrap().unwrap().seed, Some(3));
         let found = run("echo 'seed 2 fails: x'; echo 'seed 3 fails: y'; exec sleep 60", long);
-        assert_eq!(found.unwrap().unwrap().seed, Some(3), "seed 2 proves nothing");
+        assert_eq!(found.unwrap().unwrap().seed, Some(3), "the failure of seed 2 does not count");
         let found = run("exec sleep 60", Duration::from_millis(10));
         assert!(found.unwrap().is_none());
         assert!(run("exit 0", long).is_err());
     }
 
     #[test]
-    fn options_are_parsed() {
+    fn the_options_of_the_plants_command_are_parsed() {
         let args = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
         let given =
             args(&["a", "--minutes", "3", "--first", "9", "--threads", "1", "--theme", "Leases"]);

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the answer to --version")]
+#[expect(clippy::print_stdout, reason = "the version is the output of --version")]
 fn print_version() -> Outcome {
     println!("libprotoc 31.0");
     Ok(())

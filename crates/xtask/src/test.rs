@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_required_material_is_parsed() {
+    fn the_list_of_required_test_material_is_parsed() {
         assert_eq!(required("golden, etcd").unwrap(), ["golden", "etcd"]);
         assert_eq!(required("").unwrap(), Vec::<&str>::new());
         assert!(required("gold").unwrap_err().contains("unknown material gold"));

@@ -443,7 +443,7 @@ impl<T> Connection<T> {
         let fits = self.blocked.is_empty()
             && len <= self.peer_frame_len_max
             && wide(len) <= window.min(self.send_window);
-        let head = message_head(message.len()).expect("the command line bounds values by 64 MiB");
+        let head = message_head(message.len()).expect("the command line limits values to 64 MiB");
         if fits {
             self.charge(stream, len);
             let flags = if ends_stream { flag::END_STREAM } else { 0 };
@@ -553,7 +553,7 @@ impl Hasher for IdHasher {
 
 /// Converts a length to a signed number, because windows may become negative.
 fn wide(len: usize) -> i64 {
-    i64::try_from(len).expect("a length in memory has 63 bits")
+    i64::try_from(len).expect("a length in memory fits in 63 bits")
 }
 
 #[cfg(test)]

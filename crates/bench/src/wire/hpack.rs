@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_request_uses_only_indexes() {
+    fn a_repeated_request_contains_only_header_table_indexes() {
         let mut encoder = Encoder::new("localhost:2379".to_owned(), false, None);
         let mut first = Vec::new();
         encoder.encode("/a/B", &mut first);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_blocks_are_refused() {
+    fn truncated_header_blocks_are_refused() {
         for block in [&[0x80][..], &[0x40], &[0x40, 5, b'a'], &[0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]]
         {
             assert_eq!(decode(&mut Decoder::new(), block), None, "{block:x?}");

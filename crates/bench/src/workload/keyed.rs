@@ -193,7 +193,7 @@ mod tests {
         source.request(42, &mut message);
         let request = TxnRequest::decode(&*message).unwrap();
         let Some(request_op::Request::RequestPut(put)) = &request.success[0].request else {
-            panic!("a put");
+            panic!("expected a put");
         };
         assert_eq!((&put.key[..], &request.compare[0].key[..]), (&b"k00042"[..], &b"k00042"[..]));
     }

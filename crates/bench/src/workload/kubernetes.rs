@@ -419,7 +419,7 @@ mod tests {
                 .first()
                 .map(|operation| {
                     let Some(Request::RequestPut(put)) = &operation.request else {
-                        panic!("a put")
+                        panic!("expected a put")
                     };
                     put.key.clone()
                 })
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn all_pages_are_read_at_the_revision_of_the_first() {
+    fn all_pages_are_read_at_the_revision_of_the_first_page() {
         let mut server = server(Duration::MAX / 4);
         let mut state = State::Page { revision: 0 };
         for revision in [40, 50] {

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_counted_for_uneven_layouts() {
+    fn expected_watch_events_are_counted_for_uneven_layouts() {
         for (watchers, watched_keys) in [(10, 1), (10, 10), (10, 3), (2, 5)] {
             let layout = Layout { watchers, watched_keys, streams: 1, prefix: None };
             for writes in 0..20 {

@@ -44,7 +44,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("grpc-keepalive-min-time", Test("tests/tests/blackbox/settings.rs", "pings_are_accepted_at_the_configured_minimum")),
     ("initial-advertise-peer-urls", Test("crates/server/src/bootstrap/tests/founding.rs", "contradictory_flags_are_refused_with_the_errors_of_etcd")),
     ("initial-cluster", Test("crates/server/src/bootstrap/tests/founding.rs", "every_founder_starts_with_the_same_log_as_in_etcd")),
-    ("initial-cluster-state", Test("crates/server/src/bootstrap/tests/joining.rs", "a_joining_member_gets_its_id_from_the_cluster")),
+    ("initial-cluster-state", Test("crates/server/src/bootstrap/tests/joining.rs", "a_joining_member_receives_its_id_from_the_cluster")),
     ("initial-cluster-token", Test("crates/server/src/bootstrap/tests/founding.rs", "an_interrupted_founding_is_not_completed_with_other_flags")),
     ("advertise-client-urls", Test("tests/tests/blackbox/maintenance.rs", "members_are_listed")),
     ("discovery-endpoints", Test("tests/tests/blackbox/flag_effects.rs", "founding_members_use_a_secured_discovery_service")),
@@ -155,12 +155,12 @@ fn every_flag_has_a_test_of_its_effect_or_a_reason_for_having_none() {
         assert!(shown.contains_key(flag.name), "--{} needs a row", flag.name);
     }
     for (flag, effect) in SHOWN {
-        assert!(FLAGS.iter().any(|known| known.name == *flag), "--{flag} is no flag");
+        assert!(FLAGS.iter().any(|known| known.name == *flag), "--{flag} is not a flag");
         match effect {
             Test(file, test) => {
                 let text = std::fs::read_to_string(root.join(file)).unwrap();
                 let is_there = text.contains(&format!("fn {test}("));
-                assert!(is_there, "--{flag}: there is no {test} in {file}");
+                assert!(is_there, "--{flag}: {file} has no test {test}");
             }
             Nothing(reason) => assert!(!reason.is_empty(), "--{flag}"),
         }

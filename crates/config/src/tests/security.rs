@@ -48,7 +48,7 @@ fn security_settings_are_honoured_from_every_source() {
         let world = World::with_environment(&[(&environment_name(flag), value)]);
         assert_eq!(world.run("").unwrap().config.security, security, "{flag}");
         assert_eq!(file(key).unwrap().config.security, security, "{key}");
-        assert!(!different.contains(&security), "{flag} sets what another sets");
+        assert!(!different.contains(&security), "{flag} has the same effect as another flag");
         different.push(security);
         let section = FLAGS.iter().find(|found| found.name == *flag).map(|found| found.section);
         assert_eq!(section, Some("Security"), "{flag}");

@@ -306,9 +306,15 @@ mod tests {
         let two = [first, first].concat();
         for piece in 1..=two.len() {
             let mut only = Message::default();
-            assert!(first.chunks(piece).all(|bytes| only.pass(bytes)), "pieces of {piece}");
+            assert!(
+                first.chunks(piece).all(|bytes| only.pass(bytes)),
+                "body split into pieces of {piece} bytes"
+            );
             let mut only = Message::default();
-            assert!(!two.chunks(piece).all(|bytes| only.pass(bytes)), "pieces of {piece}");
+            assert!(
+                !two.chunks(piece).all(|bytes| only.pass(bytes)),
+                "body split into pieces of {piece} bytes"
+            );
         }
     }
 
@@ -428,7 +434,7 @@ mod tests {
         let mut puts = Vec::new();
         for count in 0..1_000 {
             puts.push(pass(compressed(1_000, 2_000)).await.unwrap());
-            assert_eq!(calls.request_bytes.used(), 0, "{count} small ones");
+            assert_eq!(calls.request_bytes.used(), 0, "after {count} small messages");
         }
         let bomb = pass(compressed(1_100, 1 << 20)).await.unwrap();
         assert_eq!(calls.request_bytes.used(), 100 + (1 << 20));
@@ -436,14 +442,14 @@ mod tests {
         assert_eq!(
             calls.request_bytes.used(),
             200 + (3 << 20),
-            "counted with at most the message limit"
+            "a message counts with at most the message limit"
         );
         drop((puts, bomb, beyond));
         assert_eq!(calls.request_bytes.used(), 0);
     }
 
     #[test]
-    fn a_decoded_message_counts_with_its_real_size() {
+    fn a_decoded_message_counts_with_its_decoded_size() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         let put = |permit: &Arc<CallPermit>| {
             let value = vec![7; 90_000].into();
@@ -462,14 +468,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_holds_no_bytes_of_complete_messages() {
+    async fn bytes_of_complete_messages_on_a_stream_are_released() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         let permit = permit(&calls);
         permit.hold(50_000).unwrap();
         let body = Full::new(part(40_000, 40_000));
         let mut body = RequestBody::new(body, counted(Kind::BidiStream), permit, 50_000, 2 << 20);
         body.frame().await.unwrap().unwrap();
-        assert_eq!(calls.request_bytes.used(), 0, "the headers are released too");
+        assert_eq!(calls.request_bytes.used(), 0, "the bytes of the headers are released too");
     }
 
     #[tokio::test]
@@ -492,7 +498,12 @@ mod tests {
                     read.extend_from_slice(&frame.unwrap().into_data().unwrap());
                 }
                 assert!(body.is_end_stream());
-                assert_eq!(read, message, "{} bytes behind, pieces of {piece}", behind.len());
+                assert_eq!(
+                    read,
+                    message,
+                    "{} bytes after the message, pieces of {piece} bytes",
+                    behind.len()
+                );
             }
         }
     }

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::too_many_lines, reason = "a table of every error")]
+    #[expect(clippy::too_many_lines, reason = "the test has one row for each error")]
     fn error_messages_and_codes_equal_those_of_etcd() {
         let refused = |refusal: Refusal| RequestError::Refused(refusal);
         let request = |refusal: RequestRefusal| refused(Refusal::Request(refusal));

@@ -138,7 +138,7 @@ mod tests {
     const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
     #[test]
-    fn the_default_format_is_text() {
+    fn metrics_are_sent_as_text_by_default() {
         for accept in [
             "",
             "*/*",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_is_sent_on_request() {
+    fn metrics_are_sent_as_protobuf_on_request() {
         let accept = "application/vnd.google.protobuf;\
              proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;q=0.3";
         let plain = agreed(&[(ACCEPT, accept)]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_sent_if_preferred_to_no_compression() {
+    fn metrics_are_compressed_if_the_client_prefers_gzip() {
         for (encoding, is_gzip) in [
             ("gzip", true),
             ("gzip, deflate, br", true),

@@ -230,7 +230,7 @@ fn get_only_pages_refuse_other_methods() {
 }
 
 #[test]
-fn version_and_vars_are_json() {
+fn the_version_and_vars_pages_are_json() {
     let answer = Client::new(Member::default()).get("/version");
     assert_eq!(answer.body, r#"{"etcdserver":"3.7.1","etcdcluster":"3.7.0","storage":"3.7.0"}"#);
     assert_eq!(answer.header("content-type"), "application/json");
@@ -262,7 +262,7 @@ fn metrics_have_the_content_type_of_prometheus() {
 }
 
 #[test]
-fn unknown_paths_are_not_found_and_unclean_ones_redirected() {
+fn unknown_paths_return_404_and_unclean_paths_are_redirected() {
     let client = Client::new(Member::default());
     for path in ["/", "/v2/keys", "/v3/kv/range", "/config/local/log", "/debug/pprof/"] {
         let answer = client.get(path);
@@ -311,7 +311,7 @@ fn profiles_are_served_if_enabled() {
 }
 
 #[test]
-fn current_requests_are_shown_with_profiles() {
+fn current_requests_are_listed_only_if_profiling_is_enabled() {
     let mut client = Client::new(Member::default());
     assert_eq!(client.get("/debug/requests").status, 404);
     client.endpoints = client.endpoints.with_profiles();

@@ -89,7 +89,7 @@ impl Messages {
         if !ready!(self.poll_bytes(HEAD_BYTES, cx))? {
             return Poll::Ready(Ok(None));
         }
-        let len = self.next_len().expect("the prefix has arrived");
+        let len = self.next_len().expect("the length prefix has arrived");
         if !ready!(self.poll_bytes(len, cx))? {
             return Poll::Ready(Err(Status::internal(
                 "the answer ended in the middle of a message",
@@ -111,7 +111,7 @@ pub(super) async fn unary(
     if !poll_fn(|cx| messages.poll_bytes(HEAD_BYTES, cx)).await? {
         return Err(Status::internal("the answer to a unary call has no message"));
     }
-    let len = messages.next_len().expect("the prefix has arrived");
+    let len = messages.next_len().expect("the length prefix has arrived");
     let mut permit = if len < COUNTED_BYTES_MIN {
         None
     } else {

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_secured_urls_have_a_host_to_check() {
+    fn host_names_are_checked_only_for_https_urls() {
         for (url, expected) in [
             ("https://a.example.com:2380", Some("a.example.com")),
             ("https://10.0.0.1:2380/path", Some("10.0.0.1")),
@@ -211,10 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_without_names_is_accepted_only_if_names_are_listed() {
+    fn a_certificate_without_hosts_is_accepted_if_allowed_names_are_configured() {
         let nameless = Arc::new(ClientCertificate::new("app", Vec::new()));
         let urls = ["https://127.0.0.1:2380".to_owned()];
-        assert!(check_certificate(None, &urls, true).is_err(), "plaintext");
+        assert!(
+            check_certificate(None, &urls, true).is_err(),
+            "a plaintext connection has no certificate"
+        );
         assert!(check_certificate(Some(&nameless), &urls, false).is_err());
         assert!(check_certificate(Some(&nameless), &urls, true).is_ok());
     }

@@ -199,7 +199,11 @@ mod tests {
         let wanted = usize::try_from(limit).ok().filter(|limit| *limit > 0);
         let wanted = wanted.unwrap_or(usize::MAX).min(records.len());
         let joined: Vec<KeyValue> = chunks.iter().flat_map(|chunk| chunk.kvs.clone()).collect();
-        assert!(joined == records[..wanted], "{} of {wanted}", joined.len());
+        assert!(
+            joined == records[..wanted],
+            "the chunks have {} of {wanted} records",
+            joined.len()
+        );
         let (last, earlier) = chunks.split_last().unwrap();
         assert_eq!(last.header.as_ref().unwrap().revision, 7);
         assert_eq!((last.count, last.more), (records.len() as i64, wanted < records.len()));
@@ -210,7 +214,7 @@ mod tests {
         for chunk in &chunks {
             let but_last = chunk.kvs.split_last().map_or(&[][..], |(_, before)| before);
             let bytes: usize = but_last.iter().map(KeyValue::encoded_len).sum();
-            assert!(bytes < CHUNK_BYTES, "a chunk continues after {bytes} bytes");
+            assert!(bytes < CHUNK_BYTES, "a record was added to a full chunk of {bytes} bytes");
         }
     }
 
@@ -220,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn each_chunk_is_sorted_and_none_repeats_or_skips_a_key() {
+    fn chunks_are_sorted_and_contain_each_key_exactly_once() {
         // A record with a larger key has smaller values in all other fields.
         let records: Vec<KeyValue> = (0..25_u8)
             .map(|number| {

@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_recipes_have_code_unknown_unless_the_call_itself_failed() {
+    fn lock_and_election_errors_have_code_unknown_except_timeouts_and_unavailability() {
         let code = |error: RequestError| as_client_error(status(error)).code();
         for (error, expected) in [
             (RequestError::Refused(Refusal::Compacted), Code::Unknown),

@@ -95,7 +95,7 @@ async fn echo(
 }
 
 #[tokio::test]
-async fn each_message_becomes_a_line_and_each_line_a_message() {
+async fn each_request_message_becomes_a_line_and_each_response_line_a_message() {
     let mut client = Client::of(frame(0x01, b"{\"a\""), echo_once);
     client.send_frame(0x89, b"between").await;
     assert_eq!(client.receive_frame().await, (0x8a, b"between".to_vec()));
@@ -133,7 +133,7 @@ async fn a_disconnect_ends_the_call() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_idle_connections_and_waits_for_requests() {
+async fn shutdown_closes_idle_connections_and_waits_for_requests() {
     let idle = Client::of(Vec::new(), echo_once);
     idle.stop.send_replace(true);
     idle.ends_with(1001).await;
@@ -155,7 +155,7 @@ async fn a_stop_ends_idle_connections_and_waits_for_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_socket_is_not_read_while_the_call_reads_nothing() {
+async fn the_socket_is_not_read_while_the_call_does_not_read() {
     let (give, given) = tokio::sync::oneshot::channel();
     let mut client = Client::of(Vec::new(), async move |lines: Lines| {
         assert!(give.send(lines).is_ok());
@@ -174,7 +174,7 @@ async fn the_socket_is_not_read_while_the_call_reads_nothing() {
             break;
         }
     }
-    assert!(written < message.len(), "the whole message was accepted");
+    assert!(written < message.len(), "the socket accepted the whole message");
     let (mut near, mut taken) = (client.io, 0);
     let rest = message[written..].to_vec();
     let writing = tokio::spawn(async move {

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_that_may_be_written_has_a_condition() {
+    fn a_guard_has_a_condition_for_every_key_that_may_be_written() {
         let inner = TxnRequest { success: vec![put("b")], ..TxnRequest::default() };
         let txn = TxnRequest {
             compare: vec![made_at(&bytes("x"), 1)],
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn one_transaction_changes_a_bounded_number_and_size_of_leasing_keys() {
+    fn leasing_keys_per_transaction_are_bounded_in_number_and_size() {
         let key = |bytes: usize| {
             let name = vec![b'n'; bytes].into();
             LeasingKey { name, created: 3, lease: 4, is_revoked: false }
@@ -408,7 +408,7 @@ mod tests {
         let Outcome::Done(Done { response: Response::ResponseTxn(txn), refreshed, .. }) =
             reading.outcome(answer).unwrap()
         else {
-            panic!("the write has another outcome");
+            panic!("the write has an unexpected outcome");
         };
         assert_eq!(txn.responses.len(), OPERATIONS_MAX);
         assert!(txn.succeeded && refreshed.is_empty());
@@ -429,7 +429,7 @@ mod tests {
         let Outcome::Done(Done { response: Response::ResponsePut(put), refreshed, .. }) =
             reading.outcome(answer).unwrap()
         else {
-            panic!("the write has another outcome");
+            panic!("the write has an unexpected outcome");
         };
         assert_eq!(put.header, Some(header));
         assert_eq!(refreshed, [(bytes("a"), Some(record))]);

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn leasing_keys_have_the_prefix() {
+    fn leasing_keys_begin_with_the_leasing_prefix() {
         let names = Names::new("own/");
         assert_eq!(names.leasing_key(b"a"), &b"own/a"[..]);
         assert_eq!(names.key(&Bytes::from_static(b"own/a")).unwrap(), &b"a"[..]);

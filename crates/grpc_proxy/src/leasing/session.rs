@@ -163,7 +163,7 @@ impl Leasing {
         tokio::select! {
             reason = self.renew(granted, &health) => reason,
             reason = self.watch_leasing_keys(granted, &health) => reason,
-            () = self.give_up(granted.lease) => unreachable!("releasing keys never ends"),
+            () = self.give_up(granted.lease) => unreachable!("the task that releases keys never ends"),
             () = self.is_over.notified() => "authentication may have been turned on",
         }
     }

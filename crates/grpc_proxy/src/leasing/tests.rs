@@ -137,7 +137,7 @@ impl Proxy {
         self.leasing.latest.see(answer.header.as_ref());
         let Some(Response::ResponseRange(range)) = answer.responses.into_iter().next()?.response
         else {
-            panic!("the answer to a range is not a range");
+            panic!("the response to a range request is not a range response");
         };
         Some(RangeResponse { header: answer.header, ..range })
     }
@@ -178,7 +178,7 @@ impl Proxy {
         let none = HeaderMap::new();
         let writing = self.leasing.write(&none, request);
         if let Ok(Ok(answer)) = timeout(wait, writing).await {
-            let header = match answer.expect("the transaction is performed here") {
+            let header = match answer.expect("the proxy answers the write itself") {
                 Response::ResponsePut(it) => it.header,
                 Response::ResponseDeleteRange(it) => it.header,
                 Response::ResponseTxn(it) => it.header,

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_feed_watch_is_cancelled_and_a_new_stream_creates_the_others() {
+    fn a_dropped_watch_is_cancelled_upstream() {
         let feed = Arc::new(Feed::default());
         let [first, second, third] = std::array::from_fn(|_| watch(&feed));
         drop(second);
@@ -395,15 +395,28 @@ mod tests {
         drop(first);
         assert_eq!(asked(&feed), ["progress", "cancel 1"]);
         assert!(asked(&feed).is_empty());
-        let fourth = watch(&feed);
+        drop(third);
+        assert_eq!(asked(&feed), ["cancel 3"]);
+        assert!(feed.state.lock().watches.is_empty());
+    }
+
+    #[test]
+    fn a_new_upstream_creates_the_remaining_watches() {
+        let feed = Arc::new(Feed::default());
+        let [first, second] = std::array::from_fn(|_| watch(&feed));
+        assert_eq!(asked(&feed), ["create 1", "create 2"]);
+        second.ask_progress();
+        drop(first);
+        assert_eq!(asked(&feed), ["progress", "cancel 1"]);
+        let third = watch(&feed);
         feed.state.lock().begin();
         assert_eq!(
             asked(&feed),
-            ["create 3", "create 4", "progress"],
-            "the progress request was not answered"
+            ["create 2", "create 3", "progress"],
+            "the progress request was not answered and is sent again"
         );
-        drop((third, fourth));
-        assert_eq!(asked(&feed), ["cancel 3", "cancel 4"]);
+        drop((second, third));
+        assert_eq!(asked(&feed), ["cancel 2", "cancel 3"]);
         assert!(feed.state.lock().watches.is_empty());
     }
 
@@ -420,7 +433,9 @@ mod tests {
             awaits_progress: false,
         };
         let (set, added) = sets.add(parameters(), watcher);
-        let Added::NewGroup { group, .. } = added else { panic!("the set was empty") };
+        let Added::NewGroup { group, .. } = added else {
+            panic!("the first watcher did not create a group")
+        };
         set.set_follower(group, Box::new(watch_of(&feed, Arc::clone(&set), group)));
         assert_eq!(asked(&feed), ["create 1"]);
         feed.deliver(&sets, created(-1));

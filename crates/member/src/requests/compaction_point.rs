@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_key_recreated_within_one_entry_moves_the_compaction() {
+    fn a_compaction_is_moved_only_for_a_key_recreated_within_one_entry() {
         let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
         let mut apply = |changes: &[(&[u8], bool)]| {
             let mut txn = store.write(&mut batch);

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_fail_until_a_thread_can_be_started() {
+    async fn password_requests_fail_until_a_thread_can_be_started() {
         let mut passwords = passwords();
         let start =
             std::mem::replace(&mut passwords.start, |_, _| Err(io::ErrorKind::WouldBlock.into()));
@@ -422,7 +422,7 @@ mod tests {
             let failed = tokio::select! {
                 biased;
                 failed = passwords.fits(login, "secret", None) => failed.unwrap_err(),
-                () = std::future::ready(()) => panic!("the request waits without a thread"),
+                () = std::future::ready(()) => panic!("the request waits although no thread can be started"),
             };
             assert!(matches!(failed, RequestError::NoPasswordThread(_)), "{failed}");
         }
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn login_sources_take_turns_and_so_do_the_names_of_each_source() {
+    fn login_sources_take_turns_and_user_names_within_a_source_take_turns() {
         let [one, two] = [1, 2].map(source);
         let mut logins = vec![Requester::Login(one, "root"); 3];
         logins.extend([Requester::Login(one, "ghost"), Requester::Login(two, "root")]);
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn password_requests_of_users_and_logins_alternate() {
+    fn authenticated_users_and_logins_take_turns_in_the_password_queue() {
         let login = Requester::Login(source(1), "eve");
         let asked = [login, login, login, Requester::User("root"), Requester::User("root")];
         assert_eq!(order_of(&asked), ["root", "1 eve", "root", "1 eve", "1 eve"]);

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_of_a_write_are_sorted_by_time_if_the_quorum_precedes_the_disk() {
+    fn steps_of_a_write_are_sorted_even_if_the_quorum_precedes_the_local_disk() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let stages = Stages { appended: at(1), synced: Some(at(9)), committed: Some(at(5)) };
@@ -254,7 +254,11 @@ mod tests {
         let times: Vec<_> = steps.iter().map(|(_, at)| *at).collect();
         assert_eq!(times, [at(1), at(5), at(7), at(8), at(9)]);
         assert_eq!(steps[1].0, "known to be committed");
-        assert_eq!(steps_of_write(None, at(7), at(8)).len(), 2, "the stages are not kept");
+        assert_eq!(
+            steps_of_write(None, at(7), at(8)).len(),
+            2,
+            "the stages of the write are no longer kept"
+        );
     }
 
     #[test]
@@ -274,11 +278,11 @@ mod tests {
         let names = |parts: Vec<Part>| parts.into_iter().map(|(name, ..)| name).collect::<Vec<_>>();
         let unknown = Stages { synced: None, committed: None, ..stages };
         assert_eq!(names(parts(Some(unknown))), ["queue", "application", "answer"]);
-        assert_eq!(names(parts(None)), ["answer"], "the stages are not kept");
+        assert_eq!(names(parts(None)), ["answer"], "the stages of the write are no longer kept");
     }
 
     #[test]
-    fn the_steps_of_a_read_include_its_wait_for_agreement() {
+    fn the_steps_of_a_read_include_the_wait_for_the_read_barrier() {
         let mut times = ReadTimes::start();
         assert_eq!(times.steps(Duration::from_millis(5)).len(), 1);
         times.note_barrier();

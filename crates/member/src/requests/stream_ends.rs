@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_lost_leader_ends_streams_that_require_one_and_a_stop_ends_all() {
+    async fn a_lost_leader_ends_streams_that_require_a_leader_and_shutdown_ends_all_streams() {
         let ends = StreamEnds::default();
         ends.lose_leader();
         let (asking, other) = (ends.wait(true), ends.wait(false));

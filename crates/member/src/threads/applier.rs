@@ -156,7 +156,7 @@ impl Applier {
         self.carrier.finished = now.instant;
         match self.machine.take(job, now, &mut self.carrier)? {
             Next::GoOn => Ok(true),
-            Next::AwaitInstall => unreachable!("images are installed above"),
+            Next::AwaitInstall => unreachable!("installation jobs are handled above"),
             Next::End => Ok(false),
         }
     }
@@ -431,7 +431,8 @@ impl Carrier {
         let header =
             RequestHeader { id: self.neighbours.request_ids.next(), ..RequestHeader::default() };
         let alarm = no_space_alarm(self.identity.member_id, AlarmAction::Activate, Cause::Other);
-        let proposal = encode(header, alarm, usize::MAX).expect("an alarm is short");
+        let proposal =
+            encode(header, alarm, usize::MAX).expect("an alarm is shorter than the size limit");
         // If the queue is full, this proposal is dropped; the next write that finds no space raises the alarm again.
         let _raised = self.neighbours.driver.request(Input::Propose(proposal), false).is_ok();
     }

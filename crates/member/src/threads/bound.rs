@@ -196,7 +196,7 @@ mod tests {
         let mut large = Bound::take_owned(&bound, 1_000).unwrap();
         assert!(bound.take(1).is_err());
         large.resize(1);
-        assert!(bound.take(0).is_err(), "full");
+        assert!(bound.take(0).is_err(), "the bound is reached");
         drop(small);
         assert_eq!(bound.used(), 1);
         drop(Bound::take_regardless(&bound, 50));

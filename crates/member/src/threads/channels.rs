@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_wakes_the_thread_of_the_driver_while_another_thread_runs_the_driver() {
+    fn an_input_queued_while_another_thread_runs_the_driver_wakes_the_driver_thread() {
         let (handle, recorder) = recorder();
         let running = recorder.seen.lock();
         handle.report_inline(Input::Unreachable(1));

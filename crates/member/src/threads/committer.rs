@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_encoding_of_a_snapshot_is_measured() {
+    fn the_snapshot_encoding_time_is_measured_only_for_commits_with_a_snapshot() {
         let folder = tempfile::tempdir().unwrap();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let backend = Backend::open(&disk, &folder.path().join("db"), Options::default()).unwrap();

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_receives_its_response_from_another_thread() {
+    fn responses_from_another_thread_reach_the_matching_requests() {
         with_delivery(async {
             let (completers, waiting): (Vec<_>, Vec<_>) =
                 (0..100).map(|_| wait(&AWAITING, far()).unwrap()).unzip();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_fails_on_a_thread_without_delivery() {
+    fn a_wait_is_refused_on_a_thread_that_delivers_no_completions() {
         std::thread::spawn(|| assert!(wait(&AWAITING, far()).is_none())).join().unwrap();
     }
 }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_requires_a_leader_waits_for_the_next_one() {
+    async fn a_request_that_requires_a_leader_waits_for_the_next_leader() {
         let member_status = led();
         lose_leader(&member_status);
         let mut waiting = std::pin::pin!(member_status.has_leader_within(LONG));
@@ -333,7 +333,7 @@ mod tests {
     async fn now_or_never<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
         let mut future = Some(future);
         std::future::poll_fn(move |cx| {
-            let polled = future.take().expect("polled once").poll(cx);
+            let polled = future.take().expect("the future is polled only once").poll(cx);
             std::task::Poll::Ready(match polled {
                 std::task::Poll::Ready(outcome) => Some(outcome),
                 std::task::Poll::Pending => None,

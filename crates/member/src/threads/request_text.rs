@@ -118,7 +118,7 @@ impl Text {
         if !self.0.is_empty() {
             self.0.push(' ');
         }
-        write!(self.0, "{name}:{value}").expect("a String takes any text");
+        write!(self.0, "{name}:{value}").expect("writing to a string cannot fail");
     }
 
     fn number<N: Display + Default + PartialEq>(&mut self, name: &str, number: N) {

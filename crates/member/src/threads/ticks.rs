@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_with_heartbeats_is_woken_only_by_them() {
+    fn a_follower_that_receives_heartbeats_is_not_woken_by_ticks() {
         // The result does not depend on the phase of the heartbeats.
         for phase in [0, 1, 49, 50, 51, 99] {
             let heartbeats: Vec<u64> = (1..=50).map(|number| number * 100 + phase).collect();

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_authority_is_replaced_by_one_of_the_same_length() {
+    fn an_invalid_authority_is_replaced_by_a_valid_authority_of_the_same_length() {
         for odd in
             [LIST, b"unix:localhost:2379", b"%2Ftmp%2Fx.sock", b"a:b:c", b"/x", b"\xff", b"["]
         {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huffman_coded_authority_is_replaced() {
+    fn an_invalid_huffman_coded_authority_is_replaced() {
         // The Huffman-coded text "a:b:c".
         let coded = b"\x41\x84\x1d\xc8\xee\x13";
         assert_eq!(decode(&coded[2..]).unwrap(), b"a:b:c");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn long_authorities_are_replaced() {
+    fn long_invalid_authorities_are_replaced() {
         for length in [126, 127, 128, 254, 255, 300, 5000] {
             let odd = line(b"\x41", &vec![b'#'; length]);
             assert_eq!(with_valid_authority(&odd), Some(line(b"\x41", &vec![b'x'; length])));

@@ -59,7 +59,7 @@ fn pass(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
         let mut buf = ReadBuf::new(&mut read);
         let cx = &mut Context::from_waker(Waker::noop());
         let Poll::Ready(Ok(())) = Pin::new(&mut connection).poll_read(cx, &mut buf) else {
-            panic!("a read from a socket in memory did not succeed");
+            panic!("a read from an in-memory socket failed");
         };
         if buf.filled().is_empty() {
             return passed;

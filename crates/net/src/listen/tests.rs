@@ -115,7 +115,7 @@ async fn an_incomplete_request_head_closes_the_connection_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn an_incomplete_head_after_a_response_closes_the_connection_too() {
+async fn an_incomplete_request_head_after_a_response_closes_the_connection() {
     let mut stream = connect(None).await;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     read_answer(&mut stream).await;
@@ -238,7 +238,7 @@ async fn open_with_field(stream: &mut TcpStream, id: u32, bytes: usize) {
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_long_is_refused_and_the_connection_stays_open() {
+async fn an_overlong_request_head_is_refused_and_the_connection_stays_open() {
     let mut stream = connect(None).await;
     greet(&mut stream).await;
     let most = HEADER_LIST_BYTES_MAX as usize;
@@ -278,7 +278,7 @@ impl Body for Endless {
 
 // With paused time, the clock advances when all tasks are idle.
 #[tokio::test(start_paused = true)]
-async fn encoding_ahead_of_the_client_is_bounded() {
+async fn response_bytes_encoded_ahead_of_a_slow_client_are_bounded() {
     const WIRE_BYTES: usize = 64 << 10;
     const WINDOW: [u8; 4] = (1_u32 << 30).to_be_bytes();
     let (mut client, server) = tokio::io::duplex(WIRE_BYTES);
@@ -302,7 +302,10 @@ async fn encoding_ahead_of_the_client_is_bounded() {
         // The last piece may exceed the limit, and one more is being written.
         let most = STREAM_SEND_BYTES_MAX + WIRE_BYTES + 2 * Endless::PIECE.len();
         let ahead = usize::try_from(taken.load(Ordering::Relaxed)).unwrap() - read;
-        assert!((STREAM_SEND_BYTES_MAX..=most).contains(&ahead), "{ahead} bytes ahead");
+        assert!(
+            (STREAM_SEND_BYTES_MAX..=most).contains(&ahead),
+            "the server encoded {ahead} bytes ahead of the client"
+        );
         // Each byte that the client reads makes space for another one.
         let mut piece = vec![0; 100_000];
         client.read_exact(&mut piece).await.unwrap();
@@ -329,7 +332,7 @@ async fn listeners_share_the_last_permit() {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         let answered = tokio::time::timeout(Duration::from_secs(20), read_answer(&mut stream));
-        answered.await.expect("an answer");
+        answered.await.expect("the response arrives in time");
     }
 }
 
@@ -360,7 +363,7 @@ fn listen(
 }
 
 #[tokio::test]
-async fn windows_are_small_when_too_many_connections_have_large_windows() {
+async fn new_connections_have_small_windows_when_too_many_have_large_windows() {
     let permits = Arc::new(ConnectionPermits::with_windows(10, 1));
     let limits = ConnectionLimits { permits, ..limits(10) };
     let (_listening, address) = listen(&limits, Answering);
@@ -391,7 +394,7 @@ async fn an_idle_connection_closes_when_a_permit_is_needed() {
         let mut next = TcpStream::connect(address).await.unwrap();
         next.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         let answered = tokio::time::timeout(Duration::from_secs(60), read_answer(&mut next));
-        answered.await.expect("an answer");
+        answered.await.expect("the response arrives in time");
         assert_eq!((limits.permits.load().waited, limits.permits.load().closed_idle), (1, 1));
     }
 }
@@ -475,7 +478,7 @@ async fn a_closing_connection_whose_client_reads_too_slowly_is_aborted() {
 }
 
 #[test]
-fn accepted_connections_inherit_the_user_timeout() {
+fn accepted_connections_inherit_the_tcp_user_timeout() {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
     let timeout = Duration::from_millis(1234);
     listener.set_user_timeout(timeout).unwrap();

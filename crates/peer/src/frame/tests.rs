@@ -42,7 +42,7 @@ fn decode(kind: StreamKind, bytes: &Bytes, piece: usize) -> Result<Vec<Message>,
     for piece in bytes.chunks(piece) {
         decoder.feed(piece, &mut messages)?;
     }
-    assert!(decoder.buffer.is_empty(), "no frame was left half read");
+    assert!(decoder.buffer.is_empty(), "the decoder contains no incomplete frame");
     Ok(messages)
 }
 
@@ -75,7 +75,7 @@ fn consecutive_appends_are_sent_in_the_short_form() {
 }
 
 #[test]
-fn the_short_form_has_the_same_bytes_as_in_etcd() {
+fn appends_in_the_short_form_have_the_same_bytes_as_in_etcd() {
     let messages = [append(1, 1, 5, &[]), append(1, 1, 5, &[b"x"])];
     let bytes = encode(StreamKind::Append, &messages);
     let whole = "02 00 00 00 00 00 00 00 0e 08 03 10 02 18 01 20 01 28 01 30 05 40 05";
@@ -151,7 +151,7 @@ fn payloads_of_small_entries_share_buffer_blocks() {
         kept.clear();
     }
     let moved = (decoder.buffer.as_ptr() as usize).abs_diff(place);
-    assert!(moved <= BLOCK_BYTES, "moved by {moved}");
+    assert!(moved <= BLOCK_BYTES, "the buffer moved by {moved} bytes");
 }
 
 proptest! {

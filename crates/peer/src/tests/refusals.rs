@@ -127,7 +127,7 @@ fn a_member_of_another_cluster_is_refused() {
 }
 
 #[test]
-fn stream_requests_are_checked_in_the_order_of_etcd() {
+fn checks_of_stream_requests_have_the_same_order_as_in_etcd() {
     let one = TestMember::start(1);
     let two = TestMember::start(2);
     one.peers.set_members(&members(&[&one, &two]));
@@ -234,7 +234,7 @@ fn messages_of_unknown_senders_are_dropped() {
 }
 
 #[test]
-fn silent_remotes_are_replaced_by_new_ones() {
+fn silent_remotes_are_replaced_by_new_remotes() {
     let one = TestMember::start(1);
     one.peers.set_members(&members(&[&one]));
     let table = &one.peers.table;
@@ -244,7 +244,7 @@ fn silent_remotes_are_replaced_by_new_ones() {
         table.add_remote(id, &urls, start + second * u32::from(id >= 102));
     }
     assert_eq!(one.peers.load(), PeersLoad { remotes: 64, ..PeersLoad::default() });
-    assert!(!table.has_remote(199), "there was no room");
+    assert!(!table.has_remote(199), "the table of remotes was full");
     // One of the first two senders is confirmed as a member, and a later one sends another request.
     one.peers.local.known_members.confirm(100);
     table.add_remote(102, &urls, start + second * 5);
@@ -254,7 +254,7 @@ fn silent_remotes_are_replaced_by_new_ones() {
         "the remote that was silent longest is replaced"
     );
     table.add_remote(301, &urls, start + second * 10);
-    assert!(!table.has_remote(301), "the only silent one is confirmed");
+    assert!(!table.has_remote(301), "the only silent remote is a confirmed member");
     table.add_remote(301, &urls, start + second * 11);
     assert!(!table.has_remote(103) && table.has_remote(301));
     assert!(table.has_remote(100) && table.has_remote(102));

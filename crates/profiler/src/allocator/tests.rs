@@ -10,8 +10,8 @@ use crate::heap::HeapView;
 static ALLOCATOR: SamplingAllocator = SamplingAllocator;
 
 fn heap_profile() -> HeapProfile {
-    assert!(sample_heap(), "the allocator is the one that samples");
-    heap_now().expect("it is sampled")
+    assert!(sample_heap(), "the sampling allocator is installed");
+    heap_now().expect("heap sampling is enabled")
 }
 
 /// Returns the objects and bytes, first allocated, then in use, of all stacks that contain this function.
@@ -64,7 +64,7 @@ fn memory_in_use_is_attributed_to_the_allocating_function() {
     assert_eq!((in_use, in_use_bytes), (objects, bytes));
     drop(held);
     let [_, after_bytes, _, in_use_after] = at(name, &heap_profile().since(&before));
-    assert_eq!((after_bytes, in_use_after), (bytes, 0), "nothing of it is left");
+    assert_eq!((after_bytes, in_use_after), (bytes, 0), "no memory of the function is in use");
     let read = decode(&during.encode(HeapView::Allocated));
     let types: Vec<_> =
         read.types.iter().map(|(what, unit)| (what.as_str(), unit.as_str())).collect();
@@ -89,7 +89,7 @@ fn frames_of_the_allocator_are_hidden() {
         .rows
         .iter()
         .find(|row| is_of(&row.stack, test) && is_of(&row.stack, "allocate_one_block"));
-    let stack = &row.expect("a hundred mebibytes are seen").stack;
+    let stack = &row.expect("an allocation of 100 MiB is sampled").stack;
     for name in ["SamplingAllocator", "__rust_alloc", "count_down", "walk"] {
         assert!(!is_of(stack, name), "{stack:#?}");
     }
@@ -123,7 +123,7 @@ fn a_growing_allocation_counts_as_one_object() {
 }
 
 #[test]
-fn the_mean_distance_between_heap_samples_is_as_configured() {
+fn the_mean_distance_between_heap_samples_equals_the_setting() {
     let local = Local {
         left: Cell::new(0),
         has_begun: Cell::new(true),

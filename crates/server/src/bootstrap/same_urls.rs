@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn urls_with_host_names_equal_those_with_their_addresses() {
+    async fn urls_with_host_names_equal_urls_with_the_resolved_addresses() {
         for (left, right) in [
             (&["http://x:1", "http://y:1"][..], &["http://y:1", "http://x:1"][..]),
             (&["http://[::1]:1"], &["http://[0:0:0:0:0:0:0:1]:1"]),

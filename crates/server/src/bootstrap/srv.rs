@@ -36,7 +36,8 @@ pub(super) async fn initial_members(
     for (scheme, service) in [("https", "etcd-server-ssl"), ("http", "etcd-server")] {
         let mut service = service.to_owned();
         if !config.discovery_srv_name.is_empty() {
-            write!(service, "-{}", config.discovery_srv_name).expect("a String takes any text");
+            write!(service, "-{}", config.discovery_srv_name)
+                .expect("writing to a string cannot fail");
         }
         match members_of_service(config, names, scheme, &service).await {
             Ok(found) => members.extend(found),

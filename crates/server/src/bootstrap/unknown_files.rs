@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_are_formatted_like_ls() {
+    fn file_permissions_are_formatted_as_in_ls() {
         assert_eq!(drawn(0o700), "drwx------");
         assert_eq!(drawn(0o755), "drwxr-xr-x");
         assert_eq!(drawn(0o4721), "drwx-w---x");

@@ -47,7 +47,8 @@ pub fn entries(folder: &Path, data: &[u8]) {
     }
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-        let ran = thread.spawn_scoped(scope, || run(folder, data)).expect("a thread starts");
+        let ran =
+            thread.spawn_scoped(scope, || run(folder, data)).expect("a thread can be started");
         if let Err(panic) = ran.join() {
             std::panic::resume_unwind(panic);
         }
@@ -202,7 +203,7 @@ fn all(state: &State) -> Vec<KeyValue> {
     let request = pb::RangeRequest { range_end: key.clone(), key, ..Default::default() };
     match state.range(&request) {
         Ok(Ok(Response::Range(range))) => range.kvs,
-        other => panic!("the newest revision can be read: {other:?}"),
+        other => panic!("the newest revision cannot be read: {other:?}"),
     }
 }
 

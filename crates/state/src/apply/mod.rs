@@ -21,7 +21,8 @@
 //!
 //! # Not here
 //!
-//! Delivering outcomes to clients, scheduling commits, and handling notices, which the server does.
+//! Scheduling commits and handling notices, which `core::state_machine` does, and delivering outcomes to clients, which
+//! `member::applier` does.
 
 mod auth;
 mod check;
@@ -147,7 +148,7 @@ pub enum Notice {
 /// A response. Its header contains a revision if the response has one. The server fills in cluster,
 /// member and term.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each is the response of that name")]
+#[expect(missing_docs, reason = "each variant contains the response of the same name")]
 pub enum Response {
     Range(pb::RangeResponse),
     Put(pb::PutResponse),

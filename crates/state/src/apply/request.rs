@@ -38,7 +38,7 @@ pub struct Request {
 
 /// Every command that a log entry can contain.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each is the request of that name")]
+#[expect(missing_docs, reason = "each variant contains the request of the same name")]
 pub enum Command {
     Range(pb::RangeRequest),
     Put(pb::PutRequest),
@@ -66,7 +66,7 @@ pub struct AlarmCommand {
 
 /// Every command about users and roles.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each is the request of that name")]
+#[expect(missing_docs, reason = "each variant contains the request of the same name")]
 pub enum AuthCommand {
     Authenticate(pb::InternalAuthenticateRequest),
     Enable,
@@ -144,7 +144,7 @@ impl AuthCommand {
 /// Commands that set facts about the cluster. Every replayed entry updates these facts, even if the
 /// file already contains its effects.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each is the request of that name")]
+#[expect(missing_docs, reason = "each variant contains the request of the same name")]
 pub enum ClusterCommand {
     VersionSet(ClusterVersionSetRequest),
     MemberAttrSet(ClusterMemberAttrSetRequest),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn proposals_are_decoded_and_need_a_header_and_a_command() {
+    fn proposals_without_an_id_or_a_command_are_refused() {
         let put = pb::PutRequest { key: b"k".as_slice().into(), ..pb::PutRequest::default() };
         let mut message = pb::InternalRaftRequest {
             header: Some(pb::RequestHeader { id: 7, username: "u".into(), auth_revision: 3 }),

@@ -107,7 +107,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tmp7");
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let fault = check_image(&disk, &path, 1).expect_err("there is none");
+        let fault = check_image(&disk, &path, 1).expect_err("the image does not exist");
         assert!(matches!(fault, ImageFault::Io { .. }), "{fault}");
         assert!(!path.exists());
     }

@@ -169,7 +169,7 @@ pub(super) fn write_string(json: &mut String, value: &str) {
             '\u{c}' => json.push_str("\\f"),
             '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
                 write!(json, "\\u{:04x}", u32::from(character))
-                    .expect("writing to a string never fails");
+                    .expect("writing to a string cannot fail");
             }
             other => json.push(other),
         }

@@ -97,7 +97,7 @@ pub fn cluster_id(founders: impl IntoIterator<Item = MemberId>) -> u64 {
 
 fn first_eight(sha1: Sha1) -> u64 {
     let digest: [u8; 20] = sha1.finalize().into();
-    let first = digest.first_chunk().expect("a digest of 20 bytes has a first 8");
+    let first = digest.first_chunk().expect("a digest of 20 bytes has at least 8 bytes");
     u64::from_be_bytes(*first)
 }
 

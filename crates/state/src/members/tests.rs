@@ -126,7 +126,7 @@ fn membership_changes_are_validated_against_the_current_members() {
     let add_learner = change(AddLearner, 4, &new_learner.to_json());
     let (added, refused) = (members.validate(&add_learner, 2), Ok(Err(LastVoter)));
     assert_eq!(added, Ok(Ok(MemberChange::Add(new_learner.clone()))));
-    assert_eq!(Members::default().validate(&add_learner, 2), refused, "without a voter");
+    assert_eq!(Members::default().validate(&add_learner, 2), refused, "the group has no voter");
     // The type of the change decides whether the member is a learner. Its context does not.
     for (kind, is_learner) in [(Add, false), (AddLearner, true)] {
         for context in [&new_learner, &Member { is_learner: false, ..new_learner.clone() }] {
@@ -212,7 +212,7 @@ fn the_v2_store_corrects_outdated_member_rows() {
 }
 
 #[test]
-fn rows_follow_the_members_that_consensus_counts() {
+fn member_rows_are_corrected_to_the_members_that_consensus_counts() {
     let learner = |id, url| Member { is_learner: true, ..member(id, url, "") };
     let stored = Members::new([member(1, "a", ""), learner(2, "b"), member(3, "c", "")], []);
     let counted = |voters: &[u64], learners: &[u64]| {
@@ -228,7 +228,7 @@ fn rows_follow_the_members_that_consensus_counts() {
 }
 
 #[test]
-fn the_v2_store_is_encoded_as_older_members_read_it() {
+fn the_v2_store_is_encoded_as_older_members_expect() {
     let started =
         Member { client_urls: vec!["http://c".to_owned()], ..member(0xab, "http://p", "m") };
     let membership = V2Membership {

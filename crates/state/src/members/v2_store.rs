@@ -163,7 +163,7 @@ impl Writer {
         self.close();
         let index = self.index;
         write!(self.json, ",\"CurrentIndex\":{index},\"CurrentVersion\":2}}")
-            .expect("writing to a string never fails");
+            .expect("writing to a string cannot fail");
         self.json
     }
 
@@ -212,7 +212,7 @@ impl Writer {
             ",\"CreatedIndex\":{index},\"ModifiedIndex\":{index},\
              \"ExpireTime\":\"0001-01-01T00:00:00Z\",\"Value\":"
         )
-        .expect("writing to a string never fails");
+        .expect("writing to a string cannot fail");
         write_string(&mut self.json, value);
         self.json.push(',');
     }

@@ -15,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! Scheduling the steps, which the server does.
+//! Scheduling the steps, which `core::state_machine` does.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

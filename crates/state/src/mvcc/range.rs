@@ -12,7 +12,8 @@
 //!
 //! # Not here
 //!
-//! Validating requests, and dividing a range into a stream of responses, which the server does.
+//! Validating requests, which `apply::check` does, and dividing a range into a stream of responses, which
+//! `edge::services::range_stream` does.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -354,11 +355,11 @@ const fn within(value: i64, min: i64, max: i64) -> bool {
 }
 
 fn created(found: &Found<'_>) -> i64 {
-    found.generation.expect("the generation was loaded before it is used").0
+    found.generation.expect("the generation is loaded before it is used").0
 }
 
 fn version(found: &Found<'_>) -> i64 {
-    found.generation.expect("the generation was loaded before it is used").1
+    found.generation.expect("the generation is loaded before it is used").1
 }
 
 const fn in_order(order: SortOrder, ordering: Ordering) -> Ordering {

@@ -67,7 +67,8 @@ impl Records<'_> {
         if let Some(file) = self.file {
             let keys = absent.iter().map(|(revision, _)| put_key(*revision));
             file.get_each(Bucket::Key, keys, |found| {
-                let (revision, position) = *unanswered.next().expect("one answer for each key");
+                let (revision, position) =
+                    *unanswered.next().expect("the file returns one result for each key");
                 records[position] = found.ok_or_else(|| self.missing(revision))?;
                 Ok(())
             })?;

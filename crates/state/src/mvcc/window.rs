@@ -224,7 +224,8 @@ impl Window {
             active.last_main = revision.main;
             let relative = usize::try_from(revision.main - active.first.main)
                 .expect("a chunk's main revisions are consecutive");
-            let start = u32::try_from(active.filled).expect("a chunk is short");
+            let start =
+                u32::try_from(active.filled).expect("the length of a chunk fits in 32 bits");
             active.chunk.starts[relative].store(start, Ordering::Relaxed);
         }
         assert!(
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_contains_no_later_record() {
+    fn a_view_contains_no_record_added_after_its_creation() {
         let mut window = window_of([(2, 1), (3, 1)], usize::MAX);
         let held = window.view().clone();
         for main in 4..4000 {

@@ -157,7 +157,7 @@ impl State {
 
     /// Cancels the watchers of a group whose history has been compacted. Their ids remain in use.
     fn cancel_compacted(&mut self, handle: Handle, compact_revision: i64) {
-        let group = self.groups.get(handle).expect("a group is cancelled while it exists");
+        let group = self.groups.get(handle).expect("a group that is cancelled still exists");
         let (stream, watch_ids) = (group.stream, Arc::clone(&group.watch_ids));
         self.drop_group(handle);
         let owner = self.streams.get_mut(stream).expect("a group's stream is open");
@@ -278,7 +278,7 @@ impl State {
         set: Option<&Arc<EventSet>>,
         revision: i64,
     ) -> bool {
-        let group = self.groups.get_mut(handle).expect("the lookup above found it");
+        let group = self.groups.get_mut(handle).expect("the lookup above found the group");
         let Some(set) = set.filter(|set| !set.is_empty_after(group.options.form.filter)) else {
             return true;
         };
@@ -291,7 +291,7 @@ impl State {
     /// Updates the position of a group after a pass. Returns a task if the group can be brought up
     /// to date under the lock. Otherwise, the group is now live or behind.
     fn advance(&mut self, handle: Handle, next: i64, limits: &CatchUpLimits) -> Option<Task> {
-        let group = self.groups.get_mut(handle).expect("the lookup above found it");
+        let group = self.groups.get_mut(handle).expect("the lookup above found the group");
         group.position = Position::Reading { next };
         let entry = group.entry;
         let missing = self.current - next + 1;

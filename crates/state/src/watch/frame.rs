@@ -42,7 +42,7 @@ impl Header {
         }
         let len = Self::LEN_MAX - 2 - rest.len();
         bytes[0] = 0x0a;
-        bytes[1] = u8::try_from(len).expect("at most 44");
+        bytes[1] = u8::try_from(len).expect("the length of a header is at most 44");
         Self { len: bytes[1] + 2, bytes }
     }
 

@@ -521,7 +521,8 @@ impl State {
         let created = self.serial;
         let group = self.groups.get_mut(handle).expect("the group was found or created above");
         Arc::make_mut(&mut group.watch_ids).push(watch_id);
-        let owner = self.streams.get_mut(stream).expect("a stream registers while it is open");
+        let owner =
+            self.streams.get_mut(stream).expect("a stream that registers a watcher is open");
         owner.watchers.insert(watch_id, Watcher { group: Some(handle), created, bytes });
         if progress {
             owner.progress_ids.insert(watch_id);
@@ -533,7 +534,7 @@ impl State {
 
     /// Removes a watcher. Returns whether the id was in use.
     pub(super) fn unregister(&mut self, stream: Handle, watch_id: i64) -> bool {
-        let owner = self.streams.get_mut(stream).expect("a stream cancels while it is open");
+        let owner = self.streams.get_mut(stream).expect("a stream that cancels a watcher is open");
         let Some(watcher) = owner.watchers.remove(&watch_id) else { return false };
         owner.progress_ids.remove(&watch_id);
         self.watcher_bytes -= watcher.bytes;
@@ -555,7 +556,8 @@ impl State {
     }
 
     fn choose_id(&mut self, stream: Handle, wanted: i64) -> Result<i64, RegisterRefusal> {
-        let owner = self.streams.get_mut(stream).expect("a stream registers while it is open");
+        let owner =
+            self.streams.get_mut(stream).expect("a stream that registers a watcher is open");
         if wanted != 0 {
             let taken = owner.watchers.contains_key(&wanted);
             return if taken { Err(RegisterRefusal::DuplicateId) } else { Ok(wanted) };
@@ -574,7 +576,8 @@ impl State {
     }
 
     fn new_group(&mut self, stream: Handle, key: GroupKey) -> Handle {
-        let owner = self.streams.get_mut(stream).expect("a stream registers while it is open");
+        let owner =
+            self.streams.get_mut(stream).expect("a stream that registers a watcher is open");
         let handle = self.groups.insert(Group {
             stream,
             queue: Arc::clone(&owner.queue),
@@ -597,7 +600,7 @@ impl State {
     /// is determined here.
     pub(super) fn reposition(&mut self, handle: Handle, position: Position) {
         self.unlist(handle);
-        let group = self.groups.get_mut(handle).expect("a group is moved while it exists");
+        let group = self.groups.get_mut(handle).expect("a group that is moved still exists");
         group.position = position;
         let owner = self.streams.get_mut(group.stream).expect("a group's stream is open");
         match position {
@@ -631,7 +634,7 @@ impl State {
 
     /// Removes a group from its index entry and from the groups that accept more watchers.
     fn unlist(&mut self, handle: Handle) {
-        let group = self.groups.get(handle).expect("a group is moved while it exists");
+        let group = self.groups.get(handle).expect("a group that is moved still exists");
         let (entry, position) = (group.entry, group.position);
         if let Some(owner) = self.streams.get_mut(group.stream)
             && owner.open.get(&group.key()) == Some(&handle)
@@ -654,14 +657,14 @@ impl State {
 
     pub(super) fn drop_group(&mut self, handle: Handle) {
         self.unlist(handle);
-        let group = self.groups.remove(handle).expect("the lookup above found it");
+        let group = self.groups.remove(handle).expect("the lookup above found the group");
         self.index.release(group.entry);
     }
 
     /// Makes a group live once every event up to the current revision is queued for it. The group
     /// may be merged into another one.
     pub(super) fn go_live(&mut self, handle: Handle) {
-        let group = self.groups.get(handle).expect("a group goes live while it exists");
+        let group = self.groups.get(handle).expect("a group that goes live still exists");
         let from = if group.from <= self.current { 0 } else { group.from };
         let key = GroupKey { entry: group.entry, options: group.options, from, next: 0 };
         let (stream, count, last_events) = (group.stream, group.watch_ids.len(), group.last_events);
@@ -677,7 +680,7 @@ impl State {
                 owner.watchers.get_mut(watch_id).expect("the members of a group are watchers");
             watcher.group = Some(host);
         }
-        let host = self.groups.get_mut(host).expect("the lookup above found it");
+        let host = self.groups.get_mut(host).expect("the lookup above found the group");
         Arc::make_mut(&mut host.watch_ids).extend_from_slice(&watch_ids);
         // The later value is kept, which at worst leaves out one periodic progress notification.
         host.last_events = host.last_events.max(last_events);

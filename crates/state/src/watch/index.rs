@@ -93,7 +93,7 @@ impl<T: Default> Index<T> {
             return;
         }
         let Watched { key, end } =
-            self.entries.remove(entry).expect("the lookup above found it").watched;
+            self.entries.remove(entry).expect("the lookup above found the entry").watched;
         match end {
             None => {
                 self.keys.remove(&key);

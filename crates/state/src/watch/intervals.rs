@@ -90,7 +90,7 @@ impl<T: Copy> Intervals<T> {
             }
             None => {
                 self.nodes.push(node);
-                u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 ranges at a time")
+                u32::try_from(self.nodes.len() - 1).expect("the tree has fewer than 2^32 ranges")
             }
         };
         self.refresh(at);
@@ -219,7 +219,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn interval_lookup_equals_a_scan_of_all_ranges(
+        fn interval_lookups_have_the_same_result_as_a_scan_of_all_ranges(
             steps in prop::collection::vec((any::<bool>(), range()), 1..80),
             keys in prop::collection::vec(prop::collection::vec(0..6u8, 0..4), 1..20),
         ) {

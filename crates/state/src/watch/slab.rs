@@ -39,7 +39,7 @@ impl<T> Slab<T> {
             place.value = Some(value);
             return Handle { position, generation: place.generation };
         }
-        let position = u32::try_from(self.places.len()).expect("fewer than 2^32 values at a time");
+        let position = u32::try_from(self.places.len()).expect("a slab has fewer than 2^32 values");
         self.places.push(Place { generation: 0, value: Some(value) });
         Handle { position, generation: 0 }
     }
@@ -67,7 +67,7 @@ impl<T> Slab<T> {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
         self.places.iter().enumerate().filter_map(|(position, place)| {
-            let position = u32::try_from(position).expect("fewer than 2^32 values at a time");
+            let position = u32::try_from(position).expect("a slab has fewer than 2^32 values");
             let handle = Handle { position, generation: place.generation };
             place.value.as_ref().map(|value| (handle, value))
         })

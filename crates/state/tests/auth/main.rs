@@ -13,7 +13,7 @@
 //! log, `show` uses a token, and `wait` advances the clock by a number of seconds. `UPDATE=1`
 //! rewrites the outcomes.
 
-#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod commands;
 
@@ -32,7 +32,7 @@ fn auth_scripts_produce_their_recorded_outcomes() {
     let mut paths: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    assert!(!paths.is_empty(), "there are scripts");
+    assert!(!paths.is_empty(), "the folder contains scripts");
     let mut failures = String::new();
     for path in paths {
         let script = fs::read_to_string(&path).unwrap();

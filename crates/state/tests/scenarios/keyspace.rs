@@ -156,7 +156,9 @@ fn txn(input: &str) -> pb::TxnRequest {
 fn compare(line: &str) -> pb::Compare {
     let words: Vec<&str> = line.split(' ').collect();
     let (what, key) = (words[0], bytes(Some(words[1])));
-    let [.., sign, operand] = &words[..] else { panic!("{line}: target, key, sign and operand") };
+    let [.., sign, operand] = &words[..] else {
+        panic!("{line}: expected a target, a key, a sign and an operand")
+    };
     let range_end = bytes((words.len() == 5).then(|| words[2]));
     let result = match *sign {
         "=" => CompareResult::Equal,

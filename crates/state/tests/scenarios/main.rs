@@ -6,7 +6,7 @@
 //! and runs the common commands, such as `commit` and `crash`. `UPDATE=1` rewrites the expected
 //! output.
 
-#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod cluster;
 mod keyspace;

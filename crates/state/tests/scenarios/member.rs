@@ -164,7 +164,8 @@ pub(crate) fn word(command: &Command, position: usize) -> Option<&str> {
 
 /// Returns the positional argument at a position as a number.
 pub(crate) fn number<T: std::str::FromStr>(command: &Command, position: usize) -> T {
-    let word = word(command, position).unwrap_or_else(|| panic!("{}: a number", command.name));
+    let word =
+        word(command, position).unwrap_or_else(|| panic!("{}: expected a number", command.name));
     word.parse().unwrap_or_else(|_| panic!("{}: {word} is not a number", command.name))
 }
 

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_matching_rule_decides() {
+    fn the_first_matching_audit_rule_applies() {
         let rules = rules(
             "include user=ann method=KV/Range; exclude method=KV/Range,grpc.health.v1.Health; \
              exclude user=bob,; ",
@@ -256,7 +256,7 @@ mod tests {
         assert!(takes("/etcdserverpb.KV/Put", "eve"));
         assert!(!takes("/grpc.health.v1.Health/Check", "eve"));
         assert!(!takes("/etcdserverpb.KV/Put", "bob"));
-        assert!(!takes("/etcdserverpb.KV/Put", ""), "nobody has an empty name");
+        assert!(!takes("/etcdserverpb.KV/Put", ""), "no user has an empty name");
         assert!(Rules::default().take("/a.B/C", "", (&[], 0)));
         assert!(!Rules::parse("include user=ann; exclude").unwrap().take("/a.B/C", "", (&[], 0)));
     }
@@ -281,11 +281,11 @@ mod tests {
         }
         assert!(takes(&only, &[key("/a", ""), key("/secret/a", "")], 0));
         assert!(!takes(&only, &[], 0));
-        assert!(takes(&only, &[], 1), "who knows");
+        assert!(takes(&only, &[], 1), "operations that were not recorded may match");
         let of_lease = Asked::new("lease_revoke").of_unknown_keys();
         assert!(
             takes(&only, std::slice::from_ref(&of_lease), 0),
-            "its keys may be under the prefix"
+            "the keys of the lease may be under the prefix"
         );
         let without = rules("exclude key=/tmp/,/var/");
         assert!(!takes(&without, &[key("/tmp/a", "")], 0));
@@ -295,7 +295,7 @@ mod tests {
         assert!(takes(&without, &[key("/tmp/a", ""), of_lease], 0));
         assert!(takes(&without, &[key("/tmp/a", "/tmp1")], 0));
         assert!(takes(&without, &[key("/tmp/a", "\0")], 0));
-        assert!(takes(&without, &[], 0), "a call without keys is under no prefix");
+        assert!(takes(&without, &[], 0), "a call without keys matches no prefix");
     }
 
     #[test]

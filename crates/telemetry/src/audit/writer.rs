@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(metrics.audit.dropped.value(), 1);
         let taken = writer.shared.take().unwrap();
         writer.push(line(2));
-        assert_eq!(metrics.audit.dropped.value(), 2, "it is not written yet");
+        assert_eq!(metrics.audit.dropped.value(), 2, "the taken lines are not written yet");
         writer.shared.note_written(&taken, Ok(()));
         assert_eq!((metrics.audit.written.value(), metrics.audit.waiting_bytes.value()), (2, 0));
         writer.push(line(2));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_receives_each_line() {
+    fn a_log_subscriber_receives_each_line() {
         const SOURCE: Source = Source { file: "crates/server/src/a.rs", line: 7, logger: None };
         let keeper = Keeper::default();
         let dispatch = Dispatch::new(keeper.clone());

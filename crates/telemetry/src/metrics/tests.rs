@@ -34,7 +34,7 @@ fn method<'a>(metrics: &'a Metrics, service: &str, method: &str) -> &'a MethodMe
 /// Returns the lines of one family in a scrape, without the HELP and TYPE lines.
 fn family(text: &str, name: &str) -> Vec<String> {
     let head = format!("# TYPE {name} ");
-    let after = text.split_once(&head).unwrap_or_else(|| panic!("no {name}")).1;
+    let after = text.split_once(&head).unwrap_or_else(|| panic!("the metrics contain no {name}")).1;
     after.lines().skip(1).take_while(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
@@ -71,7 +71,7 @@ fn metric_names_and_types_are_those_of_etcd_or_marked_as_our_own() {
     let metrics = metrics(MetricsLevel::Extensive);
     let lines = FAMILIES.lines().filter(|line| !line.starts_with('#'));
     let rows: Vec<(&str, &str)> = lines.map(|line| line.split_once(' ').unwrap()).collect();
-    assert!(rows.is_sorted(), "the table is in order");
+    assert!(rows.is_sorted(), "the table is sorted");
     let wanted: BTreeMap<&str, &str> =
         rows.into_iter().filter(|(_, kind)| !kind.starts_with("absent: ")).collect();
     let is_ours = |name: &str| name.starts_with("quorate_");

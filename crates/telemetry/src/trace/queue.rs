@@ -107,7 +107,7 @@ mod tests {
         assert!(!queue.push(Scope::Etcd, vec![0; 8]));
         let batch = queue.take(&resource).unwrap();
         assert_eq!(batch.len(), SPANS_OF_A_BATCH);
-        assert!(!queue.push(Scope::Etcd, vec![0; 8]), "it is not sent yet");
+        assert!(!queue.push(Scope::Etcd, vec![0; 8]), "the earlier span is not sent yet");
         drop(batch);
         for _ in 0..SPANS_OF_A_BATCH {
             assert!(queue.push(Scope::Etcd, vec![0; 8]));

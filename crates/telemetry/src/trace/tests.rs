@@ -116,7 +116,7 @@ fn operations_and_stages_are_children_of_the_span_of_their_call() {
 #[test]
 fn long_attribute_texts_are_truncated() {
     let AttributeValue::Text(text) = Attribute::text("key", &[b'x'; 1 << 20]).value else {
-        panic!("it is a text")
+        panic!("the attribute is not a text")
     };
     assert_eq!(text.len(), 1024);
     let tracer = tracer(1_000_000);
@@ -126,7 +126,7 @@ fn long_attribute_texts_are_truncated() {
     let batch = tracer.take_batch().unwrap();
     assert!(batch.request().len() < 2048);
     let spans = spans(batch.request());
-    assert!(parts(spans[0].1, 3).is_empty(), "a state without a parent is nobody's");
+    assert!(parts(spans[0].1, 3).is_empty(), "a tracestate without a traceparent is ignored");
 }
 
 #[test]

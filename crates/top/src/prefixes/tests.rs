@@ -26,7 +26,7 @@ fn walk(catalog: &mut Catalog, keys: &BTreeMap<Vec<u8>, usize>) -> usize {
             Step::Count(range) => catalog.counted(in_range(&range).count() as u64),
         }
     }
-    unreachable!("the loop has no end of its own")
+    unreachable!("the loop ends only by returning")
 }
 
 fn space(keys: impl IntoIterator<Item = String>) -> BTreeMap<Vec<u8>, usize> {
@@ -61,7 +61,7 @@ fn prefixes_are_counted_without_reading_their_keys() {
         ("/registry/pods/", 10_000),
     ];
     let asked = check(shape("", 2), &keys, &expected);
-    assert!(asked < 12, "{asked} questions");
+    assert!(asked < 12, "{asked} requests were sent");
     check(shape("/registry/", 1), &keys, &expected[1..]);
     check(shape("/nothing", 1), &keys, &[]);
 }
@@ -72,7 +72,7 @@ fn keys_without_separators_are_grouped_by_their_common_prefix() {
     let keys = space(named.chain((0..500).map(|number| format!("user{number:04}"))));
     let mut catalog = Catalog::new(shape("", 2));
     let asked = walk(&mut catalog, &keys);
-    assert!(asked < 20, "{asked} questions");
+    assert!(asked < 20, "{asked} requests were sent");
     let rows = catalog.rows();
     let labels: Vec<_> = rows.iter().map(|row| row.group.label()).collect();
     assert_eq!(labels, ["(keys)", "key-*", "user*"]);
@@ -115,7 +115,9 @@ fn pages_shrink_when_values_are_large() {
         let Step::Page(_, limit) = catalog.step() else { panic!("{:?}", catalog.step()) };
         assert_eq!(limit, 1);
         let all: &BTreeMap<Vec<u8>, usize> = &keys;
-        let Step::Page(range, _) = catalog.step() else { unreachable!("as above") };
+        let Step::Page(range, _) = catalog.step() else {
+            unreachable!("the loop ends only by returning")
+        };
         let next = all.range(range.key..).next().unwrap();
         catalog.page(&[(next.0.clone(), *next.1)], true);
     }

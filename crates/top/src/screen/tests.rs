@@ -100,7 +100,7 @@ fn text(view: &View, size: (usize, usize)) -> String {
 }
 
 #[test]
-fn every_screen_fits_and_contains_no_control_characters() {
+fn every_screen_fits_the_terminal_and_contains_no_control_characters() {
     for pane in Pane::ALL {
         for size in [(0, 0), (1, 1), (10, 3), (40, 12), (80, 24), (132, 40), (200, 60), (500, 200)]
         {

@@ -88,7 +88,7 @@ fn run_sequence(mut server: Server, options: &Options) -> Result<Figures, String
 /// Measures the cost of a page at the start of a walk and at its end, in microseconds.
 fn walk(service: &Service, options: &Options) -> Result<(f64, f64), String> {
     let keys = options.amount(KEYS);
-    let pages: u64 = WALK_PAGES.parse().expect("a number of pages");
+    let pages: u64 = WALK_PAGES.parse().expect("WALK_PAGES is a number");
     let (limit, count) = (WALK_LIMIT.to_string(), keys.to_string());
     let last = (keys / WALK_LIMIT).saturating_sub(pages).to_string();
     let page = |first: &str| {

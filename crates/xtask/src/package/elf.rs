@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_libraries_and_the_glibc_version_of_a_program_are_found() {
+    fn the_required_libraries_and_glibc_version_of_a_program_are_read() {
         let needs = needs(&own()).unwrap();
         assert!(needs.interpreter.is_some_and(|path| path.contains("/ld-")));
         assert!(needs.libraries.iter().any(|name| name.starts_with("libc.so")));

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn styles_become_attributes_of_the_image() {
+    fn text_styles_become_attributes_of_the_image() {
         let image = Screen::of(b"\x1b[1;31ma<b\x1b[0m plain", 12, 1).svg("top");
         assert!(image.contains("fill=\"#ff6b6b\" font-weight=\"bold\">a&lt;b</text>"), "{image}");
         assert!(image.contains("x=\"38\""), "{image}");

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crates_of_the_program_form_one_component() {
+    fn workspace_crates_are_merged_into_one_component() {
         let program = package("quorate", None, &["l"]);
         let (library, foreign) =
             (package("library", None, &["f"]), package("foreign", Some("r"), &[]));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_below_a_heading_must_be_declared_by_its_crates() {
+    fn a_name_below_a_crate_heading_must_be_declared_by_that_crate() {
         let good = "### `core`, `log`\n`step` and `Frame`,\nwith `put`, for `core`; `--flag`\n\n## Other\n`thing`";
         assert_eq!(complaints(DRAWING, good), [""; 0]);
         let bad = "### `core`\n`step` and `Frame`";

@@ -88,7 +88,7 @@ mod tests {
     const HEAD: &str = "| bound | series | reached by | from outside by |";
 
     #[test]
-    fn an_undeclared_name_is_reported() {
+    fn an_undeclared_name_in_the_bounds_table_is_reported() {
         let of = |row| complaints_of(HEAD, row).len();
         assert_eq!(of("| `MOST` | `quorate_most_bytes` | `most_is_most` | |"), 0);
         assert_eq!(of("| `MOST_OF_ALL` | `quorate_most` | `most_is` | `--most` |"), 4);

@@ -87,7 +87,7 @@ fn messages_split_at_any_byte_are_joined() {
         for part in body.chunks(size) {
             log.extend(receive(&mut connection, &frame(kind::DATA, 0, 1, part)));
         }
-        assert_eq!(log, ["1: one", "1: ", "1: three"], "in parts of {size}");
+        assert_eq!(log, ["1: one", "1: ", "1: three"], "response split into parts of {size} bytes");
     }
 }
 
@@ -114,7 +114,7 @@ fn data_waits_in_order_for_the_flow_control_window() {
 }
 
 #[test]
-fn errors_contain_the_message_of_the_server() {
+fn errors_contain_the_message_from_the_server() {
     let mut connection = ready();
     for tag in [1, 2, 3] {
         connection.unary("/s/M", b"", Replies::Discard, tag);

@@ -38,7 +38,7 @@ fn events(bytes: &[u8], piece: usize) -> Result<Vec<Event>, Violation> {
 #[track_caller]
 fn check(bytes: &[u8], expected: &Result<Vec<Event>, Violation>) {
     for piece in [1, 2, 3, 7, bytes.len().max(1)] {
-        assert_eq!(events(bytes, piece), *expected, "in pieces of {piece}");
+        assert_eq!(events(bytes, piece), *expected, "input split into pieces of {piece} bytes");
     }
 }
 
@@ -86,7 +86,7 @@ fn the_close_code_of_a_client_is_read() {
 }
 
 #[test]
-fn protocol_violations_are_reported_by_name() {
+fn each_protocol_violation_has_a_specific_error() {
     check(&[0x81, 0x05, b'h'], &Err(Violation::Unmasked));
     check(&frame(0xc1, b"a"), &Err(Violation::ReservedBits));
     for opcode in [3, 7, 11, 15] {
@@ -104,7 +104,7 @@ fn protocol_violations_are_reported_by_name() {
 }
 
 #[test]
-fn data_is_passed_on_before_its_frame_is_complete() {
+fn payload_bytes_are_forwarded_before_the_frame_is_complete() {
     let mut long = vec![0x82, 0xff];
     long.extend(i64::MAX.to_be_bytes());
     long.extend([0; 4]);

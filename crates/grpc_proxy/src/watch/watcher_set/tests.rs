@@ -134,7 +134,7 @@ async fn a_watcher_with_a_past_start_revision_catches_up_before_joining_a_group(
     assert!(set.deliver(other, created(20)));
     assert!(set.deliver(other, events(&[7, 9])));
     assert!(set.deliver(group, events(&[21])));
-    assert!(!set.deliver(other, events(&[15, 21])), "the group has caught up with the first one");
+    assert!(!set.deliver(other, events(&[15, 21])), "the group has caught up with the first group");
     assert!(set.deliver(group, events(&[22])));
     assert_eq!(past.received().await, ["created", "7", "9", "15", "21", "22"]);
     assert_eq!(now.received().await, ["created", "21", "22"]);
@@ -149,14 +149,14 @@ async fn a_watcher_does_not_join_a_group_that_is_catching_up() {
     // The watch delivers events from revision 5 on, and it is unknown when it will catch up.
     let other = new_group(set.add(now.watcher(1, 0)));
     assert!(set.deliver(other, created(20)));
-    assert!(!set.deliver(group, progress(20)), "the group has caught up with the other one");
+    assert!(!set.deliver(group, progress(20)), "the group has caught up with the other group");
     let Added::NewGroup { watcher, group: third, has_joinable_group: true } =
         set.add(later.watcher(2, 30))
     else {
         panic!("the watcher joined a group without a check by a member");
     };
     assert_eq!(set.start(third), Some(30));
-    assert!(!set.deliver(third, created(20)), "its start revision is in the future");
+    assert!(!set.deliver(third, created(20)), "the start revision of the watcher is in the future");
     assert!(set.deliver(other, events(&[25, 30])));
     assert_eq!(set.metrics.watchers_coalescing.value(), 2);
     set.remove(watcher);
@@ -185,7 +185,7 @@ async fn a_refused_watcher_receives_no_events_for_other_watchers() {
 }
 
 #[tokio::test]
-async fn a_reopened_watch_continues_at_its_position() {
+async fn a_reopened_watch_continues_at_the_latest_known_revision() {
     let set = set();
     let client = Client::new();
     let group = new_group(set.add(client.watcher(1, 0)));
@@ -210,7 +210,7 @@ async fn a_reopened_watch_continues_at_its_position() {
 }
 
 #[tokio::test]
-async fn a_slow_watcher_leaves_its_group_without_affecting_the_others() {
+async fn a_slow_watcher_leaves_its_group_without_affecting_other_watchers() {
     let set = set();
     let (slow, quick) = (Client::new(), Client::new());
     let group = new_group(set.add(slow.watcher(1, 0)));

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_differ_from_the_majority_are_accused() {
+    fn members_that_differ_from_the_majority_are_reported_as_corrupt() {
         let (same, other, third, silent, behind) =
             (Some((7, 3)), Some((8, 3)), Some((9, 3)), None, Some((8, 2)));
         for (others, expected) in [
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_has_no_vote_on_the_state_that_it_is_to_receive() {
+    fn a_member_is_not_counted_in_the_check_of_the_state_that_it_receives() {
         assert_eq!(verdict(None, 3, &[(2, 7)]), Verdict::Unknown);
         assert_eq!(verdict(None, 3, &[(2, 7), (3, 7)]), Verdict::Sound);
         assert_eq!(verdict(None, 3, &[(2, 8), (3, 8)]), Verdict::Bad { hash: 8 });

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cluster_version_is_the_lowest_or_the_minimum_if_one_is_unknown() {
+    fn the_first_cluster_version_is_that_of_the_oldest_member_or_the_minimum() {
         let step = |members: &[Option<Version>]| {
             next_step(None, lowest_of(members), &Downgrade::default())
         };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_version_rises_with_the_last_member_and_never_falls_without_a_downgrade() {
+    fn the_cluster_version_rises_with_the_last_upgraded_member_and_falls_only_in_a_downgrade() {
         let step = |cluster, members: &[Option<Version>]| {
             next_step(Some(cluster), lowest_of(members), &Downgrade::default())
         };

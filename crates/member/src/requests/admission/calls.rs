@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn authenticated_users_and_logins_are_admitted_after_other_calls_are_refused() {
+    fn authenticated_users_and_logins_are_admitted_while_other_calls_are_refused() {
         let calls = Arc::new(Calls::new(64, 2, KIB));
         let connection = || Arc::new(Caller::new(Arc::clone(&calls)));
         let mut permits = Vec::new();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_bytes_are_refused_at_their_bounds_and_freed_when_dropped() {
+    fn calls_and_bytes_are_refused_at_the_bounds_and_released_when_dropped() {
         let calls = Arc::new(Calls::new(16, 8, 64 * KIB));
         let callers: Vec<_> = (0..16).map(|_| Arc::new(Caller::new(Arc::clone(&calls)))).collect();
         let permits: Vec<_> = callers.iter().map(|one| begin(one).unwrap()).collect();
@@ -245,7 +245,7 @@ mod tests {
         next.hold(COUNTED_BYTES_MIN).unwrap();
         let large = begin(&caller).unwrap();
         large.hold(63 * KIB).unwrap();
-        assert_eq!(large.hold(64 * KIB), Err(Full), "not alone");
+        assert_eq!(large.hold(64 * KIB), Err(Full), "another request is in progress");
         drop((large, next));
         assert_eq!(calls.request_bytes.used(), 0);
     }
@@ -259,9 +259,9 @@ mod tests {
         while let Ok(permit) = begin(&greedy) {
             permits.push(permit);
         }
-        assert_eq!(permits.len(), 32, "half: no other connection has calls yet");
+        assert_eq!(permits.len(), 32, "half of the calls: no other connection has calls yet");
         let others: Vec<_> = std::iter::from_fn(|| begin(&modest).ok()).collect();
-        assert_eq!(others.len(), 4, "a sixteenth");
+        assert_eq!(others.len(), 4, "a sixteenth of the calls");
         permits[0].hold(512 * KIB).unwrap();
         assert_eq!(permits[1].hold(4 * KIB), Err(Full));
         others[0].hold(64 * KIB).unwrap();

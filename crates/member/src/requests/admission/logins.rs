@@ -105,7 +105,7 @@ mod tests {
         for _ in 0..4 {
             logins.begin(modest).unwrap();
         }
-        assert_eq!(logins.begin(modest), Err(Full), "a sixteenth");
+        assert_eq!(logins.begin(modest), Err(Full), "a source may have a sixteenth of the logins");
         (0..32).for_each(|_| logins.end(greedy));
         logins.begin(modest).unwrap();
         (0..5).for_each(|_| logins.end(modest));

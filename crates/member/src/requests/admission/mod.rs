@@ -1,6 +1,7 @@
 //! Admission: the bounds on the work that clients may request from a member.
 //!
 //! | bound | counts | released | at the bound |
+//! |---|---|---|---|
 //! | [`CALLS_MAX`] | calls, including streams | when the call and its response have ended | refused; an eighth is reserved for authenticated users |
 //! | [`LOGINS_MAX`] | login calls | when the call and its response have ended | refused |
 //! | [`REQUEST_BYTES_MAX`] | bytes of requests that have arrived | when the request is answered, or the message of a stream is complete | refused |

@@ -37,7 +37,7 @@ fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
 }
 
 #[test]
-fn a_joining_member_gets_its_id_from_the_cluster() {
+fn a_joining_member_receives_its_id_from_the_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let peer = member_of_two("3.7.0", "false");
     let cluster = format!("j={OWN},other={}", peer.url);
@@ -153,7 +153,7 @@ fn an_empty_log_of_a_member_that_has_served_clients_is_refused() {
 }
 
 #[test]
-fn peers_that_know_no_members_are_skipped() {
+fn peers_without_a_member_list_are_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (member_of_two("3.7.0", "false"), member_of_two("3.7.0", "false"));
     let joining = Peer::new(|_| vec![("/members", "[]".to_owned())]);

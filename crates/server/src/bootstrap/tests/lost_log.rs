@@ -76,7 +76,7 @@ fn a_log_repair_is_logged_before_missing_entries_are_reported() {
     let options = wal::Options::default();
     let refused = own_log::open_log(&real_disk(), &dirs, &start, options, LogIndex(1), report);
     let Err(BootError::LogLost { last_index, applied, .. }) = refused else {
-        panic!("a log that ends before what is applied is refused")
+        panic!("a log that ends before the applied index is refused")
     };
     assert_eq!((last_index, applied), (LogIndex::ZERO, LogIndex(1)));
     let repair = reported.expect("the torn entry was removed");
@@ -112,7 +112,7 @@ fn check_marked(config: &Config) {
 }
 
 #[test]
-fn a_marked_directory_starts_only_with_force_new_cluster() {
+fn a_directory_with_a_lost_log_mark_starts_only_with_force_new_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let config = restart::config(&folder);
     restart::create_used_directory(&config, &[]);
@@ -127,7 +127,7 @@ fn a_marked_directory_starts_only_with_force_new_cluster() {
 }
 
 #[test]
-fn a_power_cut_keeps_the_mark_or_completes_the_removal_of_the_others() {
+fn a_power_cut_keeps_the_lost_log_mark_until_the_other_members_are_removed() {
     let original = tempfile::tempdir().unwrap();
     let config = restart::config(&original);
     power_cuts::prepare(&config);
@@ -156,7 +156,7 @@ fn a_power_cut_keeps_the_mark_or_completes_the_removal_of_the_others() {
 }
 
 #[test]
-fn a_marked_directory_without_a_usable_log_does_not_start() {
+fn a_directory_with_a_lost_log_mark_and_no_usable_log_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     let config = Config { force_new_cluster: true, ..config(&folder) };
     DataDir::new(Path::new(&config.data_dir), None).prepare(&RealDisk).unwrap();

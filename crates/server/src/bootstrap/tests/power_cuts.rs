@@ -159,7 +159,7 @@ fn run_until_power_cut(
 }
 
 #[test]
-fn a_power_cut_while_snapshots_are_taken_leaves_a_member_that_starts() {
+fn a_member_starts_after_a_power_cut_while_snapshots_are_taken() {
     let original = tempfile::tempdir().unwrap();
     prepare(&config(&original));
     let images = [FIRST, SECOND].map(|index| image_at(&config(&original), index));

@@ -242,7 +242,7 @@ fn force_new_cluster_adds_a_missing_member_before_removing_others() {
     assert_eq!(booted.node.commit_index(), LogIndex(7));
     assert!(
         log.entries.iter().all(|entry| entry.kind <= 1),
-        "only entry kinds that every version can read"
+        "the log contains only entry kinds that every version can read"
     );
 }
 
@@ -308,7 +308,7 @@ fn an_invalid_backend_file_is_named_in_the_error() {
     std::fs::remove_file(&db).unwrap();
     std::os::unix::fs::symlink(folder.path().join("nowhere"), &db).unwrap();
     refused("a link to a missing file");
-    assert!(!folder.path().join("nowhere").exists(), "nothing was created there");
+    assert!(!folder.path().join("nowhere").exists(), "the missing directory was not created");
     std::fs::remove_file(&db).unwrap();
     std::os::unix::fs::symlink("/dev/null", &db).unwrap();
     refused("not a regular file");

@@ -22,9 +22,12 @@ fn is_near_linear(size: usize, work: impl Fn(usize) -> Box<dyn FnOnce()> + Send 
     let run = || {
         let small = steps::of(work(size));
         let large = steps::of(work(TIMES * size));
-        assert!(small >= size as u64, "the work counts its steps: {small} for {size}");
+        assert!(small >= size as u64, "the checked work counts its steps: {small} for {size}");
         let times = (large as f64) / (small as f64);
-        assert!(times < 1.5 * TIMES as f64, "{small} steps for {size}, {large} for more");
+        assert!(
+            times < 1.5 * TIMES as f64,
+            "{small} steps for {size} items, {large} for {TIMES} times as many"
+        );
     };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
@@ -47,7 +50,7 @@ fn key_of(prefix: char, number: usize) -> String {
 }
 
 #[test]
-fn checking_puts_and_deletions_for_overlap_takes_near_linear_steps() {
+fn checking_puts_and_deletions_for_overlap_has_near_linear_cost() {
     is_near_linear(400, |size| {
         let deletes = (0..size)
             .map(|at| Op::RequestDeleteRange(delete(&key_of('d', at), &key_of('d', at + 1))));
@@ -58,7 +61,7 @@ fn checking_puts_and_deletions_for_overlap_takes_near_linear_steps() {
 }
 
 #[test]
-fn checking_nested_transactions_for_overlap_takes_near_linear_steps() {
+fn checking_nested_transactions_for_overlap_has_near_linear_cost() {
     is_near_linear(200, |size| {
         let mut inner = ops((0..8 * size).map(|at| Op::RequestPut(put(&key_of('p', at), ""))));
         for at in 0..size {
@@ -71,7 +74,7 @@ fn checking_nested_transactions_for_overlap_takes_near_linear_steps() {
 }
 
 #[test]
-fn checking_puts_that_keep_values_against_deletions_takes_near_linear_steps() {
+fn checking_puts_that_keep_values_against_deletions_has_near_linear_cost() {
     is_near_linear(400, |size| {
         let mut log = Log::new();
         for at in 0..size {
@@ -114,7 +117,7 @@ fn leased_keys(size: usize) -> Log {
 }
 
 #[test]
-fn permission_checks_for_a_lease_of_many_keys_take_near_linear_steps() {
+fn permission_checks_for_a_lease_of_many_keys_have_near_linear_cost() {
     is_near_linear(200, |size| {
         let log = leased_keys(size);
         let puts = (0..size)

@@ -228,7 +228,7 @@ fn the_state_does_not_depend_on_whether_a_reply_is_wanted() {
 }
 
 #[test]
-fn the_deepest_transaction_is_checked_and_executed() {
+fn a_transaction_at_the_depth_limit_is_checked_and_executed() {
     let check = || {
         let mut log = Log::new();
         let mut operation = Op::RequestPut(put("k", "v"));
@@ -243,7 +243,7 @@ fn the_deepest_transaction_is_checked_and_executed() {
             Err(RequestRefusal::TooManyOperations)
         );
         let Ok(Response::Txn(mut response)) = log.outcome(Command::Txn(request)) else {
-            panic!("it is carried out")
+            panic!("the transaction was refused")
         };
         let mut depth = 1;
         while let Some(OpResponse::ResponseTxn(inner)) =

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::*;
 
 #[test]
-fn ranges_over_etcd_files_match_etcds_answers() {
+fn ranges_over_etcd_files_return_the_answers_of_etcd() {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var_os("QUORATE_REQUIRE").unwrap_or_default();
         let is_required = required.to_string_lossy().contains("golden");
@@ -35,7 +35,11 @@ fn ranges_over_etcd_files_match_etcds_answers() {
             Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(scratch.path()).status();
         assert!(unpacked.unwrap().success(), "{}", archive.display());
         let snapshot = check_file(&scratch.path().join("snapshot.db"), &answers);
-        assert_eq!(snapshot, answers["current_revision"].as_i64().unwrap(), "the whole history");
+        assert_eq!(
+            snapshot,
+            answers["current_revision"].as_i64().unwrap(),
+            "the snapshot contains the whole history"
+        );
         check_file(&scratch.path().join("data/member/snap/db"), &answers);
         compared += 1;
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::watch::queue::CONTROL_BACKLOG_MAX;
 
 #[test]
-fn watchers_are_refused_at_the_limit_of_their_memory() {
+fn watchers_are_refused_at_the_memory_limit_for_watchers() {
     let (_, hub) = setup_with(WatchLimits { watcher_bytes_max: 2000, ..WatchLimits::default() });
     let mut first = hub.open_stream(1 << 20);
     let mut second = hub.open_stream(1 << 20);
@@ -53,7 +53,7 @@ fn pending_events_are_counted_for_each_watcher() {
     keyspace.put(&hub, b"other", b"v");
     keyspace.put(&hub, b"k", b"v");
     assert_eq!(hub.stats().pending_event_count, 2 * 3);
-    assert_eq!(drain(&mut streams[1]).len(), 3, "the creation, and two events");
+    assert_eq!(drain(&mut streams[1]).len(), 3, "the stream receives the creation and two events");
     assert_eq!(hub.stats().pending_event_count, 2 * 2);
     drop(streams);
     assert_eq!(hub.stats().pending_event_count, 0);
@@ -97,7 +97,7 @@ fn full_hub() -> (Keyspace, Hub, Vec<WatchStream>) {
 }
 
 #[test]
-fn at_the_memory_limit_reading_streams_are_served_from_history() {
+fn at_the_memory_limit_streams_that_are_read_receive_events_from_history() {
     let (keyspace, hub, idle) = full_hub();
     for value in [b"4", b"5", b"6"] {
         keyspace.put(&hub, b"a", value);
@@ -113,12 +113,12 @@ fn at_the_memory_limit_reading_streams_are_served_from_history() {
     assert_eq!(received(&mut stream), ["1@6: put a=5 put a=6"]);
     stream.request_progress();
     assert_eq!(received(&mut stream), ["-1@6:"]);
-    assert_eq!(hub.stats().slow_watcher_count, 3, "the watchers of streams that do not read");
+    assert_eq!(hub.stats().slow_watcher_count, 3, "only the watchers of idle streams are slow");
     drop(idle);
 }
 
 #[test]
-fn at_the_memory_limit_reading_streams_receive_live_events() {
+fn at_the_memory_limit_streams_that_are_read_receive_live_events() {
     let (keyspace, hub, idle) = full_hub();
     let mut stream = hub.open_stream(1 << 20);
     watch(&mut stream, create(b"a", b"", 0));

@@ -101,7 +101,7 @@ fn a_large_history_is_sent_exactly_once_in_order() {
 }
 
 #[test]
-fn catch_up_reads_bounded_bytes_under_the_lock() {
+fn catch_up_reads_a_bounded_number_of_bytes_under_the_lock() {
     let limits = WatchLimits {
         catch_up: CatchUpLimits {
             response_bytes: 1,

@@ -124,7 +124,10 @@ impl Client {
             }
             return;
         }
-        let seen = self.seen.get_mut(&response.watch_id).expect("an id that was requested");
+        let seen = self
+            .seen
+            .get_mut(&response.watch_id)
+            .expect("the response has the id of a requested watch");
         assert!(!seen.cancelled);
         if response.created {
             assert!(!std::mem::replace(&mut seen.created, true));
@@ -184,14 +187,14 @@ fn assert_all_seen(seen: &Seen, revision: i64, facts: &Facts) {
         return;
     }
     let expected = seen.expects(facts).filter(|change| change.revision <= revision).count();
-    assert!(seen.received.len() >= expected, "progress to {revision} before its events");
+    assert!(seen.received.len() >= expected, "progress to {revision} was sent before the events");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn every_watcher_receives_exactly_its_events(
+    fn every_watcher_receives_exactly_the_requested_events(
         steps in prop::collection::vec(step(), 1..120),
         limits in limits(),
         fragment_bytes_max in 60..900usize,

@@ -7,7 +7,7 @@ fn file(path: &str, text: &str) -> Source {
 }
 
 #[test]
-fn a_sentence_with_a_listed_phrase_is_stilted() {
+fn a_sentence_with_a_listed_phrase_counts_as_stilted() {
     assert!(is_stilted("The leader is told of the entry."));
     assert!(is_stilted("Whoever asks gets an answer."));
     assert!(is_stilted("The lease ends, what is left is removed."));
@@ -55,7 +55,7 @@ fn complaints(table: &str, text: &str) -> usize {
 }
 
 #[test]
-fn a_count_above_the_table_is_reported() {
+fn a_count_above_that_in_the_prose_table_is_reported() {
     let stilted = "//! Nobody reads the log.\n//!\n//! Somebody writes the log.\n";
     assert_eq!(complaints("[stilted-sentences]\n\"crates/log\" = 2\n", stilted), 0);
     assert_eq!(complaints("[stilted-sentences]\n\"crates/log\" = 3\n", stilted), 0);
