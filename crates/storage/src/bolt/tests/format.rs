@@ -99,7 +99,7 @@ fn the_limits_in_the_format_page_match_the_engine() {
     assert_says("values have up to 2^31 - 2.");
     assert_says(&format!("never: id {:X}", NO_FREELIST.0));
     assert_says(&format!("up to {GROUP_PAGES_MAX} pages where that packs"));
-    assert_says(&format!("{} MiB more, or an eighth", options.growth_bytes >> 20));
+    assert_says(&format!("by {} MiB or by an eighth", options.growth_bytes >> 20));
     assert_says(&format!("in steps of {} KiB (`fallocate`)", RESERVED_BYTES >> 10));
     assert_says(&format!("up to {} MiB at a time", WRITE_BYTES >> 20));
 }
