@@ -78,9 +78,9 @@ fn a_restart_recovers_users_and_roles() {
 fn the_error_for_an_invalid_auth_row_states_the_problem() {
     for (bucket, key, value, problem) in [
         (Bucket::AuthUsers, "ann", &b"\xff"[..], "not a user"),
-        (Bucket::AuthUsers, "ann", b"\x0a\x03bob", "another name"),
+        (Bucket::AuthUsers, "ann", b"\x0a\x03bob", "differs from the key"),
         (Bucket::AuthRoles, "app", b"\x0a", "not a role"),
-        (Bucket::AuthRoles, "app", b"", "another name"),
+        (Bucket::AuthRoles, "app", b"", "differs from the key"),
         (Bucket::Auth, "authRevision", b"short", "not a number"),
     ] {
         let mut batch = Batch::new();

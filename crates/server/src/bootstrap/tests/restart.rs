@@ -279,7 +279,7 @@ fn a_backend_file_that_does_not_match_the_log_is_refused_as_in_etcd() {
         std::fs::write(&image, junk).unwrap();
         let refused = refusal(&config);
         assert!(refused.contains(image.to_str().unwrap()), "{refused}");
-        assert!(refused.contains("stays as it was"), "{refused}");
+        assert!(refused.contains("which is unchanged"), "{refused}");
     }
     assert!(std::fs::read(&db).unwrap() == own, "the previous state is unchanged");
     std::fs::remove_file(&db).unwrap();
