@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Extensions, HeaderMap, HeaderValue, Request};
-use hyper::body::Incoming;
 use quorate_api::etcdserverpb::auth_server::AuthServer;
 use quorate_api::etcdserverpb::cluster_server::ClusterServer;
 use quorate_api::etcdserverpb::kv_server::KvServer;
@@ -24,30 +23,35 @@ use quorate_api::etcdserverpb::maintenance_server::MaintenanceServer;
 use quorate_api::healthpb::health_server::HealthServer;
 use quorate_api::v3electionpb::election_server::ElectionServer;
 use quorate_api::v3lockpb::lock_server::LockServer;
+use quorate_net::listen::IncomingBody;
 use tonic::Status;
 use tower_service::Service as _;
 
 use crate::calls::access::{self, Noted};
 use crate::calls::call::{Call, ResponseFuture};
 use crate::calls::client_body::ClientBody;
-use crate::calls::observe::{CLIENT_API_VERSION, CallStats};
+use crate::calls::observe::{CallStats, ClientVersion};
 use crate::calls::request_body::RequestBody;
 use crate::calls::status::status;
+use crate::calls::whole::{self, Refused};
 use crate::methods::{Needs, needs_at};
 use crate::services::guarded::Guarded;
 use crate::services::recipes::Recipes;
 use crate::services::{
     auth, cluster, election, health, keep_alive, kv, lease, lock, maintenance, watch,
 };
+use bytes::Bytes;
+use quorate_grpc::framing::{HEAD_BYTES, whole_message};
 use quorate_grpc::head::{self, requires_leader};
 use quorate_grpc::methods::{Kind, SERVICES};
 use quorate_grpc::observed::Observed;
+use quorate_http2::head::Head;
 use quorate_member::access::{AccessControl, Credentials, Remembered};
 use quorate_member::admission::{CallPermit, Caller, Full, LoginSource};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, MemberInfo, RequestError};
-use quorate_net::listen::{Activity, ClientCertificate, Ends, Http2Service};
+use quorate_net::listen::{Activity, ClientCertificate, Ends, Http2Service, WholeCall};
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::trace::Tracer;
 
@@ -85,6 +89,7 @@ struct Services {
     observers: Option<Observers>,
     message_bytes_max: usize,
     kv: KvServer<Guarded<kv::Kv>>,
+    whole_kv: Arc<kv::Kv>,
     watch: watch::WatchService,
     lease: LeaseServer<Guarded<lease::LeaseService>>,
     keep_alive: keep_alive::KeepAliveService,
@@ -120,6 +125,7 @@ impl Router {
         let recipes = Arc::new(recipes);
         let caller = Arc::new(Caller::new(Arc::clone(&handles.reader.admission().calls)));
         let services = Services {
+            whole_kv: Arc::clone(&kv),
             kv: guarded!(KvServer, kv),
             watch: watch::WatchService::new(handles, bytes_max),
             lease: guarded!(LeaseServer, lease),
@@ -150,17 +156,48 @@ impl Router {
         (headers, extensions): (&HeaderMap, &Extensions),
         head_bytes: u64,
     ) -> Result<Arc<CallPermit>, Full> {
+        let access_control = &self.services.access_control;
+        self.take_permit_of(method, head_bytes, || {
+            let credentials = access_control.recall(headers, &self.remembered);
+            access_control.is_of_user(&credentials.or_named(access::named(headers, extensions)))
+        })
+    }
+
+    /// Takes a permit for a call that holds this many bytes. `is_of_user` returns whether the caller is an
+    /// authenticated user.
+    fn take_permit_of(
+        &self,
+        method: (usize, usize),
+        bytes: u64,
+        is_of_user: impl FnOnce() -> bool,
+    ) -> Result<Arc<CallPermit>, Full> {
         let permit = if is_login(method) {
             Caller::begin_login(&self.caller, LoginSource::of(self.ends.remote))?
         } else {
-            Caller::begin(&self.caller, || {
-                let access_control = &self.services.access_control;
-                let credentials = access_control.recall(headers, &self.remembered);
-                access_control.is_of_user(&credentials.or_named(access::named(headers, extensions)))
-            })?
+            Caller::begin(&self.caller, is_of_user)?
         };
-        permit.hold(head_bytes)?;
+        permit.hold(bytes)?;
         Ok(permit)
+    }
+
+    /// Counts the call and performs the checks that every call must pass. The order decides which error a call gets
+    /// that fails several of them.
+    fn check_in(
+        &self,
+        method: (usize, usize),
+        stats: CallStats,
+        permit: Result<Arc<CallPermit>, Full>,
+        version: ClientVersion<'_>,
+    ) -> Result<(CallStats, Arc<CallPermit>), Box<Refused>> {
+        let permit = match permit {
+            Ok(permit) => permit,
+            Err(full) => return Err(Box::new((status(RequestError::from(full)), stats))),
+        };
+        let stats = stats.with_permit(Arc::clone(&permit));
+        match self.admit(method, version, &stats) {
+            Ok(()) => Ok((stats, permit)),
+            Err(refusal) => Err(Box::new((refusal, stats))),
+        }
     }
 
     /// Starts a call received over gRPC or from the JSON gateway.
@@ -182,14 +219,11 @@ impl Router {
             }
             noted = Some(found);
         }
-        let permit = match permit {
-            Ok(permit) => permit,
-            Err(full) => return Call::refused(&status(RequestError::from(full)), stats),
+        let version = ClientVersion::of(request.headers());
+        let (stats, permit) = match self.check_in((service, method), stats, permit, version) {
+            Ok(admitted) => admitted,
+            Err(refused) => return Call::refused(&refused.0, refused.1),
         };
-        let stats = stats.with_permit(Arc::clone(&permit));
-        if let Err(status) = self.admit((service, method), request.headers(), &stats) {
-            return Call::refused(&status, stats);
-        }
         if is_login((service, method)) {
             request.extensions_mut().insert(LoginSource::of(self.ends.remote));
         }
@@ -204,17 +238,16 @@ impl Router {
     fn admit(
         &self,
         (service, method): (usize, usize),
-        headers: &HeaderMap,
+        version: ClientVersion<'_>,
         stats: &CallStats,
     ) -> Result<(), Status> {
         if self.services.info.is_learner() && !learner_answers(service, method) {
             return Err(status(RequestError::NotSupportedForLearner));
         }
-        let version = headers.get(CLIENT_API_VERSION);
-        if version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
+        if !version.is_valid {
             return Err(status(RequestError::InvalidClientApiVersion));
         }
-        stats.count_client(headers);
+        stats.count_client(version);
         Ok(())
     }
 
@@ -361,14 +394,126 @@ impl Http2Service for Router {
         let (begun, under_way) = self.caller.activity();
         Activity { begun, under_way, ..Activity::default() }
     }
+
+    fn call_whole(
+        &self,
+        head: &Arc<Head>,
+        certificate: Option<&Arc<ClientCertificate>>,
+        data: &[u8],
+    ) -> Option<WholeCall<Observed<CallStats>>> {
+        let known = head.derived(Known::of);
+        let (hot, call) = (known.hot?, known.call?);
+        let services = &self.services;
+        let length = whole_message(data)?;
+        if data[0] != 0
+            || length > services.message_bytes_max
+            || services.observers.is_some()
+            || known.requires_leader && !services.info.has_leader()
+        {
+            return None;
+        }
+        let headers = &head.headers;
+        let access_control = &services.access_control;
+        let credentials = if access_control.is_open() {
+            let named = if known.is_of_gateway { None } else { certificate };
+            known.credentials.clone().or_named(named.map(|named| &named.common_name))
+        } else {
+            let named = || access::named_by(headers, certificate);
+            match access_control.recall(headers, &self.remembered).or_named(named()) {
+                Credentials::Unread(_) => return None,
+                credentials => credentials,
+            }
+        };
+        let method = (call.service, call.method);
+        let stats = CallStats::start(&services.info, method, Kind::Unary, self.ends.remote);
+        let bytes = call.bytes + data.len() as u64;
+        let permit = self.take_permit_of(method, bytes, || access_control.is_of_user(&credentials));
+        let stats = match self.check_in(method, stats, permit, known.version()) {
+            Ok((stats, _)) => stats,
+            Err(refused) => return Some(whole::refused(*refused)),
+        };
+        stats.received().message(length as u64);
+        let client = Noted::default().of(credentials);
+        let guard = (Arc::clone(access_control), needs_at(method));
+        let message = (guard, client, Bytes::copy_from_slice(&data[HEAD_BYTES..]));
+        let kv = Arc::clone(&services.whole_kv);
+        let timeout = call.timeout;
+        Some(match hot {
+            Hot::Range => Box::pin(async move {
+                whole::answer_whole(stats, timeout, message, |request| kv.range(request)).await
+            }),
+            Hot::Put => Box::pin(async move {
+                whole::answer_whole(stats, timeout, message, |request| kv.put(request)).await
+            }),
+            Hot::DeleteRange => Box::pin(async move {
+                whole::answer_whole(stats, timeout, message, |request| kv.delete_range(request))
+                    .await
+            }),
+            Hot::Txn => Box::pin(async move {
+                whole::answer_whole(stats, timeout, message, |request| kv.txn(request)).await
+            }),
+        })
+    }
 }
 
-impl hyper::service::Service<Request<Incoming>> for Router {
+/// A method with a short path.
+#[derive(Clone, Copy, Debug)]
+enum Hot {
+    Range,
+    Put,
+    DeleteRange,
+    Txn,
+}
+
+/// The properties of a call that depend only on its head.
+#[derive(Debug)]
+struct Known {
+    call: Option<head::Call>,
+    hot: Option<Hot>,
+    requires_leader: bool,
+    version_label: String,
+    is_version_valid: bool,
+    credentials: Credentials,
+    is_of_gateway: bool,
+}
+
+impl Known {
+    fn version(&self) -> ClientVersion<'_> {
+        ClientVersion { label: &self.version_label, is_valid: self.is_version_valid }
+    }
+
+    fn of(head: &Head) -> Self {
+        let mut request = Request::new(());
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = head.uri.clone();
+        *request.headers_mut() = head.headers.clone();
+        let call = head::Call::read(SERVICES, &mut request).ok().filter(|call| !call.is_compressed);
+        let hot = call.and_then(|call| match SERVICES[call.service].methods[call.method].path {
+            "/etcdserverpb.KV/Range" => Some(Hot::Range),
+            "/etcdserverpb.KV/Put" => Some(Hot::Put),
+            "/etcdserverpb.KV/DeleteRange" => Some(Hot::DeleteRange),
+            "/etcdserverpb.KV/Txn" => Some(Hot::Txn),
+            _ => None,
+        });
+        let version = ClientVersion::of(&head.headers);
+        Self {
+            call,
+            hot,
+            requires_leader: requires_leader(&head.headers),
+            version_label: version.label.to_owned(),
+            is_version_valid: version.is_valid,
+            credentials: Credentials::in_head(&head.headers),
+            is_of_gateway: access::is_of_gateway(&head.headers),
+        }
+    }
+}
+
+impl hyper::service::Service<Request<IncomingBody>> for Router {
     type Response = http::Response<Observed<CallStats>>;
     type Error = std::convert::Infallible;
     type Future = Call;
 
-    fn call(&self, mut request: Request<Incoming>) -> Call {
+    fn call(&self, mut request: Request<IncomingBody>) -> Call {
         let head::Call { service, method, kind, timeout, is_compressed, bytes } =
             match head::Call::read(SERVICES, &mut request) {
                 Ok(call) => call,

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use prost::Message as _;
@@ -19,6 +18,7 @@ use quorate_grpc::methods;
 use quorate_http_pages::profiles::{Profiles, read_body, takes_body};
 use quorate_http_pages::reply::{self, Reply};
 use quorate_net::listen::Http1Service;
+use quorate_net::listen::IncomingBody;
 use tonic::{Code, Status};
 
 use crate::relay;
@@ -50,7 +50,7 @@ impl Pages {
         Self { profiles: Some(Arc::default()), ..self }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Reply {
+    async fn answer(&self, request: Request<IncomingBody>) -> Reply {
         if self.profiles.is_some() && takes_body(&request) {
             return self.page(&read_body(request).await).await;
         }
@@ -131,12 +131,12 @@ impl Http1Service for Pages {
     const ANSWERS_HALF_CLOSED: bool = true;
 }
 
-impl hyper::service::Service<Request<Incoming>> for Pages {
+impl hyper::service::Service<Request<IncomingBody>> for Pages {
     type Response = Reply;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<IncomingBody>) -> Self::Future {
         let pages = self.clone();
         Box::pin(async move { Ok(pages.answer(request).await) })
     }

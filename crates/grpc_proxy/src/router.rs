@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
-use hyper::body::Incoming;
 use prost::Message as _;
 use quorate_api::etcdserverpb::LeaseTimeToLiveResponse;
 use quorate_api::v3electionpb::CampaignRequest;
 use quorate_api::v3lockpb::LockRequest;
 use quorate_grpc::head;
 use quorate_grpc::methods::{Method, OF_ETCD};
+use quorate_net::listen::IncomingBody;
 use quorate_net::listen::{Activity, Ends, Http2Service};
 use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Status;
@@ -79,12 +79,12 @@ impl Http2Service for Router {
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for Router {
+impl hyper::service::Service<Request<IncomingBody>> for Router {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<IncomingBody>) -> Self::Future {
         let call = match head::Call::read(OF_ETCD, &mut request) {
             Ok(call) => call,
             Err(refusal) => return Box::pin(std::future::ready(Ok(refusal.into_http()))),
@@ -103,7 +103,7 @@ impl Services {
     async fn answer(
         self: Arc<Self>,
         call: head::Call,
-        request: Request<Incoming>,
+        request: Request<IncomingBody>,
         ends: Ends,
     ) -> Result<Response<Body>, Status> {
         let service = &OF_ETCD[call.service];
@@ -257,17 +257,17 @@ mod tests {
     const LOCK: &str = "/v3lockpb.Lock/Lock";
 
     /// Paths of the requests received by the test member.
-    type Received = Arc<Mutex<Vec<String>>>;
+    type IncomingBody = Arc<Mutex<Vec<String>>>;
 
     /// Starts a member that grants locks and fails transactions with this status. Returns its address.
-    async fn member(refusal: &Status, received: &Received) -> String {
+    async fn member(refusal: &Status, received: &IncomingBody) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (refusal, received) = (refusal.clone(), Arc::clone(received));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (refusal, received) = (refusal.clone(), Arc::clone(&received));
-                let service = service_fn(move |request: Request<Incoming>| {
+                let service = service_fn(move |request: Request<hyper::body::Incoming>| {
                     let path = request.uri().path();
                     received.lock().push(path.to_owned());
                     let answer = match path {
@@ -306,7 +306,7 @@ mod tests {
             // The client may have no access to leasing keys.
             (Code::PermissionDenied, &[TXN, LOCK]),
         ] {
-            let (refusal, received) = (Status::new(code, "refused"), Received::default());
+            let (refusal, received) = (Status::new(code, "refused"), IncomingBody::default());
             let proxy = proxy_of(&member(&refusal, &received).await);
             let request = LockRequest { name: Bytes::from_static(b"lock"), lease: 1 };
             let message = request.encode_to_vec().into();

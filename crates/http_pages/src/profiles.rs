@@ -20,8 +20,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_DISPOSITION, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, StatusCode};
-use hyper::body::Incoming;
 use quorate_net::listen::EndsWithClient;
+use quorate_net::listen::IncomingBody;
 use quorate_net::runtime::blocking;
 use quorate_profiler::{
     CpuProfile, HeapView, StartError, heap_now, threads_profile, threads_profile_since,
@@ -61,7 +61,7 @@ pub fn takes_body<B>(request: &Request<B>) -> bool {
 
 /// Reads the body of a request for which [`takes_body`] is true, and stores it in the returned request for
 /// [`Profiles::answer`].
-pub async fn read_body(request: Request<Incoming>) -> Request<()> {
+pub async fn read_body(request: Request<IncomingBody>) -> Request<()> {
     let (mut head, body) = request.into_parts();
     head.extensions.insert(Posted(read_short(body, POSTED_BYTES_MAX).await));
     Request::from_parts(head, ())

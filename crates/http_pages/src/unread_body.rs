@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Collected, Limited};
-use hyper::body::Incoming;
+use quorate_net::listen::IncomingBody;
 
 /// Maximum number of bytes read from an unneeded body.
 const PASSED_OVER_BYTES_MAX: usize = 16 << 20;
@@ -17,7 +17,7 @@ const PASSED_OVER_BYTES_MAX: usize = 16 << 20;
 const PASSED_OVER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Reads and discards a body, within the limits.
-pub async fn pass_over(mut body: Incoming) {
+pub async fn pass_over(mut body: IncomingBody) {
     let read = async {
         let mut passed = 0;
         while passed <= PASSED_OVER_BYTES_MAX
@@ -31,7 +31,7 @@ pub async fn pass_over(mut body: Incoming) {
 }
 
 /// Reads a short body. Returns no bytes if the body is too long or does not arrive in time.
-pub async fn read_short(body: Incoming, bytes_max: usize) -> Bytes {
+pub async fn read_short(body: IncomingBody, bytes_max: usize) -> Bytes {
     let read = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(PASSED_OVER_WITHIN, read).await {
         Ok(Ok(body)) => Collected::to_bytes(body),

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use quorate_net::listen::IncomingBody;
 use quorate_net::runtime::blocking;
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
@@ -107,13 +108,15 @@ pub async fn fetch(
     let answer = call.open(dialer).await?;
     let status = answer.status();
     if status != StatusCode::OK {
-        let said = Pieces::new(answer.into_body(), TIMEOUT).gather(REFUSAL_BYTES).await;
+        let said = Pieces::new(IncomingBody::Http1(answer.into_body()), TIMEOUT)
+            .gather(REFUSAL_BYTES)
+            .await;
         let said = said.unwrap_or_default().concat();
         let text =
             String::from_utf8_lossy(&said[..said.len().min(REFUSAL_BYTES)]).trim().to_owned();
         return Err(FetchError::Refused { status, text });
     }
-    let mut body = Pieces::new(answer.into_body(), TIMEOUT);
+    let mut body = Pieces::new(IncomingBody::Http1(answer.into_body()), TIMEOUT);
     let (disk, dir) = (Arc::clone(disk), dir.to_path_buf());
     let mut storing = blocking(move || Storing::begin(disk, &dir, number)).await?;
     loop {

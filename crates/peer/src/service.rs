@@ -13,8 +13,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use quorate_core::incoming::{Depot, NotForUs};
+use quorate_net::listen::IncomingBody;
 use quorate_raft::{MemberId, Message};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -71,7 +72,7 @@ impl Service {
     }
 
     /// Answers a request whose path starts with `/raft`.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<PeerBody> {
+    pub(crate) async fn answer(&self, request: Request<IncomingBody>) -> Response<PeerBody> {
         match request.uri().path() {
             "/raft" => self.take_message(request).await,
             "/raft/snapshot" => self.take_snapshot(request).await,
@@ -81,7 +82,7 @@ impl Service {
         }
     }
 
-    async fn take_message(&self, request: Request<Incoming>) -> Response<PeerBody> {
+    async fn take_message(&self, request: Request<IncomingBody>) -> Response<PeerBody> {
         if let Err(refused) = self.greet(&request, &Method::POST) {
             return *refused;
         }
@@ -141,7 +142,7 @@ impl Service {
         answer
     }
 
-    fn open_stream(&self, request: &Request<Incoming>) -> Response<PeerBody> {
+    fn open_stream(&self, request: &Request<IncomingBody>) -> Response<PeerBody> {
         if let Err(mut refused) = self.greet(request, &Method::GET) {
             self.mark_stream(&mut refused);
             return *refused;
@@ -164,7 +165,7 @@ impl Service {
 
     fn open_stream_of(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<IncomingBody>,
         kind: StreamKind,
         from: MemberId,
     ) -> Response<PeerBody> {
@@ -204,7 +205,7 @@ impl Service {
         }
     }
 
-    async fn take_snapshot(&self, request: Request<Incoming>) -> Response<PeerBody> {
+    async fn take_snapshot(&self, request: Request<IncomingBody>) -> Response<PeerBody> {
         if let Err(refused) = self.greet(&request, &Method::POST) {
             let failures = &self.local.metrics.network.snapshot_receive_failures;
             failures.with(&[snapshot_in::UNKNOWN_SENDER]).inc();
@@ -251,7 +252,7 @@ impl Service {
     /// Makes the checks that apply to every request except probes. The refusal is boxed because it is large and rare.
     fn greet(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<IncomingBody>,
         method: &Method,
     ) -> Result<(), Box<Response<PeerBody>>> {
         if request.method() != method {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use quorate_core::incoming::{Depot, NotForUs, Refused, Snapshot};
+use quorate_net::listen::IncomingBody;
 use quorate_raft::{MemberId, Message};
 use quorate_storage::disk::Disk;
 
@@ -81,7 +81,7 @@ pub(crate) enum BrokenOff {
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("{}", log::error_chain(.0))]
-    Http(#[from] hyper::Error),
+    Http(#[from] quorate_net::listen::BodyError),
     #[error("read tcp: i/o timeout")]
     Silent,
 }
@@ -107,7 +107,7 @@ pub(crate) async fn receive(
     local: &Local,
     depot: &Arc<Depot>,
     sender: Option<MemberId>,
-    body: Incoming,
+    body: IncomingBody,
 ) -> Result<(), ReceiveError> {
     let started = Instant::now();
     let network = &local.metrics.network;
@@ -245,7 +245,7 @@ async fn read_message(body: &mut Pieces) -> Result<Message, ReceiveError> {
 
 /// A request body that is being received.
 pub(crate) struct Pieces {
-    body: Incoming,
+    body: IncomingBody,
     /// Received data that is not consumed yet.
     rest: Bytes,
     timeout: Duration,
@@ -253,7 +253,7 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     /// Wraps a body that may pause for up to `timeout`.
-    pub(crate) const fn new(body: Incoming, timeout: Duration) -> Self {
+    pub(crate) const fn new(body: IncomingBody, timeout: Duration) -> Self {
         Self { body, rest: Bytes::new(), timeout }
     }
 

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use hyper::body::Incoming;
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use quorate_api::deep_txn;
@@ -18,6 +17,7 @@ use quorate_api::etcdserverpb::{
     AuthUserAddRequest, InternalRaftRequest, PutRequest, RequestHeader,
 };
 use quorate_core::incoming::Sender;
+use quorate_net::listen::IncomingBody;
 use quorate_raft::{
     ConfState, Entry, EntryKind, LogIndex, MemberId, Message, MessageKind, Snapshot,
     SnapshotMetadata, SnapshotOutcome, Term,
@@ -132,12 +132,12 @@ impl Http2Service for TestService {
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for TestService {
+impl hyper::service::Service<Request<IncomingBody>> for TestService {
     type Response = Response<PeerBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<IncomingBody>) -> Self::Future {
         let peers = Arc::clone(&self.0);
         Box::pin(async move {
             if request.uri().path() == "/members" {

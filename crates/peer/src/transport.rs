@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
-use hyper::body::Incoming;
+use quorate_net::listen::IncomingBody;
 use quorate_raft::{MemberId, Message, SnapshotOutcome};
 use quorate_state::members::Members;
 use quorate_storage::disk::Disk;
@@ -224,7 +224,7 @@ impl Peers {
     }
 
     /// Answers a request whose path starts with `/raft`.
-    pub async fn handle(&self, request: Request<Incoming>) -> Response<PeerBody> {
+    pub async fn handle(&self, request: Request<IncomingBody>) -> Response<PeerBody> {
         self.service.answer(request).await
     }
 

@@ -75,8 +75,21 @@ pub(crate) fn check(
 
 /// Returns the user named in the connection's certificate, if that user is the caller.
 pub(crate) fn named<'a>(headers: &HeaderMap, extensions: &'a Extensions) -> Option<&'a Arc<str>> {
-    let certificate = extensions.get::<Arc<ClientCertificate>>()?;
-    (!headers.contains_key(OF_GATEWAY)).then_some(&certificate.common_name)
+    named_by(headers, extensions.get::<Arc<ClientCertificate>>())
+}
+
+/// Returns the user in this certificate of a connection, if the certificate identifies the caller.
+pub(crate) fn named_by<'a>(
+    headers: &HeaderMap,
+    certificate: Option<&'a Arc<ClientCertificate>>,
+) -> Option<&'a Arc<str>> {
+    let certificate = certificate?;
+    (!is_of_gateway(headers)).then_some(&certificate.common_name)
+}
+
+/// Returns whether a gateway has sent this call for one of its clients.
+pub(crate) fn is_of_gateway(headers: &HeaderMap) -> bool {
+    headers.contains_key(OF_GATEWAY)
 }
 
 /// Stores the caller in a request that is recorded but needs no check.

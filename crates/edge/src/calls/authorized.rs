@@ -6,8 +6,7 @@
 //!
 //! # Invariant
 //!
-//! A service receives a request only as [`Authorized`], and [`authorize`] is the only function that creates
-//! one.
+//! A service receives a request only as [`Authorized`], which only [`authorize`] and [`authorize_message`] create.
 //!
 //! # Not here
 //!
@@ -54,4 +53,15 @@ pub(crate) fn authorize<T: Asks + prost::Message>(
     access::check(access_control, needs, &client.credentials).map_err(status)?;
     let (metadata, message) = request_body::take_in(request)?;
     Ok(Authorized { client, metadata, message })
+}
+
+/// Authorizes the caller of a message that was received uncompressed and without metadata for its service.
+pub(crate) fn authorize_message<T>(
+    access_control: &AccessControl,
+    needs: Needs,
+    client: Client,
+    message: T,
+) -> Result<Authorized<T>, Status> {
+    access::check(access_control, needs, &client.credentials).map_err(status)?;
+    Ok(Authorized { client, metadata: MetadataMap::new(), message })
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
+use quorate_net::listen::IncomingBody;
 use tokio_stream::Stream;
 use tonic::Status;
 use tonic::codegen::StdError;
@@ -14,7 +14,7 @@ use tonic::codegen::StdError;
 /// The body of a request.
 pub(crate) enum ClientBody {
     /// The body as received.
-    Grpc(Incoming),
+    Grpc(IncomingBody),
     /// One framed message; `None` after it has been read.
     Message(Option<Bytes>),
     /// A stream of framed messages.

@@ -26,3 +26,4 @@ pub(crate) mod request_stats;
 pub(crate) mod spans;
 pub(crate) mod status;
 pub(crate) mod streams;
+pub(crate) mod whole;

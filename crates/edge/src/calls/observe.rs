@@ -101,15 +101,9 @@ impl CallStats {
     }
 
     /// Counts the call under the version in the client's version header.
-    pub(crate) fn count_client(&self, headers: &HeaderMap) {
+    pub(crate) fn count_client(&self, version: ClientVersion<'_>) {
         let call_type = if self.kind == Kind::Unary { "unary" } else { "stream" };
-        let version = version_label(
-            headers
-                .get(CLIENT_API_VERSION)
-                .and_then(|value| value.to_str().ok())
-                .unwrap_or(UNKNOWN_VERSION),
-        );
-        self.metrics.server.client_requests.with(&[version, call_type]).inc();
+        self.metrics.server.client_requests.with(&[version.label, call_type]).inc();
     }
 
     /// Records that the response is ready to be sent.
@@ -169,8 +163,28 @@ impl CallStats {
     }
 }
 
-/// The header with the client library's version. The constant avoids parsing the name for each request.
-pub(crate) const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
+/// The header with the version of the client's library. The constant avoids parsing the name for each
+/// request.
+const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
+
+/// The version of a client's library, from the head of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientVersion<'a> {
+    /// The label in metrics.
+    pub(crate) label: &'a str,
+    /// Whether the header is missing or a text.
+    pub(crate) is_valid: bool,
+}
+
+impl<'a> ClientVersion<'a> {
+    pub(crate) fn of(headers: &'a HeaderMap) -> Self {
+        let Some(value) = headers.get(CLIENT_API_VERSION) else {
+            return Self { label: UNKNOWN_VERSION, is_valid: true };
+        };
+        let label = version_label(value.to_str().unwrap_or(UNKNOWN_VERSION));
+        Self { label, is_valid: std::str::from_utf8(value.as_bytes()).is_ok() }
+    }
+}
 
 /// The label for clients that send no valid version.
 const UNKNOWN_VERSION: &str = "unknown";

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use http::{Method, Request, StatusCode};
-use hyper::body::Incoming;
 use quorate_member::access::{AccessControl, Credentials, Remembered};
+use quorate_net::listen::IncomingBody;
 use quorate_net::listen::{ClientCertificate, Ends};
 use quorate_telemetry::log::{self, Level};
 use serde::Deserialize;
@@ -37,7 +37,10 @@ pub(crate) fn is_at<B>(request: &Request<B>) -> bool {
 }
 
 /// Answers a request for this endpoint.
-pub(crate) async fn answer(access_control: &AccessControl, request: Request<Incoming>) -> Reply {
+pub(crate) async fn answer(
+    access_control: &AccessControl,
+    request: Request<IncomingBody>,
+) -> Reply {
     let (head, body) = request.into_parts();
     let certificate = head.extensions.get::<Arc<ClientCertificate>>();
     let credentials =

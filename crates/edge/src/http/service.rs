@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use http::header::ORIGIN;
 use http::{Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use quorate_api::etcdserverpb::AlarmType;
+use quorate_net::listen::IncomingBody;
 use quorate_state::mvcc::RangeQuery;
 
 use super::log_level;
@@ -144,7 +144,7 @@ impl HttpService {
         Self { gateway, ..self }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+    async fn answer(&self, request: Request<IncomingBody>) -> Response<AnswerBody> {
         let is_tls = request.extensions().get::<listen::Encrypted>().is_some();
         if let Some(gateway) = &self.gateway {
             match self.endpoints.addressee(&request, is_tls) {
@@ -169,7 +169,7 @@ impl HttpService {
         answer.map(AnswerBody::whole)
     }
 
-    async fn answer_log_level(&self, request: Request<Incoming>, is_tls: bool) -> Reply {
+    async fn answer_log_level(&self, request: Request<IncomingBody>, is_tls: bool) -> Reply {
         if let Some(refused) = self.endpoints.refuse(&request, is_tls) {
             pass_over(request.into_body()).await;
             return refused;
@@ -184,7 +184,7 @@ impl HttpService {
         &self,
         gateway: &Arc<Gateway>,
         path: &str,
-        request: Request<Incoming>,
+        request: Request<IncomingBody>,
     ) -> Response<AnswerBody> {
         let certificate = request.extensions().get::<Arc<ClientCertificate>>();
         if certificate.is_some_and(|one| !one.common_name.is_empty()) && gateway.is_guarded() {
@@ -221,7 +221,7 @@ impl HttpService {
 fn begin_websocket(
     gateway: &Arc<Gateway>,
     path: &str,
-    request: &Request<Incoming>,
+    request: &Request<IncomingBody>,
     takeover: &Takeover,
 ) -> Result<Reply, websocket::Unfit> {
     let accepted = websocket::accept(request)?;
@@ -245,12 +245,12 @@ impl listen::Http1Service for HttpService {
     const ANSWERS_HALF_CLOSED: bool = true;
 }
 
-impl hyper::service::Service<Request<Incoming>> for HttpService {
+impl hyper::service::Service<Request<IncomingBody>> for HttpService {
     type Response = Response<AnswerBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<IncomingBody>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move { Ok(service.answer(request).await) })
     }

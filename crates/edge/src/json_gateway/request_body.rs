@@ -11,8 +11,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::Body as _;
-use hyper::body::Incoming;
 use quorate_json::{Conversion, Values};
+use quorate_net::listen::IncomingBody;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tokio_stream::Stream;
@@ -29,7 +29,7 @@ use quorate_net::pace::Pace;
 #[derive(Debug)]
 pub(crate) enum RequestBytes {
     /// The body of an HTTP request.
-    Http(Incoming),
+    Http(IncomingBody),
     /// The lines received over a WebSocket, in pieces.
     Lines(mpsc::Receiver<Bytes>),
 }

@@ -19,9 +19,9 @@ use std::time::Instant;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::Incoming;
 use quorate_member::RequestError;
 use quorate_member::admission::Bound;
+use quorate_net::listen::IncomingBody;
 use quorate_net::listen::{ClientCertificate, Ends};
 use quorate_peer::PeerBody;
 use quorate_peer::image::{CLUSTER_HEADER, FROM_HEADER};
@@ -48,7 +48,7 @@ pub struct ImagePolicy {
 
 impl PeerService {
     /// Serves the state, after committing all applied entries to the backend file.
-    pub(super) async fn image(&self, request: &Request<Incoming>) -> Response<PeerBody> {
+    pub(super) async fn image(&self, request: &Request<IncomingBody>) -> Response<PeerBody> {
         let begun = Instant::now();
         let opened = self.open_image(request).await;
         self.audit_image(request, opened.as_ref().map_err(|refused| refused.status()), begun);
@@ -62,7 +62,10 @@ impl PeerService {
         }
     }
 
-    async fn open_image(&self, request: &Request<Incoming>) -> Result<SnapshotStream, Box<Reply>> {
+    async fn open_image(
+        &self,
+        request: &Request<IncomingBody>,
+    ) -> Result<SnapshotStream, Box<Reply>> {
         if request.method() != Method::GET {
             return Err(Box::new(not_allowed(Some(Method::GET))));
         }
@@ -94,7 +97,7 @@ impl PeerService {
     }
 
     /// Returns the requesting member, if the request names a member and the certificate belongs to that member.
-    fn member_that_asks(&self, request: &Request<Incoming>) -> Result<MemberId, Box<Reply>> {
+    fn member_that_asks(&self, request: &Request<IncomingBody>) -> Result<MemberId, Box<Reply>> {
         let headers = request.headers();
         let refuse = |status, text| Box::new(self.named(reply::error(status, text)));
         let named = |name| headers.get(name).and_then(|value| value.to_str().ok());
@@ -116,7 +119,7 @@ impl PeerService {
 
     fn audit_image(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<IncomingBody>,
         outcome: Result<&SnapshotStream, StatusCode>,
         begun: Instant,
     ) {
@@ -148,11 +151,11 @@ impl PeerService {
     }
 }
 
-fn remote_of(request: &Request<Incoming>) -> Option<SocketAddr> {
+fn remote_of(request: &Request<IncomingBody>) -> Option<SocketAddr> {
     request.extensions().get::<Ends>().and_then(|ends| ends.remote)
 }
 
-fn certificate_of(request: &Request<Incoming>) -> Option<&Arc<ClientCertificate>> {
+fn certificate_of(request: &Request<IncomingBody>) -> Option<&Arc<ClientCertificate>> {
     request.extensions().get::<Arc<ClientCertificate>>()
 }
 

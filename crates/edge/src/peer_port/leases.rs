@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
 use prost::Message;
 use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
+use quorate_net::listen::IncomingBody;
 use quorate_state::units::LeaseId;
 
 use super::{PeerService, read_body};
@@ -14,7 +14,7 @@ use quorate_member::RequestError;
 use quorate_member::lease_holder::LeaseAnswer;
 
 impl PeerService {
-    pub(super) async fn renew_lease(&self, request: Request<Incoming>) -> Reply {
+    pub(super) async fn renew_lease(&self, request: Request<IncomingBody>) -> Reply {
         let body = match read_body(request.into_body()).await {
             Ok(body) => body,
             Err(refused) => return refused,
@@ -31,7 +31,7 @@ impl PeerService {
         }
     }
 
-    pub(super) async fn lease_time_to_live(&self, request: Request<Incoming>) -> Reply {
+    pub(super) async fn lease_time_to_live(&self, request: Request<IncomingBody>) -> Reply {
         let body = match read_body(request.into_body()).await {
             Ok(body) => body,
             Err(refused) => return refused,

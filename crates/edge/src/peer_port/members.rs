@@ -1,7 +1,7 @@
 //! Answers requests for the member list, promotions forwarded by other members, and requests for hashes to compare.
 
 use http::{HeaderMap, Request, StatusCode, header};
-use hyper::body::Incoming;
+use quorate_net::listen::IncomingBody;
 use quorate_state::members::{Member, MembershipRefusal};
 use quorate_state::mvcc::{HashKv, MvccError};
 use serde::Deserialize;
@@ -61,7 +61,7 @@ impl PeerService {
         self.named(answer)
     }
 
-    pub(super) async fn hash_kv(&self, request: Request<Incoming>) -> Reply {
+    pub(super) async fn hash_kv(&self, request: Request<IncomingBody>) -> Reply {
         let (head, body) = request.into_parts();
         let own = format!("{:x}", self.info.cluster_id());
         if head.headers.get(CLUSTER_HEADER).is_some_and(|id| !id.is_empty() && *id != own) {

@@ -26,7 +26,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use quorate_net::listen::IncomingBody;
 use quorate_state::members::Member;
 
 pub use self::image::ImagePolicy;
@@ -79,7 +79,7 @@ impl PeerService {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Reply {
+    async fn answer(&self, request: Request<IncomingBody>) -> Reply {
         let endpoint = match route(request.method(), request.uri().path()) {
             Routed::To(endpoint) => endpoint,
             Routed::NotAllowed { allowed } => return not_allowed(allowed),
@@ -145,7 +145,7 @@ fn not_allowed(allowed: Option<Method>) -> Reply {
 }
 
 /// Reads a body, or returns the reply that refuses it.
-async fn read_body(body: Incoming) -> Result<Bytes, Reply> {
+async fn read_body(body: IncomingBody) -> Result<Bytes, Reply> {
     let reading = Limited::new(body, BODY_BYTES_MAX).collect();
     match tokio::time::timeout(BODY_TIMEOUT, reading).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -164,12 +164,12 @@ impl quorate_net::listen::Http1Service for PeerService {
     const ANSWERS_HALF_CLOSED: bool = false;
 }
 
-impl hyper::service::Service<Request<Incoming>> for PeerService {
+impl hyper::service::Service<Request<IncomingBody>> for PeerService {
     type Response = Response<PeerBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<IncomingBody>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
             if route::is_consensus(request.uri().path()) {

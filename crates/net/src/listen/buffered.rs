@@ -52,14 +52,8 @@ fn keep_spare(mut buffer: Vec<u8>) {
 /// Wraps a socket from which `prefix` was already read. Reads return the prefix first. The first result is for the
 /// protocol, the second for the task that polls it.
 pub(super) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
-    let socket = Socket {
-        inner,
-        prefix: prefix.into(),
-        gathered: Vec::new(),
-        sent: 0,
-        sent_in_all: 0,
-        edit_first: None,
-    };
+    let socket =
+        Socket { inner, prefix: prefix.into(), gathered: Vec::new(), sent: 0, sent_in_all: 0 };
     let socket = Arc::new(Mutex::new(socket));
     (Buffered { socket: Arc::clone(&socket) }, Outlet { socket })
 }
@@ -78,11 +72,6 @@ pub(super) struct Outlet<T> {
 }
 
 impl<T> Outlet<T> {
-    /// Registers a function that edits the first bytes written, before they are sent.
-    pub(super) fn edit_first(&self, edit: fn(&mut Vec<u8>)) {
-        self.socket.lock().edit_first = Some(edit);
-    }
-
     /// Returns the number of bytes that the kernel has accepted so far.
     pub(super) fn sent(&self) -> u64 {
         self.socket.lock().sent_in_all
@@ -127,17 +116,10 @@ struct Socket<T> {
     sent: usize,
     /// Total number of bytes that the kernel has accepted.
     sent_in_all: u64,
-    /// The function that edits the first bytes written, if any.
-    edit_first: Option<fn(&mut Vec<u8>)>,
 }
 
 impl<T: AsyncWrite + Unpin> Socket<T> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.gathered.is_empty()
-            && let Some(edit) = self.edit_first.take()
-        {
-            edit(&mut self.gathered);
-        }
         while self.sent < self.gathered.len() {
             let rest = &self.gathered[self.sent..];
             let count = ready!(Pin::new(&mut self.inner).poll_write(cx, rest))?;

@@ -11,13 +11,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper::{Request, Response};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Sleep;
 
 use super::hang_up::EndsWithClient;
+use super::incoming_body::IncomingBody;
 use super::requests::{AnswerBody, Requests};
 use super::socket::Ends;
 use super::takeover::Takeover;
@@ -82,15 +82,15 @@ pub(super) struct Announcing<S> {
     pub(super) takeover: Takeover,
 }
 
-impl<S, B> Service<Request<Incoming>> for Announcing<S>
+impl<S, B> Service<Request<IncomingBody>> for Announcing<S>
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static>,
+    S: Service<Request<IncomingBody>, Response = Response<B>, Future: Send + 'static>,
 {
     type Response = Response<AnswerBody<B>>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<IncomingBody>) -> Self::Future {
         self.ends_with_client.set(false);
         request.extensions_mut().insert(self.ends_with_client.clone());
         request.extensions_mut().insert(self.ends);
@@ -125,18 +125,18 @@ mod tests {
     }
 
     struct Echo {
-        request: Incoming,
+        request: IncomingBody,
         does_end: bool,
     }
 
     impl Body for Echo {
         type Data = Bytes;
-        type Error = hyper::Error;
+        type Error = crate::listen::BodyError;
 
         fn poll_frame(
             mut self: Pin<&mut Self>,
             cx: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        ) -> Poll<Option<Result<Frame<Bytes>, crate::listen::BodyError>>> {
             match Pin::new(&mut self.request).poll_frame(cx) {
                 Poll::Ready(None) if !self.does_end => Poll::Pending,
                 other => other,
@@ -144,12 +144,12 @@ mod tests {
         }
     }
 
-    impl Service<Request<Incoming>> for Echoing {
+    impl Service<Request<IncomingBody>> for Echoing {
         type Response = Response<Echo>;
         type Error = Infallible;
         type Future = Ready<Result<Self::Response, Infallible>>;
 
-        fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        fn call(&self, mut request: Request<IncomingBody>) -> Self::Future {
             if let Some(client) = request.extensions_mut().remove::<EndsWithClient>() {
                 client.ask();
             }

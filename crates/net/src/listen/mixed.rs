@@ -11,12 +11,14 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::service::Service;
 use quorate_tls::ClientCertificate;
 
+use super::incoming_body::IncomingBody;
 use super::requests::{AnswerBody, Requests};
-use super::{Activity, Ends, Http1Service, Http2Service, HttpService};
+use super::{Activity, Ends, Http1Service, Http2Service, HttpService, WholeCall};
+use quorate_http2::head::Head;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -33,12 +35,12 @@ pub(super) struct WithConnection<S> {
     pub(super) is_marked: bool,
 }
 
-impl<S: HttpService> Service<Request<Incoming>> for WithConnection<S> {
+impl<S: HttpService> Service<Request<IncomingBody>> for WithConnection<S> {
     type Response = S::Response;
     type Error = Infallible;
     type Future = S::Future;
 
-    fn call(&self, mut request: Request<Incoming>) -> S::Future {
+    fn call(&self, mut request: Request<IncomingBody>) -> S::Future {
         if let Some(client) = &self.client {
             request.extensions_mut().insert(Arc::clone(client));
         }
@@ -80,14 +82,25 @@ impl<G: Http2Service, H: Http1Service> Http2Service for Mixed<G, H> {
             ..of_grpc
         }
     }
+
+    fn call_whole(
+        &self,
+        head: &Arc<Head>,
+        _: Option<&Arc<ClientCertificate>>,
+        data: &[u8],
+    ) -> Option<WholeCall<Self::ResponseBody>> {
+        let grpc = self.grpc.as_ref()?;
+        let call = grpc.inner.call_whole(head, grpc.client.as_ref(), data)?;
+        Some(Box::pin(async move { call.await.map_err(|response| response.map(MixedBody::Grpc)) }))
+    }
 }
 
-impl<G: Http2Service, H: Http1Service> Service<Request<Incoming>> for Mixed<G, H> {
+impl<G: Http2Service, H: Http1Service> Service<Request<IncomingBody>> for Mixed<G, H> {
     type Response = Response<MixedBody<G::ResponseBody, H::ResponseBody>>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<IncomingBody>) -> Self::Future {
         match (&self.grpc, &self.http) {
             (Some(grpc), None) => Self::answer_grpc(grpc, request),
             (Some(grpc), Some(_)) if is_grpc(&request) => Self::answer_grpc(grpc, request),
@@ -111,14 +124,14 @@ impl<G: Http2Service, H: Http1Service> Service<Request<Incoming>> for Mixed<G, H
 impl<G: Http2Service, H: Http1Service> Mixed<G, H> {
     fn answer_grpc(
         grpc: &WithConnection<G>,
-        request: Request<Incoming>,
-    ) -> <Self as Service<Request<Incoming>>>::Future {
+        request: Request<IncomingBody>,
+    ) -> <Self as Service<Request<IncomingBody>>>::Future {
         let answer = grpc.call(request);
         Box::pin(async move { answer.await.map(|answer| answer.map(MixedBody::Grpc)) })
     }
 }
 
-fn is_grpc(request: &Request<Incoming>) -> bool {
+fn is_grpc(request: &Request<IncomingBody>) -> bool {
     let kind = request.headers().get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().windows(GRPC.len()).any(|part| part == GRPC.as_bytes()))
 }

@@ -1,7 +1,7 @@
 //! Listeners: accept connections, detect their protocol, and serve HTTP/1 and gRPC on one port.
 //!
-//! The first bytes of a connection select the service: the HTTP/2 preface selects gRPC, read through `authority`, and
-//! anything else selects the HTTP endpoints. Over TLS, HTTP/2 carries both (`mixed`). Accepted connections are
+//! The first bytes of a connection select the service: the HTTP/2 preface selects gRPC (`http2`), and anything else
+//! selects the HTTP endpoints. Over TLS, HTTP/2 carries both (`mixed`). Accepted connections are
 //! distributed over the connection runtimes.
 //!
 //! # Bound
@@ -9,27 +9,24 @@
 //! * The number of connections is limited by their budget (`descriptors`). Further connections wait, and idle ones are
 //!   asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the connections from one address.
 //! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags announce no limit.
-//! * The data of a stream waiting to be sent is limited by [`STREAM_SEND_BYTES_MAX`]. Received data that no service has
-//!   read is limited by the connection's window, which is small if too many connections have large windows. Services
-//!   count the data that they have read.
+//! * The data of an HTTP/2 connection that waits to be sent is limited (`http2`). Received data that no service has read
+//!   is limited by the connection's window, which is small if too many connections have large windows. Services count
+//!   the data that they have read.
 //! * [`ConnectionTimeouts`] limits the time until a connection's first bytes identify its protocol, and the time of
 //!   each HTTP/1 head. A head that starts to arrive during the previous request has the time limit of an idle
 //!   connection. An idle HTTP/2 connection has no time limit. It stays open while it answers pings and its permit is
 //!   not needed.
 
 mod addresses;
-mod authority;
 mod buffered;
-mod field_section;
-#[cfg(any(test, fuzzing))]
-pub mod fuzz;
 mod hang_up;
 mod head_deadline;
+mod http2;
+mod incoming_body;
 mod mixed;
 mod permits;
 mod ping_floor;
 mod requests;
-mod silent_limit;
 mod socket;
 mod takeover;
 mod write_through;
@@ -42,24 +39,28 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use hyper::body::{Body, Incoming};
-use hyper::server::conn::{http1, http2};
+use hyper::body::Body;
+use hyper::server::conn::http1;
 use hyper::service::Service;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use quorate_http2::connection::Limits as StreamLimits;
+use quorate_http2::head::Head;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 pub use self::addresses::AddressLimit;
-use self::authority::AnyAuthority;
 use self::buffered::{Buffered, Sending};
 pub use self::hang_up::EndsWithClient;
 use self::hang_up::HangUp;
 use self::head_deadline::{Announcing, HeadDeadline};
+use self::http2::{Ended, Until};
+pub use self::http2::{Lost, StreamBody, WholeAnswer, WholeCall};
+use self::incoming_body::FromLibrary;
+pub use self::incoming_body::{BodyError, IncomingBody};
 pub use self::mixed::Encrypted;
 use self::mixed::{Mixed, WithConnection};
 pub use self::permits::{Activity, ConnectionPermits, ConnectionPermitsLoad};
-use self::ping_floor::PingFloor;
 use self::requests::Requests;
 use self::socket::{Arrived, OtherStream, Socket, Source, Stream, Wire};
 pub use self::socket::{Ends, Listener, Reuse, Security};
@@ -91,17 +92,13 @@ const WINDOW_BYTES_MAX: usize = 1 << 30;
 /// Both receive windows of a connection once [`WINDOW_BYTES_MAX`] is used up. This is the default of HTTP/2.
 const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;
 
-/// Maximum amount of encoded data buffered for a stream whose client does not read: a few chunks of a large reply.
-const STREAM_SEND_BYTES_MAX: usize = 256 << 10;
-
-/// Maximum size of the headers of a request. Tokens have a few thousand bytes. The library's default is 16 KiB. Beyond
-/// the limit, the library refuses the request, and it closes the connection of a client that sends several times as
-/// much.
-const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
+/// Maximum size of the headers of a request. Tokens have a few thousand bytes. Beyond the limit, the request is refused,
+/// and the connection of a client that sends twice as much is closed.
+const HEADER_LIST_BYTES_MAX: usize = 256 << 10;
 
 /// Maximum number of streams that a client may open and reset before they are processed. A client that cancels many
 /// calls together is not an attacker.
-const STREAMS_GIVEN_UP_MAX: usize = 1024;
+const STREAMS_GIVEN_UP_MAX: u32 = 1024;
 
 /// Minimum amount of data that the client of a closing connection must accept within one timeout. It exceeds the size
 /// of a few pings, which are not part of an answer.
@@ -245,7 +242,7 @@ impl<G, H> Connections<G, H> {
 /// A service for either HTTP version.
 pub trait HttpService:
     Service<
-        Request<Incoming>,
+        Request<IncomingBody>,
         Response = Response<Self::ResponseBody>,
         Error = Infallible,
         Future: Send + 'static,
@@ -264,7 +261,7 @@ pub trait HttpService:
 impl<S, B> HttpService for S
 where
     S: Service<
-            Request<Incoming>,
+            Request<IncomingBody>,
             Response = Response<B>,
             Error = Infallible,
             Future: Send + 'static,
@@ -288,6 +285,16 @@ pub trait Http2Service: HttpService {
 
     /// Returns the activity on this connection.
     fn activity(&self) -> Activity;
+
+    /// Starts a complete call whose body is this data. Returns `None` if the call takes the ordinary path.
+    fn call_whole(
+        &self,
+        _head: &Arc<Head>,
+        _client: Option<&Arc<ClientCertificate>>,
+        _data: &[u8],
+    ) -> Option<WholeCall<Self::ResponseBody>> {
+        None
+    }
 }
 
 /// An HTTP/1 service, which defines what happens when a client closes its sending side.
@@ -407,28 +414,45 @@ async fn serve_http2<S: Stream, G: Http2Service>(
     limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
 ) -> Served {
-    let (io, outlet) = buffered::wrap(stream, first);
     let own = service.clone();
     let window = take_window(&limits.permits);
-    if limits.max_concurrent_streams.is_none() {
-        outlet.edit_first(silent_limit::take_out);
-    }
-    let preface_bytes = HTTP2_PREFACE.len();
-    let pinging = service.clone();
-    let under_way = move || pinging.activity().under_way;
-    let io = PingFloor::new(io, preface_bytes, limits.ping_floor, under_way);
-    let io = TokioIo::new(AnyAuthority::new(io, preface_bytes));
-    let connection = http2_builder(&limits, window.is_some()).serve_connection(io, service);
-    let mut connection = std::pin::pin!(connection);
-    let closing = tokio::select! {
-        done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
-        _ = stop.wait_for(|stop| *stop) => None,
-        closing = limits.permits.close_requested(|| own.activity()) => Some(closing),
+    let (stream_window, connection_window) = if window.is_some() {
+        (STREAM_WINDOW_BYTES, CONNECTION_WINDOW_BYTES)
+    } else {
+        (SMALL_WINDOW_BYTES, SMALL_WINDOW_BYTES)
     };
-    connection.as_mut().graceful_shutdown();
-    let ending = Sending { connection, outlet: &outlet };
+    let settings = http2::Settings {
+        limits: StreamLimits {
+            streams_max: limits.max_concurrent_streams.unwrap_or(STREAMS_HELD_MAX) as usize,
+            is_announced: limits.max_concurrent_streams.is_some(),
+            header_list_bytes_max: HEADER_LIST_BYTES_MAX,
+            stream_window,
+            connection_window,
+            given_up_max: STREAMS_GIVEN_UP_MAX,
+        },
+        ping_floor: limits.ping_floor,
+        keepalive: limits.keepalive,
+    };
+    let mut connection = http2::Server::new(stream, first, service, settings);
+    let closing = {
+        let order = async {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => None,
+                closing = limits.permits.close_requested(|| own.activity()) => Some(closing),
+            }
+        };
+        let order = std::pin::pin!(order);
+        match (Until { server: &mut connection, order }).await {
+            Ended::Itself(served) => return served,
+            Ended::Ordered(closing) => closing,
+        }
+    };
+    connection.graceful_shutdown();
+    let sent = connection.sent_counter();
     let timeout = closing.is_some().then_some(limits.timeouts.head);
-    end(ending, timeout, || Activity { sent: outlet.sent(), ..own.activity() }).await
+    let activity =
+        || Activity { sent: sent.load(std::sync::atomic::Ordering::Relaxed), ..own.activity() };
+    end(connection, timeout, activity).await
 }
 
 async fn serve_http1<S: Stream, H: Http1Service>(
@@ -455,7 +479,7 @@ async fn serve_http1<S: Stream, H: Http1Service>(
         .header_read_timeout(limits.timeouts.idle)
         .title_case_headers(true)
         .half_close(H::ANSWERS_HALF_CLOSED)
-        .serve_connection(TokioIo::new(io), service);
+        .serve_connection(TokioIo::new(io), FromLibrary(service));
     let closing = tokio::select! {
         done = (Sending { connection: std::pin::Pin::new(&mut connection), outlet: &outlet }) => Err(done),
         _ = stop.wait_for(|stop| *stop) => Ok(None),
@@ -483,7 +507,7 @@ type Watched<S> = TokioIo<HangUp<HeadDeadline<Buffered<S>>>>;
 
 /// Returns the socket of a connection that leaves HTTP/1, and the data already read from it.
 fn taken_apart<S, H: Http1Service>(
-    connection: http1::Connection<Watched<S>, Announcing<H>>,
+    connection: http1::Connection<Watched<S>, FromLibrary<Announcing<H>>>,
 ) -> (Buffered<S>, Bytes)
 where
     Buffered<S>: AsyncRead + AsyncWrite + Unpin,
@@ -533,30 +557,6 @@ fn take_window(permits: &ConnectionPermits) -> Option<OwnedSemaphorePermit> {
         );
     }
     window
-}
-
-fn http2_builder(limits: &ConnectionLimits, has_window: bool) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        // As in grpc-go, because the date header belongs to HTTP and not to gRPC.
-        .auto_date_header(false)
-        .max_concurrent_streams(limits.max_concurrent_streams.unwrap_or(STREAMS_HELD_MAX))
-        .max_pending_accept_reset_streams(STREAMS_GIVEN_UP_MAX)
-        .max_header_list_size(HEADER_LIST_BYTES_MAX)
-        .max_send_buf_size(STREAM_SEND_BYTES_MAX);
-    let (stream_bytes, connection_bytes) = if has_window {
-        (STREAM_WINDOW_BYTES, CONNECTION_WINDOW_BYTES)
-    } else {
-        (SMALL_WINDOW_BYTES, SMALL_WINDOW_BYTES)
-    };
-    builder
-        .initial_stream_window_size(stream_bytes)
-        .initial_connection_window_size(connection_bytes);
-    if let Some((interval, timeout)) = limits.keepalive {
-        builder.keep_alive_interval(interval).keep_alive_timeout(timeout);
-    }
-    builder
 }
 
 /// Reads until it is clear whether the peer uses HTTP/2. Returns the data read. The time is limited, because a silent

@@ -21,12 +21,12 @@ mod secured;
 #[derive(Clone)]
 struct Silent;
 
-impl Service<Request<Incoming>> for Silent {
+impl Service<Request<IncomingBody>> for Silent {
     type Response = Response<Empty<Bytes>>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, _: Request<Incoming>) -> Self::Future {
+    fn call(&self, _: Request<IncomingBody>) -> Self::Future {
         Box::pin(std::future::pending())
     }
 }
@@ -45,12 +45,12 @@ impl Http2Service for Silent {
 #[derive(Clone)]
 struct Answering;
 
-impl Service<Request<Incoming>> for Answering {
+impl Service<Request<IncomingBody>> for Answering {
     type Response = Response<Empty<Bytes>>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<IncomingBody>) -> Self::Future {
         let pause =
             if request.uri().path() == "/slow" { TIMEOUTS.head * 2 } else { Duration::ZERO };
         Box::pin(async move {
@@ -241,7 +241,7 @@ async fn open_with_field(stream: &mut TcpStream, id: u32, bytes: usize) {
 async fn an_overlong_request_head_is_refused_and_the_connection_stays_open() {
     let mut stream = connect(None).await;
     greet(&mut stream).await;
-    let most = HEADER_LIST_BYTES_MAX as usize;
+    let most = HEADER_LIST_BYTES_MAX;
     // The service does not answer. The size of the header list includes 32 bytes for each of its four fields.
     for (id, bytes) in [(1, most - 1_000), (3, most + 1), (5, most - 1_000), (7, most + 20_000)] {
         open_with_field(&mut stream, id, bytes).await;
@@ -276,6 +276,30 @@ impl Body for Endless {
     }
 }
 
+/// A service whose answers never end. It counts the bytes of their bodies.
+#[derive(Clone)]
+struct Flooding(Arc<AtomicU64>);
+
+impl Service<Request<IncomingBody>> for Flooding {
+    type Response = Response<Endless>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn call(&self, _: Request<IncomingBody>) -> Self::Future {
+        std::future::ready(Ok(Response::new(Endless(Arc::clone(&self.0)))))
+    }
+}
+
+impl Http2Service for Flooding {
+    fn for_connection(&self, _: Ends) -> Self {
+        self.clone()
+    }
+
+    fn activity(&self) -> Activity {
+        Activity::default()
+    }
+}
+
 // With paused time, the clock advances when all tasks are idle.
 #[tokio::test(start_paused = true)]
 async fn response_bytes_encoded_ahead_of_a_slow_client_are_bounded() {
@@ -284,11 +308,8 @@ async fn response_bytes_encoded_ahead_of_a_slow_client_are_bounded() {
     let (mut client, server) = tokio::io::duplex(WIRE_BYTES);
     let taken = Arc::new(AtomicU64::new(0));
     let body = Arc::clone(&taken);
-    let service = hyper::service::service_fn(move |_: Request<Incoming>| {
-        std::future::ready(Ok::<_, Infallible>(Response::new(Endless(Arc::clone(&body)))))
-    });
-    let builder = http2_builder(&limits(1), true);
-    tokio::spawn(builder.serve_connection(TokioIo::new(server), service));
+    let (_stopper, stop) = watch::channel(false);
+    tokio::spawn(serve_http2(server, Vec::new(), Flooding(body), limits(1), stop));
     // The windows of the stream and of the connection are large, but the client does not read.
     client.write_all(HTTP2_PREFACE).await.unwrap();
     client.write_all(&[0, 0, 6, SETTINGS, 0, 0, 0, 0, 0, 0, 4]).await.unwrap();
@@ -300,10 +321,10 @@ async fn response_bytes_encoded_ahead_of_a_slow_client_are_bounded() {
     for _ in 0..10 {
         tokio::time::sleep(Duration::from_secs(1)).await;
         // The last piece may exceed the limit, and one more is being written.
-        let most = STREAM_SEND_BYTES_MAX + WIRE_BYTES + 2 * Endless::PIECE.len();
+        let most = http2::OUTPUT_BYTES_MAX + WIRE_BYTES + 2 * Endless::PIECE.len();
         let ahead = usize::try_from(taken.load(Ordering::Relaxed)).unwrap() - read;
         assert!(
-            (STREAM_SEND_BYTES_MAX..=most).contains(&ahead),
+            (http2::OUTPUT_BYTES_MAX..=most).contains(&ahead),
             "the server encoded {ahead} bytes ahead of the client"
         );
         // Each byte that the client reads makes space for another one.
@@ -418,12 +439,12 @@ impl Body for EndlessBody {
     }
 }
 
-impl Service<Request<Incoming>> for Streaming {
+impl Service<Request<IncomingBody>> for Streaming {
     type Response = Response<EndlessBody>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
 
-    fn call(&self, _: Request<Incoming>) -> Self::Future {
+    fn call(&self, _: Request<IncomingBody>) -> Self::Future {
         let body = EndlessBody(Some(Bytes::from_static(b"begun")));
         std::future::ready(Ok(Response::new(body)))
     }

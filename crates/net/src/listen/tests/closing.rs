@@ -16,12 +16,12 @@ const ACK: u8 = 1;
 #[derive(Clone, Default)]
 struct Replying(Requests);
 
-impl Service<Request<Incoming>> for Replying {
+impl Service<Request<IncomingBody>> for Replying {
     type Response = Response<AnswerBody<Full<Bytes>>>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
 
-    fn call(&self, _: Request<Incoming>) -> Self::Future {
+    fn call(&self, _: Request<IncomingBody>) -> Self::Future {
         let reply = Full::new(Bytes::from_static(&[7; REPLY_BYTES]));
         std::future::ready(Ok(Response::new(AnswerBody::new(reply, self.0.begin()))))
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use http_body_util::Full;
+use hyper_util::rt::TokioExecutor;
 use quorate_tls::{
     AcceptorSettings, Allowed, ChannelConnector, ClientCertificate, ClientCheck, Connector,
     ConnectorSettings, Pair, Place, Protocols, ServerCheck, Trust, find_or_make,
@@ -16,12 +17,12 @@ use super::*;
 #[derive(Clone)]
 struct Naming(&'static str);
 
-impl Service<Request<Incoming>> for Naming {
+impl Service<Request<IncomingBody>> for Naming {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<IncomingBody>) -> Self::Future {
         let is_encrypted = request.extensions().get::<Encrypted>().is_some();
         let client = request.extensions().get::<Arc<ClientCertificate>>();
         let name = client.map(|client| client.common_name.clone());

@@ -1,0 +1,116 @@
+//! A complete unary call of the KV service, which needs no request or response of the HTTP library.
+//!
+//! # Not here
+//!
+//! The checks that every call must pass (`router`).
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response as HttpResponse;
+use prost::Name;
+use quorate_api::codec;
+use quorate_grpc::ending::answer;
+use quorate_grpc::framing::framed;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::observed::{Observed, Observer as _};
+use quorate_grpc::wording::in_grpc_gos_words;
+use quorate_member::RequestError;
+use quorate_member::access::{AccessControl, Client};
+use quorate_net::listen::{WholeAnswer, WholeCall};
+use tonic::body::Body;
+use tonic::{Code, Response, Status};
+
+use super::authorized::{Authorized, authorize_message};
+use super::large_reply;
+use super::observe::CallStats;
+use super::status::status;
+use crate::methods::Needs;
+
+/// The error of a call that one of the common checks has refused, and the call's statistics.
+pub(crate) type Refused = (Status, CallStats);
+
+/// Ends as cancelled if it is dropped before the answer.
+struct Counted(Option<CallStats>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(mut stats) = self.0.take() {
+            stats.ended(Code::Cancelled, "");
+        }
+    }
+}
+
+/// Decodes the message, carries out the call, and encodes its answer.
+pub(crate) async fn answer_whole<M, R, F>(
+    stats: CallStats,
+    timeout: Option<Duration>,
+    ((access_control, needs), client, message): ((Arc<AccessControl>, Needs), Client, Bytes),
+    method: impl FnOnce(Authorized<M>) -> F,
+) -> WholeAnswer<Observed<CallStats>>
+where
+    M: prost::Message + Name + Default + 'static,
+    R: prost::Message,
+    F: Future<Output = Result<Response<R>, Status>>,
+{
+    let mut counted = Counted(Some(stats));
+    let authorized = codec::decode::<M>(message)
+        .and_then(|message| authorize_message(&access_control, needs, client, message));
+    let result = match authorized {
+        Err(status) => Err(status),
+        Ok(request) => {
+            let call = method(request);
+            match timeout {
+                None => call.await,
+                Some(timeout) => within(timeout, call).await,
+            }
+        }
+    };
+    let mut stats = counted.0.take().expect("the call is answered once");
+    stats.responded();
+    match result {
+        Ok(mut response) => {
+            let extensions = response.extensions_mut();
+            if extensions.is_empty() {
+                let part = framed(response.get_ref());
+                stats.passed(&part);
+                stats.ended(Code::Ok, "");
+                return Ok(part);
+            }
+            let body = large_reply::body_of(extensions, Body::empty());
+            Err(observed(answer(body), stats))
+        }
+        Err(status) => Err(observed(in_grpc_gos_words(status, Kind::Unary).into_http(), stats)),
+    }
+}
+
+async fn within<R>(
+    timeout: Duration,
+    call: impl Future<Output = Result<Response<R>, Status>>,
+) -> Result<Response<R>, Status> {
+    let mut call = pin!(call);
+    // Most calls end before their first wait, and need no timer.
+    let early = std::future::poll_fn(|cx| std::task::Poll::Ready(call.as_mut().poll(cx))).await;
+    if let std::task::Poll::Ready(result) = early {
+        return result;
+    }
+    match tokio::time::timeout(timeout, call).await {
+        Ok(result) => result,
+        Err(_) => Err(status(RequestError::DeadlineExceeded)),
+    }
+}
+
+fn observed(response: HttpResponse<Body>, stats: CallStats) -> HttpResponse<Observed<CallStats>> {
+    let (head, body) = response.into_parts();
+    let body = Observed::new(&head.headers, body, Some(stats));
+    HttpResponse::from_parts(head, body)
+}
+
+/// Returns the answer to a call that one of the common checks has refused.
+pub(crate) fn refused((refusal, stats): Refused) -> WholeCall<Observed<CallStats>> {
+    stats.responded();
+    Box::pin(std::future::ready(Err(observed(refusal.into_http(), stats))))
+}

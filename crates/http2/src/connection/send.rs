@@ -1,0 +1,174 @@
+//! What this side sends: responses, pings and the end of the connection.
+
+use http::{HeaderMap, StatusCode};
+
+use super::windows::signed;
+use super::{Connection, StreamId};
+use crate::frame::{Code, HEADER_BYTES, Header, MAX_31_BITS, flag, kind};
+
+impl Connection {
+    /// Sends the head of an answer.
+    pub fn respond(&mut self, id: StreamId, status: StatusCode, headers: &HeaderMap, ends: bool) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.is_answered = true;
+        self.given_up = self.given_up.saturating_sub(1);
+        let start = self.begin_block();
+        self.encoder.status(status.as_u16(), &mut self.out);
+        for (name, value) in headers {
+            self.encoder.field(name, value, &mut self.out);
+        }
+        self.end_block(start, id, ends);
+        if ends {
+            self.ended(id);
+        }
+    }
+
+    /// Sends the fields after the body of an answer.
+    pub fn trailers(&mut self, id: StreamId, trailers: &HeaderMap) {
+        if !self.streams.contains_key(&id) {
+            return;
+        }
+        let start = self.begin_block();
+        for (name, value) in trailers {
+            self.encoder.field(name, value, &mut self.out);
+        }
+        self.end_block(start, id, true);
+        self.ended(id);
+    }
+
+    /// Sends part of the body of an answer, which is at most as long as the [`Connection::room`].
+    pub fn data(&mut self, id: StreamId, mut data: &[u8], ends: bool) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.send_window -= signed(data.len());
+        self.send_window -= signed(data.len());
+        loop {
+            let (now, rest) = data.split_at(data.len().min(self.client_frame_bytes));
+            let flags = if ends && rest.is_empty() { flag::END_STREAM } else { 0 };
+            Header { len: now.len(), kind: kind::DATA, flags, stream: id }.put(&mut self.out);
+            self.out.extend_from_slice(now);
+            data = rest;
+            if data.is_empty() {
+                break;
+            }
+        }
+        if ends {
+            self.ended(id);
+        }
+    }
+
+    /// Sends the complete answer to a successful unary gRPC call, if it fits into the client's windows and one frame.
+    /// The message has its prefix. Returns whether it was sent, or its stream was reset.
+    #[must_use]
+    pub fn reply(&mut self, id: StreamId, message: &[u8]) -> bool {
+        let Some(stream) = self.streams.get_mut(&id) else { return true };
+        let len = message.len();
+        if stream.send_window.min(self.send_window) < signed(len) || len > self.client_frame_bytes {
+            return false;
+        }
+        self.send_window -= signed(len);
+        self.given_up = self.given_up.saturating_sub(1);
+        self.out.reserve(3 * HEADER_BYTES + 16 + len);
+        let start = self.begin_block();
+        self.encoder.status(200, &mut self.out);
+        self.encoder.grpc_content_type(&mut self.out);
+        self.end_block(start, id, false);
+        Header { len, kind: kind::DATA, flags: 0, stream: id }.put(&mut self.out);
+        self.out.extend_from_slice(message);
+        let start = self.begin_block();
+        self.encoder.grpc_status_ok(&mut self.out);
+        self.end_block(start, id, true);
+        self.ended(id);
+        true
+    }
+
+    /// Sends the head of a gRPC answer.
+    pub fn respond_grpc(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.is_answered = true;
+        self.given_up = self.given_up.saturating_sub(1);
+        let start = self.begin_block();
+        self.encoder.status(200, &mut self.out);
+        self.encoder.grpc_content_type(&mut self.out);
+        self.end_block(start, id, false);
+    }
+
+    /// Ends a successful gRPC answer.
+    pub fn end_grpc(&mut self, id: StreamId) {
+        if self.streams.contains_key(&id) {
+            let start = self.begin_block();
+            self.encoder.grpc_status_ok(&mut self.out);
+            self.end_block(start, id, true);
+            self.ended(id);
+        }
+    }
+
+    fn begin_block(&mut self) -> usize {
+        let start = self.out.len();
+        self.out.extend_from_slice(&[0; HEADER_BYTES]);
+        self.encoder.begin(&mut self.out);
+        start
+    }
+
+    /// Writes the frame header of a block, which is split if it is too long for one frame.
+    fn end_block(&mut self, start: usize, id: StreamId, ends: bool) {
+        let len = self.out.len() - start - HEADER_BYTES;
+        let ends = if ends { flag::END_STREAM } else { 0 };
+        if len <= self.client_frame_bytes {
+            let header =
+                Header { len, kind: kind::HEADERS, flags: flag::END_HEADERS | ends, stream: id };
+            self.out[start..start + HEADER_BYTES].copy_from_slice(&header.bytes());
+            return;
+        }
+        let block = self.out.split_off(start + HEADER_BYTES);
+        self.out.truncate(start);
+        let (mut kind, mut flags) = (kind::HEADERS, ends);
+        let mut parts = block.chunks(self.client_frame_bytes).peekable();
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                flags |= flag::END_HEADERS;
+            }
+            Header { len: part.len(), kind, flags, stream: id }.put(&mut self.out);
+            self.out.extend_from_slice(part);
+            (kind, flags) = (kind::CONTINUATION, 0);
+        }
+    }
+
+    /// Answers a ping.
+    pub fn pong(&mut self, payload: [u8; 8]) {
+        self.put_ping(payload, flag::ACK);
+    }
+
+    /// Sends a ping.
+    pub fn ping(&mut self, payload: [u8; 8]) {
+        self.put_ping(payload, 0);
+    }
+
+    fn put_ping(&mut self, payload: [u8; 8], flags: u8) {
+        Header { len: 8, kind: kind::PING, flags, stream: 0 }.put(&mut self.out);
+        self.out.extend_from_slice(&payload);
+    }
+
+    /// Announces that the connection is about to close. The client may still open streams until it learns of it.
+    pub fn announce_end(&mut self) {
+        self.put_go_away(MAX_31_BITS, Code::NO_ERROR, b"");
+    }
+
+    /// Refuses all further streams.
+    pub fn end(&mut self) {
+        self.last_served = Some(self.last_stream);
+        self.put_go_away(self.last_stream, Code::NO_ERROR, b"");
+    }
+
+    /// Tells the client why the connection closes now.
+    pub fn close(&mut self, code: Code, reason: &[u8]) {
+        self.put_go_away(self.last_stream, code, reason);
+    }
+
+    fn put_go_away(&mut self, last: StreamId, code: Code, reason: &[u8]) {
+        Header { len: 8 + reason.len(), kind: kind::GOAWAY, flags: 0, stream: 0 }
+            .put(&mut self.out);
+        self.out.extend_from_slice(&last.to_be_bytes());
+        self.out.extend_from_slice(&code.0.to_be_bytes());
+        self.out.extend_from_slice(reason);
+    }
+}

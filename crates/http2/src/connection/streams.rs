@@ -1,0 +1,167 @@
+//! Streams: their state, and how they end.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use super::event::violation;
+use super::limits::RESET_KEPT_MAX;
+use super::{Connection, Event, StreamId, Violation};
+use crate::frame::{Code, Header, kind, read_u32};
+
+/// An open stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) tag: u32,
+    pub(super) send_window: i64,
+    /// The bytes that the client may still send.
+    pub(super) receive_window: i64,
+    /// Bytes that were read and not yet returned to the client's window.
+    pub(super) released: u32,
+    /// The missing bytes of a body whose length is known.
+    pub(super) missing: Option<u64>,
+    /// Whether the client may still send.
+    pub(super) is_open: bool,
+    pub(super) is_answered: bool,
+}
+
+impl Connection {
+    pub(super) fn on_reset<'a>(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+    ) -> Result<Option<Event<'a>>, Violation> {
+        let (Some(code), 4) = (read_u32(payload), header.len) else {
+            return violation(Code::FRAME_SIZE_ERROR, "RST_STREAM has another length");
+        };
+        let id = header.stream;
+        let Some(stream) = self.streams.remove(&id) else {
+            if self.is_idle(id) {
+                return violation(
+                    Code::PROTOCOL_ERROR,
+                    "a frame on a stream that was never opened",
+                );
+            }
+            return self.idle_frame().map(|()| None);
+        };
+        self.note_given_up(&stream)?;
+        Ok(Some(Event::Reset { stream: id, tag: stream.tag, code: Code(code) }))
+    }
+
+    /// Returns whether no client has opened a stream with this id: the ids do not reach it yet, or it is even.
+    pub(super) const fn is_idle(&self, id: StreamId) -> bool {
+        id > self.last_stream || id.is_multiple_of(2)
+    }
+
+    /// A frame on a stream that is not open: never used, or closed.
+    pub(super) fn on_unknown(
+        &mut self,
+        id: StreamId,
+        reason: &'static str,
+    ) -> Result<(), Violation> {
+        self.idle_frame()?;
+        if self.is_idle(id) {
+            return violation(Code::PROTOCOL_ERROR, "a frame on a stream that was never opened");
+        }
+        if self.has_forgotten_resets || self.is_past_goaway(id) || self.reset.contains(&id) {
+            return Ok(());
+        }
+        violation(Code::STREAM_CLOSED, reason)
+    }
+
+    pub(super) fn is_past_goaway(&self, id: StreamId) -> bool {
+        self.last_served.is_some_and(|last| id > last)
+    }
+
+    /// Ends a stream because of an error of its client.
+    ///
+    /// A client that provokes errors makes the server start and drop requests, as one that resets its streams.
+    pub(super) fn fail<'a>(
+        &mut self,
+        id: StreamId,
+        code: Code,
+    ) -> Result<Option<Event<'a>>, Violation> {
+        let failed = self.streams.remove(&id);
+        self.put_reset(id, code);
+        let Some(stream) = failed else { return Ok(None) };
+        self.note_given_up(&stream)?;
+        Ok(Some(Event::Reset { stream: id, tag: stream.tag, code }))
+    }
+
+    /// Counts a stream that its client has ended before the response.
+    fn note_given_up(&mut self, stream: &Stream) -> Result<(), Violation> {
+        if !stream.is_answered {
+            self.given_up += 1;
+            if self.given_up > self.limits.given_up_max {
+                return violation(Code::ENHANCE_YOUR_CALM, "too many requests were given up");
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn put_reset(&mut self, id: StreamId, code: Code) {
+        Header { len: 4, kind: kind::RST_STREAM, flags: 0, stream: id }.put(&mut self.out);
+        self.out.extend_from_slice(&code.0.to_be_bytes());
+        if self.reset.len() == RESET_KEPT_MAX {
+            self.reset.pop_front();
+            self.has_forgotten_resets = true;
+        }
+        self.reset.push_back(id);
+    }
+
+    /// Resets a stream.
+    pub fn reset(&mut self, id: StreamId, code: Code) {
+        if self.streams.remove(&id).is_some() {
+            self.put_reset(id, code);
+        }
+    }
+
+    /// This side has ended the stream. A client that still sends is told to stop.
+    pub(super) fn ended(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.remove(&id)
+            && stream.is_open
+        {
+            self.put_reset(id, Code::NO_ERROR);
+        }
+    }
+}
+
+/// Hashes the ids of streams by multiplication with a random number, so that clients cannot choose ids whose hashes
+/// collide.
+#[derive(Clone, Debug)]
+pub(super) struct IdHashing(u64);
+
+impl Default for IdHashing {
+    fn default() -> Self {
+        Self(RandomState::new().build_hasher().finish() | 1)
+    }
+}
+
+impl BuildHasher for IdHashing {
+    type Hasher = IdHasher;
+
+    fn build_hasher(&self) -> IdHasher {
+        IdHasher { factor: self.0, hash: 0 }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct IdHasher {
+    factor: u64,
+    hash: u64,
+}
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.hash
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        // The high bits of the product depend on all bits of the id; the map uses the low bits of the hash.
+        self.hash = (self.hash ^ u64::from(id)).wrapping_mul(self.factor).rotate_left(32);
+    }
+}

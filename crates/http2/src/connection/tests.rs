@@ -1,0 +1,505 @@
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+
+use super::*;
+use crate::frame::flag::{ACK, END_HEADERS, END_STREAM, PADDED, PRIORITY};
+use crate::frame::kind::{
+    CONTINUATION, DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+};
+
+const LIMITS: Limits = Limits {
+    streams_max: 3,
+    is_announced: false,
+    header_list_bytes_max: 4096,
+    stream_window: 1 << 20,
+    connection_window: 4 << 20,
+    given_up_max: 10,
+};
+
+/// `:method: POST`, `:scheme: http`, `:path: /x`.
+const POST: &[u8] = b"\x83\x86\x04\x02/x";
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    Header { len: payload.len(), kind, flags, stream }.put(&mut frame);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+fn settings(entries: &[(u16, u32)]) -> Vec<u8> {
+    let payload: Vec<u8> = entries
+        .iter()
+        .flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
+        .collect();
+    frame(SETTINGS, 0, 0, &payload)
+}
+
+fn request(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, POST)
+}
+
+/// A connection after the exchange of settings, without output.
+fn open() -> Connection {
+    open_with(LIMITS)
+}
+
+fn open_with(limits: Limits) -> Connection {
+    let mut connection = greeted(limits);
+    receive(&mut connection, &settings(&[])).unwrap();
+    sent(&mut connection);
+    connection
+}
+
+/// A connection after the preface.
+fn greeted(limits: Limits) -> Connection {
+    let mut connection = Connection::new(limits);
+    receive(&mut connection, PREFACE).unwrap();
+    connection
+}
+
+/// Passes bytes to the connection and returns the events as texts.
+fn receive(connection: &mut Connection, bytes: &[u8]) -> Result<Vec<String>, Violation> {
+    let mut rest = bytes;
+    let mut events = Vec::new();
+    while let Some(event) = connection.next(&mut rest)? {
+        events.push(match event {
+            Event::Request { stream, head, ends } => {
+                format!("{stream} {} {} {ends}", head.method, head.uri)
+            }
+            Event::Data { stream, data, ends, .. } => {
+                format!("{stream} data {} {ends}", data.len())
+            }
+            Event::Trailers { stream, trailers, .. } => {
+                format!("{stream} trailers {}", trailers.len())
+            }
+            Event::Reset { stream, code, .. } => format!("{stream} reset {}", code.0),
+            Event::Room { stream, .. } => format!("{stream} room"),
+            Event::NewWindow => "new window".to_owned(),
+            Event::Ping { payload } => format!("ping {payload:?}"),
+            Event::Pong { payload } => format!("pong {payload:?}"),
+        });
+    }
+    assert!(rest.is_empty(), "all frames of the tests are complete");
+    Ok(events)
+}
+
+/// Takes the output as frames: kind, flags, stream, payload.
+fn sent(connection: &mut Connection) -> Vec<(u8, u8, u32, Vec<u8>)> {
+    let output = connection.output().to_vec();
+    connection.wrote(output.len());
+    let (mut rest, mut frames) = (&output[..], Vec::new());
+    while let Some(Header { len, kind, flags, stream }) = Header::parse(rest) {
+        frames.push((kind, flags, stream, rest[HEADER_BYTES..][..len].to_vec()));
+        rest = &rest[HEADER_BYTES + len..];
+    }
+    assert!(rest.is_empty());
+    frames
+}
+
+fn code_of(result: Result<Vec<String>, Violation>) -> Code {
+    result.expect_err("a violation").code
+}
+
+/// Returns the stream and the code if the only output is a reset.
+fn reset_of(connection: &mut Connection) -> Option<(u32, u32)> {
+    match &sent(connection)[..] {
+        [(RST_STREAM, 0, stream, code)] => Some((*stream, read_u32(code)?)),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_settings_are_announced_and_acknowledged() {
+    let mut connection = greeted(LIMITS);
+    let frames = sent(&mut connection);
+    assert_eq!(frames[0], (SETTINGS, 0, 0, b"\0\x04\0\x10\0\0\0\x06\0\0\x10\0".to_vec()));
+    assert_eq!(frames[1], (WINDOW_UPDATE, 0, 0, ((4 << 20) - 65_535_u32).to_be_bytes().to_vec()));
+    receive(&mut connection, &settings(&[(setting::ENABLE_PUSH, 0), (99, 7)])).unwrap();
+    assert_eq!(sent(&mut connection), [(SETTINGS, ACK, 0, Vec::new())]);
+    let mut announced = Connection::new(Limits { is_announced: true, ..LIMITS });
+    assert!(sent(&mut announced)[0].3.ends_with(&[0, 3, 0, 0, 0, 3]));
+}
+
+#[test]
+fn a_unary_call_is_answered_with_three_frames() {
+    let mut connection = open();
+    for stream in [1, 3] {
+        let bytes = [request(stream), frame(DATA, END_STREAM, stream, b"\0\0\0\0\x01x")].concat();
+        let expected = [format!("{stream} POST /x false"), format!("{stream} data 6 true")];
+        assert_eq!(receive(&mut connection, &bytes).unwrap(), expected);
+        assert!(connection.reply(stream, b"\0\0\0\0\x01y"));
+        let (head, trailers) = if stream == 1 {
+            (b"\x88\x5f\x10application/grpc".to_vec(), b"\x40\x0bgrpc-status\x010".to_vec())
+        } else {
+            (b"\x88\xbf".to_vec(), b"\xbe".to_vec())
+        };
+        let frames = [
+            (HEADERS, END_HEADERS, stream, head),
+            (DATA, 0, stream, b"\0\0\0\0\x01y".to_vec()),
+            (HEADERS, END_HEADERS | END_STREAM, stream, trailers),
+        ];
+        assert_eq!(sent(&mut connection), frames);
+        assert!(!connection.has_stream(stream));
+    }
+}
+
+#[test]
+fn a_reply_waits_for_room() {
+    let mut connection = open();
+    receive(&mut connection, &settings(&[(setting::INITIAL_WINDOW_SIZE, 5)])).unwrap();
+    receive(&mut connection, &request(1)).unwrap();
+    sent(&mut connection);
+    assert!(!connection.reply(1, b"\0\0\0\0\x01y"));
+    assert_eq!(connection.room(1), 5);
+    connection.respond_grpc(1);
+    connection.data(1, b"\0\0\0\0\x01", false);
+    assert_eq!(connection.room(1), 0);
+    let more = frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 9]);
+    assert_eq!(receive(&mut connection, &more).unwrap(), ["1 room"]);
+    assert_eq!(connection.room(1), 9);
+    // A smaller initial window can make the window negative.
+    receive(&mut connection, &settings(&[(setting::INITIAL_WINDOW_SIZE, 0)])).unwrap();
+    receive(&mut connection, &frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1])).unwrap();
+    assert_eq!(connection.room(1), 5);
+}
+
+#[test]
+fn data_is_split_into_frames_that_the_client_accepts() {
+    let mut connection = open();
+    receive(&mut connection, &request(1)).unwrap();
+    sent(&mut connection);
+    connection.data(1, &[7; 40_000], true);
+    let frames: Vec<_> = sent(&mut connection)
+        .into_iter()
+        .map(|(kind, flags, _, payload)| (kind, flags, payload.len()))
+        .collect();
+    // The request is still open, so the client is told to stop.
+    assert_eq!(
+        frames,
+        [(DATA, 0, 16_384), (DATA, 0, 16_384), (DATA, END_STREAM, 7_232), (RST_STREAM, 0, 4)]
+    );
+}
+
+#[test]
+fn long_header_blocks_are_split_and_joined() {
+    let mut connection = open();
+    let bytes = [
+        frame(HEADERS, END_STREAM, 1, &POST[..2]),
+        frame(CONTINUATION, 0, 1, &POST[2..4]),
+        frame(CONTINUATION, END_HEADERS, 1, &POST[4..]),
+    ];
+    assert_eq!(receive(&mut connection, &bytes.concat()).unwrap(), ["1 POST /x true"]);
+    let mut headers = HeaderMap::new();
+    headers.insert("x", "y".repeat(40_000).parse().unwrap());
+    connection.respond(1, StatusCode::OK, &headers, true);
+    let frames: Vec<_> = sent(&mut connection)
+        .into_iter()
+        .map(|(kind, flags, _, payload)| (kind, flags, payload.len()))
+        .collect();
+    assert_eq!(frames[0], (HEADERS, END_STREAM, 16_384));
+    assert_eq!(frames[1], (CONTINUATION, 0, 16_384));
+    assert_eq!(frames[2].1, END_HEADERS);
+}
+
+#[test]
+fn padding_and_priority_are_ignored() {
+    let mut connection = open();
+    let padded = [&b"\x03\0\0\0\0\x10"[..], POST, b"\0\0\0"].concat();
+    let bytes = [
+        frame(HEADERS, END_HEADERS | PADDED | PRIORITY, 1, &padded),
+        frame(DATA, PADDED | END_STREAM, 1, b"\x02ab\0\0"),
+    ];
+    assert_eq!(
+        receive(&mut connection, &bytes.concat()).unwrap(),
+        ["1 POST /x false", "1 data 2 true"]
+    );
+}
+
+#[test]
+fn equal_blocks_share_their_head() {
+    let mut connection = open_with(Limits { streams_max: 100, ..LIMITS });
+    let mut heads = Vec::new();
+    let remembered = [POST, b"\x40\x01a\x01b"].concat();
+    for (stream, block) in
+        [(1, POST), (3, POST), (5, &remembered), (7, POST), (9, &remembered), (11, POST)]
+    {
+        let bytes = frame(HEADERS, END_HEADERS, stream, block);
+        let mut rest = &bytes[..];
+        let Some(Event::Request { head, .. }) = connection.next(&mut rest).unwrap() else {
+            panic!("a request")
+        };
+        heads.push(head);
+    }
+    assert!(Arc::ptr_eq(&heads[0], &heads[1]));
+    assert!(!Arc::ptr_eq(&heads[1], &heads[3]), "the table has changed");
+    assert!(!Arc::ptr_eq(&heads[2], &heads[4]), "the block changes the table");
+    assert_eq!(heads[4].headers.get("a").unwrap(), "b");
+    assert!(!Arc::ptr_eq(&heads[3], &heads[5]));
+}
+
+#[test]
+fn windows_are_refilled_when_half_of_them_was_read() {
+    let mut connection = open();
+    receive(&mut connection, &request(1)).unwrap();
+    let part = frame(DATA, 0, 1, &[0; 16_384]);
+    for _ in 0..32 {
+        receive(&mut connection, &part).unwrap();
+    }
+    assert!(sent(&mut connection).is_empty());
+    connection.release(1, 31 * 16_384);
+    assert!(sent(&mut connection).is_empty());
+    connection.release(1, 16_384);
+    assert_eq!(
+        sent(&mut connection),
+        [(WINDOW_UPDATE, 0, 1, (1_u32 << 19).to_be_bytes().to_vec())]
+    );
+    connection.release_of_connection(2 << 20);
+    assert_eq!(sent(&mut connection)[0].2, 0);
+}
+
+#[test]
+fn data_beyond_a_window_is_refused() {
+    let mut connection = open();
+    receive(&mut connection, &[request(1), request(3), request(5)].concat()).unwrap();
+    let part = |stream| frame(DATA, 0, stream, &[0; 16_384]);
+    for _ in 0..64 {
+        receive(&mut connection, &part(1)).unwrap();
+    }
+    assert_eq!(receive(&mut connection, &part(1)).unwrap(), ["1 reset 3"]);
+    let mut connection = open_with(Limits { stream_window: 1 << 30, ..LIMITS });
+    receive(&mut connection, &request(1)).unwrap();
+    for _ in 0..256 {
+        receive(&mut connection, &part(1)).unwrap();
+    }
+    assert_eq!(code_of(receive(&mut connection, &part(1))), Code::FLOW_CONTROL_ERROR);
+}
+
+#[test]
+fn streams_beyond_the_limit_are_refused_and_the_table_stays_in_step() {
+    let mut connection = open();
+    receive(&mut connection, &[request(1), request(3), request(5)].concat()).unwrap();
+    let with_entry = [POST, b"\x40\x01a\x01b"].concat();
+    let refused = frame(HEADERS, END_HEADERS | END_STREAM, 7, &with_entry);
+    assert!(receive(&mut connection, &refused).unwrap().is_empty());
+    assert_eq!(reset_of(&mut connection), Some((7, 7)));
+    connection.reset(1, Code::CANCEL);
+    let by_index = frame(HEADERS, END_HEADERS, 9, &[POST, b"\xbe"].concat());
+    assert_eq!(receive(&mut connection, &by_index).unwrap(), ["9 POST /x false"]);
+}
+
+#[test]
+fn a_head_that_is_too_long_is_answered() {
+    let mut connection = open();
+    let entry = [&b"\x40\x01a\x7f\x81\x1d"[..], &[b'x'; 3840]].concat();
+    let block = [POST, &entry, &[0xbe; 1000]].concat();
+    assert!(
+        receive(&mut connection, &frame(HEADERS, END_HEADERS | END_STREAM, 1, &block))
+            .unwrap()
+            .is_empty()
+    );
+    let frames = sent(&mut connection);
+    assert_eq!(frames[0].3, b"\x08\x03431");
+    assert_eq!(receive(&mut connection, &request(3)).unwrap(), ["3 POST /x false"]);
+}
+
+#[test]
+fn malformed_requests_are_reset() {
+    for (index, block) in [
+        &b"\x83\x86"[..],
+        b"\x86\x04\x02/x",
+        b"\x83\x04\x02/x",
+        b"\x83\x86\x04\0",
+        b"\x83\x83\x86\x04\x02/x",
+        b"\x83\x86\x04\x02/x\0\x01A\x01b",
+        b"\x83\x86\x04\x02/x\0\x01a\x01b\x83",
+        b"\x83\x86\x04\x02/x\x00\x0aconnection\x01x",
+        b"\x83\x86\x04\x02/x\x00\x02te\x04gzip",
+        b"\x83\x86\x04\x02/x\x00\x05:what\x01x",
+        b"\x83\x86\x04\x02/x\x88",
+        b"\x83\x86\x04\x02/x\0\x01a\x01\n",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut connection = open();
+        assert!(
+            receive(&mut connection, &frame(HEADERS, END_HEADERS, 1, block)).unwrap().is_empty()
+        );
+        assert_eq!(reset_of(&mut connection), Some((1, 1)), "block {index}");
+        assert_eq!(receive(&mut connection, &request(3)).unwrap(), ["3 POST /x false"]);
+    }
+}
+
+#[test]
+fn a_body_has_the_length_that_its_head_states() {
+    let head = [POST, b"\x0f\x0d\x014"].concat();
+    for (parts, is_valid) in
+        [(&[4][..], true), (&[2, 2], true), (&[3], false), (&[5], false), (&[2, 3], false)]
+    {
+        let mut connection = open();
+        receive(&mut connection, &frame(HEADERS, END_HEADERS, 1, &head)).unwrap();
+        let mut events = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            let flags = if index + 1 == parts.len() { END_STREAM } else { 0 };
+            events
+                .extend(receive(&mut connection, &frame(DATA, flags, 1, &vec![0; *part])).unwrap());
+        }
+        assert_eq!(!events.contains(&"1 reset 1".to_owned()), is_valid, "{parts:?}");
+    }
+}
+
+#[test]
+fn violations_of_the_protocol_end_the_connection() {
+    let open_and = |bytes: &[u8]| code_of(receive(&mut open(), bytes));
+    let protocol = Code::PROTOCOL_ERROR;
+    assert_eq!(code_of(receive(&mut greeted(LIMITS), &request(1))), protocol, "no settings");
+    assert_eq!(code_of(receive(&mut Connection::new(LIMITS), b"PRI * HTTP/1")), protocol);
+    assert_eq!(open_and(&request(0)), protocol);
+    assert_eq!(open_and(&request(2)), protocol);
+    assert_eq!(open_and(&frame(DATA, 0, 0, b"x")), protocol);
+    assert_eq!(open_and(&frame(DATA, 0, 1, b"x")), protocol);
+    assert_eq!(open_and(&frame(RST_STREAM, 0, 1, &[0; 4])), protocol);
+    assert_eq!(open_and(&frame(RST_STREAM, 0, 1, &[0; 3])), Code::FRAME_SIZE_ERROR);
+    assert_eq!(open_and(&frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1])), protocol);
+    assert_eq!(open_and(&frame(WINDOW_UPDATE, 0, 0, &[0; 4])), protocol);
+    assert_eq!(open_and(&frame(WINDOW_UPDATE, 0, 0, &[0; 5])), Code::FRAME_SIZE_ERROR);
+    assert_eq!(
+        open_and(&frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff])),
+        Code::FLOW_CONTROL_ERROR
+    );
+    assert_eq!(open_and(&frame(SETTINGS, 0, 1, &[])), protocol);
+    assert_eq!(open_and(&frame(SETTINGS, 0, 0, &[0; 5])), Code::FRAME_SIZE_ERROR);
+    assert_eq!(open_and(&frame(SETTINGS, ACK, 0, &[0; 6])), Code::FRAME_SIZE_ERROR);
+    assert_eq!(open_and(&settings(&[(setting::ENABLE_PUSH, 2)])), protocol);
+    assert_eq!(open_and(&settings(&[(setting::MAX_FRAME_SIZE, 16_383)])), protocol);
+    assert_eq!(
+        open_and(&settings(&[(setting::INITIAL_WINDOW_SIZE, 1 << 31)])),
+        Code::FLOW_CONTROL_ERROR
+    );
+    assert_eq!(open_and(&frame(PING, 0, 1, &[0; 8])), protocol);
+    assert_eq!(open_and(&frame(PING, 0, 0, &[0; 7])), Code::FRAME_SIZE_ERROR);
+    assert_eq!(open_and(&frame(GOAWAY, 0, 1, &[0; 8])), protocol);
+    assert_eq!(open_and(&frame(kind::PUSH_PROMISE, 0, 1, &[0; 8])), protocol);
+    assert_eq!(open_and(&frame(CONTINUATION, END_HEADERS, 1, b"")), protocol);
+    assert_eq!(
+        open_and(&[frame(HEADERS, 0, 1, POST), frame(PING, 0, 0, &[0; 8])].concat()),
+        protocol
+    );
+    assert_eq!(
+        open_and(&[frame(HEADERS, 0, 1, POST), frame(CONTINUATION, 0, 3, b"")].concat()),
+        protocol
+    );
+    assert_eq!(open_and(&frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff")), Code::COMPRESSION_ERROR);
+    assert_eq!(open_and(&frame(HEADERS, END_HEADERS | PADDED, 1, b"\xff\x83")), protocol);
+    let ended =
+        [frame(HEADERS, END_HEADERS | END_STREAM, 1, POST), frame(RST_STREAM, 0, 1, &[0; 4])]
+            .concat();
+    assert_eq!(open_and(&[&ended[..], &frame(DATA, 0, 1, b"x")].concat()), Code::STREAM_CLOSED);
+    assert_eq!(open_and(&[&ended[..], &request(1)].concat()), Code::STREAM_CLOSED);
+    let mut header = frame(DATA, 0, 1, b"");
+    header[..3].copy_from_slice(&[0, 0x40, 1]);
+    assert_eq!(open_and(&header), Code::FRAME_SIZE_ERROR);
+}
+
+#[test]
+fn errors_of_a_stream_leave_the_connection_open() {
+    let mut connection = open();
+    receive(&mut connection, &frame(HEADERS, END_HEADERS | END_STREAM, 1, POST)).unwrap();
+    assert_eq!(receive(&mut connection, &frame(DATA, 0, 1, b"x")).unwrap(), ["1 reset 5"]);
+    receive(&mut connection, &request(3)).unwrap();
+    assert_eq!(
+        receive(&mut connection, &frame(HEADERS, END_HEADERS, 3, b"\0\x01a\x01b")).unwrap(),
+        ["3 reset 1"]
+    );
+    assert!(receive(&mut connection, &frame(DATA, END_STREAM, 3, b"late")).unwrap().is_empty());
+    receive(&mut connection, &request(5)).unwrap();
+    assert_eq!(
+        receive(&mut connection, &frame(WINDOW_UPDATE, 0, 5, &[0; 4])).unwrap(),
+        ["5 reset 1"]
+    );
+    receive(&mut connection, &request(7)).unwrap();
+    let too_much = frame(WINDOW_UPDATE, 0, 7, &[0x7f, 0xff, 0xff, 0xff]);
+    assert_eq!(receive(&mut connection, &too_much).unwrap(), ["7 reset 3"]);
+    let itself = frame(HEADERS, END_HEADERS | PRIORITY, 9, &[b"\0\0\0\x09\0", POST].concat());
+    assert!(receive(&mut connection, &itself).unwrap().is_empty());
+    receive(&mut connection, &request(11)).unwrap();
+    let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 11, b"\0\x01a\x01b");
+    assert_eq!(receive(&mut connection, &trailers).unwrap(), ["11 trailers 1"]);
+}
+
+#[test]
+fn rapid_resets_end_the_connection() {
+    let mut connection = open();
+    let pair = |stream| [request(stream), frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat();
+    let mut streams = (1..).step_by(2);
+    for stream in streams.by_ref().take(10) {
+        receive(&mut connection, &pair(stream)).unwrap();
+    }
+    connection.forgive();
+    for stream in streams.by_ref().take(5) {
+        receive(&mut connection, &pair(stream)).unwrap();
+    }
+    let stream = streams.next().unwrap();
+    assert_eq!(code_of(receive(&mut connection, &pair(stream))), Code::ENHANCE_YOUR_CALM);
+}
+
+#[test]
+fn floods_of_frames_without_use_end_the_connection() {
+    let block = frame(HEADERS, 0, 1, POST);
+    let flood = |begin: &[u8], each: &[u8]| {
+        let mut connection = open();
+        receive(&mut connection, begin).unwrap();
+        let flooded = (0..100_000).find_map(|_| {
+            sent(&mut connection);
+            receive(&mut connection, each).err()
+        });
+        flooded.map(|violation| violation.code)
+    };
+    let calm = Some(Code::ENHANCE_YOUR_CALM);
+    assert_eq!(flood(b"", &settings(&[])), calm);
+    assert_eq!(flood(b"", &frame(PING, 0, 0, &[0; 8])), calm);
+    assert_eq!(flood(b"", &frame(99, 0, 0, b"")), calm);
+    assert_eq!(flood(b"", &frame(kind::PRIORITY, 0, 1, b"\0\0\0\x03\0")), calm);
+    assert_eq!(flood(&request(1), &frame(DATA, 0, 1, b"")), calm);
+    assert_eq!(flood(&block, &frame(CONTINUATION, 0, 1, b"")), calm);
+    assert_eq!(flood(&block, &frame(CONTINUATION, 0, 1, &[0; 4000])), calm);
+}
+
+#[test]
+fn a_connection_ends_after_its_last_stream() {
+    let mut connection = open();
+    receive(&mut connection, &request(1)).unwrap();
+    connection.announce_end();
+    connection.ping(*b"12345678");
+    assert_eq!(sent(&mut connection)[0], (GOAWAY, 0, 0, b"\x7f\xff\xff\xff\0\0\0\0".to_vec()));
+    let pong = frame(PING, ACK, 0, b"12345678");
+    let late = [request(3), pong].concat();
+    assert_eq!(
+        receive(&mut connection, &late).unwrap(),
+        ["3 POST /x false", "pong [49, 50, 51, 52, 53, 54, 55, 56]"]
+    );
+    connection.end();
+    assert_eq!(sent(&mut connection), [(GOAWAY, 0, 0, b"\0\0\0\x03\0\0\0\0".to_vec())]);
+    assert!(receive(&mut connection, &request(5)).unwrap().is_empty());
+    assert!(receive(&mut connection, &frame(DATA, END_STREAM, 5, b"x")).unwrap().is_empty());
+    assert_eq!(connection.stream_count(), 2);
+}
+
+#[test]
+fn incomplete_frames_remain_in_the_input() {
+    let bytes = [request(1), frame(DATA, END_STREAM, 1, b"abc")].concat();
+    for end in 0..bytes.len() {
+        let mut connection = open();
+        let mut rest = &bytes[..end];
+        while connection.next(&mut rest).unwrap().is_some() {}
+        let used = end - rest.len();
+        let mut rest = &bytes[used..];
+        while connection.next(&mut rest).unwrap().is_some() {}
+        assert!(rest.is_empty(), "cut at {end}");
+    }
+}
+
+mod attacks;
+mod properties;
+mod rfc;

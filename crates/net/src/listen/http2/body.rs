@@ -1,0 +1,200 @@
+//! The body of a request on a stream of HTTP/2.
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use hyper::body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+
+use super::ready::SlotWaker;
+
+/// The connection is woken to open the windows when this many bytes were read.
+const READ_BYTES_WAKE: usize = 16 << 10;
+
+/// The part of a body that has arrived and not been read. The connection and the body share it. It is one buffer, so that
+/// a client that sends tiny frames uses no more memory than the windows allow.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    unread: BytesMut,
+    trailers: Option<HeaderMap>,
+    state: State,
+    reader: Option<Waker>,
+    /// Bytes that were read and not yet returned to the client's windows.
+    read: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Ended,
+    /// The client has reset the stream, or the connection has ended.
+    Lost,
+    /// The service reads no more.
+    Dropped,
+}
+
+/// The sending side, which the connection holds.
+#[derive(Debug)]
+pub(super) struct Delivery(Arc<Mutex<Inbox>>);
+
+/// The body of a request.
+#[derive(Debug)]
+pub struct StreamBody {
+    inbox: Option<Arc<Mutex<Inbox>>>,
+    slot: Option<Arc<SlotWaker>>,
+}
+
+/// Creates a body for the request in this slot.
+pub(super) fn open(slot: &Arc<SlotWaker>) -> (Delivery, StreamBody) {
+    let inbox = Inbox {
+        unread: BytesMut::new(),
+        trailers: None,
+        state: State::Open,
+        reader: None,
+        read: 0,
+    };
+    let inbox = Arc::new(Mutex::new(inbox));
+    let body = StreamBody { inbox: Some(Arc::clone(&inbox)), slot: Some(Arc::clone(slot)) };
+    (Delivery(inbox), body)
+}
+
+impl Delivery {
+    /// Adds the next part. Returns false if nobody reads it.
+    pub(super) fn push(&self, data: &[u8], ends: bool) -> bool {
+        let mut inbox = self.0.lock();
+        if inbox.state == State::Dropped {
+            return false;
+        }
+        inbox.unread.extend_from_slice(data);
+        if ends {
+            inbox.state = State::Ended;
+        }
+        inbox.wake();
+        true
+    }
+
+    /// Ends the body with these fields.
+    pub(super) fn end(&self, trailers: HeaderMap) {
+        let mut inbox = self.0.lock();
+        if inbox.state == State::Open {
+            inbox.trailers = Some(trailers);
+            inbox.state = State::Ended;
+            inbox.wake();
+        }
+    }
+
+    /// Returns how many bytes were read since the last call.
+    pub(super) fn take_read(&self) -> usize {
+        std::mem::take(&mut self.0.lock().read)
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let mut inbox = self.0.lock();
+        if inbox.state == State::Open {
+            inbox.state = State::Lost;
+            inbox.wake();
+        }
+    }
+}
+
+impl Delivery {
+    /// Returns how many bytes the service has not read, or read since the last call.
+    pub(super) fn outstanding(&self) -> usize {
+        let inbox = self.0.lock();
+        inbox.unread.len() + inbox.read
+    }
+}
+
+impl Inbox {
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl StreamBody {
+    /// A body without data.
+    pub(super) const EMPTY: Self = Self { inbox: None, slot: None };
+}
+
+impl Body for StreamBody {
+    type Data = Bytes;
+    type Error = Lost;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let Some(shared) = &self.inbox else { return Poll::Ready(None) };
+        let mut inbox = shared.lock();
+        if !inbox.unread.is_empty() {
+            let part = inbox.unread.split().freeze();
+            let before = inbox.read;
+            inbox.read += part.len();
+            if before < READ_BYTES_WAKE
+                && inbox.read >= READ_BYTES_WAKE
+                && let Some(slot) = &self.slot
+            {
+                slot.wake_by_ref();
+            }
+            return Poll::Ready(Some(Ok(Frame::data(part))));
+        }
+        match inbox.state {
+            State::Ended => {
+                Poll::Ready(inbox.trailers.take().map(|fields| Ok(Frame::trailers(fields))))
+            }
+            State::Lost | State::Dropped => Poll::Ready(Some(Err(Lost))),
+            State::Open => {
+                if !inbox.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
+                    inbox.reader = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inbox.as_ref().is_none_or(|inbox| {
+            let inbox = inbox.lock();
+            inbox.state == State::Ended && inbox.unread.is_empty() && inbox.trailers.is_none()
+        })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+impl Drop for StreamBody {
+    fn drop(&mut self) {
+        let Some(inbox) = &self.inbox else { return };
+        let mut inbox = inbox.lock();
+        inbox.read += std::mem::take(&mut inbox.unread).len();
+        let is_due = inbox.read > 0;
+        inbox.state = State::Dropped;
+        drop(inbox);
+        if is_due && let Some(slot) = &self.slot {
+            slot.wake_by_ref();
+        }
+    }
+}
+
+/// The client has reset the stream or disconnected.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost;
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the client has cancelled the request")
+    }
+}
+
+impl Error for Lost {}

@@ -1,0 +1,808 @@
+//! Serves an HTTP/2 connection: moves bytes between the socket and the state machine (`quorate_http2`), and polls the
+//! requests.
+//!
+//! One task serves a connection with all its requests. Each time it runs, it reads what has arrived, polls the requests
+//! that were woken, and writes all answers at once.
+//!
+//! A complete unary call takes a shorter path, if the service offers one: its head is shared with earlier calls, and
+//! its answer is one message ([`Http2Service::call_whole`]).
+//!
+//! # Bound
+//!
+//! At most about [`OUTPUT_BYTES_MAX`] bytes and one part of a body wait for the socket. Beyond that no body is polled
+//! and nothing is read, so a client that does not read delays only itself. A body is polled only while its stream has
+//! room.
+
+mod body;
+mod ready;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use http::{Request, Response};
+use hyper::body::Body;
+use quorate_http2::connection::{Connection, Event, Limits, StreamId, Violation};
+use quorate_http2::frame::Code;
+use quorate_http2::head::Head;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use self::body::Delivery;
+pub use self::body::{Lost, StreamBody};
+use self::ready::{Ready, SlotWaker};
+use super::incoming_body::IncomingBody;
+use super::ping_floor::Rules;
+use super::{Http2Service, Served};
+
+/// The answers that wait for the socket.
+pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
+/// What is read at once.
+const READ_BYTES: usize = 64 << 10;
+/// How many requests are woken at a time when the window of the connection opens.
+const WOKEN_FOR_ROOM_MAX: usize = 16;
+/// How often a connection reads before other connections of its thread have their turn.
+const READS_MAX: u32 = 4;
+/// A buffer of this capacity is returned to its thread when it is empty.
+const BUFFER_KEPT_BYTES: usize = 4 << 10;
+/// How often the counts of useless frames and requests are halved.
+const FORGIVEN_EVERY: Duration = Duration::from_secs(1);
+/// How many output buffers a thread keeps.
+const SPARE_COUNT_MAX: usize = 16;
+/// The payload of the ping by which a client confirms that it knows of the end.
+const ENDING: [u8; 8] = *b"the end.";
+/// The payload of the ping that checks an idle client.
+const ALIVE: [u8; 8] = *b"alive? .";
+
+thread_local! {
+    static INPUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The index by which the timer and the order to close are woken.
+const CONTROL: u32 = u32::MAX;
+
+/// The answer to a complete call: a framed message and success, or any response.
+pub type WholeAnswer<B> = Result<Bytes, Response<B>>;
+/// The future of an answer to a complete call.
+pub type WholeCall<B> = Pin<Box<dyn Future<Output = WholeAnswer<B>> + Send>>;
+
+/// The settings of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) limits: Limits,
+    pub(super) ping_floor: Duration,
+    pub(super) keepalive: Option<(Duration, Duration)>,
+}
+
+/// A connection that is served.
+pub(super) struct Server<T, G: Http2Service> {
+    io: T,
+    service: G,
+    connection: Connection,
+    /// Received bytes of incomplete frames.
+    input: Vec<u8>,
+    ready: Arc<Ready>,
+    /// The list of woken slots that is empty between polls.
+    woken: Vec<u32>,
+    slots: Vec<Slot<G>>,
+    free: Vec<u32>,
+    /// Slots whose work has just started.
+    started: Vec<u32>,
+    /// The waker of the timer and of the order to close.
+    control: Arc<SlotWaker>,
+    control_task: Waker,
+    is_control_woken: bool,
+    /// A request whose next frame decides whether it is complete.
+    fresh: Option<Fresh>,
+    /// Slots that wait for room in the window of the connection, in the order in which they are woken.
+    waiting_for_room: VecDeque<u32>,
+    /// Slots that wait for room in the windows of their streams.
+    waiting_for_window: Vec<u32>,
+    /// Slots that wait for the socket.
+    waiting_for_socket: Vec<u32>,
+    pings: Rules,
+    keepalive: Option<Keepalive>,
+    forgiven_at: Instant,
+    ending: Ending,
+    sent: Arc<AtomicU64>,
+}
+
+struct Fresh {
+    stream: StreamId,
+    head: Arc<Head>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Open,
+    /// The client was told, and may still open streams.
+    Announced,
+    /// No more streams are served.
+    Draining,
+    /// The rest of the output is sent.
+    Closing,
+}
+
+struct Keepalive {
+    interval: Duration,
+    timeout: Duration,
+    timer: Pin<Box<Sleep>>,
+    heard_at: Instant,
+    is_pinged: bool,
+}
+
+struct Slot<G: Http2Service> {
+    stream: StreamId,
+    waker: Arc<SlotWaker>,
+    /// The waker as the futures get it.
+    task: Waker,
+    work: Work<G>,
+    delivery: Option<Delivery>,
+    waits_for_room: bool,
+    waits_for_window: bool,
+}
+
+enum Work<G: Http2Service> {
+    Free,
+    Whole(WholeCall<G::ResponseBody>),
+    Call(Pin<Box<G::Future>>),
+    Body {
+        body: G::ResponseBody,
+        part: Bytes,
+    },
+    /// The rest of the answer to a complete call.
+    Message(Bytes),
+}
+
+/// What polling a slot has led to.
+enum Step {
+    /// It waits for a wake.
+    Waiting,
+    /// Its stream has ended.
+    Done,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
+    /// Serves a connection from whose socket `first` was already read.
+    pub(super) fn new(io: T, first: Vec<u8>, service: G, settings: Settings) -> Self {
+        let keepalive = settings.keepalive.map(|(interval, timeout)| Keepalive {
+            interval,
+            timeout,
+            timer: Box::pin(tokio::time::sleep(interval)),
+            heard_at: Instant::now(),
+            is_pinged: false,
+        });
+        let ready = Arc::default();
+        let control = SlotWaker::new(&ready, CONTROL);
+        Self {
+            io,
+            service,
+            connection: Connection::new(settings.limits),
+            input: first,
+            ready,
+            woken: Vec::new(),
+            started: Vec::new(),
+            control_task: Waker::from(Arc::clone(&control)),
+            control,
+            is_control_woken: true,
+            slots: Vec::new(),
+            free: Vec::new(),
+            fresh: None,
+            waiting_for_room: VecDeque::new(),
+            waiting_for_window: Vec::new(),
+            waiting_for_socket: Vec::new(),
+            pings: Rules::new(settings.ping_floor),
+            keepalive,
+            forgiven_at: Instant::now(),
+            ending: Ending::Open,
+            sent: Arc::default(),
+        }
+    }
+
+    /// Announces the end of the connection, which ends when its requests have ended.
+    pub(super) fn graceful_shutdown(&mut self) {
+        if self.ending == Ending::Open {
+            self.ending = Ending::Announced;
+            self.connection.announce_end();
+            self.connection.ping(ENDING);
+        }
+    }
+
+    /// Returns the counter of the bytes that the kernel has accepted.
+    pub(super) fn sent_counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.sent)
+    }
+
+    fn is_output_full(&self) -> bool {
+        self.connection.output().len() >= OUTPUT_BYTES_MAX
+    }
+
+    /// Reads once and processes what has arrived. Returns whether there was something, or `None` at the end.
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let mut buffer = INPUT.take();
+        if buffer.is_empty() {
+            buffer = vec![0; READ_BYTES];
+        }
+        let mut read = ReadBuf::new(&mut buffer);
+        let polled = Pin::new(&mut self.io).poll_read(cx, &mut read);
+        let count = read.filled().len();
+        if count > 0 {
+            let now = Instant::now();
+            if let Some(keepalive) = &mut self.keepalive {
+                keepalive.heard_at = now;
+            }
+            if now.duration_since(self.forgiven_at) >= FORGIVEN_EVERY {
+                self.forgiven_at = now;
+                self.connection.forgive();
+            }
+            if let Err(Violation { code, reason }) = self.process(&buffer[..count]) {
+                self.close(code, reason.as_bytes());
+            }
+        }
+        INPUT.set(buffer);
+        match polled {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(count > 0)),
+        }
+    }
+
+    /// Processes received bytes.
+    pub(super) fn process(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+        if self.ending == Ending::Closing {
+            return Ok(());
+        }
+        if self.input.is_empty() {
+            let rest = self.take_frames(bytes)?;
+            self.input.extend_from_slice(rest);
+            return Ok(());
+        }
+        let mut input = std::mem::take(&mut self.input);
+        input.extend_from_slice(bytes);
+        let rest = self.take_frames(&input)?.len();
+        if rest > 0 {
+            let used = input.len() - rest;
+            input.copy_within(used.., 0);
+            input.truncate(rest);
+            self.input = input;
+        }
+        Ok(())
+    }
+
+    /// Processes all complete frames and returns the rest.
+    fn take_frames<'a>(&mut self, mut bytes: &'a [u8]) -> Result<&'a [u8], Violation> {
+        while let Some(mut event) = self.connection.next(&mut bytes)? {
+            if let Some(Fresh { stream, head }) = self.fresh.take() {
+                if let Event::Data { stream: of, data, .. } = &event
+                    && *of == stream
+                    && self.start_whole(stream, &head, data)
+                {
+                    continue;
+                }
+                let index = self.start(stream, &head, false);
+                event = event.tagged(stream, index);
+            }
+            self.take_event(event);
+            if self.ending == Ending::Closing {
+                return Ok(&[]);
+            }
+        }
+        if let Some(Fresh { stream, head }) = self.fresh.take() {
+            self.start(stream, &head, false);
+        }
+        Ok(bytes)
+    }
+
+    fn take_event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Request { stream, head, ends: false } => {
+                self.fresh = Some(Fresh { stream, head })
+            }
+            Event::Request { stream, head, ends: true } => _ = self.start(stream, &head, true),
+            Event::Data { stream, tag, data, ends } => {
+                let delivery = self.slots.get(tag as usize).and_then(|slot| slot.delivery.as_ref());
+                if !delivery.is_some_and(|delivery| delivery.push(data, ends)) {
+                    self.connection.release(stream, data.len());
+                }
+            }
+            Event::Trailers { tag, trailers, .. } => {
+                if let Some(delivery) =
+                    self.slots.get(tag as usize).and_then(|slot| slot.delivery.as_ref())
+                {
+                    delivery.end(trailers);
+                }
+            }
+            Event::Reset { tag, .. } => self.vacate(tag),
+            // The slots that wait for the window of the connection are woken when the answers are polled.
+            Event::Room { stream: 0, .. } => {}
+            Event::NewWindow => {
+                for index in self.waiting_for_window.drain(..) {
+                    if let Some(slot) = self.slots.get_mut(index as usize) {
+                        slot.waits_for_window = false;
+                        slot.waker.wake_by_ref();
+                    }
+                }
+            }
+            Event::Room { tag, .. } => {
+                if let Some(slot) = self.slots.get(tag as usize) {
+                    slot.waker.wake_by_ref();
+                }
+            }
+            Event::Ping { payload } => {
+                let is_busy = self.fresh.is_some() || self.service.activity().under_way > 0;
+                if self.pings.admit(Instant::now(), is_busy) {
+                    self.connection.pong(payload);
+                } else {
+                    self.close(Code::ENHANCE_YOUR_CALM, b"too_many_pings");
+                }
+            }
+            Event::Pong { payload } => {
+                if payload == ENDING && self.ending == Ending::Announced {
+                    self.connection.end();
+                    self.ending = Ending::Draining;
+                }
+            }
+        }
+    }
+
+    /// Starts a complete call, if the service has a short path for it. The client need not have ended the request.
+    fn start_whole(&mut self, stream: StreamId, head: &Arc<Head>, data: &[u8]) -> bool {
+        let Some(call) = self.service.call_whole(head, None, data) else { return false };
+        let index = self.reserve(stream);
+        self.slots[index as usize].work = Work::Whole(call);
+        self.started.push(index);
+        self.connection.release(stream, data.len());
+        true
+    }
+
+    /// Starts a request whose body arrives later, or that has none. Returns its slot.
+    fn start(&mut self, stream: StreamId, head: &Head, is_empty: bool) -> u32 {
+        let index = self.reserve(stream);
+        if is_empty {
+            self.call(index, head, StreamBody::EMPTY, None);
+        } else {
+            let (delivery, body) = body::open(&self.slots[index as usize].waker);
+            self.call(index, head, body, Some(delivery));
+        }
+        index
+    }
+
+    fn call(&mut self, index: u32, head: &Head, body: StreamBody, delivery: Option<Delivery>) {
+        let mut request = Request::new(IncomingBody::Http2(body));
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = head.uri.clone();
+        *request.headers_mut() = head.headers.clone();
+        *request.version_mut() = http::Version::HTTP_2;
+        let call = Box::pin(self.service.call(request));
+        let slot = &mut self.slots[index as usize];
+        slot.work = Work::Call(call);
+        slot.delivery = delivery;
+        self.started.push(index);
+    }
+
+    fn reserve(&mut self, stream: StreamId) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let index = u32::try_from(self.slots.len()).expect("streams are limited");
+            let waker = SlotWaker::new(&self.ready, index);
+            let task = Waker::from(Arc::clone(&waker));
+            self.slots.push(Slot {
+                stream,
+                waker,
+                task,
+                work: Work::Free,
+                delivery: None,
+                waits_for_room: false,
+                waits_for_window: false,
+            });
+            index
+        });
+        self.slots[index as usize].stream = stream;
+        self.connection.set_tag(stream, index);
+        index
+    }
+
+    /// Drops the work of a slot whose stream has ended.
+    fn vacate(&mut self, index: u32) {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        if matches!(slot.work, Work::Free) {
+            return;
+        }
+        slot.work = Work::Free;
+        // The client's window of the connection is shared by all streams.
+        if let Some(delivery) = slot.delivery.take() {
+            self.connection.release_of_connection(delivery.outstanding());
+        }
+        self.free.push(index);
+        if self.free.len() == self.slots.len() && self.slots.len() > 1024 {
+            self.slots = Vec::new();
+            self.free = Vec::new();
+        }
+    }
+
+    fn poll_slot(&mut self, index: u32) {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        slot.waker.reset();
+        let stream = slot.stream;
+        if let Step::Done = self.step(index) {
+            self.vacate(index);
+            return;
+        }
+        let slot = &self.slots[index as usize];
+        if let Some(delivery) = &slot.delivery {
+            let read = delivery.take_read();
+            if read > 0 {
+                self.connection.release(stream, read);
+            }
+        }
+    }
+
+    /// Polls the future or the body in a slot.
+    fn step(&mut self, index: u32) -> Step {
+        let Self { slots, connection, pings, .. } = self;
+        let Slot { stream, task, work, .. } = &mut slots[index as usize];
+        let stream = *stream;
+        let mut cx = Context::from_waker(task);
+        let response = match work {
+            Work::Free => return Step::Waiting,
+            Work::Whole(call) => match call.as_mut().poll(&mut cx) {
+                Poll::Pending => return Step::Waiting,
+                Poll::Ready(Ok(message)) => {
+                    pings.answered();
+                    if connection.reply(stream, &message) {
+                        return Step::Done;
+                    }
+                    connection.respond_grpc(stream);
+                    *work = Work::Message(message);
+                    return self.send_message(index);
+                }
+                Poll::Ready(Err(response)) => response,
+            },
+            Work::Call(call) => match call.as_mut().poll(&mut cx) {
+                Poll::Pending => return Step::Waiting,
+                Poll::Ready(Ok(response)) => response,
+            },
+            Work::Body { .. } => return self.send_body(index),
+            Work::Message(_) => return self.send_message(index),
+        };
+        pings.answered();
+        let (head, body) = response.into_parts();
+        let ends = body.is_end_stream();
+        connection.respond(stream, head.status, &head.headers, ends);
+        if ends {
+            return Step::Done;
+        }
+        *work = Work::Body { body, part: Bytes::new() };
+        self.send_body(index)
+    }
+
+    /// Returns how much may be sent on a stream now. If it is nothing, the slot is woken when there is room.
+    fn room(&mut self, index: u32, stream: StreamId) -> usize {
+        if self.is_output_full() {
+            self.waiting_for_socket.push(index);
+            return 0;
+        }
+        let room = self.connection.room(stream);
+        if room > 0 {
+            return room;
+        }
+        let slot = &mut self.slots[index as usize];
+        if !self.connection.has_room() {
+            if !std::mem::replace(&mut slot.waits_for_room, true) {
+                self.waiting_for_room.push_back(index);
+            }
+        } else if !std::mem::replace(&mut slot.waits_for_window, true) {
+            self.waiting_for_window.push(index);
+        }
+        0
+    }
+
+    /// Wakes some of the slots that wait for the window of the connection, if it has room. The others follow when these
+    /// have left room, so that a client that opens the window a little does not cause work for every stream.
+    fn wake_for_room(&mut self) {
+        if !self.connection.has_room() {
+            return;
+        }
+        for _ in 0..WOKEN_FOR_ROOM_MAX {
+            let Some(index) = self.waiting_for_room.pop_front() else { return };
+            if let Some(slot) = self.slots.get_mut(index as usize) {
+                slot.waits_for_room = false;
+                slot.waker.wake_by_ref();
+            }
+        }
+    }
+
+    fn send_message(&mut self, index: u32) -> Step {
+        let stream = self.slots[index as usize].stream;
+        loop {
+            let room = self.room(index, stream);
+            if room == 0 {
+                return Step::Waiting;
+            }
+            let Work::Message(message) = &mut self.slots[index as usize].work else {
+                return Step::Done;
+            };
+            let part = message.split_to(message.len().min(room));
+            self.connection.data(stream, &part, false);
+            if message.is_empty() {
+                self.connection.end_grpc(stream);
+                return Step::Done;
+            }
+        }
+    }
+
+    fn send_body(&mut self, index: u32) -> Step {
+        let stream = self.slots[index as usize].stream;
+        let task = self.slots[index as usize].task.clone();
+        let mut cx = Context::from_waker(&task);
+        loop {
+            let room = self.room(index, stream);
+            if room == 0 {
+                return if self.connection.has_stream(stream) { Step::Waiting } else { Step::Done };
+            }
+            let Work::Body { body, part } = &mut self.slots[index as usize].work else {
+                return Step::Done;
+            };
+            if part.has_remaining() {
+                let now = part.split_to(part.len().min(room));
+                let ends = part.is_empty() && body.is_end_stream();
+                self.connection.data(stream, &now, ends);
+                self.pings.answered();
+                if ends {
+                    return Step::Done;
+                }
+                continue;
+            }
+            match Pin::new(body).poll_frame(&mut cx) {
+                Poll::Pending => return Step::Waiting,
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => *part = data,
+                    Err(frame) => {
+                        let trailers = frame.into_trailers().unwrap_or_default();
+                        self.connection.trailers(stream, &trailers);
+                        return Step::Done;
+                    }
+                },
+                Poll::Ready(Some(Err(_))) => {
+                    self.connection.reset(stream, Code::INTERNAL_ERROR);
+                    return Step::Done;
+                }
+                Poll::Ready(None) => {
+                    self.connection.data(stream, b"", true);
+                    return Step::Done;
+                }
+            }
+        }
+    }
+
+    /// Ends the connection: drops all requests, and sends the reason.
+    fn close(&mut self, code: Code, reason: &[u8]) {
+        self.connection.close(code, reason);
+        self.ending = Ending::Closing;
+        self.fresh = None;
+        self.slots = Vec::new();
+        self.free = Vec::new();
+        self.waiting_for_room = VecDeque::new();
+        self.waiting_for_window = Vec::new();
+        self.waiting_for_socket = Vec::new();
+        self.started = Vec::new();
+    }
+
+    /// Writes the output.
+    fn write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut has_written = false;
+        while !self.connection.output().is_empty() {
+            match Pin::new(&mut self.io).poll_write(cx, self.connection.output()) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => {
+                    self.connection.wrote(count);
+                    self.sent.fetch_add(count as u64, Ordering::Relaxed);
+                    has_written = true;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+        }
+        if has_written {
+            for slot in
+                self.waiting_for_socket.drain(..).filter_map(|slot| self.slots.get(slot as usize))
+            {
+                slot.waker.wake_by_ref();
+            }
+        }
+        // TLS may buffer data itself.
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_keepalive(&mut self) -> bool {
+        let mut cx = Context::from_waker(&self.control_task);
+        let Some(keepalive) = &mut self.keepalive else { return true };
+        while keepalive.timer.as_mut().poll(&mut cx).is_ready() {
+            let silent = keepalive.heard_at.elapsed();
+            if silent < keepalive.interval {
+                keepalive.is_pinged = false;
+                let left = keepalive.interval - silent;
+                keepalive.timer.as_mut().reset(tokio::time::Instant::now() + left);
+            } else if keepalive.is_pinged {
+                return false;
+            } else {
+                keepalive.is_pinged = true;
+                self.connection.ping(ALIVE);
+                keepalive.timer.as_mut().reset(tokio::time::Instant::now() + keepalive.timeout);
+            }
+        }
+        true
+    }
+
+    fn run(&mut self, cx: &mut Context<'_>) -> Poll<Served> {
+        if std::mem::take(&mut self.is_control_woken) {
+            self.control.reset();
+            if !self.poll_keepalive() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let (mut can_read, mut reads) = (true, 0);
+        loop {
+            if can_read && reads < READS_MAX && !self.is_output_full() {
+                match self.read(cx) {
+                    Poll::Ready(Ok(true)) => reads += 1,
+                    Poll::Ready(Ok(false)) => return Poll::Ready(Ok(())),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                    Poll::Pending => can_read = false,
+                }
+            }
+            let has_started = !self.started.is_empty();
+            let mut started = std::mem::take(&mut self.started);
+            for index in started.drain(..) {
+                self.poll_slot(index);
+            }
+            self.started = started;
+            self.wake_for_room();
+            self.poll_woken();
+            if has_started && can_read && reads < READS_MAX {
+                // More requests may have arrived; their answers are written together.
+                continue;
+            }
+            let is_written = match self.write(cx) {
+                Poll::Ready(Ok(())) => true,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending => false,
+            };
+            if is_written && self.is_over() {
+                return Pin::new(&mut self.io).poll_shutdown(cx).map_err(Into::into);
+            }
+            if self.connection.has_room() && !self.waiting_for_room.is_empty() {
+                continue;
+            }
+            if !can_read && self.ready.end() {
+                return Poll::Pending;
+            }
+            if reads >= READS_MAX {
+                self.ready.yield_now();
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if !is_written && self.is_output_full() && self.ready.end() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Polls the woken slots.
+    fn poll_woken(&mut self) {
+        let mut woken = std::mem::take(&mut self.woken);
+        self.ready.take(&mut woken);
+        for index in woken.drain(..) {
+            if index == CONTROL {
+                self.is_control_woken = true;
+            } else {
+                self.poll_slot(index);
+            }
+        }
+        self.woken = woken;
+    }
+
+    fn is_over(&self) -> bool {
+        match self.ending {
+            Ending::Open | Ending::Announced => false,
+            Ending::Draining => self.connection.stream_count() == 0,
+            Ending::Closing => true,
+        }
+    }
+
+    fn lend_buffer(&mut self) {
+        if self.connection.buffer_capacity() == 0 {
+            let mut spare = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+            self.connection.swap_buffer(&mut spare);
+        }
+    }
+
+    fn return_buffer(&mut self) {
+        if self.connection.output().is_empty()
+            && self.connection.buffer_capacity() >= BUFFER_KEPT_BYTES
+        {
+            let mut buffer = Vec::new();
+            self.connection.swap_buffer(&mut buffer);
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < SPARE_COUNT_MAX {
+                    spare.push(buffer);
+                }
+            });
+        }
+    }
+}
+
+/// The state is never pinned.
+impl<T: Unpin, G: Http2Service> Unpin for Server<T, G> {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
+    fn poll_served(&mut self, cx: &mut Context<'_>) -> Poll<Served> {
+        self.lend_buffer();
+        let polled = self.run(cx);
+        self.return_buffer();
+        polled
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Future for Server<T, G> {
+    type Output = Served;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Served> {
+        let this = &mut *self;
+        this.ready.begin(cx.waker());
+        loop {
+            let polled = this.poll_served(cx);
+            if polled.is_ready() || !this.is_control_woken {
+                return polled;
+            }
+        }
+    }
+}
+
+/// Serves a connection until it ends or `order` completes. The order is polled only when it was woken, which is cheaper
+/// than at each wake of the connection.
+pub(super) struct Until<'a, T, G: Http2Service, O> {
+    pub(super) server: &'a mut Server<T, G>,
+    pub(super) order: Pin<&'a mut O>,
+}
+
+/// How serving has ended.
+pub(super) enum Ended<O> {
+    Itself(Served),
+    Ordered(O),
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service, O: Future> Future for Until<'_, T, G, O> {
+    type Output = Ended<O::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { server, order } = &mut *self;
+        server.ready.begin(cx.waker());
+        loop {
+            server.poll_woken();
+            if server.is_control_woken {
+                server.control.reset();
+                let mut cx = Context::from_waker(&server.control_task);
+                if let Poll::Ready(ordered) = order.as_mut().poll(&mut cx) {
+                    return Poll::Ready(Ended::Ordered(ordered));
+                }
+            }
+            if let Poll::Ready(served) = server.poll_served(cx) {
+                return Poll::Ready(Ended::Itself(served));
+            }
+            if !server.is_control_woken {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! The requests of a connection that have something to do.
+//!
+//! The task of a connection polls the futures of its requests itself. Each request has a waker of its own, so that only
+//! the woken ones are polled, and the task is woken once for many of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+use parking_lot::Mutex;
+
+/// The woken requests of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Ready(Mutex<Woken>);
+
+#[derive(Debug, Default)]
+struct Woken {
+    slots: Vec<u32>,
+    /// The task, while it sleeps.
+    task: Option<Waker>,
+    is_polling: bool,
+}
+
+impl Ready {
+    /// The task begins to run. Its waker is kept for later.
+    pub(super) fn begin(&self, task: &Waker) {
+        let mut woken = self.0.lock();
+        woken.is_polling = true;
+        if !woken.task.as_ref().is_some_and(|known| known.will_wake(task)) {
+            woken.task = Some(task.clone());
+        }
+    }
+
+    /// Exchanges the woken slots for an empty list. Returns false if there are none.
+    pub(super) fn take(&self, slots: &mut Vec<u32>) -> bool {
+        let mut woken = self.0.lock();
+        std::mem::swap(&mut woken.slots, slots);
+        !slots.is_empty()
+    }
+
+    /// The task is about to sleep. Returns false if a slot was woken meanwhile.
+    pub(super) fn end(&self) -> bool {
+        let mut woken = self.0.lock();
+        woken.is_polling = !woken.slots.is_empty();
+        woken.slots.is_empty()
+    }
+
+    /// The task sleeps although slots may be woken, because it has woken itself.
+    pub(super) fn yield_now(&self) {
+        self.0.lock().is_polling = false;
+    }
+
+    fn push(&self, slot: u32) {
+        let mut woken = self.0.lock();
+        woken.slots.push(slot);
+        if !woken.is_polling
+            && woken.slots.len() == 1
+            && let Some(task) = &woken.task
+        {
+            let task = task.clone();
+            drop(woken);
+            task.wake();
+        }
+    }
+}
+
+/// Wakes one request.
+#[derive(Debug)]
+pub(super) struct SlotWaker {
+    ready: Arc<Ready>,
+    slot: u32,
+    is_woken: AtomicBool,
+}
+
+impl SlotWaker {
+    pub(super) fn new(ready: &Arc<Ready>, slot: u32) -> Arc<Self> {
+        Arc::new(Self { ready: Arc::clone(ready), slot, is_woken: AtomicBool::new(false) })
+    }
+
+    /// The request is about to be polled.
+    pub(super) fn reset(&self) {
+        self.is_woken.store(false, Ordering::Release);
+    }
+
+    pub(super) fn wake_by_ref(&self) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            self.ready.push(self.slot);
+        }
+    }
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        Self::wake_by_ref(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        Self::wake_by_ref(self);
+    }
+}

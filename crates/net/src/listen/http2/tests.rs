@@ -1,0 +1,225 @@
+use std::convert::Infallible;
+use std::pin::Pin;
+
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use quorate_http2::frame::{Header, PREFACE, flag, kind, read_u32};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+use super::*;
+use crate::listen::{Activity, Ends};
+
+/// A service that returns the body of a request, or never answers if the path says so.
+#[derive(Clone, Default)]
+struct Echo {
+    dropped: Arc<AtomicU64>,
+}
+
+struct Counted(Arc<AtomicU64>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Service<Request<IncomingBody>> for Echo {
+    type Response = Response<BoxBody<Bytes, crate::listen::BodyError>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<IncomingBody>) -> Self::Future {
+        let counted = Counted(Arc::clone(&self.dropped));
+        Box::pin(async move {
+            let _counted = counted;
+            match request.uri().path() {
+                "/never" => std::future::pending().await,
+                "/collect" => {
+                    let body = request.into_body().collect().await.unwrap().to_bytes();
+                    Ok(Response::new(Full::new(body).map_err(|never| match never {}).boxed()))
+                }
+                _ => Ok(Response::new(request.into_body().boxed())),
+            }
+        })
+    }
+}
+
+impl Http2Service for Echo {
+    fn for_connection(&self, _: Ends) -> Self {
+        self.clone()
+    }
+
+    fn activity(&self) -> Activity {
+        Activity::default()
+    }
+}
+
+const SETTINGS: Settings = Settings {
+    limits: Limits {
+        streams_max: 100,
+        is_announced: true,
+        header_list_bytes_max: 64 << 10,
+        stream_window: 1 << 16,
+        connection_window: 1 << 17,
+        given_up_max: 100,
+    },
+    ping_floor: Duration::from_secs(5),
+    keepalive: None,
+};
+
+/// Serves a connection and returns its other end.
+fn serve(service: &Echo, settings: Settings) -> DuplexStream {
+    let (client, server) = tokio::io::duplex(64 << 10);
+    tokio::spawn(Server::new(server, Vec::new(), service.clone(), settings));
+    client
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    Header { len: payload.len(), kind, flags, stream }.put(&mut frame);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// A POST of this path, which is short.
+fn request(stream: u32, path: &str) -> Vec<u8> {
+    let length = u8::try_from(path.len()).unwrap();
+    let block = [&[0x83, 0x86, 0x04, length][..], path.as_bytes()].concat();
+    frame(kind::HEADERS, flag::END_HEADERS, stream, &block)
+}
+
+async fn read_frame(client: &mut DuplexStream) -> (Header, Vec<u8>) {
+    let mut head = [0; 9];
+    client.read_exact(&mut head).await.unwrap();
+    let header = Header::parse(&head).unwrap();
+    let mut payload = vec![0; header.len];
+    client.read_exact(&mut payload).await.unwrap();
+    (header, payload)
+}
+
+/// Reads until a frame of this kind.
+async fn read_until(client: &mut DuplexStream, kind: u8) -> (Header, Vec<u8>) {
+    loop {
+        let (header, payload) = read_frame(client).await;
+        if header.kind == kind {
+            return (header, payload);
+        }
+    }
+}
+
+async fn greet(client: &mut DuplexStream) {
+    client.write_all(PREFACE).await.unwrap();
+    client.write_all(&frame(kind::SETTINGS, 0, 0, b"")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_body_arrives_whatever_the_splits() {
+    let wire = [
+        PREFACE.to_vec(),
+        frame(kind::SETTINGS, 0, 0, b""),
+        request(1, "/collect"),
+        frame(kind::DATA, 0, 1, b"ab"),
+        frame(kind::DATA, 0, 1, b"cd"),
+        frame(kind::DATA, flag::END_STREAM, 1, b""),
+    ]
+    .concat();
+    for piece in [1, 5, 10, 33, wire.len()] {
+        let mut client = serve(&Echo::default(), SETTINGS);
+        for bytes in wire.chunks(piece) {
+            client.write_all(bytes).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(read_until(&mut client, kind::DATA).await.1, b"abcd", "pieces of {piece}");
+    }
+}
+
+#[tokio::test]
+async fn large_bodies_pass_in_both_directions_at_once() {
+    let client = serve(&Echo::default(), SETTINGS);
+    let handshake =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await;
+    let (sender, connection) = handshake.unwrap();
+    tokio::spawn(connection);
+    let calls = (0..20_usize).map(|index| {
+        let mut sender = sender.clone();
+        tokio::spawn(async move {
+            let sent = Bytes::from(vec![index.to_le_bytes()[0]; index * 100_000]);
+            let path = if index % 2 == 0 { "http://x/echo" } else { "http://x/collect" };
+            let request = Request::post(path).body(Full::new(sent.clone())).unwrap();
+            let answer = sender.send_request(request).await.unwrap();
+            assert!(
+                answer.into_body().collect().await.unwrap().to_bytes() == sent,
+                "request {index}"
+            );
+        })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_reset_drops_the_request() {
+    let service = Echo::default();
+    let mut client = serve(&service, SETTINGS);
+    greet(&mut client).await;
+    client.write_all(&request(1, "/never")).await.unwrap();
+    client.write_all(&request(3, "/never")).await.unwrap();
+    client.write_all(&frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 8])).await.unwrap();
+    client
+        .write_all(&[request(5, "/collect"), frame(kind::DATA, flag::END_STREAM, 5, b"x")].concat())
+        .await
+        .unwrap();
+    read_until(&mut client, kind::DATA).await;
+    assert_eq!(service.dropped.load(Ordering::Relaxed), 2, "the reset one and the answered one");
+    drop(client);
+    while service.dropped.load(Ordering::Relaxed) < 3 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_violation_is_answered_with_its_code() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    client.write_all(&frame(kind::PING, 0, 7, &[0; 8])).await.unwrap();
+    let (_, payload) = read_until(&mut client, kind::GOAWAY).await;
+    assert_eq!(read_u32(&payload[4..]), Some(Code::PROTOCOL_ERROR.0));
+    assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_answers_no_ping_is_disconnected() {
+    let keepalive = Some((Duration::from_secs(60), Duration::from_secs(20)));
+    let mut client = serve(&Echo::default(), Settings { keepalive, ..SETTINGS });
+    greet(&mut client).await;
+    let begun = tokio::time::Instant::now();
+    read_until(&mut client, kind::PING).await;
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
+    assert_eq!(begun.elapsed().as_secs(), 80);
+}
+
+#[tokio::test]
+async fn bodies_that_no_one_reads_do_not_use_up_the_window_of_the_connection() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    // The connection has a window of two streams; each of these fills that of its stream.
+    for stream in (1..40).step_by(2) {
+        let mut bytes = request(stream, "/never");
+        for _ in 0..4 {
+            bytes.extend(frame(kind::DATA, 0, stream, &[0; 16_000]));
+        }
+        bytes.extend(frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]));
+        client.write_all(&bytes).await.unwrap();
+    }
+    client
+        .write_all(
+            &[request(41, "/collect"), frame(kind::DATA, flag::END_STREAM, 41, b"x")].concat(),
+        )
+        .await
+        .unwrap();
+    assert_eq!(read_until(&mut client, kind::DATA).await.1, b"x");
+}

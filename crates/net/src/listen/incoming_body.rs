@@ -1,0 +1,81 @@
+//! The body of a request, whichever protocol it arrives by.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::service::Service;
+use hyper::{Request, Response};
+
+use super::http2::{Lost, StreamBody};
+
+/// The body of a request.
+#[derive(Debug)]
+pub enum IncomingBody {
+    /// Over HTTP/1.
+    Http1(Incoming),
+    /// Over HTTP/2.
+    Http2(StreamBody),
+}
+
+impl Body for IncomingBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match &mut *self {
+            Self::Http1(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|frame| frame.map(|read| read.map_err(Into::into))),
+            Self::Http2(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map(|frame| frame.map(|read| read.map_err(Into::into))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(body) => body.size_hint(),
+            Self::Http2(body) => body.size_hint(),
+        }
+    }
+}
+
+/// The body of a request cannot be read to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// Over HTTP/1.
+    #[error(transparent)]
+    Http1(#[from] hyper::Error),
+    /// Over HTTP/2.
+    #[error(transparent)]
+    Http2(#[from] Lost),
+}
+
+/// A service as the HTTP/1 library calls it.
+#[derive(Clone, Debug)]
+pub(super) struct FromLibrary<S>(pub(super) S);
+
+impl<S, B> Service<Request<Incoming>> for FromLibrary<S>
+where
+    S: Service<Request<IncomingBody>, Response = Response<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, request: Request<Incoming>) -> S::Future {
+        self.0.call(request.map(IncomingBody::Http1))
+    }
+}
