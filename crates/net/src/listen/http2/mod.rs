@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http::{Request, Response};
@@ -33,7 +33,7 @@ use quorate_http2::connection::{Connection, Event, Limits, StreamId, Violation};
 use quorate_http2::frame::Code;
 use quorate_http2::head::Head;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use self::body::Delivery;
 pub use self::body::{Lost, StreamBody};
@@ -148,6 +148,7 @@ struct Slot<G: Http2Service> {
     delivery: Option<Delivery>,
     waits_for_room: bool,
     waits_for_window: bool,
+    waits_for_socket: bool,
 }
 
 enum Work<G: Http2Service> {
@@ -158,8 +159,11 @@ enum Work<G: Http2Service> {
         body: G::ResponseBody,
         part: Bytes,
     },
-    /// The rest of the answer to a complete call.
-    Message(Bytes),
+    /// The last part of an answer. The trailers of a successful call follow it if the call was complete.
+    Last {
+        part: Bytes,
+        is_whole: bool,
+    },
 }
 
 /// What polling a slot has led to.
@@ -338,7 +342,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             }
             Event::Ping { payload } => {
                 let is_busy = self.fresh.is_some() || self.service.activity().under_way > 0;
-                if self.pings.admit(Instant::now(), is_busy) {
+                if self.pings.admit(Instant::now().into_std(), is_busy) {
                     self.connection.pong(payload);
                 } else {
                     self.close(Code::ENHANCE_YOUR_CALM, b"too_many_pings");
@@ -401,6 +405,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 delivery: None,
                 waits_for_room: false,
                 waits_for_window: false,
+                waits_for_socket: false,
             });
             index
         });
@@ -422,9 +427,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
         self.free.push(index);
         if self.free.len() == self.slots.len() && self.slots.len() > 1024 {
-            self.slots = Vec::new();
-            self.free = Vec::new();
+            self.forget_slots();
         }
+    }
+
+    /// Drops all slots, and with them their places in the lists.
+    fn forget_slots(&mut self) {
+        self.slots = Vec::new();
+        self.free = Vec::new();
+        self.waiting_for_room = VecDeque::new();
+        self.waiting_for_window = Vec::new();
+        self.waiting_for_socket = Vec::new();
     }
 
     fn poll_slot(&mut self, index: u32) {
@@ -460,8 +473,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                         return Step::Done;
                     }
                     connection.respond_grpc(stream);
-                    *work = Work::Message(message);
-                    return self.send_message(index);
+                    *work = Work::Last { part: message, is_whole: true };
+                    return self.send_last(index);
                 }
                 Poll::Ready(Err(response)) => response,
             },
@@ -470,7 +483,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 Poll::Ready(Ok(response)) => response,
             },
             Work::Body { .. } => return self.send_body(index),
-            Work::Message(_) => return self.send_message(index),
+            Work::Last { .. } => return self.send_last(index),
         };
         pings.answered();
         let (head, body) = response.into_parts();
@@ -486,7 +499,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
     /// Returns how much may be sent on a stream now. If it is nothing, the slot is woken when there is room.
     fn room(&mut self, index: u32, stream: StreamId) -> usize {
         if self.is_output_full() {
-            self.waiting_for_socket.push(index);
+            let slot = &mut self.slots[index as usize];
+            if !std::mem::replace(&mut slot.waits_for_socket, true) {
+                self.waiting_for_socket.push(index);
+            }
             return 0;
         }
         let room = self.connection.room(stream);
@@ -519,20 +535,24 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
-    fn send_message(&mut self, index: u32) -> Step {
+    fn send_last(&mut self, index: u32) -> Step {
         let stream = self.slots[index as usize].stream;
         loop {
             let room = self.room(index, stream);
             if room == 0 {
-                return Step::Waiting;
+                return if self.connection.has_stream(stream) { Step::Waiting } else { Step::Done };
             }
-            let Work::Message(message) = &mut self.slots[index as usize].work else {
+            let Work::Last { part, is_whole } = &mut self.slots[index as usize].work else {
                 return Step::Done;
             };
-            let part = message.split_to(message.len().min(room));
-            self.connection.data(stream, &part, false);
-            if message.is_empty() {
-                self.connection.end_grpc(stream);
+            let now = part.split_to(part.len().min(room));
+            let (is_whole, is_sent) = (*is_whole, part.is_empty());
+            self.connection.data(stream, &now, is_sent && !is_whole);
+            self.pings.answered();
+            if is_sent {
+                if is_whole {
+                    self.connection.end_grpc(stream);
+                }
                 return Step::Done;
             }
         }
@@ -552,17 +572,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             };
             if part.has_remaining() {
                 let now = part.split_to(part.len().min(room));
-                let ends = part.is_empty() && body.is_end_stream();
-                self.connection.data(stream, &now, ends);
+                self.connection.data(stream, &now, false);
                 self.pings.answered();
-                if ends {
-                    return Step::Done;
-                }
                 continue;
             }
-            match Pin::new(body).poll_frame(&mut cx) {
+            match Pin::new(&mut *body).poll_frame(&mut cx) {
                 Poll::Pending => return Step::Waiting,
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    // The body is dropped as soon as all of it is known, because it counts as a request in progress.
+                    Ok(data) if body.is_end_stream() => {
+                        self.slots[index as usize].work =
+                            Work::Last { part: data, is_whole: false };
+                        return self.send_last(index);
+                    }
                     Ok(data) => *part = data,
                     Err(frame) => {
                         let trailers = frame.into_trailers().unwrap_or_default();
@@ -587,35 +609,34 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         self.connection.close(code, reason);
         self.ending = Ending::Closing;
         self.fresh = None;
-        self.slots = Vec::new();
-        self.free = Vec::new();
-        self.waiting_for_room = VecDeque::new();
-        self.waiting_for_window = Vec::new();
-        self.waiting_for_socket = Vec::new();
+        self.forget_slots();
         self.started = Vec::new();
     }
 
     /// Writes the output.
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut has_written = false;
-        while !self.connection.output().is_empty() {
+        let mut is_blocked = false;
+        while !is_blocked && !self.connection.output().is_empty() {
             match Pin::new(&mut self.io).poll_write(cx, self.connection.output()) {
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => is_blocked = true,
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(count)) => {
                     self.connection.wrote(count);
                     self.sent.fetch_add(count as u64, Ordering::Relaxed);
-                    has_written = true;
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
         }
-        if has_written {
-            for slot in
-                self.waiting_for_socket.drain(..).filter_map(|slot| self.slots.get(slot as usize))
-            {
-                slot.waker.wake_by_ref();
+        if !self.is_output_full() {
+            for index in self.waiting_for_socket.drain(..) {
+                if let Some(slot) = self.slots.get_mut(index as usize) {
+                    slot.waits_for_socket = false;
+                    slot.waker.wake_by_ref();
+                }
             }
+        }
+        if is_blocked {
+            return Poll::Pending;
         }
         // TLS may buffer data itself.
         Pin::new(&mut self.io).poll_flush(cx)
@@ -629,13 +650,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             if silent < keepalive.interval {
                 keepalive.is_pinged = false;
                 let left = keepalive.interval - silent;
-                keepalive.timer.as_mut().reset(tokio::time::Instant::now() + left);
+                keepalive.timer.as_mut().reset(Instant::now() + left);
             } else if keepalive.is_pinged {
                 return false;
             } else {
                 keepalive.is_pinged = true;
                 self.connection.ping(ALIVE);
-                keepalive.timer.as_mut().reset(tokio::time::Instant::now() + keepalive.timeout);
+                keepalive.timer.as_mut().reset(Instant::now() + keepalive.timeout);
             }
         }
         true
