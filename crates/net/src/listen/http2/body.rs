@@ -198,3 +198,30 @@ impl fmt::Display for Lost {
 }
 
 impl Error for Lost {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ready::Ready;
+    use super::*;
+
+    #[test]
+    fn tiny_parts_of_a_body_use_no_more_memory_than_the_window() {
+        const WINDOW: usize = 1 << 16;
+        let slot = SlotWaker::new(&Arc::<Ready>::default(), 0);
+        let (delivery, mut body) = open(&slot);
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..3 {
+            for _ in 0..WINDOW {
+                assert!(delivery.push(b"x", false));
+            }
+            assert_eq!(delivery.outstanding(), WINDOW);
+            assert!(delivery.0.lock().unread.capacity() <= 2 * WINDOW);
+            let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) else {
+                panic!("a part");
+            };
+            assert_eq!(frame.into_data().unwrap().len(), WINDOW, "the parts are read together");
+            assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
+            assert_eq!(delivery.take_read(), WINDOW);
+        }
+    }
+}

@@ -15,6 +15,10 @@
 
 mod body;
 mod ready;
+mod slots;
+#[cfg(test)]
+mod tests;
+mod until;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -26,9 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::{Request, Response};
-use hyper::body::Body;
 use quorate_http2::connection::{Connection, Event, Limits, StreamId, Violation};
 use quorate_http2::frame::Code;
 use quorate_http2::head::Head;
@@ -38,6 +41,8 @@ use tokio::time::{Instant, Sleep};
 use self::body::Delivery;
 pub use self::body::{Lost, StreamBody};
 use self::ready::{Ready, SlotWaker};
+use self::slots::{Slot, Work};
+pub(super) use self::until::{Ended, Until};
 use super::incoming_body::IncomingBody;
 use super::ping_floor::Rules;
 use super::{Http2Service, Served};
@@ -46,10 +51,8 @@ use super::{Http2Service, Served};
 pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// What is read at once.
 const READ_BYTES: usize = 64 << 10;
-/// How many requests are woken at a time when the window of the connection opens.
-const WOKEN_FOR_ROOM_MAX: usize = 16;
 /// How often a connection reads before other connections of its thread have their turn.
-const READS_MAX: u32 = 4;
+const READS_PER_TURN_MAX: u32 = 4;
 /// A buffer of this capacity is returned to its thread when it is empty.
 const BUFFER_KEPT_BYTES: usize = 4 << 10;
 /// How often the counts of useless frames and requests are halved.
@@ -137,41 +140,6 @@ struct Keepalive {
     timer: Pin<Box<Sleep>>,
     heard_at: Instant,
     is_pinged: bool,
-}
-
-struct Slot<G: Http2Service> {
-    stream: StreamId,
-    waker: Arc<SlotWaker>,
-    /// The waker as the futures get it.
-    task: Waker,
-    work: Work<G>,
-    delivery: Option<Delivery>,
-    waits_for_room: bool,
-    waits_for_window: bool,
-    waits_for_socket: bool,
-}
-
-enum Work<G: Http2Service> {
-    Free,
-    Whole(WholeCall<G::ResponseBody>),
-    Call(Pin<Box<G::Future>>),
-    Body {
-        body: G::ResponseBody,
-        part: Bytes,
-    },
-    /// The last part of an answer. The trailers of a successful call follow it if the call was complete.
-    Last {
-        part: Bytes,
-        is_whole: bool,
-    },
-}
-
-/// What polling a slot has led to.
-enum Step {
-    /// It waits for a wake.
-    Waiting,
-    /// Its stream has ended.
-    Done,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
@@ -308,7 +276,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
     fn take_event(&mut self, event: Event<'_>) {
         match event {
             Event::Request { stream, head, ends: false } => {
-                self.fresh = Some(Fresh { stream, head })
+                self.fresh = Some(Fresh { stream, head });
             }
             Event::Request { stream, head, ends: true } => _ = self.start(stream, &head, true),
             Event::Data { stream, tag, data, ends } => {
@@ -392,218 +360,6 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         self.started.push(index);
     }
 
-    fn reserve(&mut self, stream: StreamId) -> u32 {
-        let index = self.free.pop().unwrap_or_else(|| {
-            let index = u32::try_from(self.slots.len()).expect("streams are limited");
-            let waker = SlotWaker::new(&self.ready, index);
-            let task = Waker::from(Arc::clone(&waker));
-            self.slots.push(Slot {
-                stream,
-                waker,
-                task,
-                work: Work::Free,
-                delivery: None,
-                waits_for_room: false,
-                waits_for_window: false,
-                waits_for_socket: false,
-            });
-            index
-        });
-        self.slots[index as usize].stream = stream;
-        self.connection.set_tag(stream, index);
-        index
-    }
-
-    /// Drops the work of a slot whose stream has ended.
-    fn vacate(&mut self, index: u32) {
-        let Some(slot) = self.slots.get_mut(index as usize) else { return };
-        if matches!(slot.work, Work::Free) {
-            return;
-        }
-        slot.work = Work::Free;
-        // The client's window of the connection is shared by all streams.
-        if let Some(delivery) = slot.delivery.take() {
-            self.connection.release_of_connection(delivery.outstanding());
-        }
-        self.free.push(index);
-        if self.free.len() == self.slots.len() && self.slots.len() > 1024 {
-            self.forget_slots();
-        }
-    }
-
-    /// Drops all slots, and with them their places in the lists.
-    fn forget_slots(&mut self) {
-        self.slots = Vec::new();
-        self.free = Vec::new();
-        self.waiting_for_room = VecDeque::new();
-        self.waiting_for_window = Vec::new();
-        self.waiting_for_socket = Vec::new();
-    }
-
-    fn poll_slot(&mut self, index: u32) {
-        let Some(slot) = self.slots.get_mut(index as usize) else { return };
-        slot.waker.reset();
-        let stream = slot.stream;
-        if let Step::Done = self.step(index) {
-            self.vacate(index);
-            return;
-        }
-        let slot = &self.slots[index as usize];
-        if let Some(delivery) = &slot.delivery {
-            let read = delivery.take_read();
-            if read > 0 {
-                self.connection.release(stream, read);
-            }
-        }
-    }
-
-    /// Polls the future or the body in a slot.
-    fn step(&mut self, index: u32) -> Step {
-        let Self { slots, connection, pings, .. } = self;
-        let Slot { stream, task, work, .. } = &mut slots[index as usize];
-        let stream = *stream;
-        let mut cx = Context::from_waker(task);
-        let response = match work {
-            Work::Free => return Step::Waiting,
-            Work::Whole(call) => match call.as_mut().poll(&mut cx) {
-                Poll::Pending => return Step::Waiting,
-                Poll::Ready(Ok(message)) => {
-                    pings.answered();
-                    if connection.reply(stream, &message) {
-                        return Step::Done;
-                    }
-                    connection.respond_grpc(stream);
-                    *work = Work::Last { part: message, is_whole: true };
-                    return self.send_last(index);
-                }
-                Poll::Ready(Err(response)) => response,
-            },
-            Work::Call(call) => match call.as_mut().poll(&mut cx) {
-                Poll::Pending => return Step::Waiting,
-                Poll::Ready(Ok(response)) => response,
-            },
-            Work::Body { .. } => return self.send_body(index),
-            Work::Last { .. } => return self.send_last(index),
-        };
-        pings.answered();
-        let (head, body) = response.into_parts();
-        let ends = body.is_end_stream();
-        connection.respond(stream, head.status, &head.headers, ends);
-        if ends {
-            return Step::Done;
-        }
-        *work = Work::Body { body, part: Bytes::new() };
-        self.send_body(index)
-    }
-
-    /// Returns how much may be sent on a stream now. If it is nothing, the slot is woken when there is room.
-    fn room(&mut self, index: u32, stream: StreamId) -> usize {
-        if self.is_output_full() {
-            let slot = &mut self.slots[index as usize];
-            if !std::mem::replace(&mut slot.waits_for_socket, true) {
-                self.waiting_for_socket.push(index);
-            }
-            return 0;
-        }
-        let room = self.connection.room(stream);
-        if room > 0 {
-            return room;
-        }
-        let slot = &mut self.slots[index as usize];
-        if !self.connection.has_room() {
-            if !std::mem::replace(&mut slot.waits_for_room, true) {
-                self.waiting_for_room.push_back(index);
-            }
-        } else if !std::mem::replace(&mut slot.waits_for_window, true) {
-            self.waiting_for_window.push(index);
-        }
-        0
-    }
-
-    /// Wakes some of the slots that wait for the window of the connection, if it has room. The others follow when these
-    /// have left room, so that a client that opens the window a little does not cause work for every stream.
-    fn wake_for_room(&mut self) {
-        if !self.connection.has_room() {
-            return;
-        }
-        for _ in 0..WOKEN_FOR_ROOM_MAX {
-            let Some(index) = self.waiting_for_room.pop_front() else { return };
-            if let Some(slot) = self.slots.get_mut(index as usize) {
-                slot.waits_for_room = false;
-                slot.waker.wake_by_ref();
-            }
-        }
-    }
-
-    fn send_last(&mut self, index: u32) -> Step {
-        let stream = self.slots[index as usize].stream;
-        loop {
-            let room = self.room(index, stream);
-            if room == 0 {
-                return if self.connection.has_stream(stream) { Step::Waiting } else { Step::Done };
-            }
-            let Work::Last { part, is_whole } = &mut self.slots[index as usize].work else {
-                return Step::Done;
-            };
-            let now = part.split_to(part.len().min(room));
-            let (is_whole, is_sent) = (*is_whole, part.is_empty());
-            self.connection.data(stream, &now, is_sent && !is_whole);
-            self.pings.answered();
-            if is_sent {
-                if is_whole {
-                    self.connection.end_grpc(stream);
-                }
-                return Step::Done;
-            }
-        }
-    }
-
-    fn send_body(&mut self, index: u32) -> Step {
-        let stream = self.slots[index as usize].stream;
-        let task = self.slots[index as usize].task.clone();
-        let mut cx = Context::from_waker(&task);
-        loop {
-            let room = self.room(index, stream);
-            if room == 0 {
-                return if self.connection.has_stream(stream) { Step::Waiting } else { Step::Done };
-            }
-            let Work::Body { body, part } = &mut self.slots[index as usize].work else {
-                return Step::Done;
-            };
-            if part.has_remaining() {
-                let now = part.split_to(part.len().min(room));
-                self.connection.data(stream, &now, false);
-                self.pings.answered();
-                continue;
-            }
-            match Pin::new(&mut *body).poll_frame(&mut cx) {
-                Poll::Pending => return Step::Waiting,
-                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    // The body is dropped as soon as all of it is known, because it counts as a request in progress.
-                    Ok(data) if body.is_end_stream() => {
-                        self.slots[index as usize].work =
-                            Work::Last { part: data, is_whole: false };
-                        return self.send_last(index);
-                    }
-                    Ok(data) => *part = data,
-                    Err(frame) => {
-                        let trailers = frame.into_trailers().unwrap_or_default();
-                        self.connection.trailers(stream, &trailers);
-                        return Step::Done;
-                    }
-                },
-                Poll::Ready(Some(Err(_))) => {
-                    self.connection.reset(stream, Code::INTERNAL_ERROR);
-                    return Step::Done;
-                }
-                Poll::Ready(None) => {
-                    self.connection.data(stream, b"", true);
-                    return Step::Done;
-                }
-            }
-        }
-    }
-
     /// Ends the connection: drops all requests, and sends the reason.
     fn close(&mut self, code: Code, reason: &[u8]) {
         self.connection.close(code, reason);
@@ -671,7 +427,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
         let (mut can_read, mut reads) = (true, 0);
         loop {
-            if can_read && reads < READS_MAX && !self.is_output_full() {
+            if can_read && reads < READS_PER_TURN_MAX && !self.is_output_full() {
                 match self.read(cx) {
                     Poll::Ready(Ok(true)) => reads += 1,
                     Poll::Ready(Ok(false)) => return Poll::Ready(Ok(())),
@@ -687,7 +443,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             self.started = started;
             self.wake_for_room();
             self.poll_woken();
-            if has_started && can_read && reads < READS_MAX {
+            if has_started && can_read && reads < READS_PER_TURN_MAX {
                 // More requests may have arrived; their answers are written together.
                 continue;
             }
@@ -705,7 +461,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             if !can_read && self.ready.end() {
                 return Poll::Pending;
             }
-            if reads >= READS_MAX {
+            if reads >= READS_PER_TURN_MAX {
                 self.ready.yield_now();
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -714,20 +470,6 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 return Poll::Pending;
             }
         }
-    }
-
-    /// Polls the woken slots.
-    fn poll_woken(&mut self) {
-        let mut woken = std::mem::take(&mut self.woken);
-        self.ready.take(&mut woken);
-        for index in woken.drain(..) {
-            if index == CONTROL {
-                self.is_control_woken = true;
-            } else {
-                self.poll_slot(index);
-            }
-        }
-        self.woken = woken;
     }
 
     fn is_over(&self) -> bool {
@@ -786,44 +528,3 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Future for Server<T, G>
         }
     }
 }
-
-/// Serves a connection until it ends or `order` completes. The order is polled only when it was woken, which is cheaper
-/// than at each wake of the connection.
-pub(super) struct Until<'a, T, G: Http2Service, O> {
-    pub(super) server: &'a mut Server<T, G>,
-    pub(super) order: Pin<&'a mut O>,
-}
-
-/// How serving has ended.
-pub(super) enum Ended<O> {
-    Itself(Served),
-    Ordered(O),
-}
-
-impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service, O: Future> Future for Until<'_, T, G, O> {
-    type Output = Ended<O::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { server, order } = &mut *self;
-        server.ready.begin(cx.waker());
-        loop {
-            server.poll_woken();
-            if server.is_control_woken {
-                server.control.reset();
-                let mut cx = Context::from_waker(&server.control_task);
-                if let Poll::Ready(ordered) = order.as_mut().poll(&mut cx) {
-                    return Poll::Ready(Ended::Ordered(ordered));
-                }
-            }
-            if let Poll::Ready(served) = server.poll_served(cx) {
-                return Poll::Ready(Ended::Itself(served));
-            }
-            if !server.is_control_woken {
-                return Poll::Pending;
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

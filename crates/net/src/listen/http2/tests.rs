@@ -5,9 +5,10 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use quorate_http2::frame::{Header, PREFACE, flag, kind, read_u32};
+use quorate_http2::frame::{Header, PREFACE, WINDOW_DEFAULT, flag, kind, read_u32};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
+use super::slots::WOKEN_FOR_ROOM_MAX;
 use super::*;
 use crate::listen::{Activity, Ends};
 
@@ -195,7 +196,7 @@ async fn a_client_that_answers_no_ping_is_disconnected() {
     let keepalive = Some((Duration::from_secs(60), Duration::from_secs(20)));
     let mut client = serve(&Echo::default(), Settings { keepalive, ..SETTINGS });
     greet(&mut client).await;
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     read_until(&mut client, kind::PING).await;
     assert_eq!(begun.elapsed().as_secs(), 60);
     assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
@@ -222,4 +223,106 @@ async fn bodies_that_no_one_reads_do_not_use_up_the_window_of_the_connection() {
         .await
         .unwrap();
     assert_eq!(read_until(&mut client, kind::DATA).await.1, b"x");
+}
+
+/// `MadeYouReset` (CVE-2025-8671).
+#[tokio::test]
+async fn provoked_resets_drop_the_requests_and_end_the_connection() {
+    let service = Echo::default();
+    let mut client = serve(&service, SETTINGS);
+    greet(&mut client).await;
+    for stream in (1..).step_by(2).take(101) {
+        let provoked = frame(kind::WINDOW_UPDATE, 0, stream, &[0; 4]);
+        client.write_all(&[request(stream, "/never"), provoked].concat()).await.unwrap();
+    }
+    let (_, payload) = read_until(&mut client, kind::GOAWAY).await;
+    assert_eq!(read_u32(&payload[4..]), Some(Code::ENHANCE_YOUR_CALM.0));
+    assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
+    assert_eq!(service.dropped.load(Ordering::Relaxed), 100, "the last one is not started");
+}
+
+/// A client can open the window of the connection by one byte at a time while many streams wait for it.
+#[tokio::test]
+async fn a_small_window_update_wakes_few_of_the_waiting_streams() {
+    const STREAMS: usize = 1000;
+    let limits = Limits { streams_max: STREAMS, ..SETTINGS.limits };
+    let (mut client, server) = tokio::io::duplex(1 << 20);
+    let settings = Settings { limits, ..SETTINGS };
+    let mut server = Server::new(server, Vec::new(), Echo::default(), settings);
+    let mut cx = Context::from_waker(Waker::noop());
+    greet(&mut client).await;
+    for stream in (1..).step_by(2).take(STREAMS) {
+        let body = frame(kind::DATA, flag::END_STREAM, stream, &[0; 100]);
+        client.write_all(&[request(stream, "/echo"), body].concat()).await.unwrap();
+    }
+    let waiting = STREAMS - WINDOW_DEFAULT as usize / 100;
+    while server.waiting_for_room.len() < waiting {
+        assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
+    }
+    assert_eq!(server.waiting_for_room.len(), waiting);
+    for _ in 0..100 {
+        server.process(&frame(kind::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
+        server.wake_for_room();
+        let left = server.waiting_for_room.len();
+        assert!(waiting - left <= WOKEN_FOR_ROOM_MAX, "{left} of {waiting}");
+        assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
+        assert!(!server.connection.has_room(), "the byte is used");
+        assert!(waiting - server.waiting_for_room.len() <= 1, "the others wait again");
+    }
+}
+
+#[tokio::test]
+async fn the_output_for_a_client_that_does_not_read_is_bounded() {
+    let (mut client, server) = tokio::io::duplex(1 << 20);
+    let mut server = Server::new(server, Vec::new(), Echo::default(), SETTINGS);
+    let mut cx = Context::from_waker(Waker::noop());
+    greet(&mut client).await;
+    let window = (1_u32 << 20).to_be_bytes();
+    client.write_all(&frame(kind::SETTINGS, 0, 0, &[&[0, 4][..], &window].concat())).await.unwrap();
+    client
+        .write_all(&frame(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes()))
+        .await
+        .unwrap();
+    // The socket accepts 1 MiB, and the streams together have more room.
+    for stream in (1..).step_by(2).take(60) {
+        for bytes in [
+            request(stream, "/echo"),
+            frame(kind::DATA, 0, stream, &[0; 16_000]),
+            frame(kind::DATA, 0, stream, &[0; 16_000]),
+            frame(kind::DATA, flag::END_STREAM, stream, &[0; 16_000]),
+        ] {
+            client.write_all(&bytes).await.unwrap();
+            assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
+            assert!(server.connection.output().len() <= OUTPUT_BYTES_MAX + READ_BYTES);
+        }
+        if server.is_output_full() {
+            return;
+        }
+    }
+    panic!("{} bytes", server.connection.output().len());
+}
+
+#[tokio::test]
+async fn a_connection_with_more_data_yields_after_some_reads() {
+    const PIPE_BYTES: usize = 2 * READ_BYTES * READS_PER_TURN_MAX as usize;
+    let (mut client, server) = tokio::io::duplex(PIPE_BYTES);
+    let mut server = Server::new(server, Vec::new(), Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    let wire = frame(99, 0, 0, &[0; 16_000]).repeat(100);
+    let mut unsent = &wire[..];
+    let mut fill = |client: &mut DuplexStream| {
+        let (before, mut cx) = (unsent.len(), Context::from_waker(Waker::noop()));
+        while let Poll::Ready(count) = Pin::new(&mut *client).poll_write(&mut cx, unsent) {
+            unsent = &unsent[count.unwrap()..];
+        }
+        before - unsent.len()
+    };
+    fill(&mut client);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
+    assert_eq!(fill(&mut client), READ_BYTES * READS_PER_TURN_MAX as usize);
+    // The task wakes itself.
+    let served = tokio::time::timeout(Duration::from_millis(100), &mut server).await;
+    assert!(served.is_err(), "the connection is open");
+    assert_eq!(fill(&mut client), PIPE_BYTES, "all data was read in further turns");
 }

@@ -1,0 +1,283 @@
+//! The requests of a connection: each has a slot, which holds its future or the body of its answer.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use hyper::body::Body;
+use quorate_http2::connection::StreamId;
+use quorate_http2::frame::Code;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::body::Delivery;
+use super::ready::SlotWaker;
+use super::{CONTROL, Http2Service, Server, WholeCall};
+
+/// How many requests are woken at a time when the window of the connection opens.
+pub(super) const WOKEN_FOR_ROOM_MAX: usize = 16;
+
+pub(super) struct Slot<G: Http2Service> {
+    pub(super) stream: StreamId,
+    pub(super) waker: Arc<SlotWaker>,
+    /// The waker as the futures get it.
+    pub(super) task: Waker,
+    pub(super) work: Work<G>,
+    pub(super) delivery: Option<Delivery>,
+    pub(super) waits_for_room: bool,
+    pub(super) waits_for_window: bool,
+    pub(super) waits_for_socket: bool,
+}
+
+pub(super) enum Work<G: Http2Service> {
+    Free,
+    Whole(WholeCall<G::ResponseBody>),
+    Call(Pin<Box<G::Future>>),
+    Body {
+        body: G::ResponseBody,
+        part: Bytes,
+    },
+    /// The last part of an answer. The trailers of a successful call follow it if the call was complete.
+    Last {
+        part: Bytes,
+        is_whole: bool,
+    },
+}
+
+/// What polling a slot has led to.
+enum Step {
+    /// It waits for a wake.
+    Waiting,
+    /// Its stream has ended.
+    Done,
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
+    pub(super) fn reserve(&mut self, stream: StreamId) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let index = u32::try_from(self.slots.len()).expect("streams are limited");
+            let waker = SlotWaker::new(&self.ready, index);
+            let task = Waker::from(Arc::clone(&waker));
+            self.slots.push(Slot {
+                stream,
+                waker,
+                task,
+                work: Work::Free,
+                delivery: None,
+                waits_for_room: false,
+                waits_for_window: false,
+                waits_for_socket: false,
+            });
+            index
+        });
+        self.slots[index as usize].stream = stream;
+        self.connection.set_tag(stream, index);
+        index
+    }
+
+    /// Drops the work of a slot whose stream has ended.
+    pub(super) fn vacate(&mut self, index: u32) {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        if matches!(slot.work, Work::Free) {
+            return;
+        }
+        slot.work = Work::Free;
+        // The client's window of the connection is shared by all streams.
+        if let Some(delivery) = slot.delivery.take() {
+            self.connection.release_of_connection(delivery.outstanding());
+        }
+        self.free.push(index);
+        if self.free.len() == self.slots.len() && self.slots.len() > 1024 {
+            self.forget_slots();
+        }
+    }
+
+    /// Drops all slots, and with them their places in the lists.
+    pub(super) fn forget_slots(&mut self) {
+        self.slots = Vec::new();
+        self.free = Vec::new();
+        self.waiting_for_room = VecDeque::new();
+        self.waiting_for_window = Vec::new();
+        self.waiting_for_socket = Vec::new();
+    }
+
+    pub(super) fn poll_slot(&mut self, index: u32) {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        slot.waker.reset();
+        let stream = slot.stream;
+        if let Step::Done = self.step(index) {
+            self.vacate(index);
+            return;
+        }
+        let slot = &self.slots[index as usize];
+        if let Some(delivery) = &slot.delivery {
+            let read = delivery.take_read();
+            if read > 0 {
+                self.connection.release(stream, read);
+            }
+        }
+    }
+
+    /// Polls the woken slots.
+    pub(super) fn poll_woken(&mut self) {
+        let mut woken = std::mem::take(&mut self.woken);
+        self.ready.take(&mut woken);
+        for index in woken.drain(..) {
+            if index == CONTROL {
+                self.is_control_woken = true;
+            } else {
+                self.poll_slot(index);
+            }
+        }
+        self.woken = woken;
+    }
+
+    /// Polls the future or the body in a slot.
+    fn step(&mut self, index: u32) -> Step {
+        let Self { slots, connection, pings, .. } = self;
+        let Slot { stream, task, work, .. } = &mut slots[index as usize];
+        let stream = *stream;
+        let mut cx = Context::from_waker(task);
+        let response = match work {
+            Work::Free => return Step::Waiting,
+            Work::Whole(call) => match call.as_mut().poll(&mut cx) {
+                Poll::Pending => return Step::Waiting,
+                Poll::Ready(Ok(message)) => {
+                    pings.answered();
+                    if connection.reply(stream, &message) {
+                        return Step::Done;
+                    }
+                    connection.respond_grpc(stream);
+                    *work = Work::Last { part: message, is_whole: true };
+                    return self.send_last(index);
+                }
+                Poll::Ready(Err(response)) => response,
+            },
+            Work::Call(call) => match call.as_mut().poll(&mut cx) {
+                Poll::Pending => return Step::Waiting,
+                Poll::Ready(Ok(response)) => response,
+            },
+            Work::Body { .. } => return self.send_body(index),
+            Work::Last { .. } => return self.send_last(index),
+        };
+        pings.answered();
+        let (head, body) = response.into_parts();
+        let ends = body.is_end_stream();
+        connection.respond(stream, head.status, &head.headers, ends);
+        if ends {
+            return Step::Done;
+        }
+        *work = Work::Body { body, part: Bytes::new() };
+        self.send_body(index)
+    }
+
+    /// Returns how much may be sent on a stream now. If it is nothing, the slot is woken when there is room.
+    fn room(&mut self, index: u32, stream: StreamId) -> usize {
+        if self.is_output_full() {
+            let slot = &mut self.slots[index as usize];
+            if !std::mem::replace(&mut slot.waits_for_socket, true) {
+                self.waiting_for_socket.push(index);
+            }
+            return 0;
+        }
+        let room = self.connection.room(stream);
+        if room > 0 {
+            return room;
+        }
+        let slot = &mut self.slots[index as usize];
+        if !self.connection.has_room() {
+            if !std::mem::replace(&mut slot.waits_for_room, true) {
+                self.waiting_for_room.push_back(index);
+            }
+        } else if !std::mem::replace(&mut slot.waits_for_window, true) {
+            self.waiting_for_window.push(index);
+        }
+        0
+    }
+
+    /// Wakes some of the slots that wait for the window of the connection, if it has room. The others follow when these
+    /// have left room, so that a client that opens the window a little does not cause work for every stream.
+    pub(super) fn wake_for_room(&mut self) {
+        if !self.connection.has_room() {
+            return;
+        }
+        for _ in 0..WOKEN_FOR_ROOM_MAX {
+            let Some(index) = self.waiting_for_room.pop_front() else { return };
+            if let Some(slot) = self.slots.get_mut(index as usize) {
+                slot.waits_for_room = false;
+                slot.waker.wake_by_ref();
+            }
+        }
+    }
+
+    fn send_last(&mut self, index: u32) -> Step {
+        let stream = self.slots[index as usize].stream;
+        loop {
+            let room = self.room(index, stream);
+            if room == 0 {
+                return if self.connection.has_stream(stream) { Step::Waiting } else { Step::Done };
+            }
+            let Work::Last { part, is_whole } = &mut self.slots[index as usize].work else {
+                return Step::Done;
+            };
+            let now = part.split_to(part.len().min(room));
+            let (is_whole, is_sent) = (*is_whole, part.is_empty());
+            self.connection.data(stream, &now, is_sent && !is_whole);
+            self.pings.answered();
+            if is_sent {
+                if is_whole {
+                    self.connection.end_grpc(stream);
+                }
+                return Step::Done;
+            }
+        }
+    }
+
+    fn send_body(&mut self, index: u32) -> Step {
+        let stream = self.slots[index as usize].stream;
+        let task = self.slots[index as usize].task.clone();
+        let mut cx = Context::from_waker(&task);
+        loop {
+            let room = self.room(index, stream);
+            if room == 0 {
+                return if self.connection.has_stream(stream) { Step::Waiting } else { Step::Done };
+            }
+            let Work::Body { body, part } = &mut self.slots[index as usize].work else {
+                return Step::Done;
+            };
+            if part.has_remaining() {
+                let now = part.split_to(part.len().min(room));
+                self.connection.data(stream, &now, false);
+                self.pings.answered();
+                continue;
+            }
+            match Pin::new(&mut *body).poll_frame(&mut cx) {
+                Poll::Pending => return Step::Waiting,
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    // The body is dropped as soon as all of it is known, because it counts as a request in progress.
+                    Ok(data) if body.is_end_stream() => {
+                        self.slots[index as usize].work =
+                            Work::Last { part: data, is_whole: false };
+                        return self.send_last(index);
+                    }
+                    Ok(data) => *part = data,
+                    Err(frame) => {
+                        let trailers = frame.into_trailers().unwrap_or_default();
+                        self.connection.trailers(stream, &trailers);
+                        return Step::Done;
+                    }
+                },
+                Poll::Ready(Some(Err(_))) => {
+                    self.connection.reset(stream, Code::INTERNAL_ERROR);
+                    return Step::Done;
+                }
+                Poll::Ready(None) => {
+                    self.connection.data(stream, b"", true);
+                    return Step::Done;
+                }
+            }
+        }
+    }
+}
