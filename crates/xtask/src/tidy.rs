@@ -129,7 +129,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-seeded-random", &[]),
     ("quorate-history-checker", &["quorate-seeded-random"]),
     ("quorate-tls", &["quorate-gotext", "quorate-telemetry"]),
-    ("quorate-net", &["quorate-telemetry", "quorate-test-support", "quorate-tls"]),
+    // HTTP/2 without I/O.
+    ("quorate-http2", &["quorate-test-support"]),
+    ("quorate-net", &["quorate-http2", "quorate-telemetry", "quorate-test-support", "quorate-tls"]),
     // HTTP responses and debug pages of members and proxies. It is separate so that the proxy does not depend on a
     // member's crates.
     (
@@ -191,6 +193,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-gotext",
             "quorate-grpc",
             "quorate-http-pages",
+            "quorate-http2",
             "quorate-json",
             "quorate-member",
             "quorate-net",
@@ -300,8 +303,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-config",
             "quorate-edge",
             "quorate-grpc",
+            "quorate-http2",
             "quorate-json",
-            "quorate-net",
             "quorate-peer",
             "quorate-state",
             "quorate-storage",

@@ -8,7 +8,7 @@ use super::StreamId;
 use crate::frame::Code;
 use crate::head::Head;
 
-/// What the client has sent.
+/// An event of a connection: a frame of the client, or an error that the client has caused.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A request. `ends` says that it has no body.

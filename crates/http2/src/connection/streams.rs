@@ -114,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// This side has ended the stream. A client that still sends is told to stop.
+    /// This side has ended the stream. A client that still sends its request is asked to stop.
     pub(super) fn ended(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.remove(&id)
             && stream.is_open

@@ -1,3 +1,5 @@
+//! Tests of a connection: requests, answers, flow control and violations.
+
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
@@ -174,7 +176,7 @@ fn data_is_split_into_frames_that_the_client_accepts() {
         .into_iter()
         .map(|(kind, flags, _, payload)| (kind, flags, payload.len()))
         .collect();
-    // The request is still open, so the client is told to stop.
+    // The request is still open, so the client is asked to stop.
     assert_eq!(
         frames,
         [(DATA, 0, 16_384), (DATA, 0, 16_384), (DATA, END_STREAM, 7_232), (RST_STREAM, 0, 4)]

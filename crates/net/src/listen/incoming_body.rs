@@ -19,6 +19,12 @@ pub enum IncomingBody {
     Http2(StreamBody),
 }
 
+impl From<StreamBody> for IncomingBody {
+    fn from(body: StreamBody) -> Self {
+        Self::Http2(body)
+    }
+}
+
 impl Body for IncomingBody {
     type Data = Bytes;
     type Error = BodyError;

@@ -64,7 +64,7 @@ pub(super) fn open(slot: &Arc<SlotWaker>) -> (Delivery, StreamBody) {
 }
 
 impl Delivery {
-    /// Adds the next part. Returns false if nobody reads it.
+    /// Adds the next part. Returns false if the service has dropped the body.
     pub(super) fn push(&self, data: &[u8], ends: bool) -> bool {
         let mut inbox = self.0.lock();
         if inbox.state == State::Dropped {

@@ -43,15 +43,14 @@ pub use self::body::{Lost, StreamBody};
 use self::ready::{Ready, SlotWaker};
 use self::slots::{Slot, Work};
 pub(super) use self::until::{Ended, Until};
-use super::incoming_body::IncomingBody;
 use super::ping_floor::Rules;
 use super::{Http2Service, Served};
 
-/// The answers that wait for the socket.
+/// Maximum number of bytes that wait for the socket. The frame that reaches the limit may exceed it.
 pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// What is read at once.
+/// Maximum number of bytes in one read.
 const READ_BYTES: usize = 64 << 10;
-/// How often a connection reads before other connections of its thread have their turn.
+/// Maximum number of reads of a connection before the other connections of its thread run.
 const READS_PER_TURN_MAX: u32 = 4;
 /// A buffer of this capacity is returned to its thread when it is empty.
 const BUFFER_KEPT_BYTES: usize = 4 << 10;
@@ -126,7 +125,7 @@ struct Fresh {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Open,
-    /// The client was told, and may still open streams.
+    /// The end is announced, and the client may still open streams.
     Announced,
     /// No more streams are served.
     Draining,
@@ -348,7 +347,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
     }
 
     fn call(&mut self, index: u32, head: &Head, body: StreamBody, delivery: Option<Delivery>) {
-        let mut request = Request::new(IncomingBody::Http2(body));
+        let mut request = Request::new(body.into());
         *request.method_mut() = head.method.clone();
         *request.uri_mut() = head.uri.clone();
         *request.headers_mut() = head.headers.clone();

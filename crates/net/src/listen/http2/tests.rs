@@ -1,3 +1,5 @@
+//! Tests of served connections over a pipe in memory.
+
 use std::convert::Infallible;
 use std::pin::Pin;
 
@@ -10,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::slots::WOKEN_FOR_ROOM_MAX;
 use super::*;
-use crate::listen::{Activity, Ends};
+use crate::listen::{Activity, Ends, IncomingBody};
 
 /// A service that returns the body of a request, or never answers if the path says so.
 #[derive(Clone, Default)]
