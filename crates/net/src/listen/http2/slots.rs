@@ -17,7 +17,7 @@ use super::ready::SlotWaker;
 use super::{CONTROL, Http2Service, Server, WholeCall};
 
 /// How many requests are woken at a time when the window of the connection opens.
-pub(super) const WOKEN_FOR_ROOM_MAX: usize = 16;
+const WOKEN_FOR_ROOM_MAX: usize = 16;
 
 pub(super) struct Slot<G: Http2Service> {
     pub(super) stream: StreamId,

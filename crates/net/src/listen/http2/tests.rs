@@ -10,7 +10,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use quorate_http2::frame::{Header, PREFACE, WINDOW_DEFAULT, flag, kind, read_u32};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-use super::slots::WOKEN_FOR_ROOM_MAX;
 use super::*;
 use crate::listen::{Activity, Ends, IncomingBody};
 
@@ -266,7 +265,7 @@ async fn a_small_window_update_wakes_few_of_the_waiting_streams() {
         server.process(&frame(kind::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
         server.wake_for_room();
         let left = server.waiting_for_room.len();
-        assert!(waiting - left <= WOKEN_FOR_ROOM_MAX, "{left} of {waiting}");
+        assert!(waiting - left <= 16, "{left} of {waiting}");
         assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
         assert!(!server.connection.has_room(), "the byte is used");
         assert!(waiting - server.waiting_for_room.len() <= 1, "the others wait again");
@@ -298,6 +297,11 @@ async fn the_output_for_a_client_that_does_not_read_is_bounded() {
             assert!(server.connection.output().len() <= OUTPUT_BYTES_MAX + READ_BYTES);
         }
         if server.is_output_full() {
+            let before = server.connection.output().len();
+            let settings = frame(kind::SETTINGS, 0, 0, b"").repeat(1000);
+            client.write_all(&settings).await.unwrap();
+            assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
+            assert_eq!(server.connection.output().len(), before, "nothing is read");
             return;
         }
     }
@@ -327,4 +331,33 @@ async fn a_connection_with_more_data_yields_after_some_reads() {
     let served = tokio::time::timeout(Duration::from_millis(100), &mut server).await;
     assert!(served.is_err(), "the connection is open");
     assert_eq!(fill(&mut client), PIPE_BYTES, "all data was read in further turns");
+}
+
+/// A client that repeatedly opens streams, lets them wait for its window and resets them uses no more memory each time.
+#[tokio::test]
+async fn the_lists_of_waiting_streams_are_dropped_with_their_slots() {
+    // More than 1,024 of them wait.
+    const STREAMS: usize = 1800;
+    let limits = Limits { streams_max: STREAMS, ..SETTINGS.limits };
+    let (mut client, server) = tokio::io::duplex(1 << 20);
+    let settings = Settings { limits, ..SETTINGS };
+    let mut server = Server::new(server, Vec::new(), Echo::default(), settings);
+    let mut cx = Context::from_waker(Waker::noop());
+    greet(&mut client).await;
+    let streams = || (1..).step_by(2).take(STREAMS);
+    for stream in streams() {
+        let body = frame(kind::DATA, flag::END_STREAM, stream, &[0; 100]);
+        client.write_all(&[request(stream, "/echo"), body].concat()).await.unwrap();
+    }
+    while server.waiting_for_room.len() < STREAMS - WINDOW_DEFAULT as usize / 100 {
+        assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
+    }
+    for stream in streams() {
+        server.process(&frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8])).unwrap();
+    }
+    assert_eq!(server.connection.stream_count(), 0);
+    assert!(server.slots.is_empty() && server.waiting_for_room.is_empty());
+    client.write_all(&request(4001, "/never")).await.unwrap();
+    assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
+    assert_eq!(server.slots.len(), 1);
 }
