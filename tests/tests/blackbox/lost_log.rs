@@ -212,7 +212,7 @@ async fn a_member_with_a_higher_commit_index_than_its_cluster_stops(kind: Kind) 
     let status = cluster.ended(full).await;
     assert_eq!(status.code(), Some(1));
     let (said, id) = (last_line(cluster.server(full)), cluster.id(full));
-    assert!(said.contains("the cluster has lost entries that were acknowledged"), "{said}");
+    assert!(said.contains("the cluster has lost acknowledged entries"), "{said}");
     assert!(said.contains("keep a copy of"), "{said}");
     assert!(said.contains(&format!("etcdctl member remove {id:x}")), "{said}");
     assert!(said.contains("--force-new-cluster"), "{said}");
@@ -296,6 +296,9 @@ async fn a_forged_heartbeat_does_not_prevent_elections(kind: Kind) {
     for member in [one, two].into_iter().filter(|member| *member != follower) {
         let said = cluster.server(member).log();
         assert!(said.contains("cannot process message from unknown member"), "{said}");
-        assert!(said.contains("carries term 9223372036854775806, which no election"), "{said}");
+        assert!(
+            said.contains("carries term 9223372036854775806, which is implausibly far ahead"),
+            "{said}"
+        );
     }
 }
