@@ -139,10 +139,11 @@ async fn ownership_keys_are_inside_the_namespace_of_the_proxies(kind: Kind) {
     assert_eq!(by_ours.read("a0").await, None);
 }
 
-/// Runs one client of the random test. Returns its operations and their answers.
+/// Runs one client of the random test. Returns its operations and their answers. A client whose answers are not checked
+/// only reads.
 async fn client(
     client: Client,
-    (number, counts_reads): (usize, bool),
+    (number, is_checked): (usize, bool),
     mut random: Random,
     start: Instant,
     end: Duration,
@@ -156,7 +157,8 @@ async fn client(
         let name = format!("k{}", random.below(3));
         let called = now();
         let timeout = Duration::from_secs(5);
-        let (action, answered) = match random.below(10) {
+        let choice = if is_checked { random.below(10) } else { 0 };
+        let (action, answered) = match choice {
             0..6 => {
                 let answered = tokio::time::timeout(timeout, client.range(key(&name))).await;
                 let value = |answer: pb::RangeResponse| {
@@ -189,7 +191,7 @@ async fn client(
             }
         };
         let answer = answered.map(|answered| (now(), answered));
-        if action != Action::Read || (counts_reads && answer.is_some()) {
+        if action != Action::Read || (is_checked && answer.is_some()) {
             done.push((name, Operation { client: number, action, called, answer }));
         }
         tokio::time::sleep(random.millis_below(30)).await;
@@ -207,10 +209,10 @@ async fn answers_of_leasing_proxies_are_linearizable(kind: Kind) {
     let (start, end) = (Instant::now(), Duration::from_secs(12));
     let mut clients = JoinSet::new();
     for (number, proxy) in proxies.iter().cycle().take(6).enumerate() {
-        // Reads through etcd's own proxy are not checked.
-        let counts_reads = number % 3 < 2 || kind == Kind::Quorate;
-        let client =
-            client(proxy.client(), (number, counts_reads), Random::by_chance(), start, end);
+        // etcd's own proxy may return an old value, and may apply a write a second time after others have written. Its
+        // clients only make it own keys.
+        let is_checked = number % 3 < 2 || kind == Kind::Quorate;
+        let client = client(proxy.client(), (number, is_checked), Random::by_chance(), start, end);
         clients.spawn_local(client);
     }
     // Quorate's proxies are paused in turn.
