@@ -1,4 +1,4 @@
-//! Forwards calls unchanged: one request message, and the member's answer, whatever its format.
+//! Forwards calls unchanged: one request message, and the member's answer in any format.
 //!
 //! The request message is not decoded. The answer is forwarded frame by frame, so a snapshot occupies only the memory
 //! of its in-flight frames.

@@ -35,13 +35,14 @@ const DIALED_MORE: u64 = 128;
 /// Number of descriptors per runtime, including the one that wakes its thread.
 const PER_RUNTIME: u64 = 3;
 
-/// Minimum number of peer connections, whatever the limit. Each other member uses about ten.
+/// Minimum number of peer connections, even if the descriptor limit is lower. Each other member uses about ten.
 const PEER_CONNECTIONS_MIN: u64 = 64;
 
-/// Maximum number of client connections, whatever the limit. Each may use about 100 KiB, including data in transit.
+/// Maximum number of client connections, even if the descriptor limit permits more. Each may use about 100 KiB,
+/// including data in transit.
 const CLIENT_CONNECTIONS_MAX: u64 = 1 << 16;
 
-/// Maximum number of peer connections, whatever the limit.
+/// Maximum number of peer connections, even if the descriptor limit permits more.
 const PEER_CONNECTIONS_MAX: u64 = 4096;
 
 /// The divisor of the unreserved descriptors that yields the share of peer connections.

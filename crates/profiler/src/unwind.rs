@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! * Whatever bytes the copy contains, unwinding does not panic, makes at most [`FRAMES_MAX`] steps, and moves outwards
-//!   in each step.
+//! * For any bytes in the copy, unwinding does not panic, makes at most [`FRAMES_MAX`] steps, and moves outwards in
+//!   each step.
 
 use gimli::{CfaRule, Register, RegisterRule, UnwindContext};
 

@@ -26,7 +26,7 @@ pub enum Action {
 pub enum Answer {
     /// The value that was present: the answer to a read, a deletion or a failed swap.
     Found(Option<Value>),
-    /// The action succeeded, whatever value was present before. For a swap, the expected value was present.
+    /// The action succeeded. It does not depend on the previous value. For a swap, the expected value was present.
     Done,
 }
 

@@ -13,7 +13,7 @@ use quorate_tests::{Kind, Options, is_long, run_cluster_within, skipped};
 
 use crate::place::is_root;
 
-/// Id of the machine's user `nobody`.
+/// User id of the unprivileged account of the machine.
 const NOBODY: u32 = 65_534;
 
 /// Timeout of the script.

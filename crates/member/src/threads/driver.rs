@@ -10,8 +10,8 @@
 //! switches. A lock lets one thread run the driver at a time, and every input is taken from the queue under that lock,
 //! so inputs of one source keep their order.
 //!
-//! If this member is the only voter, this thread writes the log between effects, because no peer has to be served
-//! during the write. When another voter joins, the log moves to its own thread.
+//! If this member is the only voter, the driver's thread writes the log between effects, because no peer has to be
+//! served during the write. When another voter joins, the log moves to its own thread.
 //!
 //! # Bounds
 //!

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! * The result is the same as that of reading each key separately, whatever the order of the keys.
+//! * The result is the same as that of reading each key separately. The keys may have any order.
 //!
 //! # Not here
 //!
