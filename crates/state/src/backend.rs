@@ -18,6 +18,7 @@
 mod batch;
 mod fault;
 mod image;
+mod rows;
 mod view;
 
 use std::path::Path;
@@ -29,10 +30,11 @@ use quorate_storage::bolt::BoltError;
 use quorate_storage::bolt::{Db, Options, Stats, WriteTx};
 use quorate_storage::disk::Disk;
 
-pub use self::batch::Batch;
 use self::batch::Operation;
+pub use self::batch::{Batch, BatchChange};
 pub use self::fault::Fault;
 pub use self::image::{ImageFault, check_image, open_image};
+pub use self::rows::Rows;
 pub use self::view::BackendView;
 use crate::schema::{Bucket, RecordKey};
 

@@ -29,6 +29,7 @@ mod check;
 mod cluster;
 mod compare;
 mod conf_change;
+mod engine;
 mod fault;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -56,10 +57,13 @@ pub use self::check::{
     OPERATIONS_MAX, check_delete_range, check_overlap, check_put, check_range, check_structure,
     check_txn,
 };
+pub use self::engine::CommittedBatch;
 pub use self::fault::Fault;
 pub use self::permission::Permission;
 pub use self::published::{Facts, PublishedState};
-pub use self::read::{is_read_only, is_serializable, read_range, read_txn};
+pub use self::read::{
+    SelectedReads, is_read_only, is_serializable, read_range, read_txn, selected_reads,
+};
 pub use self::received::{ReceivedFault, SnapshotPosition, snapshot_position};
 pub use self::recover::{RecoverError, stored_members};
 pub use self::refusal::{Refusal, RequestRefusal};

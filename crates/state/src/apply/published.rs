@@ -91,9 +91,16 @@ impl State {
     /// Publishes everything applied so far and delivers events to watchers. The applier calls this
     /// after each batch of entries, before their outcomes are returned.
     pub fn publish(&mut self) {
+        self.publish_with(|| {});
+    }
+
+    /// Like [`State::publish`], and calls `reveal` when the changes become visible to readers:
+    /// after watchers can no longer be registered, and before events are delivered.
+    pub(super) fn publish_with(&mut self, reveal: impl FnOnce()) {
         self.auth.begin_publication();
         let mut publication = self.hub.publication();
         self.store.publish();
+        reveal();
         for changes in self.unpublished.drain(..) {
             publication.deliver(&changes);
         }

@@ -51,6 +51,30 @@ pub fn read_txn(
     Ok((outcome, Tally::of_reads(looks)))
 }
 
+/// The ranges that a read-only transaction executes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SelectedReads<'a> {
+    /// Whether all conditions hold.
+    pub succeeded: bool,
+    /// The ranges of the selected branch, in order.
+    pub ranges: Vec<&'a RangeRequest>,
+}
+
+/// Evaluates the conditions of a read-only transaction and checks the ranges of the selected
+/// branch, for a caller that executes the ranges itself. The view needs to contain only the keys
+/// that the conditions name.
+pub fn selected_reads<'a>(
+    view: &View,
+    request: &'a TxnRequest,
+) -> Result<Result<SelectedReads<'a>, Refusal>, Fault> {
+    assert!(is_read_only(request), "a transaction that writes goes through the sequencer");
+    let snapshot = view.snapshot();
+    let plan = Plan::new(request, &snapshot)?;
+    let ranges = plan.operations.iter().filter_map(as_range).collect();
+    let selected = SelectedReads { succeeded: plan.succeeded, ranges };
+    Ok(check_at_start(&plan, &snapshot, None).map(|()| selected))
+}
+
 /// Executes a checked plan, and counts the ranges.
 fn execute(view: &View, plan: &Plan<'_>, looks: &mut u64) -> Answer<TxnResponse> {
     let mut responses = Vec::with_capacity(plan.operations.len());

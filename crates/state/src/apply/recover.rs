@@ -10,7 +10,7 @@ use super::published::PublishedState;
 use super::{State, StateOptions};
 use crate::alarm::Alarms;
 use crate::auth::{Auth, View as AuthView};
-use crate::backend::{Backend, BackendView, Batch, Fault};
+use crate::backend::{Backend, BackendView, Batch, Fault, Rows};
 use crate::lease::{LeaseRecord, Lessor};
 use crate::members::{Members, MembershipFault, conf_state_json};
 use crate::mvcc::Store;
@@ -50,8 +50,8 @@ pub enum RecoverError {
     },
 }
 
-/// The content of a file after it is loaded.
-struct Loaded {
+/// The content of a file or database after it is loaded.
+pub(super) struct Loaded {
     store: Store,
     leases: Vec<LeaseRecord>,
     /// Keys of live records that name a lease, each with that lease.
@@ -93,6 +93,14 @@ impl State {
     /// positions, and lease clocks stop.
     pub fn install(&mut self, backend: &Backend) -> Result<(), RecoverError> {
         let loaded = load(backend, self.options)?;
+        self.replace_content(loaded);
+        self.hub.replace_store(Arc::new(self.store.reader()), self.store.current_revision());
+        self.publish();
+        Ok(())
+    }
+
+    /// Replaces the content. The caller then replaces the source of watchers and publishes.
+    pub(super) fn replace_content(&mut self, loaded: Loaded) {
         self.batch = Batch::new();
         self.unpublished.clear();
         self.lessor.replace(loaded.leases, loaded.attachments);
@@ -106,9 +114,6 @@ impl State {
         self.applied = loaded.applied;
         self.facts_changed = true;
         self.published.store.store(Arc::new(self.store.reader()));
-        self.hub.replace_store(Arc::new(self.store.reader()), self.store.current_revision());
-        self.publish();
-        Ok(())
     }
 
     /// Replaces the stored members with the complete ones, because an older version did not store
@@ -122,7 +127,7 @@ impl State {
         }
     }
 
-    fn assemble(loaded: Loaded, options: StateOptions) -> Self {
+    pub(super) fn assemble(loaded: Loaded, options: StateOptions) -> Self {
         let lessor = Lessor::recover(loaded.leases, loaded.attachments, options.lessor);
         let store = loaded.store;
         let mut batch = Batch::new();
@@ -178,22 +183,29 @@ pub fn stored_members(file: &BackendView) -> Result<Members, RecoverError> {
 fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError> {
     let file = backend.read();
     let applied = file.consistent_index()?;
-    let versions = load_versions(&file, applied.1)?;
-    let members = stored_members(&file)?;
-    let alarms = file.entries(Bucket::Alarm)?;
-    let alarms = Alarms::load(alarms.iter().map(|(key, value)| (&key[..], &value[..])))
-        .ok_or_else(|| file.corrupt(Bucket::Alarm, 0, b"", "a key is not an alarm"))?;
-    let mut leases = Vec::new();
-    for (position, (key, value)) in file.entries(Bucket::Lease)?.into_iter().enumerate() {
-        let lease = LeaseRecord::decode(&value).ok_or_else(|| {
-            file.corrupt(Bucket::Lease, position as u64, &key, "the value is not a lease")
-        })?;
-        leases.push(lease);
-    }
-    let (auth, has_auth_revision) = AuthView::load(&file)?;
+    let rows = Rows::of_file(&file)?;
+    let versions = load_versions(&rows, applied.1)?;
     let (store, recovered) = Store::recover(backend, options.store)?;
     let attachments =
         recovered.leases.into_iter().map(|(key, lease)| (key, LeaseId(lease))).collect();
+    load_rows(&rows, versions, store, attachments, applied)
+}
+
+/// Decodes the rows, except those about versions.
+pub(super) fn load_rows(
+    rows: &Rows,
+    versions: Versions,
+    store: Store,
+    attachments: Vec<(Bytes, LeaseId)>,
+    applied: (u64, u64),
+) -> Result<Loaded, RecoverError> {
+    let members = Members::load(
+        rows.entries(Bucket::Members).map(|(key, value)| as_slices(key, value)),
+        rows.entries(Bucket::MembersRemoved).map(|(key, _)| &key[..]),
+    )?;
+    let alarms = load_alarms(rows)?;
+    let leases = load_leases(rows)?;
+    let (auth, has_auth_revision) = AuthView::load(rows)?;
     Ok(Loaded {
         store,
         leases,
@@ -207,14 +219,37 @@ fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError
     })
 }
 
-fn load_versions(file: &BackendView, term: u64) -> Result<Versions, RecoverError> {
-    let named = file.get(Bucket::Meta, meta::STORAGE_VERSION)?;
-    if let Some(storage) = detect_storage_version(named.as_deref(), term)? {
+pub(super) fn load_alarms(rows: &Rows) -> Result<Alarms, Fault> {
+    Alarms::load(rows.entries(Bucket::Alarm).map(|(key, value)| as_slices(key, value)))
+        .ok_or_else(|| rows.corrupt(Bucket::Alarm, 0, b"", "a key is not an alarm"))
+}
+
+fn load_leases(rows: &Rows) -> Result<Vec<LeaseRecord>, Fault> {
+    let mut leases = Vec::new();
+    for (position, (key, value)) in (0..).zip(rows.entries(Bucket::Lease)) {
+        let lease = LeaseRecord::decode(value).ok_or_else(|| {
+            rows.corrupt(Bucket::Lease, position, key, "the value is not a lease")
+        })?;
+        leases.push(lease);
+    }
+    Ok(leases)
+}
+
+fn as_slices<'a>(key: &'a Bytes, value: &'a Bytes) -> (&'a [u8], &'a [u8]) {
+    (key, value)
+}
+
+pub(super) fn load_versions(rows: &Rows, term: u64) -> Result<Versions, RecoverError> {
+    let named = rows.get(Bucket::Meta, meta::STORAGE_VERSION);
+    if let Some(storage) = detect_storage_version(named.map(|named| &named[..]), term)? {
         check_storage_version(storage)?;
     }
-    let cluster = file.get(Bucket::Cluster, cluster::VERSION)?;
-    let downgrade = file.get(Bucket::Cluster, cluster::DOWNGRADE)?;
-    let versions = Versions::load(cluster.as_deref(), downgrade.as_deref())?;
+    let cluster = rows.get(Bucket::Cluster, cluster::VERSION);
+    let downgrade = rows.get(Bucket::Cluster, cluster::DOWNGRADE);
+    let versions = Versions::load(
+        cluster.map(|cluster| &cluster[..]),
+        downgrade.map(|downgrade| &downgrade[..]),
+    )?;
     match versions.cluster() {
         Some(cluster) if cluster > Version::OWN => {
             Err(RecoverError::ServerTooOld { own: Version::OWN, cluster })

@@ -197,7 +197,8 @@ impl Request {
         }
     }
 
-    fn from_message(mut request: pb::InternalRaftRequest) -> Result<Self, RequestFault> {
+    /// Takes the command and its caller out of a message.
+    pub fn from_message(mut request: pb::InternalRaftRequest) -> Result<Self, RequestFault> {
         let header = request.header.take();
         if header.is_none() && request.id == 0 {
             return Err(RequestFault::NoHeader);

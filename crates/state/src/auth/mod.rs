@@ -102,6 +102,25 @@ impl Auth {
         });
     }
 
+    /// Replaces the users and roles with those after a batch that was applied elsewhere, and revokes
+    /// the tokens that the commands in the batch revoked there: those of deleted users and of users
+    /// with a new password, and all tokens if authentication was disabled.
+    pub(crate) fn follow(&mut self, stored: View) {
+        let before = std::mem::replace(&mut self.view, Arc::new(stored));
+        self.is_changed = true;
+        let (after, tokens) = (&self.view, self.reader.tokens());
+        if before.is_enabled && !after.is_enabled {
+            tokens.revoke_all();
+            return;
+        }
+        let password =
+            |view: &View, name: &str| view.user(name).map(|user| user.record.password.clone());
+        tokens.revoke_where(|name| {
+            let password_now = password(after, name);
+            password_now.is_none() || password_now != password(&before, name)
+        });
+    }
+
     /// Returns the users and roles as of the last applied entry.
     #[must_use]
     pub fn view(&self) -> &View {

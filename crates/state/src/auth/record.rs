@@ -1,4 +1,4 @@
-//! Reads users and roles from the file.
+//! Reads users and roles from their rows.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use prost::Message;
 use quorate_api::authpb;
 
 use super::View;
-use crate::backend::{BackendView, Batch, Fault};
+use crate::backend::{Batch, Fault, Rows};
 use crate::schema::{Bucket, auth};
 
 /// Why a stored user or role is invalid.
@@ -22,29 +22,29 @@ pub(super) fn put_role(role: &authpb::Role, batch: &mut Batch) {
 }
 
 impl View {
-    /// Loads users and roles from the file. Also returns whether the file has an auth revision,
-    /// which is missing until a server opens the file for the first time.
-    pub(crate) fn load(file: &BackendView) -> Result<(Self, bool), Fault> {
+    /// Loads users and roles. Also returns whether there is a row with the auth revision, which is
+    /// missing until a server opens the file for the first time.
+    pub(crate) fn load(rows: &Rows) -> Result<(Self, bool), Fault> {
         let mut view = Self::empty();
-        let enabled = file.get(Bucket::Auth, auth::ENABLED)?;
+        let enabled = rows.get(Bucket::Auth, auth::ENABLED);
         view.is_enabled = enabled.is_some_and(|value| value[..] == [1]);
-        let revision = file.get(Bucket::Auth, auth::REVISION)?;
+        let revision = rows.get(Bucket::Auth, auth::REVISION);
         let has_revision = revision.is_some();
         if let Some(value) = revision {
             let bytes = value[..].try_into().map_err(|_| {
-                file.corrupt(Bucket::Auth, 0, auth::REVISION, "the value is not a number")
+                rows.corrupt(Bucket::Auth, 0, auth::REVISION, "the value is not a number")
             })?;
             view.revision = u64::from_be_bytes(bytes);
         }
-        for (position, (key, value)) in (0..).zip(file.entries(Bucket::AuthRoles)?) {
-            let (name, role) = read_role(&key, &value)
-                .map_err(|problem| file.corrupt(Bucket::AuthRoles, position, &key, problem))?;
+        for (position, (key, value)) in (0..).zip(rows.entries(Bucket::AuthRoles)) {
+            let (name, role) = read_role(key, value)
+                .map_err(|problem| rows.corrupt(Bucket::AuthRoles, position, key, problem))?;
             view.roles.insert(name, role);
         }
         let mut users = BTreeMap::new();
-        for (position, (key, value)) in (0..).zip(file.entries(Bucket::AuthUsers)?) {
-            let (name, user) = read_user(&key, &value)
-                .map_err(|problem| file.corrupt(Bucket::AuthUsers, position, &key, problem))?;
+        for (position, (key, value)) in (0..).zip(rows.entries(Bucket::AuthUsers)) {
+            let (name, user) = read_user(key, value)
+                .map_err(|problem| rows.corrupt(Bucket::AuthUsers, position, key, problem))?;
             users.insert(name, user);
         }
         for (name, user) in users {

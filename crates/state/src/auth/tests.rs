@@ -6,7 +6,7 @@ use quorate_storage::bolt::Options;
 use quorate_storage::disk::{Disk, RealDisk};
 
 use super::*;
-use crate::backend::Backend;
+use crate::backend::{Backend, Rows};
 
 fn hashed(name: &str, hash: &str) -> pb::AuthUserAddRequest {
     let (name, hashed_password) = (name.to_owned(), hash.to_owned());
@@ -62,7 +62,7 @@ fn a_restart_recovers_users_and_roles() {
     let mut batch = Batch::new();
     let mut auth = auth_with_users(&mut batch);
     let (_folder, backend) = stored(&batch);
-    let (view, has_revision) = View::load(&backend.read()).unwrap();
+    let (view, has_revision) = View::load(&Rows::of_file(&backend.read()).unwrap()).unwrap();
     assert!(has_revision);
     assert_eq!(view, *auth.view());
     let mut batch = Batch::new();
@@ -70,7 +70,7 @@ fn a_restart_recovers_users_and_roles() {
     auth.delete_role("app", &mut batch).unwrap();
     auth.delete_user("root", &mut batch).unwrap();
     backend.commit(&batch).unwrap();
-    assert_eq!(View::load(&backend.read()).unwrap().0, *auth.view());
+    assert_eq!(View::load(&Rows::of_file(&backend.read()).unwrap()).unwrap().0, *auth.view());
     assert_eq!(auth.view().revision(), 10);
 }
 
@@ -86,7 +86,7 @@ fn the_error_for_an_invalid_auth_row_states_the_problem() {
         let mut batch = Batch::new();
         batch.put(bucket, key, value);
         let (_folder, backend) = stored(&batch);
-        let fault = View::load(&backend.read()).unwrap_err().to_string();
+        let fault = View::load(&Rows::of_file(&backend.read()).unwrap()).unwrap_err().to_string();
         assert!(fault.contains(problem), "{fault}");
     }
 }

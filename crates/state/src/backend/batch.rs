@@ -26,6 +26,19 @@ pub(super) enum Operation {
     Delete(Bucket, Bytes),
 }
 
+/// One change in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchChange<'a> {
+    /// A record was added.
+    PutRecord(RecordKey, &'a Bytes),
+    /// A record was removed.
+    DeleteRecord(RecordKey),
+    /// A key of another bucket was set.
+    Put(Bucket, &'a Bytes, &'a Bytes),
+    /// A key of another bucket was removed.
+    Delete(Bucket, &'a Bytes),
+}
+
 impl Batch {
     /// Creates a batch without changes.
     #[must_use]
@@ -85,6 +98,16 @@ impl Batch {
     /// Stores the cluster's voters and learners, as JSON.
     pub fn set_conf_state(&mut self, json: impl Into<Bytes>) {
         self.conf_state = Some(json.into());
+    }
+
+    /// Returns the changes in order, without the raft index and the conf state.
+    pub fn changes(&self) -> impl Iterator<Item = BatchChange<'_>> {
+        self.operations.iter().map(|operation| match operation {
+            Operation::PutRecord(key, record) => BatchChange::PutRecord(*key, record),
+            Operation::DeleteRecord(key) => BatchChange::DeleteRecord(*key),
+            Operation::Put(bucket, key, value) => BatchChange::Put(*bucket, key, value),
+            Operation::Delete(bucket, key) => BatchChange::Delete(*bucket, key),
+        })
     }
 
     /// Returns the raft index and term that the batch writes, if any.

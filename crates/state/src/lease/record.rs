@@ -25,6 +25,12 @@ impl LeaseRecord {
         Bytes::copy_from_slice(&id.0.to_be_bytes())
     }
 
+    /// Returns the id in a stored key. Returns `None` if the key is invalid.
+    #[must_use]
+    pub fn id_of_key(key: &[u8]) -> Option<LeaseId> {
+        Some(LeaseId(i64::from_be_bytes(key.try_into().ok()?)))
+    }
+
     /// Returns the encoded value of the record.
     #[must_use]
     pub fn encode(&self) -> Bytes {

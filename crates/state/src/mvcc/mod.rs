@@ -39,6 +39,7 @@ mod tree;
 mod txn;
 mod view;
 mod window;
+mod working_set;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub use self::compaction::GarbageStep;
 pub use self::error::{MvccError, MvccRefusal};
 pub use self::hash::Compaction;
 pub use self::key_range::KeyRange;
-pub use self::range::{RangeQuery, RangeResult, SortOrder, SortTarget};
+pub use self::range::{Candidates, RangeQuery, RangeResult, SortOrder, SortTarget};
 pub use self::remembered_hashes::HashKv;
 pub use self::snapshot::{Snapshot, Version};
 pub use self::tally::Tally;
@@ -65,6 +66,8 @@ use self::recover::{Rebuild, Rebuilt, newest_records};
 use self::tree::Tree;
 use self::view::Shared;
 use self::window::Window;
+use self::working_set::Loaded;
+pub use self::working_set::{LoadedVersion, StoredVersion};
 pub use crate::backend::Fault;
 use crate::backend::{Backend, BackendView, Batch, Committed};
 use crate::schema::{Bucket, meta};
@@ -93,6 +96,8 @@ pub struct Store {
     window: Window,
     compactor: Compactor,
     file: Option<BackendView>,
+    /// The loaded records of a working set; `None` if the store contains the whole keyspace.
+    loaded: Option<Loaded>,
     /// The newest main revision in `file`.
     persisted: i64,
     current: i64,
@@ -156,6 +161,7 @@ impl Store {
             history: history.view().clone(),
             window: window.view().clone(),
             file: None,
+            loaded: None,
             persisted: 0,
             current,
             compacted: -1,
@@ -167,6 +173,7 @@ impl Store {
             window,
             compactor: Compactor::new(tombstones),
             file: None,
+            loaded: None,
             persisted: 0,
             current,
             compacted: -1,
@@ -220,6 +227,7 @@ impl Store {
             records: Records {
                 window: self.window.view(),
                 file: self.file.as_ref(),
+                loaded: self.loaded.as_ref(),
                 persisted: self.persisted,
             },
             current: self.current,
@@ -243,7 +251,10 @@ impl Store {
         let previous_finished = self.compactor.is_idle();
         let previous_revision = std::mem::replace(&mut self.compacted, revision);
         batch.put_compaction(meta::SCHEDULED_COMPACTION, revision);
-        self.compactor.schedule(revision);
+        // The owner of a working set deletes the records where they are stored.
+        if self.loaded.is_none() {
+            self.compactor.schedule(revision);
+        }
         Ok(Compaction { revision, previous_revision, previous_finished })
     }
 
@@ -277,6 +288,7 @@ impl Store {
             history: self.history.view().clone(),
             window: self.window.view().clone(),
             file: self.file.clone(),
+            loaded: self.loaded.clone(),
             persisted: self.persisted,
             current: self.current,
             compacted: self.compacted,

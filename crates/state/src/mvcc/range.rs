@@ -158,8 +158,15 @@ impl RangeQuery {
             || matches!(self.sort_target, SortTarget::Create | SortTarget::Version)
     }
 
-    /// Returns the number of candidates that the index must return.
-    fn candidates(&self) -> Candidates {
+    /// Returns whether the response contains values, or is sorted by them.
+    #[must_use]
+    pub fn needs_values(&self) -> bool {
+        !self.count_only && (!self.keys_only || self.sort_target == SortTarget::Value)
+    }
+
+    /// Returns the candidates that the index must return.
+    #[must_use]
+    pub fn candidates(&self) -> Candidates {
         // One candidate beyond the limit shows whether there are more.
         let wanted = self.limit().map_or(usize::MAX, |limit| limit.saturating_add(1));
         if self.filters_mod() || self.filters_create() {
@@ -174,9 +181,13 @@ impl RangeQuery {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Candidates {
+/// The keys of a range that a request needs, besides their number: the first or the last so many
+/// live keys in key order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Candidates {
+    /// The first keys.
     First(usize),
+    /// The last keys.
     Last(usize),
 }
 

@@ -1,9 +1,11 @@
-//! Reads records from the window, or otherwise from the file.
+//! Reads records from the window, or otherwise from the file. A working set has loaded records
+//! instead of a file.
 //!
 //! # Invariants
 //!
 //! * Every record up to `persisted` that is not garbage is in the file, and every newer record is
 //!   in the window.
+//! * In a working set, every record to which the index refers is loaded or in the window.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,6 +16,7 @@ use quorate_api::record::Fields;
 
 use super::changes::{ChangeKind, PastChange};
 use super::window::WindowView;
+use super::working_set::Loaded;
 use crate::backend::{BackendView, Fault};
 use crate::schema::{Bucket, EncodedRecordKey, RecordKey, Revision};
 
@@ -22,13 +25,14 @@ use crate::schema::{Bucket, EncodedRecordKey, RecordKey, Revision};
 pub(super) struct Records<'a> {
     pub(super) window: &'a WindowView,
     pub(super) file: Option<&'a BackendView>,
+    pub(super) loaded: Option<&'a Loaded>,
     pub(super) persisted: i64,
 }
 
 impl Records<'_> {
     /// Reads the record of a put to which the index refers.
     pub(super) fn get(&self, revision: Revision) -> Result<Bytes, Fault> {
-        match self.window.record(revision) {
+        match self.in_memory(revision) {
             Some(record) => Ok(record.clone()),
             None => self.stored(revision),
         }
@@ -37,7 +41,7 @@ impl Records<'_> {
     /// Reads a record that the caller may keep for a long time. A record from the file is copied,
     /// because a slice would prevent the file from reusing any page of its current state.
     pub(super) fn get_detached(&self, revision: Revision) -> Result<Bytes, Fault> {
-        match self.window.record(revision) {
+        match self.in_memory(revision) {
             Some(record) => Ok(record.clone()),
             None => self.stored(revision).map(|record| Bytes::copy_from_slice(&record)),
         }
@@ -51,7 +55,7 @@ impl Records<'_> {
         // All searches run before any reference count is incremented, because an increment is a
         // barrier for which the next search would have to wait.
         let places: Vec<_> =
-            revisions.map(|revision| (revision, self.window.record(revision))).collect();
+            revisions.map(|revision| (revision, self.in_memory(revision))).collect();
         let mut absent = Vec::new();
         let mut records = Vec::with_capacity(places.len());
         for (position, (revision, place)) in places.into_iter().enumerate() {
@@ -77,6 +81,10 @@ impl Records<'_> {
             Some((revision, _)) => Err(self.missing(*revision)),
             None => Ok(records),
         }
+    }
+
+    fn in_memory(&self, revision: Revision) -> Option<&Bytes> {
+        self.window.record(revision).or_else(|| self.loaded?.record(revision))
     }
 
     fn stored(&self, revision: Revision) -> Result<Bytes, Fault> {

@@ -168,7 +168,7 @@ impl<'a> WriteTxn<'a> {
 
     fn delete(&mut self, key: &[u8], previous: Version) -> Deleted {
         let revision = self.next_revision();
-        let Store { tree, history, window, compactor, .. } = &mut *self.store;
+        let Store { tree, history, window, compactor, loaded, .. } = &mut *self.store;
         let mut written = None;
         tree.update(key, |entry| {
             let (create, version) = (previous.create_revision, previous.version);
@@ -177,7 +177,9 @@ impl<'a> WriteTxn<'a> {
             written = Some(entry);
             entry
         });
-        compactor.tombstones.push(revision, key);
+        if loaded.is_none() {
+            compactor.tombstones.push(revision, key);
+        }
         // Watchers receive the key and the revision. The file stores only the key, which is the
         // first field.
         let fields = Fields { key, mod_revision: revision.main, ..Fields::default() };

@@ -28,6 +28,7 @@ use super::remembered_hashes::RememberedHashes;
 use super::snapshot::Snapshot;
 use super::tree::Tree;
 use super::window::WindowView;
+use super::working_set::Loaded;
 use crate::backend::{BackendView, Fault};
 
 /// A handle that provides the newest published view. Clones see the same publications.
@@ -50,6 +51,7 @@ pub struct View {
     pub(super) history: HistoryView,
     pub(super) window: WindowView,
     pub(super) file: Option<BackendView>,
+    pub(super) loaded: Option<Loaded>,
     pub(super) persisted: i64,
     pub(super) current: i64,
     pub(super) compacted: i64,
@@ -162,6 +164,7 @@ impl View {
             records: Records {
                 window: &self.window,
                 file: self.file.as_ref(),
+                loaded: self.loaded.as_ref(),
                 persisted: self.persisted,
             },
             current: self.current,

@@ -1,0 +1,329 @@
+//! The state of a server whose keyspace is in a database.
+//!
+//! Two states exist there. The *sequencer's* state applies requests, as a member's applier does, but
+//! its store is a working set: the engine loads the keys that a request needs before it applies the
+//! request. A server's *replica* applies no requests. It follows the batches that the sequencer has
+//! committed, and publishes them to the server's clients: users, leases, alarms and watch events.
+//!
+//! # Invariants
+//!
+//! * A replica publishes committed batches only, in order, and each one as a whole.
+//!
+//! # Not here
+//!
+//! The database, and the order of load, apply and commit (`engine`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::recover::{load_alarms, load_rows, load_versions};
+use super::{RecoverError, State, StateOptions};
+use crate::auth::View as AuthView;
+use crate::backend::{BatchChange, Rows};
+use crate::lease::LeaseRecord;
+use crate::members::Members;
+use crate::mvcc::{ChangeKind, Changes, Store};
+use crate::schema::Bucket;
+use crate::units::{LeaseId, Millis};
+use crate::versions::{Version, Versions};
+use crate::watch::Source;
+
+/// A batch that the sequencer has committed.
+#[derive(Clone, Copy, Debug)]
+pub struct CommittedBatch<'a> {
+    /// The changes of keys, by revision.
+    pub changes: &'a [Arc<Changes>],
+    /// The changes of rows. All of them are already in the rows passed beside the batch.
+    pub rows: &'a [BatchChange<'a>],
+    /// The tokens that the batch creates, each with its user.
+    pub tokens: &'a [(String, String)],
+    /// The newest revision after the batch.
+    pub revision: i64,
+    /// Index and term of the last request in the batch.
+    pub applied: (u64, u64),
+}
+
+impl State {
+    /// Returns the state of a keyspace in a database, with a working set without keys. `rows` are
+    /// the rows as of the newest revision, and `attachments` the keys of live records that name a
+    /// lease, each with that lease.
+    pub fn of_database(
+        rows: &Rows,
+        attachments: Vec<(Bytes, LeaseId)>,
+        revision: i64,
+        applied: (u64, u64),
+        options: StateOptions,
+    ) -> Result<Self, RecoverError> {
+        let versions = versions_in(rows, applied.1)?;
+        let store = Store::working_set(revision, rows.compacted_revision()?, options.store);
+        let loaded = load_rows(rows, versions, store, attachments, applied)?;
+        Ok(Self::assemble(loaded, options))
+    }
+
+    /// Replaces the working set by one without keys.
+    pub fn forget_keys(&mut self) {
+        let (current, compacted) = (self.store.current_revision(), self.store.compacted_revision());
+        self.store = Store::working_set(current, compacted, self.options.store);
+    }
+
+    /// Takes the changes of keys that were applied since the last call. The caller publishes them
+    /// through a replica once they are committed.
+    #[must_use]
+    pub fn take_changes(&mut self) -> Vec<Arc<Changes>> {
+        std::mem::take(&mut self.unpublished)
+    }
+
+    /// Makes watchers read history from `source`.
+    pub fn read_history_from(&self, source: Arc<dyn Source>) {
+        self.hub.replace_store(source, self.store.current_revision());
+    }
+
+    /// Follows a committed batch and publishes it. `rows` are the rows after the batch. `reveal` is
+    /// called at the moment from which the changes must be visible to readers. `now` is the time
+    /// for the lifetimes of tokens.
+    pub fn follow(
+        &mut self,
+        batch: &CommittedBatch<'_>,
+        rows: &Rows,
+        now: Millis,
+        reveal: impl FnOnce(),
+    ) -> Result<(), RecoverError> {
+        let changed = |buckets: &[Bucket]| {
+            batch
+                .rows
+                .iter()
+                .any(|change| bucket_of(change).is_some_and(|of| buckets.contains(&of)))
+        };
+        if changed(&[Bucket::Alarm]) {
+            self.alarms = load_alarms(rows)?;
+            self.facts_changed = true;
+        }
+        if changed(&[Bucket::Cluster]) {
+            self.versions = versions_in(rows, batch.applied.1)?;
+            self.facts_changed = true;
+        }
+        if changed(&[Bucket::Auth, Bucket::AuthRoles, Bucket::AuthUsers]) {
+            self.auth.follow(AuthView::load(rows)?.0);
+        }
+        self.follow_leases(batch, rows, now);
+        for (token, user) in batch.tokens {
+            self.published.auth.tokens().add(token, user, now);
+        }
+        self.store.follow(batch.revision, rows.compacted_revision()?);
+        self.applied = batch.applied;
+        self.unpublished.extend_from_slice(batch.changes);
+        self.publish_with(reveal);
+        Ok(())
+    }
+
+    /// Replaces everything by the rows and revision of the database, because this server has missed
+    /// batches. Watchers continue from their positions.
+    pub fn resume(
+        &mut self,
+        rows: &Rows,
+        attachments: Vec<(Bytes, LeaseId)>,
+        (revision, applied): (i64, (u64, u64)),
+        source: Arc<dyn Source>,
+        reveal: impl FnOnce(),
+    ) -> Result<(), RecoverError> {
+        let versions = versions_in(rows, applied.1)?;
+        let store = Store::working_set(revision, rows.compacted_revision()?, self.options.store);
+        let loaded = load_rows(rows, versions, store, attachments, applied)?;
+        reveal();
+        let servers = std::mem::take(&mut self.members);
+        self.replace_content(loaded);
+        self.members = servers;
+        self.hub.replace_store(source, revision);
+        self.publish();
+        Ok(())
+    }
+
+    /// Publishes the servers of the keyspace as the members of the cluster.
+    pub fn follow_servers(&mut self, servers: Members) {
+        if servers != self.members {
+            self.members = servers;
+            self.facts_changed = true;
+            self.publish();
+        }
+    }
+
+    /// Follows the changes of leases and of the keys attached to them. A lease that the batch ends
+    /// keeps its keys until the keys of the batch are followed, as it does when the requests are
+    /// applied.
+    fn follow_leases(&mut self, batch: &CommittedBatch<'_>, rows: &Rows, now: Millis) {
+        let mut ended = Vec::new();
+        for change in batch.rows {
+            match *change {
+                BatchChange::Put(Bucket::Lease, _, value) => {
+                    // A checkpoint rewrites the row of a lease that exists already. Its time matters
+                    // only to the sequencer.
+                    if let Some(record) = LeaseRecord::decode(value) {
+                        let (Ok(_) | Err(_)) = self.lessor.grant(record.id, record.ttl_secs, now);
+                    }
+                }
+                BatchChange::Delete(Bucket::Lease, key) => {
+                    if let Some(id) = LeaseRecord::id_of_key(key) {
+                        if rows.get(Bucket::Lease, key).is_some() {
+                            self.lessor.revoke(id);
+                        } else {
+                            ended.push(id);
+                        }
+                    }
+                }
+                BatchChange::Put(..)
+                | BatchChange::Delete(..)
+                | BatchChange::PutRecord(..)
+                | BatchChange::DeleteRecord(_) => {}
+            }
+        }
+        for change in batch.changes.iter().flat_map(|changes| &changes.events) {
+            let fields = change.record.fields();
+            match change.kind {
+                ChangeKind::Put => self.lessor.attach(fields.key, LeaseId(fields.lease)),
+                ChangeKind::Delete => self.lessor.detach(fields.key),
+            }
+        }
+        for id in ended {
+            self.lessor.revoke(id);
+        }
+    }
+}
+
+/// Returns the versions in the rows. All servers of a database run the same data format, so the
+/// cluster version is that of this server if no row sets it.
+fn versions_in(rows: &Rows, term: u64) -> Result<Versions, RecoverError> {
+    let mut versions = load_versions(rows, term)?;
+    if versions.cluster().is_none() {
+        versions.set_cluster(Version::OWN, None);
+    }
+    Ok(versions)
+}
+
+const fn bucket_of(change: &BatchChange<'_>) -> Option<Bucket> {
+    match *change {
+        BatchChange::Put(bucket, _, _) | BatchChange::Delete(bucket, _) => Some(bucket),
+        BatchChange::PutRecord(..) | BatchChange::DeleteRecord(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_api::etcdserverpb as pb;
+
+    use super::*;
+    use crate::apply::{AuthCommand, Command, EntryMeta, Request};
+    use crate::backend::Batch;
+
+    /// A sequencer's state, a replica that follows it, and the rows of both.
+    struct Pair {
+        sequencer: State,
+        replica: State,
+        rows: Rows,
+        index: u64,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let rows = Rows::new("test");
+            let state = || {
+                State::of_database(&rows, Vec::new(), 1, (0, 1), StateOptions::default()).unwrap()
+            };
+            let (sequencer, replica) = (state(), state());
+            Self { sequencer, replica, rows, index: 0 }
+        }
+
+        fn apply(&mut self, command: Command) {
+            self.index += 1;
+            let entry = EntryMeta { index: self.index, term: 1, ..EntryMeta::default() };
+            let request = Request { id: 0, username: String::new(), auth_revision: 0, command };
+            let applied = self.sequencer.apply(entry, request).unwrap();
+            applied.outcome.unwrap().unwrap();
+        }
+
+        /// Lets the replica follow everything that the sequencer has applied as one batch.
+        fn commit(&mut self) {
+            let batch: Batch = self.sequencer.take_batch();
+            let rows: Vec<_> = batch
+                .changes()
+                .filter(|change| !matches!(change, BatchChange::PutRecord(..)))
+                .collect();
+            rows.iter().for_each(|change| self.rows.apply(change));
+            let changes = self.sequencer.take_changes();
+            let revision = self.sequencer.store().current_revision();
+            let committed = CommittedBatch {
+                changes: &changes,
+                rows: &rows,
+                tokens: &[],
+                revision,
+                applied: (self.index, 1),
+            };
+            let mut is_revealed = false;
+            let reveal = || is_revealed = true;
+            self.replica.follow(&committed, &self.rows, Millis(1), reveal).unwrap();
+            assert!(is_revealed);
+        }
+    }
+
+    fn put(key: &str, lease: i64) -> Command {
+        let key = Bytes::copy_from_slice(key.as_bytes());
+        Command::Put(pb::PutRequest { key, lease, ..pb::PutRequest::default() })
+    }
+
+    fn grant(id: i64) -> Command {
+        Command::LeaseGrant(pb::LeaseGrantRequest { id, ttl: 60 })
+    }
+
+    fn revoke(id: i64) -> Command {
+        Command::LeaseRevoke(pb::LeaseRevokeRequest { id })
+    }
+
+    fn keys_of(state: &State, id: i64) -> Option<Vec<String>> {
+        let keys = state.published().leases.keys(LeaseId(id))?;
+        Some(keys.iter().map(|key| String::from_utf8(key.to_vec()).unwrap()).collect())
+    }
+
+    #[test]
+    fn a_replica_has_the_leases_and_attached_keys_of_the_sequencer() {
+        let mut pair = Pair::new();
+        let batches = [
+            vec![grant(1), put("a", 1), put("b", 1), grant(2), put("c", 2)],
+            // One batch ends a lease, and moves a key to another one.
+            vec![put("b", 2), revoke(1)],
+            // One batch ends a lease and grants it again.
+            vec![revoke(2), grant(2), put("d", 2)],
+            // One batch grants a lease, uses it and ends it.
+            vec![grant(3), put("e", 3), revoke(3), put("d", 0)],
+        ];
+        for batch in batches {
+            batch.into_iter().for_each(|command| pair.apply(command));
+            pair.commit();
+            for id in 1..=3 {
+                assert_eq!(keys_of(&pair.replica, id), keys_of(&pair.sequencer, id), "lease {id}");
+            }
+            let revision = pair.sequencer.store().current_revision();
+            assert_eq!(pair.replica.store().current_revision(), revision);
+        }
+        assert_eq!(keys_of(&pair.replica, 2), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_replica_publishes_users_and_versions_and_servers() {
+        let mut pair = Pair::new();
+        let add = |name: &str| {
+            let name = name.to_owned();
+            Command::Auth(AuthCommand::RoleAdd(pb::AuthRoleAddRequest { name }))
+        };
+        pair.apply(add("reader"));
+        pair.commit();
+        let published = pair.replica.published();
+        assert_eq!(published.auth.view().role_names().collect::<Vec<_>>(), ["reader"]);
+        assert_eq!(published.facts().versions.cluster(), Some(Version::OWN));
+        let server = crate::members::Member::new(crate::units::MemberId(7), Vec::new());
+        pair.replica.follow_servers(Members::new([server], []));
+        assert_eq!(published.facts().members.iter().count(), 1);
+        pair.apply(put("a", 0));
+        pair.commit();
+        assert_eq!(published.facts().members.iter().count(), 1);
+    }
+}
