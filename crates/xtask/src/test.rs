@@ -26,11 +26,12 @@ const BLACK_BOX: &str = "quorate-tests";
 const BLACK_BOX_THREADS: &str = "6";
 
 /// Test material: the name in `QUORATE_REQUIRE`, and the environment variable with the path.
-const MATERIAL: [(&str, &str); 4] = [
+const MATERIAL: [(&str, &str); 5] = [
     ("golden", "QUORATE_GOLDEN"),
     ("raft-testdata", "RAFT_TESTDATA"),
     (ETCD, "ETCD_BIN_DIR"),
     (PROMTOOL, "PROMTOOL"),
+    ("postgres", "POSTGRES_BIN_DIR"),
 ];
 const ETCD: &str = "etcd";
 const PROMTOOL: &str = "promtool";

@@ -80,6 +80,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-test-support",
         ],
     ),
+    (
+        "quorate-engine",
+        &[
+            "quorate-api",
+            "quorate-seeded-random",
+            "quorate-state",
+            "quorate-storage",
+            "quorate-telemetry",
+            "quorate-tls",
+        ],
+    ),
     ("quorate-cli", &["quorate-gotext"]),
     ("quorate-dns", &[]),
     (

@@ -25,6 +25,8 @@ const EXEMPT: &[(&str, &str)] = &[
     ("inject", "a simulated disk with failing operations, for tests"),
     ("limit_growth", "a simulated full disk, for tests"),
     ("crash", "a simulated disk that loses power, for tests"),
+    ("abandon", "an engine that ends like a crashed process, for tests"),
+    ("wait_sequencer", "the binary does not start an engine yet"),
     ("stop_at", "a simulated disk that loses power at one operation, for tests"),
 ];
 

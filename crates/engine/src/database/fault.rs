@@ -1,0 +1,153 @@
+//! Why a statement failed, and whether it may be repeated.
+
+use quorate_tls::SetupError;
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+/// The database did not execute a statement, or did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseFault {
+    /// No connection could be established.
+    #[error("cannot connect to the database at {hosts}: {reason}")]
+    Unreachable {
+        /// The hosts.
+        hosts: String,
+        /// The reason, without credentials.
+        reason: String,
+    },
+    /// The certificate files cannot be used.
+    #[error("TLS to the database cannot be used: {0}")]
+    Tls(#[from] SetupError),
+    /// The database refused the user or the password.
+    #[error(
+        "the database refused the login: {0}; check the user and password in the URL, passfile or PGPASSWORD"
+    )]
+    Login(String),
+    /// The database does not exist.
+    #[error("{0}; create it, or correct the name in the URL")]
+    NoDatabase(String),
+    /// The user lacks a privilege.
+    #[error("the user of the database lacks a privilege: {0}")]
+    Privilege(String),
+    /// The server is a standby, or its default is read-only.
+    #[error("the database is read-only, as a standby is: {0}; connect to the primary")]
+    ReadOnly(String),
+    /// The database server has no disk space.
+    #[error("the database server has no disk space: {0}")]
+    DiskFull(String),
+    /// The database server accepts no more connections.
+    #[error("the database server accepts no more connections: {0}")]
+    Connections(String),
+    /// The tables were made by a newer version.
+    #[error(
+        "the tables of schema {schema} have format {found}, and this version supports {supported}; use the newer version"
+    )]
+    NewerFormat {
+        /// The schema.
+        schema: String,
+        /// The format of the tables.
+        found: i32,
+        /// The newest supported format.
+        supported: i32,
+    },
+    /// Another transaction got in the way. The transaction had no effect and may be repeated.
+    #[error("a concurrent transaction interfered: {0}")]
+    Conflict(String),
+    /// The connection was lost or the time limit was exceeded, so the outcome is unknown.
+    #[error("the connection to the database was lost: {0}")]
+    Lost(String),
+    /// The database refused a statement for another reason.
+    #[error("the database refused a statement: {message} (SQLSTATE {code})")]
+    Statement {
+        /// The code.
+        code: String,
+        /// The message.
+        message: String,
+    },
+    /// The content of a table is invalid.
+    #[error("table {table}: {problem}")]
+    Content {
+        /// The table.
+        table: &'static str,
+        /// The problem.
+        problem: String,
+    },
+}
+
+impl DatabaseFault {
+    /// Classifies an error of the client. Messages of the server contain no credentials.
+    pub(crate) fn of(error: &Error) -> Self {
+        let Some(refused) = error.as_db_error() else {
+            return Self::Lost(causes(error));
+        };
+        let message = refused.message().to_owned();
+        let code = refused.code();
+        if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION]
+            .contains(code)
+        {
+            Self::Login(message)
+        } else if *code == SqlState::UNDEFINED_DATABASE {
+            Self::NoDatabase(message)
+        } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+            Self::Privilege(message)
+        } else if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+            Self::ReadOnly(message)
+        } else if *code == SqlState::DISK_FULL {
+            Self::DiskFull(message)
+        } else if *code == SqlState::TOO_MANY_CONNECTIONS {
+            Self::Connections(message)
+        } else if [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED]
+            .contains(code)
+        {
+            Self::Conflict(message)
+        } else if code.code().starts_with("57P") || code.code().starts_with("08") {
+            // The server is shutting down, starting up or crashing, and ends the connection.
+            Self::Lost(message)
+        } else {
+            Self::Statement { code: code.code().to_owned(), message }
+        }
+    }
+
+    /// Returns whether the statement had no effect and can be repeated immediately.
+    #[must_use]
+    pub const fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict(_))
+    }
+
+    /// Returns whether a later attempt with a new connection may succeed without an operator.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::ReadOnly(_)
+            | Self::DiskFull(_)
+            | Self::Connections(_)
+            | Self::Conflict(_)
+            | Self::Lost(_) => true,
+            Self::Tls(_)
+            | Self::Login(_)
+            | Self::NoDatabase(_)
+            | Self::Privilege(_)
+            | Self::NewerFormat { .. }
+            | Self::Statement { .. }
+            | Self::Content { .. } => false,
+        }
+    }
+}
+
+impl From<Error> for DatabaseFault {
+    fn from(error: Error) -> Self {
+        Self::of(&error)
+    }
+}
+
+/// Returns the messages of an error and of its sources.
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

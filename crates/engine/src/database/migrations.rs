@@ -1,0 +1,111 @@
+//! The tables, and their migrations from one format to the next.
+//!
+//! | table | content | primary key |
+//! |---|---|---|
+//! | `log` | committed batches in order, until a compaction has removed their garbage | `seq` |
+//! | `versions` | every version of every key | `key, mod_revision, sub` |
+//! | `newest` | the newest version of every key, deleted or not | `key` |
+//! | `facts` | rows of leases, users, roles, alarms and versions | `bucket, key` |
+//! | `progress` | one row: the last batch whose changes are in the tables, and the compacted revision | `id` |
+//! | `sequencer` | one row: the server that may commit, its epoch, and until when | `id` |
+//! | `servers` | the servers of this keyspace | `id` |
+//! | `format` | one row: the format of the tables, and the id of the keyspace | `id` |
+//!
+//! A commit is one row of `log`. The other tables are written from the log afterwards, so a
+//! transaction that spans the shards of a distributed database is never a part of a commit. The big
+//! tables are `versions` and `newest`, and their primary keys begin with the key.
+//!
+//! # Invariants
+//!
+//! * Every statement can be repeated, so that servers that start at the same time may all migrate.
+
+use super::{Database, DatabaseFault, Session};
+
+/// The format that this version writes.
+const FORMAT: i32 = 1;
+
+/// How often a migration is repeated because another server migrates at the same time.
+const ATTEMPTS_MAX: usize = 10;
+
+/// The first format.
+const TABLES: &[&str] = &[
+    "CREATE SCHEMA IF NOT EXISTS {s}",
+    "CREATE TABLE IF NOT EXISTS {s}.format (id int PRIMARY KEY, format int NOT NULL, cluster_id bigint NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS {s}.log (seq bigint PRIMARY KEY, epoch bigint NOT NULL, \
+     last_revision bigint NOT NULL, batch bytea NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS log_by_revision ON {s}.log (last_revision, seq)",
+    "CREATE TABLE IF NOT EXISTS {s}.versions (key bytea NOT NULL, mod_revision bigint NOT NULL, sub bigint NOT NULL, \
+     deleted bool NOT NULL, record bytea NOT NULL, PRIMARY KEY (key, mod_revision, sub))",
+    "CREATE TABLE IF NOT EXISTS {s}.newest (key bytea PRIMARY KEY, mod_revision bigint NOT NULL, \
+     sub bigint NOT NULL, create_revision bigint NOT NULL, version bigint NOT NULL, lease bigint NOT NULL, \
+     deleted bool NOT NULL, record bytea NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS newest_by_lease ON {s}.newest (lease) WHERE lease <> 0",
+    "CREATE TABLE IF NOT EXISTS {s}.facts (bucket int NOT NULL, key bytea NOT NULL, value bytea NOT NULL, \
+     PRIMARY KEY (bucket, key))",
+    "CREATE TABLE IF NOT EXISTS {s}.progress (id int PRIMARY KEY, written_seq bigint NOT NULL, \
+     compacted bigint NOT NULL, records bigint NOT NULL, bytes bigint NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS {s}.sequencer (id int PRIMARY KEY, epoch bigint NOT NULL, holder bigint NOT NULL, \
+     address text NOT NULL, expires timestamptz NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS {s}.servers (id bigint PRIMARY KEY, name text NOT NULL, address text NOT NULL, \
+     client_urls text NOT NULL, seen timestamptz NOT NULL)",
+    // Revision 1 is the empty keyspace.
+    "INSERT INTO {s}.log (seq, epoch, last_revision, batch) VALUES (0, 0, 1, '') ON CONFLICT DO NOTHING",
+    "INSERT INTO {s}.progress (id, written_seq, compacted, records, bytes) VALUES (1, 0, -1, 0, 0) \
+     ON CONFLICT DO NOTHING",
+    "INSERT INTO {s}.sequencer (id, epoch, holder, address, expires) VALUES (1, 0, 0, '', now() - interval '1 second') \
+     ON CONFLICT DO NOTHING",
+];
+
+impl Database {
+    /// Creates or migrates the tables. Returns the id of the keyspace, which is `new_id` if the
+    /// tables are new.
+    pub(crate) async fn migrate(&self, new_id: i64) -> Result<i64, DatabaseFault> {
+        let mut attempts = 0;
+        loop {
+            let session = self.connect().await?;
+            match self.migrate_once(&session, new_id).await {
+                // Servers that create the same table at the same time may get in each other's way
+                // even with IF NOT EXISTS.
+                Err(fault) if attempts < ATTEMPTS_MAX && is_concurrent(&fault) => attempts += 1,
+                other => return other,
+            }
+        }
+    }
+
+    async fn migrate_once(&self, session: &Session, new_id: i64) -> Result<i64, DatabaseFault> {
+        let exists = "SELECT count(*) FROM information_schema.tables \
+                      WHERE table_schema = $1 AND table_name = 'format'";
+        let schema: &str = self.schema();
+        let is_new = session.client().query_one(exists, &[&schema]).await?.get::<_, i64>(0) == 0;
+        if is_new {
+            for text in TABLES {
+                session.client().batch_execute(&self.with_schema(text)).await?;
+            }
+        }
+        let first = self.with_schema(
+            "INSERT INTO {s}.format (id, format, cluster_id) VALUES (1, $1, $2) ON CONFLICT DO NOTHING",
+        );
+        session.client().execute(&first, &[&FORMAT, &new_id]).await?;
+        let text = self.with_schema("SELECT format, cluster_id FROM {s}.format WHERE id = 1");
+        let row = session.client().query_one(&text, &[]).await?;
+        let found: i32 = row.get(0);
+        if found > FORMAT {
+            let schema = schema.to_owned();
+            return Err(DatabaseFault::NewerFormat { schema, found, supported: FORMAT });
+        }
+        Ok(row.get(1))
+    }
+}
+
+/// Returns whether another server that migrates may have caused the error: a conflict, or an object
+/// that exists by now.
+fn is_concurrent(fault: &DatabaseFault) -> bool {
+    match fault {
+        DatabaseFault::Conflict(_) => true,
+        // unique_violation, duplicate_schema, duplicate_table, duplicate_object
+        DatabaseFault::Statement { code, .. } => {
+            ["23505", "42P06", "42P07", "42710", "XX000"].contains(&code.as_str())
+        }
+        _ => false,
+    }
+}

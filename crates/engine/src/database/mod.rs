@@ -1,0 +1,293 @@
+//! Connections to the database: a bounded pool, prepared statements, and classified errors.
+//!
+//! A [`Session`] is one connection. The sequencer's commits, its table writer and the log follower
+//! have a session each. Reads borrow sessions from the pool, which opens at most
+//! [`SESSIONS_MAX`] and makes further reads wait.
+//!
+//! # Invariants
+//!
+//! * A session on which a statement was interrupted is closed, never returned to the pool, because a
+//!   late answer could be taken for that of the next statement.
+//!
+//! # Not here
+//!
+//! The text of statements (`statements`, `migrations`), and retries: only the callers know whether a
+//! statement can be repeated.
+
+mod fault;
+mod migrations;
+mod statements;
+mod tls;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
+
+pub use self::fault::DatabaseFault;
+pub(crate) use self::statements::{End, Statement};
+use self::tls::DatabaseTls;
+use crate::url::{DatabaseUrl, Verification};
+
+/// The maximum number of sessions for reads.
+const SESSIONS_MAX: usize = 16;
+
+/// The time limit for one statement. It is longer than a failover of the database usually takes, and
+/// shorter than the time after which an operator would look.
+pub(crate) const STATEMENT_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The parameters of a statement.
+pub(crate) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// The database of one keyspace.
+#[derive(Debug)]
+pub(crate) struct Database {
+    url: DatabaseUrl,
+    tls: Option<DatabaseTls>,
+    idle: Mutex<Vec<Session>>,
+    permits: Semaphore,
+    /// Notified when the database reports a new batch.
+    pub(crate) batch_reported: Arc<Notify>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    client: Client,
+    prepared: Mutex<HashMap<Statement, tokio_postgres::Statement>>,
+    schema: Arc<str>,
+    connection: JoinHandle<()>,
+}
+
+/// A session of the pool, to which it returns unless [`Lent::discard`] is called.
+#[derive(Debug)]
+pub(crate) struct Lent<'a> {
+    session: Option<Session>,
+    database: &'a Database,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Database {
+    pub(crate) fn new(url: DatabaseUrl) -> Result<Self, DatabaseFault> {
+        let tls = match url.verification {
+            Verification::NoTls => None,
+            Verification::Preferred | Verification::Encrypted | Verification::Full => {
+                Some(DatabaseTls::new(&url)?)
+            }
+        };
+        let permits = Semaphore::new(SESSIONS_MAX);
+        Ok(Self { url, tls, idle: Mutex::default(), permits, batch_reported: Arc::default() })
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        &self.url.schema
+    }
+
+    pub(crate) fn with_schema(&self, text: &str) -> String {
+        text.replace("{s}", &self.url.schema)
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn connect(&self) -> Result<Session, DatabaseFault> {
+        let connected = match &self.tls {
+            Some(tls) => self
+                .url
+                .config
+                .connect(tls.clone())
+                .await
+                .map(|(client, connection)| (client, self.drive(connection))),
+            None => self
+                .url
+                .config
+                .connect(NoTls)
+                .await
+                .map(|(client, connection)| (client, self.drive(connection))),
+        };
+        let (client, connection) = connected.map_err(|error| match DatabaseFault::of(&error) {
+            DatabaseFault::Lost(reason) => {
+                DatabaseFault::Unreachable { hosts: self.url.hosts(), reason }
+            }
+            other => other,
+        })?;
+        let schema = self.url.schema.as_str().into();
+        Ok(Session { client, prepared: Mutex::default(), schema, connection })
+    }
+
+    /// Moves the bytes of a connection, and reports notifications.
+    fn drive<S, T>(&self, mut connection: tokio_postgres::Connection<S, T>) -> JoinHandle<()>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+        T: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
+    {
+        let reported = Arc::clone(&self.batch_reported);
+        tokio::spawn(async move {
+            // The error of a connection also reaches the statements that wait for an answer.
+            while let Some(Ok(message)) =
+                std::future::poll_fn(|cx| connection.poll_message(cx)).await
+            {
+                if let AsyncMessage::Notification(_) = message {
+                    reported.notify_one();
+                }
+            }
+        })
+    }
+
+    /// Borrows a session for reads.
+    pub(crate) async fn lend(&self) -> Result<Lent<'_>, DatabaseFault> {
+        let permit = self.permits.acquire().await.expect("the semaphore is never closed");
+        let idle = {
+            let mut idle = self.idle.lock();
+            idle.retain(|session| !session.client.is_closed());
+            idle.pop()
+        };
+        let session = match idle {
+            Some(session) => session,
+            None => self.connect().await?,
+        };
+        Ok(Lent { session: Some(session), database: self, _permit: permit })
+    }
+
+    /// Runs a read on a borrowed session. A read that the database interrupted is repeated once with
+    /// a new session, because an idle connection may have been closed long ago.
+    pub(crate) async fn read<T>(
+        &self,
+        read: impl AsyncFn(&Session) -> Result<T, DatabaseFault>,
+    ) -> Result<T, DatabaseFault> {
+        let mut is_repeated = false;
+        loop {
+            let mut lent = self.lend().await?;
+            match read(lent.session()).await {
+                Err(fault) if fault.is_transient() && !is_repeated => {
+                    is_repeated = true;
+                    if !fault.is_conflict() {
+                        lent.discard();
+                        self.idle.lock().clear();
+                    }
+                }
+                Err(fault) => {
+                    lent.discard();
+                    return Err(fault);
+                }
+                read => return read,
+            }
+        }
+    }
+}
+
+impl Session {
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Returns the rows of a statement.
+    pub(crate) async fn query(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, DatabaseFault> {
+        let prepared = self.prepared(statement).await?;
+        limited(self.client.query(&prepared, parameters)).await
+    }
+
+    /// Returns the only row of a statement, if there is one.
+    pub(crate) async fn query_opt(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Option<Row>, DatabaseFault> {
+        Ok(self.query(statement, parameters).await?.into_iter().next())
+    }
+
+    /// Executes a statement and returns the number of affected rows.
+    pub(crate) async fn execute(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<u64, DatabaseFault> {
+        let prepared = self.prepared(statement).await?;
+        limited(self.client.execute(&prepared, parameters)).await
+    }
+
+    /// Executes statements without parameters.
+    pub(crate) async fn batch(&self, text: &str) -> Result<(), DatabaseFault> {
+        limited(self.client.batch_execute(text)).await
+    }
+
+    /// Runs statements in a transaction, which is rolled back if any of them fails. `run` returns
+    /// whether the transaction is committed.
+    pub(crate) async fn transaction(
+        &self,
+        run: impl AsyncFnOnce(&Self) -> Result<bool, DatabaseFault>,
+    ) -> Result<bool, DatabaseFault> {
+        self.batch("BEGIN").await?;
+        match run(self).await {
+            Ok(true) => self.batch("COMMIT").await.map(|()| true),
+            Ok(false) => self.batch("ROLLBACK").await.map(|()| false),
+            Err(fault) => {
+                // If the connection is lost, the server rolls back on its own.
+                let (Ok(()) | Err(_)) = self.batch("ROLLBACK").await;
+                Err(fault)
+            }
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    async fn prepared(
+        &self,
+        statement: Statement,
+    ) -> Result<tokio_postgres::Statement, DatabaseFault> {
+        let known = self.prepared.lock().get(&statement).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let prepared = limited(self.client.prepare(&statement.text(&self.schema))).await?;
+        self.prepared.lock().insert(statement, prepared.clone());
+        Ok(prepared)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+impl Lent<'_> {
+    pub(crate) fn session(&self) -> &Session {
+        self.session.as_ref().expect("a session is lent until it is discarded")
+    }
+
+    /// Closes the session.
+    pub(crate) fn discard(&mut self) {
+        self.session = None;
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take().filter(|session| !session.is_closed()) {
+            self.database.idle.lock().push(session);
+        }
+    }
+}
+
+/// Waits for a statement, but not longer than [`STATEMENT_TIME_MAX`].
+async fn limited<T>(
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, DatabaseFault> {
+    match tokio::time::timeout(STATEMENT_TIME_MAX, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => {
+            Err(DatabaseFault::Lost(format!("no answer within {} s", STATEMENT_TIME_MAX.as_secs())))
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Every SQL statement that the engine executes, except those of the migrations.
+//!
+//! PostgreSQL, CockroachDB and YugabyteDB support all of them. The tables are described in
+//! `migrations`.
+
+/// A statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Statement {
+    /// Appends a batch to the log. Changes nothing if its position is taken, or the epoch has ended.
+    /// The lock makes a server that raises the epoch wait for the end of this statement, and this
+    /// statement see an epoch that was raised before.
+    AppendLog,
+    /// Reads batches from a position on.
+    ReadLog,
+    /// Reads batches from the first one that ends at or after a revision.
+    ReadLogFromRevision,
+    /// Reads the epoch of one position.
+    EpochInLog,
+    /// Reads what is written to the tables.
+    ReadProgress,
+    /// Claims the next part of the log for writing to the tables.
+    AdvanceProgress,
+    /// Adds versions.
+    AddVersions,
+    /// Sets the newest versions of keys.
+    SetNewest,
+    /// Sets rows.
+    SetFacts,
+    /// Removes rows.
+    DeleteFacts,
+    /// Reads all rows.
+    ReadFacts,
+    /// Reads the keys that are attached to leases.
+    ReadAttachments,
+    /// Reads the newest versions of live keys, without records.
+    NewestFacts,
+    /// Reads the newest versions of live keys.
+    NewestWhole,
+    /// Reads the newest versions in a range of live keys, without records.
+    NewestFactsIn(End),
+    /// Reads the newest versions in a range of live keys.
+    NewestWholeIn(End),
+    /// Reads all versions of the keys in a range, oldest first.
+    VersionsIn(End),
+    /// Reads the version of a key at a revision, and the compacted revision.
+    VersionAt,
+    /// Reads the keys of a range as they were at a revision.
+    RangeAt {
+        /// The end of the range.
+        end: End,
+        /// Whether records are read.
+        whole: bool,
+        /// Whether the last keys come first.
+        descending: bool,
+    },
+    /// Counts the live keys of a range at a revision, without the given keys.
+    CountAt(End),
+    /// Reads the compacted revision.
+    Compacted,
+    /// Takes over the role of the sequencer, if it is free.
+    TakeRole,
+    /// Extends the lease on the role.
+    RenewRole,
+    /// Gives the role up.
+    LeaveRole,
+    /// Reads the current sequencer.
+    ReadRole,
+    /// Announces a compaction to readers of the tables.
+    AnnounceCompaction,
+    /// Reads the oldest batches whose garbage a compaction removes.
+    ReadGarbage,
+    /// Removes superseded versions.
+    DeleteVersions,
+    /// Removes deleted keys.
+    DeleteNewest,
+    /// Removes batches whose garbage is removed.
+    DeleteLog,
+    /// Counts removed versions.
+    CountRemoved,
+    /// Announces this server.
+    AnnounceServer,
+    /// Reads all servers.
+    ReadServers,
+    /// Removes a server.
+    RemoveServer,
+    /// Wakes servers that wait for batches.
+    Notify,
+}
+
+/// How a range of keys ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum End {
+    /// Before a key.
+    Before,
+    /// After the last key.
+    Open,
+}
+
+impl End {
+    /// Returns the condition on column `key`. The start is parameter 1, and the end parameter 2. A
+    /// range without an end uses parameter 2, too, so that all ranges have the same parameters.
+    const fn condition(self) -> &'static str {
+        match self {
+            Self::Before => "n.key >= $1 AND n.key < $2",
+            Self::Open => "n.key >= $1 AND $2::bytea IS NULL",
+        }
+    }
+}
+
+/// The state of a key at revision `$3`: its newest version, unless it is newer than that revision.
+const AT_REVISION: &str = "FROM {s}.newest n LEFT JOIN LATERAL (\
+     SELECT v.mod_revision, v.sub, v.deleted, v.record FROM {s}.versions v \
+     WHERE n.mod_revision > $3 AND v.key = n.key AND v.mod_revision <= $3 \
+     ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1) o ON true \
+     WHERE {range} AND ((n.mod_revision <= $3 AND NOT n.deleted) OR (n.mod_revision > $3 AND NOT o.deleted))";
+
+impl Statement {
+    /// Returns the text of the statement, with the schema filled in.
+    pub(crate) fn text(self, schema: &str) -> String {
+        let text = match self {
+            Self::NewestFactsIn(end) => {
+                format!("{} WHERE {} AND NOT n.deleted", NEWEST_FACTS, end.condition())
+            }
+            Self::NewestWholeIn(end) => {
+                format!("{} WHERE {} AND NOT n.deleted", NEWEST_WHOLE, end.condition())
+            }
+            Self::VersionsIn(end) => format!(
+                "SELECT n.mod_revision, n.sub, n.deleted, n.record FROM {{s}}.versions n WHERE {} \
+                 ORDER BY n.key, n.mod_revision, n.sub",
+                end.condition()
+            ),
+            Self::RangeAt { end, whole, descending } => {
+                let newer = "n.mod_revision > $3";
+                let of =
+                    |column: &str| format!("CASE WHEN {newer} THEN o.{column} ELSE n.{column} END");
+                let record = if whole {
+                    of("record")
+                } else {
+                    format!("CASE WHEN {newer} THEN o.record END")
+                };
+                let order = if descending { "DESC" } else { "ASC" };
+                format!(
+                    "SELECT n.key, {}, {}, n.create_revision, n.version, {record}, {COMPACTED} {} ORDER BY n.key {order} LIMIT $4",
+                    of("mod_revision"),
+                    of("sub"),
+                    AT_REVISION.replace("{range}", end.condition())
+                )
+            }
+            Self::CountAt(end) => format!(
+                "SELECT count(*), {COMPACTED} {} AND n.key <> ALL($4)",
+                AT_REVISION.replace("{range}", end.condition())
+            ),
+            fixed => fixed.fixed_text().to_owned(),
+        };
+        text.replace("{s}", schema)
+    }
+
+    /// Returns the text of a statement that does not depend on a range.
+    fn fixed_text(self) -> &'static str {
+        self.text_of_log()
+            .or_else(|| self.text_of_tables())
+            .or_else(|| self.text_of_role())
+            .unwrap_or_default()
+    }
+
+    const fn text_of_log(self) -> Option<&'static str> {
+        Some(match self {
+            Self::AppendLog => {
+                "INSERT INTO {s}.log (seq, epoch, last_revision, batch) \
+                 SELECT $1::bigint, s.epoch, $3::bigint, $4::bytea FROM {s}.sequencer s \
+                 WHERE s.id = 1 AND s.epoch = $2 FOR SHARE ON CONFLICT DO NOTHING"
+            }
+            Self::ReadLog => {
+                "SELECT seq, epoch, last_revision, batch FROM {s}.log WHERE seq > $1 ORDER BY seq LIMIT $2"
+            }
+            Self::ReadLogFromRevision => {
+                "SELECT seq, epoch, last_revision, batch FROM {s}.log WHERE last_revision >= $1 AND seq > $2 \
+                 ORDER BY last_revision, seq LIMIT $3"
+            }
+            Self::EpochInLog => "SELECT epoch FROM {s}.log WHERE seq = $1",
+            Self::ReadGarbage => {
+                "SELECT seq, epoch, last_revision, batch FROM {s}.log WHERE seq < $1 AND last_revision < $2 \
+                 ORDER BY seq LIMIT $3"
+            }
+            Self::DeleteLog => "DELETE FROM {s}.log WHERE seq <= $1 AND last_revision < $2",
+            Self::Notify => "NOTIFY {s}_log",
+            _ => return None,
+        })
+    }
+
+    const fn text_of_tables(self) -> Option<&'static str> {
+        Some(match self {
+            Self::ReadProgress => {
+                "SELECT written_seq, compacted, records, bytes FROM {s}.progress WHERE id = 1"
+            }
+            Self::AdvanceProgress => {
+                "UPDATE {s}.progress SET written_seq = $2, records = records + $3, bytes = bytes + $4 \
+                 WHERE id = 1 AND written_seq = $1"
+            }
+            Self::AddVersions => {
+                "INSERT INTO {s}.versions (key, mod_revision, sub, deleted, record) \
+                 SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bool[], $5::bytea[]) \
+                 ON CONFLICT DO NOTHING"
+            }
+            Self::SetNewest => {
+                "INSERT INTO {s}.newest AS n (key, mod_revision, sub, create_revision, version, lease, deleted, record) \
+                 SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
+                 $6::bigint[], $7::bool[], $8::bytea[]) \
+                 ON CONFLICT (key) DO UPDATE SET mod_revision = excluded.mod_revision, sub = excluded.sub, \
+                 create_revision = excluded.create_revision, version = excluded.version, lease = excluded.lease, \
+                 deleted = excluded.deleted, record = excluded.record \
+                 WHERE n.mod_revision < excluded.mod_revision"
+            }
+            Self::SetFacts => {
+                "INSERT INTO {s}.facts (bucket, key, value) \
+                 SELECT * FROM unnest($1::int[], $2::bytea[], $3::bytea[]) \
+                 ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value"
+            }
+            Self::DeleteFacts => {
+                "DELETE FROM {s}.facts WHERE (bucket, key) IN (SELECT * FROM unnest($1::int[], $2::bytea[]))"
+            }
+            Self::ReadFacts => "SELECT bucket, key, value FROM {s}.facts",
+            Self::ReadAttachments => "SELECT key, lease FROM {s}.newest WHERE lease <> 0",
+            Self::NewestFacts => {
+                "SELECT n.key, n.mod_revision, n.sub, n.create_revision, n.version FROM {s}.newest n \
+                 WHERE n.key = ANY($1) AND NOT n.deleted"
+            }
+            Self::NewestWhole => {
+                "SELECT n.mod_revision, n.sub, n.record FROM {s}.newest n WHERE n.key = ANY($1) AND NOT n.deleted"
+            }
+            Self::VersionAt => {
+                "SELECT p.compacted, v.mod_revision, v.sub, v.deleted, v.record FROM {s}.progress p LEFT JOIN LATERAL (\
+                 SELECT mod_revision, sub, deleted, record FROM {s}.versions WHERE key = $1 AND mod_revision <= $2 \
+                 ORDER BY mod_revision DESC, sub DESC LIMIT 1) v ON true WHERE p.id = 1"
+            }
+            Self::Compacted => "SELECT compacted FROM {s}.progress WHERE id = 1",
+            Self::AnnounceCompaction => {
+                "UPDATE {s}.progress SET compacted = $1 WHERE id = 1 AND compacted < $1"
+            }
+            Self::DeleteVersions => {
+                "WITH gone AS (DELETE FROM {s}.versions v USING unnest($1::bytea[], $2::bigint[], $3::bigint[]) \
+                 AS g (key, mod_revision, sub) WHERE v.key = g.key AND (v.mod_revision < g.mod_revision OR \
+                 (v.mod_revision = g.mod_revision AND v.sub < g.sub)) RETURNING octet_length(v.record) AS size) \
+                 SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone"
+            }
+            Self::DeleteNewest => {
+                "DELETE FROM {s}.newest n USING unnest($1::bytea[], $2::bigint[]) AS g (key, mod_revision) \
+                 WHERE n.key = g.key AND n.mod_revision = g.mod_revision AND n.deleted"
+            }
+            Self::CountRemoved => {
+                "UPDATE {s}.progress SET records = records - $1, bytes = bytes - $2 WHERE id = 1"
+            }
+            _ => return None,
+        })
+    }
+
+    const fn text_of_role(self) -> Option<&'static str> {
+        Some(match self {
+            Self::TakeRole => {
+                "UPDATE {s}.sequencer SET epoch = epoch + 1, holder = $1, address = $2, \
+                 expires = now() + $3 * interval '1 millisecond' WHERE id = 1 AND (expires < now() OR holder = $1) \
+                 RETURNING epoch"
+            }
+            Self::RenewRole => {
+                "UPDATE {s}.sequencer SET expires = now() + $2 * interval '1 millisecond' WHERE id = 1 AND epoch = $1"
+            }
+            Self::LeaveRole => {
+                "UPDATE {s}.sequencer SET expires = now() - interval '1 second' WHERE id = 1 AND epoch = $1"
+            }
+            Self::ReadRole => {
+                "SELECT epoch, holder, address, expires < now() FROM {s}.sequencer WHERE id = 1"
+            }
+            Self::AnnounceServer => {
+                "INSERT INTO {s}.servers (id, name, address, client_urls, seen) VALUES ($1, $2, $3, $4, now()) \
+                 ON CONFLICT (id) DO UPDATE SET name = excluded.name, address = excluded.address, \
+                 client_urls = excluded.client_urls, seen = excluded.seen"
+            }
+            Self::ReadServers => {
+                "SELECT id, name, address, client_urls, \
+                 (extract(epoch FROM now() - seen) * 1000)::bigint FROM {s}.servers ORDER BY id"
+            }
+            Self::RemoveServer => "DELETE FROM {s}.servers WHERE id = $1",
+            _ => return None,
+        })
+    }
+}
+
+/// The compacted revision, in the same snapshot as the rest of a statement.
+const COMPACTED: &str = "(SELECT p.compacted FROM {s}.progress p WHERE p.id = 1)";
+const NEWEST_FACTS: &str =
+    "SELECT n.key, n.mod_revision, n.sub, n.create_revision, n.version FROM {s}.newest n";
+const NEWEST_WHOLE: &str = "SELECT n.mod_revision, n.sub, n.record FROM {s}.newest n";

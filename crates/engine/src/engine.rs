@@ -1,0 +1,472 @@
+//! One server of a keyspace in a database, as the services use it.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use quorate_api::etcdserverpb as pb;
+use quorate_state::apply::{PublishedState, Refusal, StateOptions};
+use quorate_state::lease::Renewal;
+use quorate_state::mvcc::{RangeQuery, RangeResult};
+use quorate_state::units::{LeaseId, Millis};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::database::{Database, DatabaseFault};
+use crate::error::EngineError;
+use crate::follower::{Follower, Rounds, read_start};
+use crate::history::{HistoryReader, HistorySource};
+use crate::reader::{Answer, ReadFault, TableReader};
+use crate::replica::{Clock, Replica};
+use crate::role::{self, Holder, ROLE_MILLIS, Role, ServerIdentity, ServerRow};
+use crate::sequencer::{Author, Outcome, SequencerHandle, TermContext};
+use crate::url::DatabaseUrl;
+use crate::wire::{LeaseTimes, Question, Reply};
+
+/// How long a request waits for a server to become the sequencer.
+const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often a read is repeated because a compaction overtook it.
+const OVERTAKEN_MAX: usize = 10;
+
+/// Everything that an engine needs.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// The database.
+    pub database: DatabaseUrl,
+    /// This server.
+    pub server: ServerIdentity,
+    /// The options of the state. The quota counts the bytes of all versions.
+    pub state: StateOptions,
+    /// The id of the keyspace, if its tables are created now.
+    pub new_cluster_id: u64,
+}
+
+/// A request could not be delivered to another server, or its answer did not arrive.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// Nothing was sent.
+    #[error("no connection to the sequencer")]
+    NotSent,
+    /// The connection was lost after the request may have been sent.
+    #[error("the connection to the sequencer was lost")]
+    Lost,
+}
+
+/// A boxed future.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The transport between servers.
+pub trait Forward: Send + Sync {
+    /// Sends a frame to the server at `address`, which passes it to [`Engine::serve`], and returns the
+    /// answer.
+    fn forward<'a>(
+        &'a self,
+        address: &'a str,
+        frame: Bytes,
+    ) -> BoxFuture<'a, Result<Bytes, ForwardError>>;
+}
+
+/// The state of a server, for status requests and metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineStatus {
+    /// The id of the sequencer; 0 if there is none.
+    pub sequencer_id: u64,
+    /// The epoch of the sequencer, which corresponds to the raft term of a member.
+    pub epoch: u64,
+    /// The number of the last committed request, which corresponds to a raft index.
+    pub index: u64,
+    /// The newest revision.
+    pub revision: i64,
+    /// The compacted revision, or -1.
+    pub compacted_revision: i64,
+    /// The bytes of all versions in the database.
+    pub stored_bytes: u64,
+    /// The bytes of committed batches that are not in the tables yet.
+    pub backlog_bytes: u64,
+    /// The number of committed batches that are not in the tables yet.
+    pub backlog_batches: u64,
+}
+
+/// A server of a keyspace. Clones are handles to the same server.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    cluster_id: u64,
+    context: TermContext,
+    role: Arc<Role>,
+    reader: TableReader,
+    forward: Arc<dyn Forward>,
+    tasks: tokio::sync::Mutex<JoinSet<()>>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Connects to the database, creates or migrates the tables, and starts the tasks of the server.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be used.
+    pub async fn start(
+        options: EngineOptions,
+        forward: Arc<dyn Forward>,
+    ) -> Result<Self, EngineError> {
+        let EngineOptions { database, server, state, new_cluster_id } = options;
+        let database = Arc::new(Database::new(database)?);
+        let cluster_id = database.migrate(new_cluster_id.cast_signed()).await?.cast_unsigned();
+        let session = database.connect().await?;
+        let start = read_start(&session).await?;
+        let replica = Arc::new(Replica::new(start, state, Clock::start())?);
+        let tail = Arc::clone(&replica.tail);
+        let history = HistoryReader::start(Arc::clone(&database), tail)
+            .map_err(|error| EngineError::Content(format!("cannot start a thread: {error}")))?;
+        let history = HistorySource(Arc::new(history));
+        replica.read_history_from(Arc::new(history.clone()));
+        let (follower, rounds) =
+            Follower::new(Arc::clone(&database), Arc::clone(&replica), history);
+        let context = TermContext {
+            database: Arc::clone(&database),
+            replica: Arc::clone(&replica),
+            rounds: rounds.clone(),
+            options: state,
+            server_id: server.id,
+            role_millis: ROLE_MILLIS,
+            committed: Arc::new(Notify::new()),
+            stored_bytes: Arc::new(AtomicU64::new(0)),
+        };
+        let role = Arc::new(Role::new());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follower.run());
+        tasks.spawn(role::compete(context.clone(), Arc::clone(&role), server));
+        tasks.spawn(role::notify_servers(context.clone(), Arc::clone(&role)));
+        let reader = TableReader { database, tail: Arc::clone(&replica.tail) };
+        rounds.wait().await?;
+        let tasks = tokio::sync::Mutex::new(tasks);
+        let shared = Shared { cluster_id, context, role, reader, forward, tasks };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Returns the id of the keyspace.
+    #[must_use]
+    pub fn cluster_id(&self) -> u64 {
+        self.shared.cluster_id
+    }
+
+    /// Returns the id of this server.
+    #[must_use]
+    pub fn server_id(&self) -> u64 {
+        self.shared.context.server_id
+    }
+
+    /// Returns the published users, leases, alarms and watchers of this server. Its views of the
+    /// keyspace contain no keys.
+    #[must_use]
+    pub fn published(&self) -> &PublishedState {
+        self.shared.context.replica.published()
+    }
+
+    /// Returns the current time of leases and tokens.
+    #[must_use]
+    pub fn now(&self) -> Millis {
+        self.shared.context.replica.clock().now()
+    }
+
+    /// Returns the state of the server.
+    #[must_use]
+    pub fn status(&self) -> EngineStatus {
+        let Shared { context, role, .. } = &*self.shared;
+        let position = context.replica.position();
+        let holder = role.holder();
+        EngineStatus {
+            sequencer_id: if holder.is_expired { 0 } else { holder.id },
+            epoch: position.epoch,
+            index: position.index,
+            revision: position.revision,
+            compacted_revision: position.compacted,
+            stored_bytes: context.stored_bytes.load(Ordering::Relaxed),
+            backlog_bytes: context.replica.tail.unwritten_bytes() as u64,
+            backlog_batches: position.seq - position.written_seq,
+        }
+    }
+
+    /// Returns the servers of the keyspace that were seen recently.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerRow> {
+        self.shared.role.servers()
+    }
+
+    /// Waits until this server has applied the request with this number.
+    pub async fn wait_applied(&self, index: u64) {
+        let replica = &self.shared.context.replica;
+        let mut reached = replica.subscribe();
+        while replica.position().index < index {
+            // The sender lives as long as the engine.
+            let (Ok(()) | Err(_)) = reached.changed().await;
+        }
+    }
+
+    /// Waits until a server is the sequencer, as far as this server knows.
+    pub async fn wait_sequencer(&self) {
+        let mut holder = self.shared.role.holder.subscribe();
+        // The sender lives as long as the engine.
+        let is_held = |holder: &Holder| holder.epoch != 0 && !holder.is_expired;
+        let (Ok(_) | Err(_)) = holder.wait_for(is_held).await;
+    }
+
+    /// Makes everything visible on this server that was committed before this call.
+    ///
+    /// # Errors
+    ///
+    /// If the database does not answer.
+    pub async fn barrier(&self) -> Result<(), EngineError> {
+        self.rounds().wait().await
+    }
+
+    /// Executes a range request at the revision that this server has reached, or at the one that the
+    /// request names.
+    ///
+    /// # Errors
+    ///
+    /// If the database does not answer.
+    pub async fn range(
+        &self,
+        query: &RangeQuery,
+    ) -> Result<Result<RangeResult, Refusal>, EngineError> {
+        let reader = &self.shared.reader;
+        self.read(query.revision > 0, async |position| reader.range(query, position).await).await
+    }
+
+    /// Executes a read-only transaction at the revision that this server has reached.
+    ///
+    /// # Errors
+    ///
+    /// If the database does not answer.
+    pub async fn read_txn(
+        &self,
+        request: &pb::TxnRequest,
+    ) -> Result<Result<pb::TxnResponse, Refusal>, EngineError> {
+        let reader = &self.shared.reader;
+        self.read(false, async |position| reader.txn(request, position).await).await
+    }
+
+    async fn read<T>(
+        &self,
+        names_revision: bool,
+        read: impl AsyncFn(crate::tail::Position) -> Answer<T>,
+    ) -> Result<Result<T, Refusal>, EngineError> {
+        let mut attempts = 0;
+        loop {
+            match read(self.shared.context.replica.position()).await {
+                Ok(answer) => return Ok(answer),
+                Err(ReadFault::Failed(error)) => return Err(error),
+                Err(ReadFault::Overtaken) if names_revision => {
+                    return Ok(Err(Refusal::Compacted));
+                }
+                Err(ReadFault::Overtaken) => {
+                    attempts += 1;
+                    if attempts == OVERTAKEN_MAX {
+                        let lost = "compactions overtake every read".to_owned();
+                        return Err(DatabaseFault::Lost(lost).into());
+                    }
+                    self.barrier().await?;
+                }
+            }
+        }
+    }
+
+    /// Applies a request of a client. Its header contains the user, and its id is ignored. If this
+    /// server is not the sequencer, the request is forwarded.
+    ///
+    /// # Errors
+    ///
+    /// If the request was not applied, or its outcome is unknown.
+    pub async fn propose(&self, request: pb::InternalRaftRequest) -> Outcome {
+        let question = Question { request: Some(request), ..Question::default() };
+        self.ask(question).await?.into_outcome()
+    }
+
+    /// Renews a lease. Returns its lifetime in seconds, or `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If the sequencer does not answer.
+    pub async fn renew(&self, id: LeaseId) -> Result<Option<i64>, EngineError> {
+        let reply = self.ask(Question { renew: Some(id.0), ..Question::default() }).await?;
+        match reply.error() {
+            Some(error) => Err(error),
+            None => Ok(reply.lease.map(|lease| lease.granted_secs)),
+        }
+    }
+
+    /// Returns the lifetimes of a lease, or `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If the sequencer does not answer.
+    pub async fn time_to_live(&self, id: LeaseId) -> Result<Option<LeaseTimes>, EngineError> {
+        let reply = self.ask(Question { time_to_live: Some(id.0), ..Question::default() }).await?;
+        match reply.error() {
+            Some(error) => Err(error),
+            None => Ok(reply.lease),
+        }
+    }
+
+    /// Answers a frame that another server has forwarded.
+    pub async fn serve(&self, frame: Bytes) -> Bytes {
+        let reply = match Question::decode(frame) {
+            Ok(question) => match self.shared.role.term() {
+                Some(term) => self.answer(&term, question).await,
+                None => Reply::of_error(&EngineError::NoSequencer),
+            },
+            Err(error) => Reply::of_error(&EngineError::Malformed(error.to_string())),
+        };
+        reply.encode_bytes()
+    }
+
+    /// Stops the server. If it is the sequencer, another server takes over at once.
+    pub async fn stop(&self) {
+        let Shared { context, role, tasks, .. } = &*self.shared;
+        let term = role.term();
+        tasks.lock().await.shutdown().await;
+        role.term.send_replace(None);
+        // Without an answer of the database, the other servers wait until the role expires.
+        if let Some(term) = term {
+            let (Ok(()) | Err(_)) = role::leave(context, term.epoch).await;
+        }
+        let (Ok(()) | Err(_)) = role::retire(context).await;
+    }
+
+    /// Ends all tasks without telling the database, as a crash does. For tests.
+    #[doc(hidden)]
+    pub async fn abandon(&self) {
+        self.shared.tasks.lock().await.shutdown().await;
+        self.shared.role.term.send_replace(None);
+    }
+
+    fn rounds(&self) -> &Rounds {
+        &self.shared.context.rounds
+    }
+
+    /// Asks the sequencer, wherever it is.
+    async fn ask(&self, question: Question) -> Result<Reply, EngineError> {
+        let deadline = tokio::time::Instant::now() + SEQUENCER_TIME_MAX;
+        loop {
+            let reply = match self.shared.role.term() {
+                Some(term) => self.answer(&term, question.clone()).await,
+                None => self.forward(&question).await?,
+            };
+            let is_elsewhere = matches!(
+                reply.error(),
+                Some(EngineError::SequencerChanged | EngineError::NoSequencer)
+            );
+            if !is_elsewhere || tokio::time::Instant::now() >= deadline {
+                return Ok(reply);
+            }
+            self.wait_for_sequencer(deadline).await;
+        }
+    }
+
+    async fn forward(&self, question: &Question) -> Result<Reply, EngineError> {
+        let Shared { role, forward, context, .. } = &*self.shared;
+        let holder = role.holder();
+        if holder.epoch == 0 || holder.is_expired || holder.id == context.server_id {
+            return Ok(Reply::of_error(&EngineError::NoSequencer));
+        }
+        let frame = question.encode_to_vec().into();
+        match forward.forward(&holder.address, frame).await {
+            Ok(reply) => Reply::decode(reply).map_err(|_| EngineError::OutcomeUnknown),
+            Err(ForwardError::NotSent) => Ok(Reply::of_error(&EngineError::NoSequencer)),
+            Err(ForwardError::Lost) => Err(EngineError::OutcomeUnknown),
+        }
+    }
+
+    /// Waits a moment for a change of the sequencer.
+    async fn wait_for_sequencer(&self, deadline: tokio::time::Instant) {
+        let role = &self.shared.role;
+        role.look.notify_one();
+        let (mut term, mut holder) = (role.term.subscribe(), role.holder.subscribe());
+        let until = deadline.min(tokio::time::Instant::now() + Duration::from_millis(100));
+        tokio::select! {
+            _ = term.changed() => {}
+            _ = holder.changed() => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+    }
+
+    /// Answers a question as the sequencer.
+    async fn answer(&self, term: &SequencerHandle, question: Question) -> Reply {
+        if let Some(request) = question.request {
+            return Reply::of_outcome(term.jobs.run(request, Author::Client).await);
+        }
+        let answered = match (question.renew, question.time_to_live) {
+            (Some(id), _) => self.renew_here(term, LeaseId(id)).await,
+            (None, Some(id)) => self.look_here(term, LeaseId(id)).await,
+            (None, None) => Err(EngineError::Malformed("the question is empty".to_owned())),
+        };
+        match answered {
+            Ok(lease) => Reply::of_lease(lease),
+            Err(error) => Reply::of_error(&error),
+        }
+    }
+
+    /// Renews a lease by the clock of this term. The renewal is answered after a round that began
+    /// after it: if another term had begun by then, that term has given the lease its full lifetime,
+    /// and the caller asks the new sequencer.
+    async fn renew_here(
+        &self,
+        term: &SequencerHandle,
+        id: LeaseId,
+    ) -> Result<Option<LeaseTimes>, EngineError> {
+        loop {
+            let renewal = term.leases.renew(id, term.epoch, self.now());
+            self.confirm(term).await?;
+            match renewal {
+                Renewal::Renewed { ttl_secs } => {
+                    let (granted_secs, remaining_secs) = (ttl_secs, ttl_secs);
+                    return Ok(Some(LeaseTimes { granted_secs, remaining_secs }));
+                }
+                Renewal::NotFound => return Ok(None),
+                Renewal::NotPrimary => return Err(EngineError::SequencerChanged),
+                Renewal::Expired => {
+                    let gone = std::future::poll_fn(|cx| term.leases.poll_gone(id, cx));
+                    pin!(gone).await;
+                }
+                // Checkpoints are off, because a new term gives leases their full lifetime.
+                Renewal::CheckpointFirst => return Err(EngineError::SequencerChanged),
+            }
+        }
+    }
+
+    async fn look_here(
+        &self,
+        term: &SequencerHandle,
+        id: LeaseId,
+    ) -> Result<Option<LeaseTimes>, EngineError> {
+        self.confirm(term).await?;
+        let found = term.leases.time_to_live(id, self.now());
+        let Some(found) = found else { return Ok(None) };
+        let remaining_secs = found.remaining_secs.ok_or(EngineError::SequencerChanged)?;
+        Ok(Some(LeaseTimes { granted_secs: found.granted_secs, remaining_secs }))
+    }
+
+    /// Confirms that no other term had begun when this call began.
+    async fn confirm(&self, term: &SequencerHandle) -> Result<(), EngineError> {
+        self.rounds().wait().await?;
+        if self.shared.context.replica.position().epoch == term.epoch {
+            Ok(())
+        } else {
+            Err(EngineError::SequencerChanged)
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The errors of the engine, other than refusals.
+
+use quorate_state::apply::{Fault as ApplyFault, RecoverError};
+use quorate_state::mvcc::Fault as StoreFault;
+
+use crate::database::DatabaseFault;
+
+/// A request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// No server holds the role of the sequencer. The request was not applied.
+    #[error("no server is the sequencer at the moment")]
+    NoSequencer,
+    /// Another server has become the sequencer. The request was not applied.
+    #[error("another server has become the sequencer")]
+    SequencerChanged,
+    /// The connection to the sequencer was lost, so the request may have been applied.
+    #[error("the sequencer did not answer, and the request may have been applied")]
+    OutcomeUnknown,
+    /// Too many requests wait for the sequencer.
+    #[error("too many requests wait for the sequencer")]
+    TooManyRequests,
+    /// The request is larger than the engine can apply.
+    #[error("the request needs {bytes} bytes of keys, and at most {bytes_max} are supported")]
+    TooLarge {
+        /// The bytes of the keys and values that the request reads or deletes.
+        bytes: usize,
+        /// The maximum.
+        bytes_max: usize,
+    },
+    /// The request cannot be decoded.
+    #[error("the request cannot be decoded: {0}")]
+    Malformed(String),
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] DatabaseFault),
+    /// The content of the database is invalid.
+    #[error("the content of the database is invalid: {0}")]
+    Content(String),
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopped,
+}
+
+impl From<StoreFault> for EngineError {
+    fn from(fault: StoreFault) -> Self {
+        Self::Content(fault.to_string())
+    }
+}
+
+impl From<ApplyFault> for EngineError {
+    fn from(fault: ApplyFault) -> Self {
+        Self::Content(fault.to_string())
+    }
+}
+
+impl From<RecoverError> for EngineError {
+    fn from(fault: RecoverError) -> Self {
+        Self::Content(fault.to_string())
+    }
+}

@@ -1,0 +1,311 @@
+//! Reads: ranges and read-only transactions at a revision, from the tables and the tail.
+//!
+//! A read takes the revision that this server has reached, reads the tables as they were at that
+//! revision, and lays the tail over them. Key order, limits and counts are left to the database.
+//! Filters, sorts and the form of the answer are those of a member: the found versions are loaded
+//! into a working set, on which the request is executed.
+//!
+//! | request | statements | rows read by the database |
+//! |---|---|---|
+//! | one key | 1, or none if the key is in the tail | 1 |
+//! | range with a limit, in key order | 1, and 1 for the count if there are more keys | the limit, and the range for the count |
+//! | range with filters or another order | 1 | the range |
+//! | count | 1 | the range |
+//!
+//! # Invariants
+//!
+//! * A read shows exactly the batches up to one revision, although later ones may reach the tables
+//!   while it runs.
+//! * A read that a compaction overtakes is repeated, or refused if it names its revision.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb::{
+    RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
+    response_op::Response as OpResponse,
+};
+use quorate_state::apply::{Refusal, selected_reads};
+use quorate_state::mvcc::{
+    Candidates, KeyRange, LoadedVersion, MvccError, RangeQuery, RangeResult, Store, StoreOptions,
+};
+use quorate_state::schema::Revision;
+use tokio_postgres::Row;
+
+use crate::database::{Database, DatabaseFault, End, Statement};
+use crate::error::EngineError;
+use crate::tail::{Overlaid, Position, Tail};
+
+/// The maximum number of rows of a statement without a limit.
+const UNLIMITED: i64 = i64::MAX;
+
+/// The reads of one server.
+#[derive(Clone, Debug)]
+pub(crate) struct TableReader {
+    pub(crate) database: Arc<Database>,
+    pub(crate) tail: Arc<Tail>,
+}
+
+/// Why a read has no result.
+#[derive(Debug)]
+pub(crate) enum ReadFault {
+    /// A compaction has removed versions at the revision of the read.
+    Overtaken,
+    /// The read failed.
+    Failed(EngineError),
+}
+
+impl<E: Into<EngineError>> From<E> for ReadFault {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// A refusal, or the result.
+pub(crate) type Answer<T> = Result<Result<T, Refusal>, ReadFault>;
+
+/// A version of a key, as a statement or the tail returns it.
+enum Found {
+    Whole { key: Bytes, modified: Revision, record: Bytes },
+    Facts { key: Bytes, modified: Revision, create_revision: i64, version: i64 },
+}
+
+impl Found {
+    fn load_into(&self, store: &mut Store) {
+        store.load(match self {
+            Self::Whole { modified, record, .. } => {
+                LoadedVersion::Whole { modified: *modified, record }
+            }
+            Self::Facts { key, modified, create_revision, version } => LoadedVersion::Facts {
+                key,
+                modified: *modified,
+                create_revision: *create_revision,
+                version: *version,
+            },
+        });
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::Whole { key, .. } | Self::Facts { key, .. } => key,
+        }
+    }
+}
+
+impl TableReader {
+    /// Executes a range request at the revision of `position`, or at the one that it names.
+    pub(crate) async fn range(
+        &self,
+        query: &RangeQuery,
+        position: Position,
+    ) -> Answer<RangeResult> {
+        let mut store = working_set(position);
+        let revision = match store.snapshot().readable(query.revision) {
+            Ok(revision) => revision,
+            Err(refusal) => return Ok(Err(refusal.into())),
+        };
+        if query.count_only {
+            let count = self.count(query.range(), revision).await?;
+            let (revision, kvs, more) = (position.revision, Vec::new(), false);
+            return Ok(Ok(RangeResult { revision, kvs, more, count }));
+        }
+        let is_cut = match query.range() {
+            KeyRange::One(key) => {
+                if let Some(found) = self.version_at(key, revision).await? {
+                    found.load_into(&mut store);
+                }
+                false
+            }
+            KeyRange::Between(..) | KeyRange::From(_) => {
+                let (found, is_cut) = self.candidates(query, revision).await?;
+                found.iter().for_each(|found| found.load_into(&mut store));
+                is_cut
+            }
+        };
+        // The store contains each key as it was at the revision, so it is read at its newest one.
+        let query_now = RangeQuery { revision: 0, ..query.clone() };
+        let mut result = match store.snapshot().range(&query_now) {
+            Ok(result) => result,
+            Err(MvccError::Refusal(refusal)) => return Ok(Err(refusal.into())),
+            Err(MvccError::Fault(fault)) => return Err(fault.into()),
+        };
+        if is_cut {
+            result.count = self.count(query.range(), revision).await?;
+        }
+        Ok(Ok(result))
+    }
+
+    /// Executes a read-only transaction, all of it at the revision of `position`.
+    pub(crate) async fn txn(
+        &self,
+        request: &TxnRequest,
+        position: Position,
+    ) -> Answer<TxnResponse> {
+        let mut store = working_set(position);
+        for compare in &request.compare {
+            let query = RangeQuery {
+                key: compare.key.clone(),
+                range_end: compare.range_end.clone(),
+                ..RangeQuery::default()
+            };
+            let found = match query.range() {
+                KeyRange::One(key) => {
+                    self.version_at(key, position.revision).await?.into_iter().collect()
+                }
+                KeyRange::Between(..) | KeyRange::From(_) => {
+                    self.candidates(&query, position.revision).await?.0
+                }
+            };
+            found.iter().for_each(|found| found.load_into(&mut store));
+        }
+        store.publish();
+        let selected = match selected_reads(&store.reader().view(), request)? {
+            Ok(selected) => selected,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let mut responses = Vec::with_capacity(selected.ranges.len());
+        for range in selected.ranges {
+            match self.range_of_txn(range, position).await? {
+                Ok(response) => responses.push(response),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        let header = Some(header_at(position.revision));
+        Ok(Ok(TxnResponse { header, succeeded: selected.succeeded, responses }))
+    }
+
+    async fn range_of_txn(&self, range: &RangeRequest, position: Position) -> Answer<ResponseOp> {
+        let query = RangeQuery::from_request(range).expect("the sort was checked");
+        let result = match self.range(&query, position).await? {
+            Ok(result) => result,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let response = Some(OpResponse::ResponseRange(response_of(result)));
+        Ok(Ok(ResponseOp { response }))
+    }
+
+    /// Returns the version of a key at a revision, if the key was live.
+    async fn version_at(&self, key: &[u8], revision: i64) -> Result<Option<Found>, ReadFault> {
+        let (overlaid, _) = self.tail.overlay(KeyRange::One(key), Some(revision));
+        if let Some(Overlaid { key, live }) = overlaid.into_iter().next() {
+            return Ok(live.map(|(modified, record)| Found::Whole { key, modified, record }));
+        }
+        let row = self
+            .database
+            .read(async |session| session.query_opt(Statement::VersionAt, &[&key, &revision]).await)
+            .await?
+            .ok_or_else(no_progress)?;
+        check_compaction(row.get(0), revision)?;
+        let is_live = row.get::<_, Option<bool>>(3) == Some(false);
+        Ok(is_live.then(|| Found::Whole {
+            key: Bytes::copy_from_slice(key),
+            modified: Revision::new(row.get(1), row.get(2)),
+            record: Bytes::copy_from_slice(row.get(4)),
+        }))
+    }
+
+    /// Returns the keys that a range request needs, as they were at a revision, and whether the range
+    /// may contain more.
+    async fn candidates(
+        &self,
+        query: &RangeQuery,
+        revision: i64,
+    ) -> Result<(Vec<Found>, bool), ReadFault> {
+        let (overlaid, _) = self.tail.overlay(query.range(), Some(revision));
+        let (wanted, descending) = match query.candidates() {
+            Candidates::First(wanted) => (wanted, false),
+            Candidates::Last(wanted) => (wanted, true),
+        };
+        // Each deleted key of the tail may hide one row of the tables.
+        let hidden = overlaid.iter().filter(|key| key.live.is_none()).count();
+        let limit = i64::try_from(wanted.saturating_add(hidden)).unwrap_or(UNLIMITED);
+        let (from, to, end) = bounds(query.range());
+        let statement = Statement::RangeAt { end, whole: query.needs_values(), descending };
+        let rows = self
+            .database
+            .read(async |session| session.query(statement, &[&from, &to, &revision, &limit]).await)
+            .await?;
+        let compacted = match rows.first() {
+            Some(row) => row.get(6),
+            None => self.compacted().await?,
+        };
+        check_compaction(compacted, revision)?;
+        let is_cut = i64::try_from(rows.len()).is_ok_and(|count| count == limit);
+        let known: BTreeSet<Bytes> = overlaid.iter().map(|overlaid| overlaid.key.clone()).collect();
+        let rows = rows.iter().map(found_in).filter(|found| !known.contains(found.key()));
+        let live = overlaid.into_iter().filter_map(|Overlaid { key, live }| {
+            live.map(|(modified, record)| Found::Whole { key, modified, record })
+        });
+        Ok((live.chain(rows).collect(), is_cut))
+    }
+
+    /// Returns the number of keys of a range that were live at a revision.
+    async fn count(&self, range: KeyRange<'_>, revision: i64) -> Result<i64, ReadFault> {
+        if let KeyRange::One(key) = range {
+            return Ok(i64::from(self.version_at(key, revision).await?.is_some()));
+        }
+        let (overlaid, _) = self.tail.overlay(range, Some(revision));
+        let keys: Vec<&[u8]> = overlaid.iter().map(|overlaid| &overlaid.key[..]).collect();
+        let (from, to, end) = bounds(range);
+        let row = self
+            .database
+            .read(async |session| {
+                session.query_opt(Statement::CountAt(end), &[&from, &to, &revision, &keys]).await
+            })
+            .await?
+            .ok_or_else(no_progress)?;
+        check_compaction(row.get(1), revision)?;
+        let live = overlaid.iter().filter(|overlaid| overlaid.live.is_some()).count();
+        Ok(row.get::<_, i64>(0) + i64::try_from(live).unwrap_or(i64::MAX))
+    }
+
+    async fn compacted(&self) -> Result<i64, ReadFault> {
+        let row = self
+            .database
+            .read(async |session| session.query_opt(Statement::Compacted, &[]).await)
+            .await?
+            .ok_or_else(no_progress)?;
+        Ok(row.get(0))
+    }
+}
+
+/// Returns the message of a range.
+pub(crate) fn response_of(result: RangeResult) -> RangeResponse {
+    let RangeResult { revision, kvs, more, count } = result;
+    RangeResponse { header: Some(header_at(revision)), kvs, more, count }
+}
+
+fn header_at(revision: i64) -> ResponseHeader {
+    ResponseHeader { revision, ..ResponseHeader::default() }
+}
+
+fn working_set(position: Position) -> Store {
+    Store::working_set(position.revision, position.compacted, StoreOptions::default())
+}
+
+/// Returns the bounds of a range as parameters 1 and 2.
+pub(crate) fn bounds(range: KeyRange<'_>) -> (&[u8], Option<&[u8]>, End) {
+    match range {
+        KeyRange::One(key) | KeyRange::From(key) => (key, None, End::Open),
+        KeyRange::Between(from, to) => (from, Some(to), End::Before),
+    }
+}
+
+fn found_in(row: &Row) -> Found {
+    let key = Bytes::copy_from_slice(row.get(0));
+    let modified = Revision::new(row.get(1), row.get(2));
+    match row.get::<_, Option<&[u8]>>(5) {
+        Some(record) => Found::Whole { key, modified, record: Bytes::copy_from_slice(record) },
+        None => Found::Facts { key, modified, create_revision: row.get(3), version: row.get(4) },
+    }
+}
+
+/// Versions at revisions below the compacted one may be missing.
+fn check_compaction(compacted: i64, revision: i64) -> Result<(), ReadFault> {
+    if revision < compacted { Err(ReadFault::Overtaken) } else { Ok(()) }
+}
+
+fn no_progress() -> DatabaseFault {
+    DatabaseFault::Content { table: "progress", problem: "the row is missing".to_owned() }
+}

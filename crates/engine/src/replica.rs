@@ -1,0 +1,180 @@
+//! The replica: a server's own copy of everything but the keys.
+//!
+//! It follows the committed batches in the order of the log, keeps users, roles, leases, alarms and
+//! the tail in memory, and delivers the events of each batch to the server's watchers.
+//!
+//! # Invariants
+//!
+//! * Each batch is published once and in order. On the sequencer's server, both the commit and a
+//!   concurrent read of the log may deliver a batch, and the second delivery is ignored.
+//! * Events of a batch are delivered after its changes are visible to readers.
+//!
+//! # Not here
+//!
+//! Reading the log (`follower`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_state::apply::{CommittedBatch, PublishedState, State, StateOptions};
+use quorate_state::backend::Rows;
+use quorate_state::members::Members;
+use quorate_state::units::{LeaseId, Millis};
+use quorate_state::watch::Source;
+use tokio::sync::watch;
+
+use crate::batch::Committed;
+use crate::error::EngineError;
+use crate::tail::{Position, Tail};
+
+/// The clock of leases and tokens: milliseconds since the server started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self { started: Instant::now() }
+    }
+
+    /// Returns the time. It begins with one hour, so that every deadline before the start is positive.
+    pub(crate) fn now(self) -> Millis {
+        let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Millis(3_600_000).plus(elapsed)
+    }
+}
+
+/// A server's copy of everything but the keys.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    content: Mutex<Content>,
+    published: PublishedState,
+    pub(crate) tail: Arc<Tail>,
+    reached: watch::Sender<u64>,
+    leads: AtomicBool,
+    clock: Clock,
+}
+
+#[derive(Debug)]
+struct Content {
+    state: State,
+    rows: Rows,
+}
+
+/// The content of the tables `facts` and `progress`, from which a replica starts.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) rows: Rows,
+    /// The keys that are attached to leases.
+    pub(crate) attachments: Vec<(Bytes, LeaseId)>,
+    pub(crate) position: Position,
+}
+
+impl Replica {
+    pub(crate) fn new(
+        start: Start,
+        options: StateOptions,
+        clock: Clock,
+    ) -> Result<Self, EngineError> {
+        let Start { rows, attachments, position } = start;
+        let applied = (position.index, position.epoch);
+        let state = State::of_database(&rows, attachments, position.revision, applied, options)?;
+        let published = state.published();
+        let tail = Arc::new(Tail::new(position));
+        let reached = watch::Sender::new(position.seq);
+        let content = Mutex::new(Content { state, rows });
+        let leads = AtomicBool::new(false);
+        Ok(Self { content, published, tail, reached, leads, clock })
+    }
+
+    /// Sets whether this server is the sequencer, and so publishes each batch after it has committed
+    /// it.
+    pub(crate) fn set_leads(&self, leads: bool) {
+        self.leads.store(leads, Ordering::Release);
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    pub(crate) const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Makes watchers read history from `source`.
+    pub(crate) fn read_history_from(&self, source: Arc<dyn Source>) {
+        self.content.lock().state.read_history_from(source);
+    }
+
+    /// Returns the handles through which clients' requests read users, leases, alarms and watchers.
+    pub(crate) const fn published(&self) -> &PublishedState {
+        &self.published
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        self.tail.position()
+    }
+
+    /// Returns a copy of the rows, and the position to which they belong.
+    pub(crate) fn rows(&self) -> (Rows, Position) {
+        let content = self.content.lock();
+        (content.rows.clone(), self.tail.position())
+    }
+
+    /// Publishes the next batch. A batch that is published already is ignored.
+    pub(crate) fn publish(&self, batch: &Arc<Committed>) -> Result<(), EngineError> {
+        let mut content = self.content.lock();
+        let reached = self.tail.position();
+        if batch.seq <= reached.seq {
+            return Ok(());
+        }
+        assert!(
+            batch.seq == reached.seq + 1,
+            "batches are published in the order of the log: otherwise watchers would miss events"
+        );
+        let Content { state, rows } = &mut *content;
+        let changed: Vec<_> = batch.rows.iter().map(|row| row.change()).collect();
+        changed.iter().for_each(|change| rows.apply(change));
+        let compacted = rows.compacted_revision().map_err(EngineError::from)?;
+        let changes = batch.changes();
+        let committed = CommittedBatch {
+            changes: &changes,
+            rows: &changed,
+            tokens: &batch.tokens,
+            revision: batch.last_revision,
+            applied: (batch.index, batch.epoch),
+        };
+        let reveal = || self.tail.push(batch, compacted);
+        state.follow(&committed, rows, self.clock.now(), reveal)?;
+        drop(content);
+        self.reached.send_replace(batch.seq);
+        Ok(())
+    }
+
+    /// Restarts from the tables, because batches that this server has not read are gone from the log.
+    pub(crate) fn resume(&self, start: Start, source: Arc<dyn Source>) -> Result<(), EngineError> {
+        let mut content = self.content.lock();
+        let Start { rows, attachments, position } = start;
+        let at = (position.revision, (position.index, position.epoch));
+        let reveal = || self.tail.reset(position);
+        content.state.resume(&rows, attachments, at, source, reveal)?;
+        content.rows = rows;
+        drop(content);
+        self.reached.send_replace(position.seq);
+        Ok(())
+    }
+
+    /// Publishes the servers of the keyspace.
+    pub(crate) fn follow_servers(&self, servers: Members) {
+        self.content.lock().state.follow_servers(servers);
+    }
+
+    /// Returns a receiver that is notified of each batch.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.reached.subscribe()
+    }
+}

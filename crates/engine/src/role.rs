@@ -1,0 +1,308 @@
+//! Competes for the role of the sequencer, and announces this server to the others.
+//!
+//! Table `sequencer` has one row: the holder of the role, its epoch, and the time until which no other
+//! server tries to take over. All times in it are those of the database. A server takes over by
+//! raising the epoch once that time has passed, and then begins a term. If two servers believe to be
+//! the sequencer, only the one with the newest epoch can commit (`sequencer`), so an inexact clock or a
+//! suspended server costs availability at worst.
+//!
+//! # Not here
+//!
+//! The term itself (`sequencer::term`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use quorate_state::members::{Member, Members};
+use quorate_state::units::MemberId;
+use quorate_telemetry::log;
+use tokio::sync::{Notify, watch};
+use tokio_postgres::types::ToSql;
+
+use crate::database::{DatabaseFault, Session, Statement};
+use crate::sequencer::{Ending, SequencerHandle, TermContext, run_term};
+
+/// How long a sequencer that is gone keeps the role.
+pub(crate) const ROLE_MILLIS: f64 = 3_000.0;
+/// The interval at which servers look for a free role.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// The interval at which a server announces itself.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(5);
+/// A server that was not announced for this time is not listed.
+const ABSENT_MILLIS: i64 = 30_000;
+
+/// The identity of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// The id, which differs from those of the other servers.
+    pub id: u64,
+    /// The name.
+    pub name: String,
+    /// Where other servers reach this one. Only the transport interprets it.
+    pub address: String,
+    /// Where clients reach this server.
+    pub client_urls: Vec<String>,
+}
+
+/// A server of the keyspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerRow {
+    /// The id of the server.
+    pub id: u64,
+    /// The name.
+    pub name: String,
+    /// Where other servers reach it.
+    pub address: String,
+    /// Where clients reach it.
+    pub client_urls: Vec<String>,
+}
+
+/// The holder of the role, as last read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) epoch: u64,
+    pub(crate) id: u64,
+    pub(crate) address: String,
+    /// Whether the holder's time has passed.
+    pub(crate) is_expired: bool,
+}
+
+/// The role, as this server sees it.
+#[derive(Debug)]
+pub(crate) struct Role {
+    /// The term of this server, while it accepts requests.
+    pub(crate) term: watch::Sender<Option<SequencerHandle>>,
+    pub(crate) holder: watch::Sender<Holder>,
+    servers: Mutex<Vec<ServerRow>>,
+    /// Makes the loop look at once, because a request could not be forwarded.
+    pub(crate) look: Notify,
+}
+
+impl Role {
+    pub(crate) fn new() -> Self {
+        Self {
+            term: watch::Sender::new(None),
+            holder: watch::Sender::new(Holder::default()),
+            servers: Mutex::default(),
+            look: Notify::new(),
+        }
+    }
+
+    pub(crate) fn term(&self) -> Option<SequencerHandle> {
+        self.term.borrow().clone()
+    }
+
+    pub(crate) fn holder(&self) -> Holder {
+        self.holder.borrow().clone()
+    }
+
+    /// Returns the servers that were announced recently.
+    pub(crate) fn servers(&self) -> Vec<ServerRow> {
+        self.servers.lock().clone()
+    }
+}
+
+/// Competes for the role until the engine stops.
+pub(crate) async fn compete(context: TermContext, role: Arc<Role>, server: ServerIdentity) {
+    let mut session: Option<Session> = None;
+    let mut announced: Option<Instant> = None;
+    loop {
+        let connected = match session.take() {
+            Some(session) => Ok(session),
+            None => context.database.connect().await,
+        };
+        match connected {
+            Ok(connected) => {
+                let is_due = announced.is_none_or(|at| at.elapsed() >= ANNOUNCE_INTERVAL);
+                let taken = step(&connected, &context, &role, &server, is_due).await;
+                if is_due && taken.is_ok() {
+                    announced = Some(Instant::now());
+                }
+                match taken {
+                    Ok(None) => session = Some(connected),
+                    Ok(Some(epoch)) => {
+                        drop(connected);
+                        hold(&context, &role, &server, epoch).await;
+                        continue;
+                    }
+                    Err(fault) => log::warn!(
+                        "failed to read the role of the sequencer",
+                        "error" = fault.to_string()
+                    ),
+                }
+            }
+            Err(fault) => {
+                log::warn!("failed to connect to the database", "error" = fault.to_string());
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_INTERVAL) => {}
+            () = role.look.notified() => {}
+        }
+    }
+}
+
+/// Runs a term, and announces this server meanwhile.
+async fn hold(context: &TermContext, role: &Arc<Role>, server: &ServerIdentity, epoch: u64) {
+    let holder =
+        Holder { epoch, id: server.id, address: server.address.clone(), is_expired: false };
+    role.holder.send_replace(holder);
+    let begun = |term| {
+        role.term.send_replace(Some(term));
+    };
+    let ending = tokio::select! {
+        ending = run_term(context.clone(), epoch, begun) => ending,
+        () = announce_often(context, role, server) => return,
+    };
+    role.term.send_replace(None);
+    match ending {
+        Ending::Replaced => {
+            log::warn!("another server has become the sequencer", "epoch" = epoch);
+        }
+        Ending::Failed(error) => {
+            log::error!(
+                "the sequencer of this server has failed; competing for the role again",
+                "epoch" = epoch,
+                "error" = error.to_string()
+            );
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+}
+
+async fn announce_often(context: &TermContext, role: &Role, server: &ServerIdentity) {
+    let mut session = None;
+    loop {
+        tokio::time::sleep(ANNOUNCE_INTERVAL / 5).await;
+        let connected = match session.take() {
+            Some(session) => session,
+            None => match context.database.connect().await {
+                Ok(session) => session,
+                Err(_) => continue,
+            },
+        };
+        if announce(&connected, context, role, server).await.is_ok() {
+            session = Some(connected);
+        }
+    }
+}
+
+/// Reads the role, and takes it if it is free. Returns the epoch in that case.
+async fn step(
+    session: &Session,
+    context: &TermContext,
+    role: &Role,
+    server: &ServerIdentity,
+    announces: bool,
+) -> Result<Option<u64>, DatabaseFault> {
+    if announces {
+        announce(session, context, role, server).await?;
+    }
+    let holder = read_holder(session).await?;
+    let is_free = holder.is_expired || holder.id == server.id;
+    role.holder.send_if_modified(|known| {
+        let is_new = *known != holder;
+        *known = holder;
+        is_new
+    });
+    if !is_free {
+        return Ok(None);
+    }
+    let parameters: [&(dyn ToSql + Sync); 3] =
+        [&server.id.cast_signed(), &server.address, &ROLE_MILLIS];
+    let taken = session.query_opt(Statement::TakeRole, &parameters).await?;
+    Ok(taken.map(|row| row.get::<_, i64>(0).cast_unsigned()))
+}
+
+async fn read_holder(session: &Session) -> Result<Holder, DatabaseFault> {
+    let row = session.query_opt(Statement::ReadRole, &[]).await?;
+    let row = row.ok_or_else(|| DatabaseFault::Content {
+        table: "sequencer",
+        problem: "the row is missing".to_owned(),
+    })?;
+    Ok(Holder {
+        epoch: row.get::<_, i64>(0).cast_unsigned(),
+        id: row.get::<_, i64>(1).cast_unsigned(),
+        address: row.get(2),
+        is_expired: row.get(3),
+    })
+}
+
+async fn announce(
+    session: &Session,
+    context: &TermContext,
+    role: &Role,
+    server: &ServerIdentity,
+) -> Result<(), DatabaseFault> {
+    let client_urls = server.client_urls.join(",");
+    let parameters: [&(dyn ToSql + Sync); 4] =
+        [&server.id.cast_signed(), &server.name, &server.address, &client_urls];
+    session.execute(Statement::AnnounceServer, &parameters).await?;
+    let rows = session.query(Statement::ReadServers, &[]).await?;
+    let present = rows.iter().filter(|row| row.get::<_, i64>(4) < ABSENT_MILLIS);
+    let servers: Vec<ServerRow> = present
+        .map(|row| ServerRow {
+            id: row.get::<_, i64>(0).cast_unsigned(),
+            name: row.get(1),
+            address: row.get(2),
+            client_urls: split(row.get(3)),
+        })
+        .collect();
+    context.replica.follow_servers(Members::new(servers.iter().map(ServerRow::member), []));
+    *role.servers.lock() = servers;
+    Ok(())
+}
+
+impl ServerRow {
+    /// Returns the server as a member of the cluster.
+    fn member(&self) -> Member {
+        Member {
+            name: self.name.clone(),
+            client_urls: self.client_urls.clone(),
+            ..Member::new(MemberId(self.id), vec![self.address.clone()])
+        }
+    }
+}
+
+fn split(client_urls: &str) -> Vec<String> {
+    client_urls.split(',').filter(|url| !url.is_empty()).map(str::to_owned).collect()
+}
+
+/// Tells the other servers of new batches, if the database can.
+pub(crate) async fn notify_servers(context: TermContext, role: Arc<Role>) {
+    let mut session: Option<Session> = None;
+    loop {
+        context.committed.notified().await;
+        if role.servers().len() < 2 {
+            continue;
+        }
+        let connected = match session.take() {
+            Some(session) => session,
+            None => match context.database.connect().await {
+                Ok(session) => session,
+                Err(_) => continue,
+            },
+        };
+        let text = Statement::Notify.text(context.database.schema());
+        // A database without notifications is polled by the other servers.
+        match connected.batch(&text).await {
+            Ok(()) | Err(DatabaseFault::Statement { .. }) => session = Some(connected),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Gives the role up, so that another server can take over at once.
+pub(crate) async fn leave(context: &TermContext, epoch: u64) -> Result<(), DatabaseFault> {
+    let session = context.database.connect().await?;
+    session.execute(Statement::LeaveRole, &[&epoch.cast_signed()]).await?;
+    Ok(())
+}
+
+/// Removes this server from the list.
+pub(crate) async fn retire(context: &TermContext) -> Result<(), DatabaseFault> {
+    let session = context.database.connect().await?;
+    session.execute(Statement::RemoveServer, &[&context.server_id.cast_signed()]).await?;
+    Ok(())
+}

@@ -1,0 +1,343 @@
+//! Applies requests in order and forms batches.
+//!
+//! # Invariants
+//!
+//! * The state may be ahead of the log by two batches: the one that is being committed, and the next
+//!   one. If a commit fails, the term ends and the state is dropped.
+//! * The working set is replaced only while all applied batches are committed, because the keys that
+//!   they changed can be loaded only then.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prost::Message;
+use quorate_api::etcdserverpb as pb;
+use quorate_state::apply::{
+    AlarmCommand, Applied, AuthCommand, Command, EntryMeta, Notice, Request, Response, State,
+};
+use quorate_state::auth::ROOT;
+use quorate_state::mvcc::Compaction;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{Author, BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, Job, Outcome};
+use crate::batch::Draft;
+use crate::database::Session;
+use crate::error::EngineError;
+use crate::loading::load;
+use crate::needs::{Coverage, Needs};
+use crate::replica::Replica;
+
+/// A working set with this many bytes is replaced.
+const WORKING_SET_BYTES_MAX: usize = 64 << 20;
+/// A working set with this many loaded keys is replaced.
+const WORKING_SET_KEYS_MAX: usize = 200_000;
+/// The bytes of batches that may wait for the tables. Beyond that, requests wait.
+const BACKLOG_BYTES_MAX: usize = 64 << 20;
+
+/// An applied batch, on its way to the log.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// Its position among the applied batches of the term.
+    pub(super) number: u64,
+    pub(super) draft: Draft,
+    pub(super) last_revision: i64,
+    pub(super) replies: Replies,
+    /// A compaction that the batch accepts.
+    pub(super) compaction: Option<Compaction>,
+}
+
+/// The callers of a batch, with their outcomes once the batch is committed. If they are dropped, the
+/// callers learn that the outcome is unknown, because the batch may be in the log.
+#[derive(Debug)]
+pub(super) struct Replies {
+    replies: Vec<(oneshot::Sender<Outcome>, Outcome)>,
+}
+
+impl Replies {
+    /// Sends the outcomes.
+    pub(super) fn send(mut self) {
+        for (reply, outcome) in self.replies.drain(..) {
+            // The caller may have stopped waiting.
+            let (Ok(()) | Err(_)) = reply.send(outcome);
+        }
+    }
+
+    /// Reports that another server is the sequencer, and nothing was applied.
+    pub(super) fn refuse(mut self) {
+        for (reply, _) in self.replies.drain(..) {
+            let (Ok(()) | Err(_)) = reply.send(Err(EngineError::SequencerChanged));
+        }
+    }
+}
+
+impl Drop for Replies {
+    fn drop(&mut self) {
+        for (reply, _) in self.replies.drain(..) {
+            let (Ok(()) | Err(_)) = reply.send(Err(EngineError::OutcomeUnknown));
+        }
+    }
+}
+
+/// The task that applies requests.
+pub(super) struct Applying {
+    pub(super) state: State,
+    pub(super) session: Session,
+    pub(super) replica: Arc<Replica>,
+    pub(super) jobs: mpsc::Receiver<Job>,
+    pub(super) prepared: mpsc::Sender<Prepared>,
+    /// The number of the last prepared batch that is committed.
+    pub(super) committed: watch::Receiver<u64>,
+    /// Changes whenever the tables have caught up a bit.
+    pub(super) written: watch::Receiver<u64>,
+    /// The size of the keyspace, for the quota.
+    pub(super) stored_bytes: Arc<AtomicU64>,
+    pub(super) epoch: u64,
+    pub(super) index: u64,
+    pub(super) server_id: u64,
+    pub(super) coverage: Coverage,
+    pub(super) number: u64,
+}
+
+/// A decoded request and its waiting caller.
+struct Waiting {
+    request: Request,
+    author: Author,
+    reply: oneshot::Sender<Outcome>,
+}
+
+impl Applying {
+    /// Runs until the term ends: the queue of requests or that of batches is closed, or the database
+    /// fails.
+    pub(super) async fn run(mut self) -> Result<(), EngineError> {
+        while let Some(first) = self.jobs.recv().await {
+            let batch = self.collect(first);
+            self.wait_for_backlog().await?;
+            for part in self.divide(batch) {
+                self.process(part).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the requests that wait, up to the limits of a batch.
+    fn collect(&mut self, first: Job) -> Vec<Waiting> {
+        let mut bytes = 0;
+        let mut batch = Vec::new();
+        let mut next = Some(first);
+        while let Some(job) = next {
+            bytes += job.request.encoded_len();
+            batch.extend(decoded(job));
+            let is_full = batch.len() >= BATCH_REQUESTS_MAX || bytes >= BATCH_BYTES_MAX;
+            next = if is_full { None } else { self.jobs.try_recv().ok() };
+        }
+        batch
+    }
+
+    /// Divides a batch so that each request that reads older revisions is alone in its batch, because
+    /// it needs a new working set.
+    fn divide(&self, batch: Vec<Waiting>) -> Vec<Vec<Waiting>> {
+        let mut parts: Vec<Vec<Waiting>> = Vec::new();
+        let mut is_open = false;
+        for waiting in batch {
+            let is_alone = !self.needs_of([&waiting]).histories.is_empty();
+            match parts.last_mut() {
+                Some(last) if is_open && !is_alone => last.push(waiting),
+                Some(_) | None => parts.push(vec![waiting]),
+            }
+            is_open = !is_alone;
+        }
+        parts
+    }
+
+    fn needs_of<'a>(&self, batch: impl IntoIterator<Item = &'a Waiting>) -> Needs {
+        let mut needs = Needs::default();
+        let leases = self.state.published().leases;
+        for waiting in batch {
+            needs.add(&waiting.request.command, &leases);
+        }
+        needs
+    }
+
+    async fn process(&mut self, batch: Vec<Waiting>) -> Result<(), EngineError> {
+        let mut needs = self.needs_of(&batch);
+        if !needs.histories.is_empty() || self.is_working_set_full() {
+            self.replace_working_set().await?;
+        }
+        self.coverage.take(&mut needs);
+        match load(&needs, &self.replica.tail, &self.session, self.state.store_mut()).await {
+            Ok(()) => self.apply(batch).await,
+            Err(EngineError::TooLarge { bytes, bytes_max }) => {
+                self.replace_working_set().await?;
+                self.apply_one_by_one(batch, bytes, bytes_max).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Applies requests that together need too many keys. A request that needs too many keys alone is
+    /// refused.
+    async fn apply_one_by_one(
+        &mut self,
+        batch: Vec<Waiting>,
+        bytes: usize,
+        bytes_max: usize,
+    ) -> Result<(), EngineError> {
+        let is_alone = batch.len() == 1;
+        for waiting in batch {
+            let mut needs = self.needs_of([&waiting]);
+            self.coverage.take(&mut needs);
+            let store = self.state.store_mut();
+            let loaded = if is_alone {
+                Err(EngineError::TooLarge { bytes, bytes_max })
+            } else {
+                load(&needs, &self.replica.tail, &self.session, store).await
+            };
+            match loaded {
+                Ok(()) => self.apply(vec![waiting]).await?,
+                Err(error @ EngineError::TooLarge { .. }) => {
+                    // The caller may have stopped waiting.
+                    let (Ok(()) | Err(_)) = waiting.reply.send(Err(error));
+                    self.replace_working_set().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply(&mut self, batch: Vec<Waiting>) -> Result<(), EngineError> {
+        let mut replies = Vec::with_capacity(batch.len());
+        let mut tokens = Vec::new();
+        let mut compaction = None;
+        for Waiting { mut request, author, reply } in batch {
+            if author == Author::Sequencer {
+                ROOT.clone_into(&mut request.username);
+                request.auth_revision = self.state.auth().view().revision();
+            }
+            let user = user_of_login(&request.command);
+            let applied = self.apply_one(request)?;
+            match applied.notice {
+                Some(Notice::Compaction(accepted)) => compaction = Some(accepted),
+                Some(Notice::OutOfSpace) => self.raise_no_space()?,
+                Some(
+                    Notice::ClusterVersion { .. } | Notice::MemberAttributes(_) | Notice::Downgrade,
+                )
+                | None => {}
+            }
+            let outcome = applied.outcome.expect("the number of a request always increases");
+            if let (Ok(Response::Authenticated { response, .. }), Some(user)) = (&outcome, user)
+                && !response.token.is_empty()
+            {
+                tokens.push((response.token.clone(), user));
+            }
+            replies.push((reply, Ok(outcome)));
+        }
+        // Events reach watchers from the committed batch.
+        drop(self.state.take_changes());
+        let changes = self.state.take_batch();
+        let written_seq = self.replica.position().written_seq;
+        self.number += 1;
+        let prepared = Prepared {
+            number: self.number,
+            draft: Draft::new(&changes, tokens, self.index, written_seq),
+            last_revision: self.state.store().current_revision(),
+            replies: Replies { replies },
+            compaction,
+        };
+        self.prepared.send(prepared).await.map_err(|_| EngineError::SequencerChanged)
+    }
+
+    fn apply_one(&mut self, request: Request) -> Result<Applied, EngineError> {
+        self.index += 1;
+        let entry = EntryMeta {
+            index: self.index,
+            term: self.epoch,
+            now: self.replica.clock().now(),
+            file_bytes: self.stored_bytes.load(Ordering::Relaxed),
+            reply_wanted: true,
+        };
+        Ok(self.state.apply(entry, request)?)
+    }
+
+    /// Raises the alarm that refuses further data, in the same batch as the request that exceeded the
+    /// quota.
+    fn raise_no_space(&mut self) -> Result<(), EngineError> {
+        let request = pb::AlarmRequest {
+            action: pb::alarm_request::AlarmAction::Activate.into(),
+            member_id: self.server_id,
+            alarm: pb::AlarmType::Nospace.into(),
+        };
+        let command = Command::Alarm(AlarmCommand { request, cause: Default::default() });
+        let request =
+            Request { id: 0, username: ROOT.to_owned(), auth_revision: u64::MAX, command };
+        self.apply_one(request).map(drop)
+    }
+
+    fn is_working_set_full(&self) -> bool {
+        self.state.store().working_set_bytes() > WORKING_SET_BYTES_MAX
+            || self.coverage.key_count() > WORKING_SET_KEYS_MAX
+    }
+
+    async fn replace_working_set(&mut self) -> Result<(), EngineError> {
+        let number = self.number;
+        let all_committed = self.committed.wait_for(|committed| *committed >= number).await;
+        all_committed.map_err(|_| EngineError::SequencerChanged)?;
+        self.state.forget_keys();
+        self.coverage = Coverage::default();
+        Ok(())
+    }
+
+    /// Waits while too much waits for the tables.
+    async fn wait_for_backlog(&mut self) -> Result<(), EngineError> {
+        while self.replica.tail.unwritten_bytes() > BACKLOG_BYTES_MAX {
+            self.written.changed().await.map_err(|_| EngineError::SequencerChanged)?;
+        }
+        Ok(())
+    }
+}
+
+/// Decodes a request, or answers that it cannot be decoded.
+fn decoded(job: Job) -> Option<Waiting> {
+    let Job { mut request, author, reply } = job;
+    if request.header.is_none() {
+        request.header = Some(pb::RequestHeader::default());
+    }
+    match Request::from_message(request) {
+        Ok(request) if has_plain_password(&request.command) => {
+            let error = EngineError::Malformed("a password is not hashed".to_owned());
+            // The caller may have stopped waiting.
+            let (Ok(()) | Err(_)) = reply.send(Err(error));
+            None
+        }
+        Ok(request) => Some(Waiting { request, author, reply }),
+        Err(fault) => {
+            let (Ok(()) | Err(_)) = reply.send(Err(EngineError::Malformed(fault.to_string())));
+            None
+        }
+    }
+}
+
+/// Applying a password in plain text is a fault of the state, so such a request is refused before.
+fn has_plain_password(command: &Command) -> bool {
+    match command {
+        Command::Auth(command) => command.has_plain_password(),
+        Command::Range(_)
+        | Command::Put(_)
+        | Command::DeleteRange(_)
+        | Command::Txn(_)
+        | Command::Compaction(_)
+        | Command::LeaseGrant(_)
+        | Command::LeaseRevoke(_)
+        | Command::LeaseCheckpoint(_)
+        | Command::Alarm(_)
+        | Command::Cluster(_)
+        | Command::Nothing => false,
+    }
+}
+
+fn user_of_login(command: &Command) -> Option<String> {
+    match command {
+        Command::Auth(AuthCommand::Authenticate(request)) => Some(request.name.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,176 @@
+//! Removes compacted versions from the tables, in small steps.
+//!
+//! The log lists exactly the changes since the last compaction, and each change makes the previous
+//! versions of its key garbage. So a compaction reads the log from its oldest batch on, removes the
+//! garbage of a few batches, and then those batches. Its cost depends on the changes since the last
+//! compaction, not on the number of keys, and the oldest batch in the log is its progress.
+//!
+//! # Invariants
+//!
+//! * The compacted revision is in table `progress` before anything is removed, so a read that misses a
+//!   removed version notices it.
+//! * A batch is removed only if its changes are in the tables, a later batch stays in the log, and all
+//!   its revisions are below the compacted one.
+//! * A step that is repeated, or run by two servers, changes nothing more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_state::mvcc::Compaction;
+use quorate_telemetry::log;
+use tokio::sync::watch;
+
+use crate::batch::Committed;
+use crate::database::{Database, DatabaseFault, Session, Statement};
+use crate::error::EngineError;
+use crate::replica::Replica;
+
+/// The number of batches whose garbage one step removes.
+const STEP_BATCHES: i64 = 16;
+/// The time after which a failed step is repeated.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Removes garbage.
+pub(super) struct Compacting {
+    pub(super) database: Arc<Database>,
+    pub(super) replica: Arc<Replica>,
+    /// The newest accepted compaction.
+    pub(super) accepted: watch::Receiver<Option<Compaction>>,
+    /// Changes whenever the tables have caught up a bit.
+    pub(super) written: watch::Receiver<u64>,
+    pub(super) session: Option<Session>,
+}
+
+impl Compacting {
+    /// Runs until the term ends. It begins with what a former sequencer has left.
+    pub(super) async fn run(mut self) -> Result<(), EngineError> {
+        loop {
+            let position = self.replica.position();
+            if position.compacted > 0 {
+                self.wait_written(position.seq).await?;
+                self.remove_all(position.compacted).await?;
+            }
+            if self.accepted.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the batch with the compaction, and everything before it, is in the tables.
+    async fn wait_written(&mut self, seq: u64) -> Result<(), EngineError> {
+        while self.replica.position().written_seq < seq {
+            self.written.changed().await.map_err(|_| EngineError::SequencerChanged)?;
+        }
+        Ok(())
+    }
+
+    async fn remove_all(&mut self, compacted: i64) -> Result<(), EngineError> {
+        loop {
+            let removed = match self.step(compacted).await {
+                Ok(false) => self.last_step(compacted).await.map(|()| false),
+                step => step,
+            };
+            match removed {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(fault) if fault.is_transient() => {
+                    log::warn!(
+                        "failed to remove compacted versions; trying again",
+                        "error" = fault.to_string()
+                    );
+                    if !fault.is_conflict() {
+                        self.session = None;
+                    }
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+    }
+
+    /// Returns the session, which is not from the pool, because a step may be interrupted in a
+    /// transaction.
+    async fn session(&mut self) -> Result<&Session, DatabaseFault> {
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => self.database.connect().await?,
+        };
+        Ok(self.session.insert(session))
+    }
+
+    /// Removes the garbage of the batch that contains the compacted revision. The batch itself stays,
+    /// because watchers can read it.
+    async fn last_step(&mut self, compacted: i64) -> Result<(), DatabaseFault> {
+        let written = self.replica.position().written_seq;
+        let session = self.session().await?;
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+            [&compacted, &-1_i64, &1_i64];
+        let rows = session.query(Statement::ReadLogFromRevision, &parameters).await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let batch = Committed::decode(row)?;
+        if batch.seq > written {
+            return Ok(());
+        }
+        let batches = std::slice::from_ref(&batch);
+        session
+            .transaction(async |session| remove(session, batches, compacted).await.map(|()| true))
+            .await?;
+        Ok(())
+    }
+
+    /// Removes the garbage of a few batches. Returns whether there may be more.
+    async fn step(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
+        let written = self.replica.position().written_seq.cast_signed();
+        let session = self.session().await?;
+        session.execute(Statement::AnnounceCompaction, &[&compacted]).await?;
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+            [&written, &compacted, &STEP_BATCHES];
+        let rows = session.query(Statement::ReadGarbage, &parameters).await?;
+        let batches = rows.iter().map(Committed::decode).collect::<Result<Vec<_>, _>>()?;
+        let Some(last) = batches.last() else { return Ok(false) };
+        let seq = last.seq.cast_signed();
+        session
+            .transaction(async |session| {
+                remove(session, &batches, compacted).await?;
+                session.execute(Statement::DeleteLog, &[&seq, &compacted]).await?;
+                Ok(true)
+            })
+            .await?;
+        Ok(i64::try_from(batches.len()).is_ok_and(|count| count == STEP_BATCHES))
+    }
+}
+
+async fn remove(
+    session: &Session,
+    batches: &[Committed],
+    compacted: i64,
+) -> Result<(), DatabaseFault> {
+    let (mut keys, mut mod_revisions, mut subs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut dead_keys, mut dead_revisions) = (Vec::new(), Vec::new());
+    let records = batches.iter().flat_map(|batch| &batch.records);
+    for record in records.filter(|record| record.at.revision.main <= compacted) {
+        let revision = record.at.revision;
+        // A deletion below the compacted revision is garbage itself.
+        let is_gone = record.at.tombstone && revision.main < compacted;
+        keys.push(&record.key[..]);
+        mod_revisions.push(revision.main);
+        subs.push(if is_gone { revision.sub + 1 } else { revision.sub });
+        if is_gone {
+            dead_keys.push(&record.key[..]);
+            dead_revisions.push(revision.main);
+        }
+    }
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let removed =
+        session.query_opt(Statement::DeleteVersions, &[&keys, &mod_revisions, &subs]).await?;
+    if !dead_keys.is_empty() {
+        session.execute(Statement::DeleteNewest, &[&dead_keys, &dead_revisions]).await?;
+    }
+    if let Some(removed) = removed {
+        let (count, bytes) = (removed.get::<_, i64>(0), removed.get::<_, i64>(1));
+        session.execute(Statement::CountRemoved, &[&count, &bytes]).await?;
+    }
+    Ok(())
+}

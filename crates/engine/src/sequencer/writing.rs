@@ -1,0 +1,209 @@
+//! Writes committed batches to the tables.
+//!
+//! # Invariants
+//!
+//! * The tables are written in the order of the log. The transaction that writes a part of the log
+//!   also moves the position in table `progress` from its start to its end, so a part is written once,
+//!   and a former sequencer cannot write after its successor.
+//! * Every server derives the same rows from a part of the log. Therefore a part whose transaction had
+//!   an unknown outcome is written again if the position has not moved.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use quorate_api::record::Fields;
+use quorate_telemetry::log;
+use tokio::sync::watch;
+
+use crate::batch::{Committed, Record, number_of};
+use crate::database::{Database, DatabaseFault, Session, Statement};
+use crate::error::EngineError;
+use crate::replica::Replica;
+
+/// The bytes of batches that one transaction writes.
+const PART_BYTES_MAX: usize = 4 << 20;
+/// The time after which a failed transaction is repeated.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Writes the tables.
+pub(super) struct Writing {
+    pub(super) database: Arc<Database>,
+    pub(super) replica: Arc<Replica>,
+    pub(super) written: watch::Sender<u64>,
+    pub(super) stored_bytes: Arc<AtomicU64>,
+    pub(super) session: Option<Session>,
+}
+
+/// The columns of the tables for one part of the log.
+#[derive(Default)]
+struct Columns<'a> {
+    keys: Vec<&'a [u8]>,
+    mod_revisions: Vec<i64>,
+    subs: Vec<i64>,
+    deleted: Vec<bool>,
+    records: Vec<&'a [u8]>,
+}
+
+impl Writing {
+    /// Runs until the term ends.
+    pub(super) async fn run(mut self) -> Result<(), EngineError> {
+        let mut reached = self.replica.subscribe();
+        loop {
+            self.write_all().await?;
+            if reached.changed().await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads what is in the tables already.
+    pub(super) async fn read_progress(&mut self) -> Result<(), EngineError> {
+        self.follow_progress().await
+    }
+
+    /// Writes everything that is committed.
+    pub(super) async fn write_all(&mut self) -> Result<(), EngineError> {
+        loop {
+            let part = self.replica.tail.unwritten(PART_BYTES_MAX);
+            let Some(last) = part.last() else { return Ok(()) };
+            let from = self.replica.position().written_seq;
+            match self.write(from, &part).await {
+                Ok(true) => {
+                    let seq = last.seq;
+                    self.replica.tail.written(seq);
+                    self.written.send_replace(seq);
+                }
+                Ok(false) => self.follow_progress().await?,
+                Err(fault) if fault.is_transient() => {
+                    log::warn!(
+                        "failed to write to the tables of the database; trying again",
+                        "error" = fault.to_string()
+                    );
+                    if !fault.is_conflict() {
+                        self.session = None;
+                    }
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+    }
+
+    async fn session(&mut self) -> Result<&Session, DatabaseFault> {
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => self.database.connect().await?,
+        };
+        Ok(self.session.insert(session))
+    }
+
+    /// The position has moved: a former attempt succeeded, or another server has written. Each server
+    /// writes the same, so this one continues from there.
+    async fn follow_progress(&mut self) -> Result<(), EngineError> {
+        let progress = self.session().await?.query_opt(Statement::ReadProgress, &[]).await?;
+        let Some(progress) = progress else { return Ok(()) };
+        let seq = progress.get::<_, i64>(0).cast_unsigned();
+        let bytes = progress.get::<_, i64>(3);
+        self.stored_bytes.store(u64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
+        self.replica.tail.written(seq);
+        self.written.send_replace(seq);
+        Ok(())
+    }
+
+    /// Writes a part in one transaction. Returns whether the position was the expected one.
+    async fn write(&mut self, from: u64, part: &[Arc<Committed>]) -> Result<bool, DatabaseFault> {
+        let to = part.last().map_or(from, |last| last.seq).cast_signed();
+        let from = from.cast_signed();
+        let records: Vec<&Record> = part.iter().flat_map(|batch| &batch.records).collect();
+        let count = i64::try_from(records.len()).unwrap_or(i64::MAX);
+        let bytes: usize = records.iter().map(|record| record.record.len()).sum();
+        let bytes_signed = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let session = self.session().await?;
+        let is_done = session
+            .transaction(async |session| {
+                let moved: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+                    [&from, &to, &count, &bytes_signed];
+                if session.execute(Statement::AdvanceProgress, &moved).await? == 0 {
+                    return Ok(false);
+                }
+                write_records(session, &records).await?;
+                write_rows(session, part).await?;
+                Ok(true)
+            })
+            .await?;
+        if is_done {
+            self.stored_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        Ok(is_done)
+    }
+}
+
+async fn write_records(session: &Session, records: &[&Record]) -> Result<(), DatabaseFault> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    let all = Columns::of(records.iter().copied());
+    let Columns { keys, mod_revisions, subs, deleted, records: encoded } = &all;
+    session.execute(Statement::AddVersions, &[keys, mod_revisions, subs, deleted, encoded]).await?;
+    // Only the last version of each key remains the newest one.
+    let newest: BTreeMap<&Bytes, &Record> =
+        records.iter().map(|record| (&record.key, *record)).collect();
+    let fields: Vec<Fields<'_>> = newest
+        .values()
+        .map(|record| match record.at.tombstone {
+            true => Fields::default(),
+            false => Fields::decode(&record.record).unwrap_or_default(),
+        })
+        .collect();
+    let create_revisions: Vec<i64> = fields.iter().map(|fields| fields.create_revision).collect();
+    let versions: Vec<i64> = fields.iter().map(|fields| fields.version).collect();
+    let leases: Vec<i64> = fields.iter().map(|fields| fields.lease).collect();
+    let Columns { keys, mod_revisions, subs, deleted, records: encoded } =
+        &Columns::of(newest.into_values());
+    session
+        .execute(
+            Statement::SetNewest,
+            &[keys, mod_revisions, subs, &create_revisions, &versions, &leases, deleted, encoded],
+        )
+        .await?;
+    Ok(())
+}
+
+async fn write_rows(session: &Session, part: &[Arc<Committed>]) -> Result<(), DatabaseFault> {
+    let mut last = BTreeMap::new();
+    for row in part.iter().flat_map(|batch| &batch.rows) {
+        last.insert((number_of(row.bucket).cast_signed(), &row.key[..]), row.value.as_deref());
+    }
+    let set = last.iter().filter_map(|((bucket, key), value)| Some((*bucket, *key, (*value)?)));
+    let set: Vec<_> = set.collect();
+    if !set.is_empty() {
+        let buckets: Vec<i32> = set.iter().map(|(bucket, _, _)| *bucket).collect();
+        let keys: Vec<&[u8]> = set.iter().map(|(_, key, _)| *key).collect();
+        let values: Vec<&[u8]> = set.iter().map(|(_, _, value)| *value).collect();
+        session.execute(Statement::SetFacts, &[&buckets, &keys, &values]).await?;
+    }
+    let removed: Vec<_> = last.iter().filter(|(_, value)| value.is_none()).collect();
+    if !removed.is_empty() {
+        let buckets: Vec<i32> = removed.iter().map(|((bucket, _), _)| *bucket).collect();
+        let keys: Vec<&[u8]> = removed.iter().map(|((_, key), _)| *key).collect();
+        session.execute(Statement::DeleteFacts, &[&buckets, &keys]).await?;
+    }
+    Ok(())
+}
+
+impl<'a> Columns<'a> {
+    fn of(records: impl Iterator<Item = &'a Record>) -> Self {
+        let mut columns = Self::default();
+        for record in records {
+            columns.keys.push(&record.key);
+            columns.mod_revisions.push(record.at.revision.main);
+            columns.subs.push(record.at.revision.sub);
+            columns.deleted.push(record.at.tombstone);
+            columns.records.push(&record.record);
+        }
+        columns
+    }
+}

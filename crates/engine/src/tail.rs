@@ -1,0 +1,329 @@
+//! The tail: the newest committed batches, in memory.
+//!
+//! The tables lag behind the log by a fraction of a second. Until the changes of a batch are in the
+//! tables, every server keeps the batch and lays its changes over what it reads from the tables. It
+//! keeps a bounded number of further batches for watchers that are slightly behind.
+//!
+//! # Invariants
+//!
+//! * The tail contains every committed batch after `written_seq`, up to the last one that this server
+//!   knows. The tables contain all batches up to `written_seq`, and perhaps some later ones.
+//! * The revision, the batches and the index of the tail belong together: a reader sees all of a batch
+//!   or nothing.
+//!
+//! # Not here
+//!
+//! Reading the log (`follower`), and the sequencer's bound on batches that are not in the tables
+//! (`sequencer`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use quorate_state::mvcc::KeyRange;
+use quorate_state::schema::{RecordKey, Revision};
+
+use crate::batch::Committed;
+
+/// The bytes of batches kept for watchers after they are in the tables.
+const HISTORY_BYTES_MAX: usize = 32 << 20;
+
+/// The positions and revisions that a server has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The last committed batch known to this server.
+    pub(crate) seq: u64,
+    /// The epoch of that batch.
+    pub(crate) epoch: u64,
+    /// The newest revision.
+    pub(crate) revision: i64,
+    /// The compacted revision, or -1.
+    pub(crate) compacted: i64,
+    /// The last batch known to be in the tables.
+    pub(crate) written_seq: u64,
+    /// The number of the last request.
+    pub(crate) index: u64,
+}
+
+/// The tail of one server.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    position: Position,
+    /// The revision after that of the last batch before `batches`.
+    first_revision: i64,
+    batches: VecDeque<Arc<Committed>>,
+    /// Bytes of all batches, and of those that are not in the tables.
+    byte_count: usize,
+    unwritten_bytes: usize,
+    /// The versions of keys in batches that are not in the tables, oldest first.
+    index: BTreeMap<Bytes, VecDeque<Unwritten>>,
+}
+
+#[derive(Clone, Debug)]
+struct Unwritten {
+    at: RecordKey,
+    record: Bytes,
+}
+
+/// A key of the tail as it was at some revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Overlaid {
+    pub(crate) key: Bytes,
+    /// The version at that revision; `None` if the key was deleted.
+    pub(crate) live: Option<(Revision, Bytes)>,
+}
+
+impl Tail {
+    pub(crate) fn new(position: Position) -> Self {
+        let inner = Inner {
+            position,
+            first_revision: position.revision + 1,
+            batches: VecDeque::new(),
+            byte_count: 0,
+            unwritten_bytes: 0,
+            index: BTreeMap::new(),
+        };
+        Self { inner: RwLock::new(inner) }
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        self.inner.read().position
+    }
+
+    /// Returns the bytes of batches that are not in the tables.
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.inner.read().unwritten_bytes
+    }
+
+    /// Adds the next batch.
+    pub(crate) fn push(&self, batch: &Arc<Committed>, compacted: i64) {
+        let mut inner = self.inner.write();
+        let Inner { position, index, .. } = &mut *inner;
+        assert!(
+            batch.seq == position.seq + 1,
+            "batches are added in the order of the log: otherwise readers would miss changes"
+        );
+        position.seq = batch.seq;
+        position.epoch = batch.epoch;
+        position.revision = batch.last_revision;
+        position.compacted = position.compacted.max(compacted);
+        position.index = batch.index;
+        for record in &batch.records {
+            let versions = index.entry(record.key.clone()).or_default();
+            versions.push_back(Unwritten { at: record.at, record: record.record.clone() });
+        }
+        inner.byte_count += batch.byte_count;
+        inner.unwritten_bytes += batch.byte_count;
+        inner.batches.push_back(Arc::clone(batch));
+        let written = batch.written_seq;
+        inner.forget_written(written);
+    }
+
+    /// Notes that all batches up to `seq` are in the tables.
+    pub(crate) fn written(&self, seq: u64) {
+        self.inner.write().forget_written(seq);
+    }
+
+    /// Restarts from a position whose batches are all in the tables.
+    pub(crate) fn reset(&self, position: Position) {
+        *self.inner.write() = Self::new(position).inner.into_inner();
+    }
+
+    /// Returns the batches that are not in the tables yet, at most `bytes_max` bytes of them but at
+    /// least one.
+    pub(crate) fn unwritten(&self, bytes_max: usize) -> Vec<Arc<Committed>> {
+        let inner = self.inner.read();
+        let mut bytes = 0;
+        let after = inner.position.written_seq;
+        let unwritten = inner.batches.iter().filter(|batch| batch.seq > after);
+        unwritten
+            .take_while(|batch| {
+                let is_first = bytes == 0;
+                bytes += batch.byte_count.max(1);
+                is_first || bytes <= bytes_max
+            })
+            .cloned()
+            .collect()
+    }
+
+    /// Returns the batches from the one that contains `revision` on, or `None` if the tail begins
+    /// later.
+    pub(crate) fn since(&self, revision: i64) -> Option<Vec<Arc<Committed>>> {
+        let inner = self.inner.read();
+        if revision > inner.position.revision {
+            return Some(Vec::new());
+        }
+        if revision < inner.first_revision {
+            return None;
+        }
+        let at = inner.batches.partition_point(|batch| batch.last_revision < revision);
+        Some(inner.batches.range(at..).cloned().collect())
+    }
+
+    /// Returns the keys of a range that the tail overlays at `revision`, in key order, together with
+    /// the position at this moment.
+    pub(crate) fn overlay(
+        &self,
+        range: KeyRange<'_>,
+        revision: Option<i64>,
+    ) -> (Vec<Overlaid>, Position) {
+        let inner = self.inner.read();
+        let position = inner.position;
+        let revision = revision.unwrap_or(position.revision);
+        let found = match range {
+            KeyRange::One(key) => inner.at(key, revision).into_iter().collect(),
+            KeyRange::Between(from, to) if from >= to => Vec::new(),
+            KeyRange::Between(from, to) => {
+                inner.between(Bound::Included(from), Bound::Excluded(to), revision)
+            }
+            KeyRange::From(from) => {
+                inner.between(Bound::Included(from), Bound::Unbounded, revision)
+            }
+        };
+        (found, position)
+    }
+}
+
+impl Inner {
+    fn at(&self, key: &[u8], revision: i64) -> Option<Overlaid> {
+        let (key, versions) = self.index.get_key_value(key)?;
+        overlaid(key, versions, revision)
+    }
+
+    fn between(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, revision: i64) -> Vec<Overlaid> {
+        let entries = self.index.range::<[u8], _>((from, to));
+        entries.filter_map(|(key, versions)| overlaid(key, versions, revision)).collect()
+    }
+
+    fn forget_written(&mut self, seq: u64) {
+        let seq = seq.min(self.position.seq);
+        if seq <= self.position.written_seq {
+            return self.trim();
+        }
+        let before = std::mem::replace(&mut self.position.written_seq, seq);
+        let written = self.batches.iter().filter(|batch| before < batch.seq && batch.seq <= seq);
+        for batch in written {
+            self.unwritten_bytes -= batch.byte_count;
+            for record in &batch.records {
+                let versions = self
+                    .index
+                    .get_mut(&record.key)
+                    .expect("the keys of a batch are indexed until the batch is written");
+                versions.pop_front();
+                if versions.is_empty() {
+                    self.index.remove(&record.key);
+                }
+            }
+        }
+        self.trim();
+    }
+
+    /// Drops the oldest batches that are in the tables.
+    fn trim(&mut self) {
+        while self.byte_count - self.unwritten_bytes > HISTORY_BYTES_MAX
+            && let Some(oldest) = self.batches.pop_front()
+        {
+            self.byte_count -= oldest.byte_count;
+            self.first_revision = oldest.last_revision + 1;
+        }
+    }
+}
+
+fn overlaid(key: &Bytes, versions: &VecDeque<Unwritten>, revision: i64) -> Option<Overlaid> {
+    let version = versions.iter().rev().find(|version| version.at.revision.main <= revision)?;
+    let live = (!version.at.tombstone).then(|| (version.at.revision, version.record.clone()));
+    Some(Overlaid { key: key.clone(), live })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Record;
+
+    fn start() -> Position {
+        Position { seq: 0, epoch: 1, revision: 1, compacted: -1, written_seq: 0, index: 0 }
+    }
+
+    fn batch(seq: u64, keys: &[(&str, bool)], written_seq: u64) -> Arc<Committed> {
+        let main = i64::try_from(seq).unwrap() + 1;
+        let records = (0..).zip(keys).map(|(sub, (key, tombstone))| Record {
+            at: RecordKey { revision: Revision::new(main, sub), tombstone: *tombstone },
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            record: Bytes::from(format!("{key}@{main}")),
+        });
+        Arc::new(Committed {
+            seq,
+            epoch: 1,
+            last_revision: main,
+            index: seq,
+            records: records.collect(),
+            rows: Vec::new(),
+            tokens: Vec::new(),
+            written_seq,
+            byte_count: 100,
+        })
+    }
+
+    fn shown(tail: &Tail, range: KeyRange<'_>, revision: Option<i64>) -> Vec<String> {
+        let (found, _) = tail.overlay(range, revision);
+        found
+            .into_iter()
+            .map(|found| match found.live {
+                Some((_, record)) => String::from_utf8(record.to_vec()).unwrap(),
+                None => format!("-{}", found.key.escape_ascii()),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn keys_are_overlaid_as_of_a_revision_until_they_are_written() {
+        let tail = Tail::new(start());
+        tail.push(&batch(1, &[("a", false), ("b", false)], 0), -1);
+        tail.push(&batch(2, &[("a", true)], 0), -1);
+        tail.push(&batch(3, &[("c", false)], 0), -1);
+        let all = KeyRange::From(b"");
+        assert_eq!(shown(&tail, all, None), ["-a", "b@2", "c@4"]);
+        assert_eq!(shown(&tail, all, Some(2)), ["a@2", "b@2"]);
+        assert_eq!(shown(&tail, all, Some(1)), [""; 0]);
+        assert_eq!(shown(&tail, KeyRange::One(b"a"), Some(3)), ["-a"]);
+        assert_eq!(shown(&tail, KeyRange::Between(b"b", b"c"), None), ["b@2"]);
+        assert_eq!(shown(&tail, KeyRange::Between(b"c", b"b"), None), [""; 0]);
+        tail.written(1);
+        assert_eq!(shown(&tail, all, None), ["-a", "c@4"]);
+        assert_eq!(tail.unwritten_bytes(), 200);
+        tail.push(&batch(4, &[], 3), -1);
+        assert_eq!(shown(&tail, all, None), [""; 0]);
+        assert_eq!(tail.position().written_seq, 3);
+    }
+
+    #[test]
+    fn written_batches_stay_for_watchers_and_unwritten_ones_are_listed_in_order() {
+        let tail = Tail::new(start());
+        for seq in 1..=4 {
+            tail.push(&batch(seq, &[("k", false)], 0), -1);
+        }
+        tail.written(2);
+        let seqs = |batches: Vec<Arc<Committed>>| -> Vec<u64> {
+            batches.iter().map(|batch| batch.seq).collect()
+        };
+        assert_eq!(seqs(tail.unwritten(usize::MAX)), [3, 4]);
+        assert_eq!(seqs(tail.unwritten(1)), [3]);
+        assert_eq!(seqs(tail.since(3).unwrap()), [2, 3, 4]);
+        assert_eq!(tail.since(6), Some(Vec::new()));
+        assert_eq!(tail.since(1), None);
+        assert_eq!(Tail::new(start()).since(1), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "batches are added in the order of the log")]
+    fn a_batch_out_of_order_is_a_bug() {
+        Tail::new(start()).push(&batch(2, &[], 0), -1);
+    }
+}

@@ -1,0 +1,257 @@
+//! Faults of the database and of the connections to it: nothing acknowledged is lost, and nothing is
+//! applied twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use quorate_engine::{DatabaseFault, DatabaseUrl, Engine, EngineError};
+use quorate_state::mvcc::RangeQuery;
+
+use crate::postgres::{Postgres, shared};
+use crate::proxy::{Action, Fault, Proxy};
+use crate::support::{
+    Network, eventually, is_unknown, options, propose, put, put_at, range_of, read, shown, start,
+    start_one,
+};
+
+/// Writers that put each of their keys once, and what became of each put.
+#[derive(Default)]
+struct Writers {
+    tasks: Vec<tokio::task::JoinHandle<BTreeMap<String, Fate>>>,
+    acknowledged: Arc<AtomicUsize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Acknowledged,
+    Refused,
+    Unknown,
+}
+
+impl Writers {
+    fn start(engines: &[&Engine], count: usize) -> Self {
+        let mut writers = Self::default();
+        for (writer, engine) in engines.iter().cycle().take(8).enumerate() {
+            let engine = (*engine).clone();
+            let acknowledged = Arc::clone(&writers.acknowledged);
+            writers.tasks.push(tokio::spawn(async move {
+                let mut fates = BTreeMap::new();
+                for number in 0..count {
+                    let key = format!("k{writer}-{number}");
+                    let fate = match engine.propose(put(&key, "v")).await {
+                        Ok(Ok(_)) => {
+                            acknowledged.fetch_add(1, Ordering::Relaxed);
+                            Fate::Acknowledged
+                        }
+                        Err(error) if is_unknown(&error) => Fate::Unknown,
+                        Ok(Err(_)) | Err(_) => Fate::Refused,
+                    };
+                    fates.insert(key, fate);
+                }
+                fates
+            }));
+        }
+        writers
+    }
+
+    fn acknowledged(&self) -> usize {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the writers, and checks that exactly the acknowledged keys exist, besides some whose
+    /// outcome was unknown, and that each was written once. Returns the number of acknowledged puts.
+    async fn check(self, engine: &Engine) -> usize {
+        let mut fates = BTreeMap::new();
+        for task in self.tasks {
+            let done = tokio::time::timeout(Duration::from_secs(120), task);
+            fates.extend(done.await.unwrap().unwrap());
+        }
+        eventually("reads work again", async || engine.barrier().await.is_ok()).await;
+        let found = read(engine, &range_of("k", b"l")).await.unwrap();
+        let mut found: BTreeMap<String, i64> = found
+            .kvs
+            .iter()
+            .map(|kv| (String::from_utf8(kv.key().to_vec()).unwrap(), kv.fields().version))
+            .collect();
+        for (key, fate) in &fates {
+            let version = found.remove(key);
+            match fate {
+                Fate::Acknowledged => assert_eq!(version, Some(1), "{key} was acknowledged"),
+                Fate::Refused => assert_eq!(version, None, "{key} was refused"),
+                Fate::Unknown => assert!(version.is_none_or(|version| version == 1), "{key}"),
+            }
+        }
+        assert!(found.is_empty(), "nobody wrote {found:?}");
+        fates.values().filter(|fate| **fate == Fate::Acknowledged).count()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interrupted_commits_are_resolved_by_the_log() {
+    let Some(postgres) = shared() else { return };
+    for (name, action) in [
+        ("cut_before", Action::CutBefore),
+        ("cut_after", Action::CutAfter),
+        ("conflict", Action::Conflict),
+    ] {
+        let schema = format!("log_{name}");
+        let proxy = Proxy::start(postgres.port()).await;
+        let engine = start_one(&postgres.url_through(proxy.port, &schema)).await;
+        put_at(&engine, "first", "1").await;
+        proxy.set_faults(vec![Fault { text: ".log (seq", action, period: 2 }]);
+        let count = Writers::start(&[&engine], 10).check(&engine).await;
+        assert_eq!(count, 80, "{name}: every put is acknowledged in the end");
+        assert!(proxy.injected() >= 5, "{name}: {}", proxy.injected());
+        assert_eq!(engine.status().revision, 82, "{name}: each put made one revision");
+        proxy.set_faults(Vec::new());
+        engine.stop().await;
+        let engine = start_one(&postgres.url(&schema)).await;
+        assert_eq!(read(&engine, &range_of("k", b"l")).await.unwrap().count, 80);
+        engine.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interrupted_writes_of_the_tables_are_repeated() {
+    let Some(postgres) = shared() else { return };
+    let texts =
+        ["COMMIT", "BEGIN", ".progress SET", "INTO tables_x.versions", "INTO tables_x.newest"];
+    for text in texts {
+        for action in [Action::CutBefore, Action::CutAfter, Action::Conflict] {
+            let proxy = Proxy::start(postgres.port()).await;
+            let engine = start_one(&postgres.url_through(proxy.port, "tables_x")).await;
+            proxy.set_faults(vec![Fault { text, action, period: 2 }]);
+            for number in 0..10 {
+                put_at(&engine, &format!("t{number}"), "v").await;
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+            eventually("a fault is injected", async || proxy.injected() > 0).await;
+            eventually("the tables catch up", async || engine.status().backlog_batches == 0).await;
+            let found = read(&engine, &range_of("t", b"u")).await.unwrap();
+            assert_eq!(found.count, 10, "{text} {action:?}");
+            proxy.set_faults(Vec::new());
+            engine.stop().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conflicts_on_every_statement_change_no_answer() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let engine = start_one(&postgres.url_through(proxy.port, "conflicts")).await;
+    put_at(&engine, "first", "1").await;
+    proxy.set_faults(vec![Fault { text: "", action: Action::Conflict, period: 5 }]);
+    let writers = Writers::start(&[&engine], 15);
+    let mut reads = 0;
+    while writers.acknowledged() < 60 && reads < 2_000 {
+        if let Ok(found) = engine.range(&RangeQuery { limit: 5, ..range_of("k", b"l") }).await {
+            assert!(found.unwrap().kvs.len() <= 5);
+        }
+        reads += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    proxy.set_faults(Vec::new());
+    assert!(writers.check(&engine).await >= 60);
+    assert!(proxy.injected() > 20);
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_of_the_database_loses_no_acknowledged_write() {
+    let Some(mut postgres) = Postgres::start() else { return };
+    let url = postgres.url("crash");
+    let network = Network::default();
+    let one = start(&url, 1, &network).await;
+    let two = start(&url, 2, &network).await;
+    put_at(&two, "first", "1").await;
+    let writers = Writers::start(&[&one, &two], 60);
+    for crash in 1..=2 {
+        eventually("writes succeed", async || writers.acknowledged() > crash * 100).await;
+        postgres = tokio::task::spawn_blocking(move || {
+            postgres.crash_and_restart();
+            postgres
+        })
+        .await
+        .unwrap();
+    }
+    let count = writers.check(&two).await;
+    assert!(count > 200, "{count}");
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequencer_without_its_database_is_replaced() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let network = Network::default();
+    let one = start(&postgres.url_through(proxy.port, "partition"), 1, &network).await;
+    put_at(&one, "first", "1").await;
+    let two = start(&postgres.url("partition"), 2, &network).await;
+    let writers = Writers::start(&[&one, &two], 40);
+    eventually("writes succeed", async || writers.acknowledged() > 50).await;
+    proxy.set_open(false);
+    eventually("the other server takes over", async || two.status().sequencer_id == 2).await;
+    put_at(&two, "second", "1").await;
+    proxy.set_open(true);
+    eventually("the first server follows", async || one.status().sequencer_id == 2).await;
+    let count = writers.check(&two).await;
+    assert!(count > 50, "{count}");
+    assert_eq!(shown(&read(&one, &range_of("second", b"")).await.unwrap()), ["second=1"]);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_wait_out_a_lost_connection() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let engine = start_one(&postgres.url_through(proxy.port, "reads")).await;
+    put_at(&engine, "k", "1").await;
+    crate::requests::wait_written(&engine).await;
+    for action in [Action::CutBefore, Action::CutAfter, Action::Conflict] {
+        proxy.set_faults(vec![Fault { text: "CASE WHEN", action, period: 2 }]);
+        for _ in 0..6 {
+            let found = engine.range(&range_of("k", b"l")).await.unwrap().unwrap();
+            assert_eq!(shown(&found), ["k=1"]);
+        }
+    }
+    assert!(proxy.injected() > 3);
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_cannot_be_used_is_explained() {
+    let Some(postgres) = shared() else { return };
+    let started = async |url: &str| -> EngineError {
+        let options = options(url, 1);
+        Engine::start(options, Arc::new(Network::default())).await.unwrap_err()
+    };
+    let closed = "postgres://quorate:geheim@127.0.0.1:1/postgres?sslmode=disable&connect_timeout=1";
+    let error = started(closed).await;
+    assert!(matches!(error, EngineError::Database(DatabaseFault::Unreachable { .. })), "{error:?}");
+    assert!(error.to_string().contains("127.0.0.1:1") && !error.to_string().contains("geheim"));
+    let url = postgres.url("x");
+    let error = started(&url.replace("/postgres?", "/missing?")).await;
+    assert!(matches!(error, EngineError::Database(DatabaseFault::NoDatabase(_))), "{error:?}");
+    let error = started(&url.replace("quorate@", "nobody@")).await;
+    assert!(matches!(error, EngineError::Database(DatabaseFault::Login(_))), "{error:?}");
+    let error = started(&url.replace("sslmode=disable", "sslmode=require")).await;
+    assert!(error.to_string().contains("TLS") || error.to_string().contains("SSL"), "{error}");
+    assert!(DatabaseUrl::parse("postgres://", |_| None).is_err());
+    // Tables of a newer version are left alone.
+    let engine = start_one(&postgres.url("newer")).await;
+    put_at(&engine, "k", "1").await;
+    engine.stop().await;
+    let database = crate::requests::connect(&postgres.url("newer")).await;
+    database.execute("UPDATE newer.format SET format = 999", &[]).await.unwrap();
+    let error = started(&postgres.url("newer")).await;
+    let is_newer =
+        matches!(error, EngineError::Database(DatabaseFault::NewerFormat { found: 999, .. }));
+    assert!(is_newer, "{error:?}");
+    let ready = propose(&start_one(&postgres.url("older")).await, put("k", "1")).await;
+    assert!(ready.is_ok());
+}

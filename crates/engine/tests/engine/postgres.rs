@@ -1,0 +1,185 @@
+//! A temporary PostgreSQL server.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// The user that runs the server if the tests run as root, which `initdb` refuses.
+const USER: &str = "postgres";
+
+/// A running server. It stops when this value is dropped, or when the test process ends.
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    dir: TempDir,
+    programs: PathBuf,
+    port: u16,
+    server: Option<Child>,
+}
+
+/// Returns the server that tests share, each with its own schema. Returns `None` if PostgreSQL is not
+/// installed.
+pub(crate) fn shared() -> Option<&'static Postgres> {
+    static SHARED: OnceLock<Option<Postgres>> = OnceLock::new();
+    SHARED.get_or_init(Postgres::start).as_ref()
+}
+
+impl Postgres {
+    /// Creates a database cluster and starts a server for it.
+    pub(crate) fn start() -> Option<Self> {
+        let Some(programs) = programs() else {
+            missing();
+            return None;
+        };
+        let dir = tempfile::Builder::new().prefix("quorate-postgres").tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let mut postgres = Self { dir, programs, port: free_port(), server: None };
+        let data = postgres.data();
+        let created = postgres
+            .command("initdb")
+            .args([
+                "--auth=trust",
+                "--no-sync",
+                "--encoding=UTF8",
+                "--locale=C",
+                "-U",
+                "quorate",
+                "-D",
+            ])
+            .arg(&data)
+            .output()
+            .unwrap();
+        let log = String::from_utf8_lossy(&created.stderr).into_owned();
+        assert!(created.status.success(), "initdb failed: {log}");
+        postgres.launch();
+        Some(postgres)
+    }
+
+    /// Returns the URL of a keyspace.
+    pub(crate) fn url(&self, schema: &str) -> String {
+        self.url_through(self.port, schema)
+    }
+
+    /// Returns the URL of a keyspace through a proxy.
+    pub(crate) fn url_through(&self, port: u16, schema: &str) -> String {
+        format!("postgres://quorate@127.0.0.1:{port}/postgres?sslmode=disable&schema={schema}")
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills the server and all its sessions without a warning, and starts it again.
+    pub(crate) fn crash_and_restart(&mut self) {
+        self.signal("immediate");
+        self.launch();
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// Starts the server. A shell stops it when its standard input is closed, which happens at the
+    /// latest when this process ends.
+    fn launch(&mut self) {
+        let script = "\"$0\" -D \"$1\" -p \"$2\" -c listen_addresses=127.0.0.1 -c unix_socket_directories=\"$3\" \
+                      -c fsync=off -c full_page_writes=off -c max_connections=300 >>\"$3/log\" 2>&1 & \
+                      server=$!; cat >/dev/null; kill -QUIT $server; wait $server";
+        let mut command = self.command("sh");
+        let server = command
+            .args(["-c", script])
+            .arg(self.programs.join("postgres"))
+            .arg(self.data())
+            .arg(self.port.to_string())
+            .arg(self.dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.server = Some(server);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let ready = self
+                .command("pg_isready")
+                .args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()])
+                .status()
+                .unwrap();
+            if ready.success() {
+                return;
+            }
+            let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "the server does not start: {log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn signal(&mut self, mode: &str) {
+        let data = self.data();
+        let stopped =
+            self.command("pg_ctl").args(["stop", "-m", mode, "-D"]).arg(data).output().unwrap();
+        assert!(stopped.status.success(), "{stopped:?}");
+        if let Some(mut shell) = self.server.take() {
+            drop(shell.stdin.take());
+            shell.wait().unwrap();
+        }
+    }
+
+    /// Returns a command that runs one of the server's programs, or a shell, as a user other than
+    /// root.
+    fn command(&self, program: &str) -> Command {
+        let path = self.programs.join(program);
+        let path = if path.is_file() { path } else { PathBuf::from(program) };
+        let is_root =
+            std::fs::metadata("/proc/self").map(|of| std::os::unix::fs::MetadataExt::uid(&of) == 0);
+        let mut command = if is_root.unwrap_or(false) {
+            let mut command = Command::new("runuser");
+            command.args(["-u", USER, "--"]).arg(path);
+            command
+        } else {
+            Command::new(path)
+        };
+        command.current_dir(self.dir.path());
+        command
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Some(mut shell) = self.server.take() {
+            drop(shell.stdin.take());
+            let (Ok(_) | Err(_)) = shell.wait();
+        }
+    }
+}
+
+/// Returns the directory with the newest installed server programs.
+fn programs() -> Option<PathBuf> {
+    if let Some(dir) = std::env::var_os("POSTGRES_BIN_DIR") {
+        return Some(PathBuf::from(dir));
+    }
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let mut found: Vec<PathBuf> = versions
+        .filter_map(|version| Some(version.ok()?.path().join("bin")))
+        .filter(|bin| bin.join("initdb").is_file())
+        .collect();
+    found.sort();
+    found.pop()
+}
+
+#[expect(clippy::print_stdout, reason = "the test runner reads this line")]
+fn missing() {
+    let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
+    let is_required = required.split(',').any(|name| name == "postgres");
+    assert!(!is_required, "postgres is required: install PostgreSQL or set POSTGRES_BIN_DIR");
+    println!("skipped: PostgreSQL is missing (set POSTGRES_BIN_DIR)");
+    std::io::stdout().flush().unwrap();
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}

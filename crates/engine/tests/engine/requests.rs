@@ -1,0 +1,300 @@
+//! Requests to one server: their answers, and what remains after a restart.
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb as pb;
+use quorate_engine::Engine;
+use quorate_state::apply::{Refusal, Response};
+use quorate_state::lease::LeaseRefusal;
+use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
+use quorate_state::units::LeaseId;
+
+use crate::postgres::shared;
+use crate::support::{
+    compaction, delete, eventually, options, propose, put, put_at, put_request, range_of, read,
+    shown, start_one,
+};
+
+const ALL: &[u8] = &[0];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_survive_a_restart_of_the_server() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("keys_survive");
+    let engine = start_one(&url).await;
+    assert_eq!(put_at(&engine, "a", "1").await, 2);
+    assert_eq!(put_at(&engine, "b", "2").await, 3);
+    assert_eq!(put_at(&engine, "a", "3").await, 4);
+    let found = read(&engine, &range_of("a", ALL)).await.unwrap();
+    assert_eq!(
+        (shown(&found), found.revision, found.count),
+        (vec!["a=3".into(), "b=2".into()], 4, 2)
+    );
+    let fields = found.kvs[0].fields();
+    assert_eq!((fields.create_revision, fields.mod_revision, fields.version), (2, 4, 2));
+    let deleted = propose(&engine, delete("b", b"")).await.unwrap();
+    let Response::DeleteRange(deleted) = deleted else { panic!("{deleted:?}") };
+    assert_eq!((deleted.deleted, deleted.prev_kvs[0].value()), (1, &b"2"[..]));
+    engine.stop().await;
+    drop(engine);
+
+    let engine = start_one(&url).await;
+    let found = read(&engine, &range_of("a", ALL)).await.unwrap();
+    assert_eq!((shown(&found), found.revision), (vec!["a=3".into()], 5));
+    for (revision, expected) in
+        [(2, vec!["a=1"]), (3, vec!["a=1", "b=2"]), (4, vec!["a=3", "b=2"]), (5, vec!["a=3"])]
+    {
+        let query = RangeQuery { revision, ..range_of("a", ALL) };
+        assert_eq!(shown(&read(&engine, &query).await.unwrap()), expected, "at {revision}");
+    }
+    let future = RangeQuery { revision: 6, ..range_of("a", ALL) };
+    assert_eq!(read(&engine, &future).await, Err(Refusal::FutureRevision));
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_are_cut_by_the_limit_and_counted() {
+    let Some(postgres) = shared() else { return };
+    let engine = start_one(&postgres.url("pages")).await;
+    for number in 0..50 {
+        put_at(&engine, &format!("k{number:02}"), "v").await;
+    }
+    propose(&engine, delete("k01", b"")).await.unwrap();
+    // The answers are the same while the changes are in the tail and after they are in the tables.
+    for round in 0..2 {
+        let page = RangeQuery { limit: 3, ..range_of("k", b"l") };
+        let found = read(&engine, &page).await.unwrap();
+        assert_eq!(shown(&found), ["k00=v", "k02=v", "k03=v"], "round {round}");
+        assert_eq!((found.more, found.count), (true, 49));
+        let descending = RangeQuery {
+            limit: 2,
+            sort_order: SortOrder::Descend,
+            keys_only: true,
+            ..range_of("k", b"l")
+        };
+        let found = read(&engine, &descending).await.unwrap();
+        assert_eq!((shown(&found), found.more), (vec!["k49=".into(), "k48=".into()], true));
+        let newest = RangeQuery {
+            limit: 1,
+            sort_order: SortOrder::Descend,
+            sort_target: SortTarget::Mod,
+            min_mod_revision: 5,
+            max_mod_revision: 20,
+            ..range_of("k", b"l")
+        };
+        let found = read(&engine, &newest).await.unwrap();
+        assert_eq!((shown(&found), found.count), (vec!["k18=v".into()], 49));
+        let old = RangeQuery { revision: 4, limit: 2, ..range_of("k", b"l") };
+        let found = read(&engine, &old).await.unwrap();
+        assert_eq!(
+            (shown(&found), found.more, found.count),
+            (vec!["k00=v".into(), "k01=v".into()], true, 3)
+        );
+        let count = RangeQuery { count_only: true, ..range_of("k1", b"k3") };
+        assert_eq!(read(&engine, &count).await.unwrap().count, 20);
+        wait_written(&engine).await;
+    }
+    engine.stop().await;
+}
+
+pub(crate) async fn wait_written(engine: &Engine) {
+    eventually("the tables catch up", async || engine.status().backlog_batches == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compaction_removes_versions_and_keeps_what_can_be_read() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("compaction");
+    let engine = start_one(&url).await;
+    for value in 1..=20 {
+        put_at(&engine, "hot", &value.to_string()).await;
+    }
+    put_at(&engine, "cold", "1").await;
+    put_at(&engine, "gone", "1").await;
+    propose(&engine, delete("gone", b"")).await.unwrap();
+    let last = put_at(&engine, "hot", "21").await;
+    let stored = engine.status().stored_bytes;
+    propose(&engine, compaction(last)).await.unwrap();
+    let old = RangeQuery { revision: last - 1, ..range_of("hot", b"") };
+    assert_eq!(read(&engine, &old).await, Err(Refusal::Compacted));
+    assert_eq!(propose(&engine, compaction(last)).await, Err(Refusal::Compacted));
+    assert_eq!(propose(&engine, compaction(last + 100)).await, Err(Refusal::FutureRevision));
+    let database = connect(&url).await;
+    eventually("the garbage is removed", async || {
+        let rows = database.query("SELECT count(*) FROM compaction.versions", &[]).await.unwrap();
+        rows[0].get::<_, i64>(0) == 2
+    })
+    .await;
+    let keys = database.query("SELECT key FROM compaction.newest ORDER BY key", &[]).await.unwrap();
+    let keys: Vec<&[u8]> = keys.iter().map(|row| row.get(0)).collect();
+    assert_eq!(keys, [&b"cold"[..], b"hot"]);
+    let at_compaction = RangeQuery { revision: last, ..range_of("a", ALL) };
+    let found = read(&engine, &at_compaction).await.unwrap();
+    assert_eq!(shown(&found), ["cold=1", "hot=21"]);
+    engine.stop().await;
+    let engine = start_one(&url).await;
+    assert_eq!(shown(&read(&engine, &range_of("a", ALL)).await.unwrap()), ["cold=1", "hot=21"]);
+    assert_eq!(read(&engine, &old).await, Err(Refusal::Compacted));
+    eventually("a new sequencer reads the size", async || {
+        let now = engine.status().stored_bytes;
+        0 < now && now < stored
+    })
+    .await;
+    assert_eq!(put_at(&engine, "gone", "2").await, last + 1);
+    let found = read(&engine, &range_of("gone", b"")).await.unwrap();
+    assert_eq!(found.kvs[0].fields().version, 1);
+    engine.stop().await;
+}
+
+pub(crate) async fn connect(url: &str) -> tokio_postgres::Client {
+    let (base, _) = url.split_once('?').unwrap();
+    let config: tokio_postgres::Config = base.parse().unwrap();
+    let (client, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_compare_read_and_write_in_order() {
+    let Some(postgres) = shared() else { return };
+    let engine = start_one(&postgres.url("transactions")).await;
+    put_at(&engine, "a", "1").await;
+    let compare = |value: &'static [u8]| pb::Compare {
+        result: pb::compare::CompareResult::Equal.into(),
+        target: pb::compare::CompareTarget::Value.into(),
+        key: Bytes::from_static(b"a"),
+        target_union: Some(pb::compare::TargetUnion::Value(Bytes::from_static(value))),
+        ..pb::Compare::default()
+    };
+    let op = |request| pb::RequestOp { request: Some(request) };
+    let write = |key: &'static [u8]| {
+        op(pb::request_op::Request::RequestPut(pb::PutRequest {
+            key: Bytes::from_static(key),
+            value: Bytes::from_static(b"x"),
+            prev_kv: true,
+            ..pb::PutRequest::default()
+        }))
+    };
+    let all = |revision| {
+        op(pb::request_op::Request::RequestRange(pb::RangeRequest {
+            key: Bytes::from_static(b"a"),
+            range_end: Bytes::from_static(&[0]),
+            revision,
+            ..pb::RangeRequest::default()
+        }))
+    };
+    let txn = |value, success, failure| pb::InternalRaftRequest {
+        txn: Some(pb::TxnRequest { compare: vec![compare(value)], success, failure }),
+        ..pb::InternalRaftRequest::default()
+    };
+    // The second range names an older revision, and the first one sees the put of the transaction.
+    let request = txn(b"1", vec![write(b"b"), all(0), all(2)], vec![]);
+    let Ok(Response::Txn(done)) = propose(&engine, request).await else { panic!("refused") };
+    assert!(done.succeeded);
+    let ranges: Vec<i64> = done
+        .responses
+        .iter()
+        .filter_map(|response| match &response.response {
+            Some(pb::response_op::Response::ResponseRange(range)) => Some(range.count),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ranges, [2, 1]);
+    let request = txn(b"2", vec![write(b"c")], vec![all(0)]);
+    let Ok(Response::Txn(done)) = propose(&engine, request).await else { panic!("refused") };
+    assert!(!done.succeeded);
+    let read_only =
+        pb::TxnRequest { compare: vec![compare(b"1")], success: vec![all(0)], failure: vec![] };
+    let done = engine.read_txn(&read_only).await.unwrap().unwrap();
+    assert!(done.succeeded);
+    assert_eq!(done.header.unwrap().revision, 3);
+    let future = pb::TxnRequest { compare: vec![], success: vec![all(99)], failure: vec![] };
+    assert_eq!(engine.read_txn(&future).await.unwrap(), Err(Refusal::FutureRevision));
+    engine.stop().await;
+}
+
+fn grant(id: i64, ttl: i64) -> pb::InternalRaftRequest {
+    let lease_grant = Some(pb::LeaseGrantRequest { id, ttl });
+    pb::InternalRaftRequest { lease_grant, ..pb::InternalRaftRequest::default() }
+}
+
+fn put_with_lease(key: &str, lease: i64) -> pb::InternalRaftRequest {
+    put_request(pb::PutRequest {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        lease,
+        ..pb::PutRequest::default()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_lease_deletes_its_keys_and_a_renewed_one_keeps_them() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("leases");
+    let engine = start_one(&url).await;
+    for (id, ttl) in [(1, 2), (2, 2), (3, 600)] {
+        propose(&engine, grant(id, ttl)).await.unwrap();
+        propose(&engine, put_with_lease(&format!("k{id}"), id)).await.unwrap();
+    }
+    let unknown = propose(&engine, put_with_lease("k", 99)).await;
+    assert_eq!(unknown, Err(Refusal::Lease(LeaseRefusal::NotFound)));
+    assert_eq!(engine.renew(LeaseId(99)).await.unwrap(), None);
+    let renewed = engine.clone();
+    let renewals = tokio::spawn(async move {
+        loop {
+            assert_eq!(renewed.renew(LeaseId(2)).await.unwrap(), Some(2));
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    });
+    eventually("the key of the expired lease is deleted", async || {
+        shown(&read(&engine, &range_of("k1", b"")).await.unwrap()).is_empty()
+    })
+    .await;
+    assert_eq!(shown(&read(&engine, &range_of("k", b"l")).await.unwrap()), ["k2=", "k3="]);
+    assert_eq!(engine.time_to_live(LeaseId(1)).await.unwrap(), None);
+    let times = engine.time_to_live(LeaseId(3)).await.unwrap().unwrap();
+    assert_eq!(times.granted_secs, 600);
+    assert!(times.remaining_secs <= 600 && times.remaining_secs > 500);
+    renewals.abort();
+    engine.stop().await;
+
+    // A new sequencer knows the leases and their keys, and gives them their full lifetime.
+    let engine = start_one(&url).await;
+    let keys = engine.published().leases.keys(LeaseId(3)).unwrap();
+    assert_eq!(keys.iter().map(|key| &key[..]).collect::<Vec<_>>(), [b"k3"]);
+    let revoke = Some(pb::LeaseRevokeRequest { id: 3 });
+    let revoke = pb::InternalRaftRequest { lease_revoke: revoke, ..Default::default() };
+    propose(&engine, revoke).await.unwrap();
+    assert!(shown(&read(&engine, &range_of("k3", b"")).await.unwrap()).is_empty());
+    assert!(!engine.published().leases.contains(LeaseId(3)));
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_beyond_the_quota_raises_the_alarm() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("quota");
+    let mut limited = options(&url, 1);
+    limited.state.quota_bytes = 2_000;
+    let network = std::sync::Arc::new(crate::support::Network::default());
+    let engine = Engine::start(limited, network).await.unwrap();
+    let value = "x".repeat(1_000);
+    put_at(&engine, "a", &value).await;
+    wait_written(&engine).await;
+    assert_eq!(propose(&engine, put("b", &value)).await, Err(Refusal::NoSpace));
+    assert!(engine.published().facts().alarms.is_out_of_space());
+    assert_eq!(propose(&engine, put("c", "")).await, Err(Refusal::NoSpace));
+    propose(&engine, delete("a", b"")).await.unwrap();
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_schemas_are_two_keyspaces() {
+    let Some(postgres) = shared() else { return };
+    let blue = start_one(&postgres.url("blue")).await;
+    let green = start_one(&postgres.url("green")).await;
+    put_at(&blue, "k", "blue").await;
+    assert!(shown(&read(&green, &range_of("k", b"")).await.unwrap()).is_empty());
+    put_at(&green, "k", "green").await;
+    assert_eq!(shown(&read(&blue, &range_of("k", b"")).await.unwrap()), ["k=blue"]);
+    blue.stop().await;
+    green.stop().await;
+}

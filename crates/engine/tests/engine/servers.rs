@@ -1,0 +1,225 @@
+//! Several servers: forwarding, watches, and the change of the sequencer.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb as pb;
+use quorate_engine::{Engine, EngineError};
+use quorate_state::watch::{Frame, HeaderFields, WatchStream};
+
+use crate::postgres::shared;
+use crate::support::{
+    Network, compaction, eventually, options, propose, put, put_at, range_of, read, shown, start,
+};
+
+async fn sequencer_of<'a>(engines: &'a [&'a Engine]) -> &'a Engine {
+    eventually("a server is the sequencer", async || {
+        engines.iter().all(|engine| engine.status().sequencer_id != 0)
+    })
+    .await;
+    let id = engines[0].status().sequencer_id;
+    engines.iter().find(|engine| engine.server_id() == id).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_server_writes_and_reads_linearizably() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("three_servers");
+    let network = Network::default();
+    let engines = [
+        start(&url, 1, &network).await,
+        start(&url, 2, &network).await,
+        start(&url, 3, &network).await,
+    ];
+    for (number, engine) in engines.iter().cycle().take(30).enumerate() {
+        put_at(engine, "k", &number.to_string()).await;
+        for reader in &engines {
+            let found = read(reader, &range_of("k", b"")).await.unwrap();
+            assert_eq!(shown(&found), [format!("k={number}")]);
+        }
+    }
+    eventually("every server lists all servers", async || {
+        engines.iter().all(|engine| engine.servers().len() == 3)
+    })
+    .await;
+    for engine in &engines {
+        engine.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_server_takes_over_and_keeps_every_acknowledged_write() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("take_over");
+    let network = Network::default();
+    let one = start(&url, 1, &network).await;
+    put_at(&one, "first", "1").await;
+    let two = start(&url, 2, &network).await;
+    let three = start(&url, 3, &network).await;
+    for number in 0..20 {
+        put_at(&three, &format!("k{number}"), "v").await;
+    }
+    // The first server is gone without giving up the role, as after a kill.
+    network.remove("address-1");
+    one.abandon().await;
+    let begun = Instant::now();
+    eventually("a write succeeds again", async || two.propose(put("after", "1")).await.is_ok())
+        .await;
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let found = read(&three, &range_of("", &[0])).await.unwrap();
+    assert_eq!(found.count, 22);
+    let engines = [&two, &three];
+    let before = sequencer_of(&engines).await.server_id();
+    assert_ne!(before, 1);
+    // A clean stop hands the role over at once.
+    let (stopping, other) = if before == 2 { (&two, &three) } else { (&three, &two) };
+    network.remove(&format!("address-{before}"));
+    stopping.stop().await;
+    put_at(other, "last", "1").await;
+    assert_eq!(read(other, &range_of("", &[0])).await.unwrap().count, 23);
+    other.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deposed_sequencer_commits_nothing_more() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("deposed");
+    let old = start(&url, 1, &Network::default()).await;
+    put_at(&old, "k", "old").await;
+    // The second server has the same id, so it takes the role without waiting until it expires, while
+    // the first one still believes to be the sequencer.
+    let new = Engine::start(options(&url, 1), Arc::new(Network::default())).await.unwrap();
+    put_at(&new, "k", "new").await;
+    let refused = old.propose(put("k", "stale")).await;
+    // The old server either noticed, or took the role back with a new epoch, which contains "new".
+    if refused.is_ok() {
+        let found = read(&old, &range_of("k", b"")).await.unwrap();
+        assert_eq!(found.kvs[0].fields().version, 3);
+    } else {
+        let found = read(&new, &range_of("k", b"")).await.unwrap();
+        assert_eq!(shown(&found), ["k=new"]);
+    }
+    old.stop().await;
+    new.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequencer_whose_epoch_has_ended_appends_nothing() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("fenced");
+    let engine = start(&url, 1, &Network::default()).await;
+    put_at(&engine, "k", "1").await;
+    let database = crate::requests::connect(&url).await;
+    let raise = "UPDATE fenced.sequencer SET epoch = epoch + 1, holder = 99, \
+                 expires = now() + interval '1 hour'";
+    database.execute(raise, &[]).await.unwrap();
+    // The position after the last batch is free, as if its batch had been compacted.
+    let refused = engine.propose(put("k", "2")).await.unwrap_err();
+    assert!(matches!(refused, EngineError::SequencerChanged), "{refused:?}");
+    let last = database.query_one("SELECT max(seq) FROM fenced.log", &[]).await.unwrap();
+    assert_eq!(last.get::<_, i64>(0), 2);
+    assert_eq!(shown(&read(&engine, &range_of("k", b"")).await.unwrap()), ["k=1"]);
+    engine.stop().await;
+}
+
+/// A watch stream, and the events that it has received as `TYPE key=value@revision`.
+struct Watcher {
+    stream: WatchStream,
+    events: Vec<String>,
+}
+
+impl Watcher {
+    fn open(engine: &Engine, start_revision: i64, prev_kv: bool) -> Self {
+        let mut stream = engine.published().hub.open_stream(0);
+        let request = pb::WatchCreateRequest {
+            key: Bytes::from_static(b"w"),
+            range_end: Bytes::from_static(b"x"),
+            start_revision,
+            prev_kv,
+            ..pb::WatchCreateRequest::default()
+        };
+        assert!(stream.create(request, |_, _| Ok(())).is_some());
+        Self { stream, events: Vec::new() }
+    }
+
+    /// Serves watchers that are behind, and takes the events that are ready.
+    fn poll(&mut self, engine: &Engine) {
+        while tokio::task::block_in_place(|| engine.published().hub.catch_up()).unwrap() {}
+        let waker = std::task::Waker::noop();
+        let cx = std::task::Context::from_waker(waker);
+        let header = HeaderFields::default();
+        while let Poll::Ready(frame) = self.stream.poll_next(&cx, &header) {
+            self.take(&frame.unwrap());
+        }
+    }
+
+    fn take(&mut self, frame: &Frame) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        let response: pb::WatchResponse = prost::Message::decode(&bytes[..]).unwrap();
+        for event in response.events {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let kv = event.kv.unwrap();
+            let fields = kv.fields();
+            let previous = event.prev_kv.map(|kv| format!(" was {}", text(kv.value())));
+            self.events.push(format!(
+                "{} {}={}@{}{}",
+                if event.r#type == 1 { "DELETE" } else { "PUT" },
+                text(fields.key),
+                text(fields.value),
+                fields.mod_revision,
+                previous.unwrap_or_default()
+            ));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_on_every_server_receive_each_event_once_and_in_order() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("watch");
+    let network = Network::default();
+    let one = start(&url, 1, &network).await;
+    let two = start(&url, 2, &network).await;
+    let mut expected = Vec::new();
+    let mut live = [(&one, Watcher::open(&one, 0, false)), (&two, Watcher::open(&two, 0, false))];
+    for number in 0..40 {
+        let revision = put_at(&two, "w", &number.to_string()).await;
+        expected.push(format!("PUT w={number}@{revision}"));
+    }
+    propose(&one, crate::support::delete("w", b"")).await.unwrap();
+    expected.push("DELETE w=@42".to_owned());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for (engine, watcher) in &mut live {
+        while watcher.events.len() < expected.len() && Instant::now() < deadline {
+            watcher.poll(engine);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(watcher.events, expected);
+    }
+    // History is read from the tail, or from the log after a restart.
+    let three = start(&url, 3, &network).await;
+    for engine in [&one, &three] {
+        let mut past = Watcher::open(engine, 30, true);
+        while past.events.len() < 13 && Instant::now() < deadline {
+            past.poll(engine);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(past.events.len(), 13, "{:?}", past.events);
+        assert_eq!(past.events[0], "PUT w=28@30 was 27");
+        assert_eq!(past.events[12], "DELETE w=@42 was 39");
+    }
+    propose(&one, compaction(40)).await.unwrap();
+    three.barrier().await.unwrap();
+    let mut past = Watcher::open(&three, 41, false);
+    while past.events.len() < 2 && Instant::now() < deadline {
+        past.poll(&three);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(past.events, ["PUT w=39@41", "DELETE w=@42"]);
+    for engine in [&one, &two, &three] {
+        engine.stop().await;
+    }
+}

@@ -1,0 +1,152 @@
+//! Engines under test, and short forms of requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_api::etcdserverpb as pb;
+use quorate_engine::{
+    BoxFuture, DatabaseUrl, Engine, EngineError, EngineOptions, Forward, ForwardError,
+    ServerIdentity,
+};
+use quorate_state::apply::{Refusal, Response, StateOptions};
+use quorate_state::mvcc::{RangeQuery, RangeResult};
+
+/// A transport between engines of this process, by address.
+#[derive(Clone, Default)]
+pub(crate) struct Network {
+    engines: Arc<Mutex<Vec<(String, Engine)>>>,
+}
+
+impl Network {
+    pub(crate) fn add(&self, address: &str, engine: &Engine) {
+        self.engines.lock().push((address.to_owned(), engine.clone()));
+    }
+
+    pub(crate) fn remove(&self, address: &str) {
+        self.engines.lock().retain(|(of, _)| of != address);
+    }
+}
+
+impl Forward for Network {
+    fn forward<'a>(
+        &'a self,
+        address: &'a str,
+        frame: Bytes,
+    ) -> BoxFuture<'a, Result<Bytes, ForwardError>> {
+        Box::pin(async move {
+            let found = {
+                let engines = self.engines.lock();
+                engines.iter().find(|(of, _)| of == address).map(|(_, engine)| engine.clone())
+            };
+            match found {
+                Some(engine) => Ok(engine.serve(frame).await),
+                None => Err(ForwardError::NotSent),
+            }
+        })
+    }
+}
+
+pub(crate) fn options(url: &str, id: u64) -> EngineOptions {
+    EngineOptions {
+        database: DatabaseUrl::parse(url, |_| None).unwrap(),
+        server: ServerIdentity {
+            id,
+            name: format!("server-{id}"),
+            address: format!("address-{id}"),
+            client_urls: vec![format!("http://server-{id}:2379")],
+        },
+        state: StateOptions { quota_bytes: -1, ..StateOptions::default() },
+        new_cluster_id: 77,
+    }
+}
+
+/// Starts a server and adds it to the network.
+pub(crate) async fn start(url: &str, id: u64, network: &Network) -> Engine {
+    let engine = Engine::start(options(url, id), Arc::new(network.clone())).await.unwrap();
+    network.add(&format!("address-{id}"), &engine);
+    engine
+}
+
+pub(crate) async fn start_one(url: &str) -> Engine {
+    start(url, 1, &Network::default()).await
+}
+
+pub(crate) fn put(key: &str, value: &str) -> pb::InternalRaftRequest {
+    put_request(pb::PutRequest {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        ..pb::PutRequest::default()
+    })
+}
+
+pub(crate) fn put_request(put: pb::PutRequest) -> pb::InternalRaftRequest {
+    pb::InternalRaftRequest { put: Some(put), ..pb::InternalRaftRequest::default() }
+}
+
+pub(crate) fn delete(key: &str, range_end: &[u8]) -> pb::InternalRaftRequest {
+    let delete = pb::DeleteRangeRequest {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        range_end: Bytes::copy_from_slice(range_end),
+        prev_kv: true,
+    };
+    pb::InternalRaftRequest { delete_range: Some(delete), ..pb::InternalRaftRequest::default() }
+}
+
+pub(crate) fn compaction(revision: i64) -> pb::InternalRaftRequest {
+    let compaction = pb::CompactionRequest { revision, ..pb::CompactionRequest::default() };
+    pb::InternalRaftRequest { compaction: Some(compaction), ..pb::InternalRaftRequest::default() }
+}
+
+/// Proposes a request that must not fail.
+pub(crate) async fn propose(
+    engine: &Engine,
+    request: pb::InternalRaftRequest,
+) -> Result<Response, Refusal> {
+    engine.propose(request).await.unwrap()
+}
+
+/// Puts a key and returns the revision.
+pub(crate) async fn put_at(engine: &Engine, key: &str, value: &str) -> i64 {
+    match propose(engine, put(key, value)).await {
+        Ok(Response::Put(response)) => response.header.unwrap().revision,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn range_of(key: &str, range_end: &[u8]) -> RangeQuery {
+    RangeQuery {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        range_end: Bytes::copy_from_slice(range_end),
+        ..RangeQuery::default()
+    }
+}
+
+/// Reads linearizably.
+pub(crate) async fn read(engine: &Engine, query: &RangeQuery) -> Result<RangeResult, Refusal> {
+    engine.barrier().await.unwrap();
+    engine.range(query).await.unwrap()
+}
+
+/// Returns `key=value` for each key of a result.
+pub(crate) fn shown(result: &RangeResult) -> Vec<String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    result.kvs.iter().map(|kv| format!("{}={}", text(kv.key()), text(kv.value()))).collect()
+}
+
+/// Repeats a check until it holds.
+pub(crate) async fn eventually(what: &str, check: impl AsyncFn() -> bool) {
+    for _ in 0..600 {
+        if check().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("timeout: {what}");
+}
+
+/// Returns whether an error tells the client that the request may have been applied.
+pub(crate) fn is_unknown(error: &EngineError) -> bool {
+    matches!(error, EngineError::OutcomeUnknown)
+}
