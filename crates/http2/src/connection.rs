@@ -208,6 +208,12 @@ impl Connection {
         Ok(None)
     }
 
+    /// Returns whether a header block has begun whose last frame has not arrived.
+    #[must_use]
+    pub const fn has_open_block(&self) -> bool {
+        self.open_block.is_some()
+    }
+
     fn frame<'a>(
         &mut self,
         header: Header,

@@ -127,7 +127,7 @@ pub struct ConnectionLimits {
 pub struct ConnectionTimeouts {
     /// Maximum time until the first byte of a request.
     pub idle: Duration,
-    /// Maximum time from the first byte until the head is complete, for HTTP/1.
+    /// Maximum time from the first byte of a request until its head is complete.
     pub head: Duration,
 }
 
@@ -431,6 +431,7 @@ async fn serve_http2<S: Stream, G: Http2Service>(
             given_up_max: STREAMS_GIVEN_UP_MAX,
         },
         ping_floor: limits.ping_floor,
+        head_timeout: limits.timeouts.head,
         keepalive: limits.keepalive,
     };
     let mut connection = http2::Server::new(stream, first, service, settings);

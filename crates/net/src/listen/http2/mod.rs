@@ -81,6 +81,8 @@ pub type WholeCall<B> = Pin<Box<dyn Future<Output = WholeAnswer<B>> + Send>>;
 pub(super) struct Settings {
     pub(super) limits: Limits,
     pub(super) ping_floor: Duration,
+    /// Time after which an incomplete header block ends the connection.
+    pub(super) head_timeout: Duration,
     pub(super) keepalive: Option<(Duration, Duration)>,
 }
 
@@ -112,6 +114,9 @@ pub(super) struct Server<T, G: Http2Service> {
     waiting_for_socket: Vec<u32>,
     pings: Rules,
     keepalive: Option<Keepalive>,
+    head_timeout: Duration,
+    /// The deadline of an incomplete header block.
+    head_deadline: Option<Pin<Box<Sleep>>>,
     forgiven_at: Instant,
     ending: Ending,
     sent: Arc<AtomicU64>,
@@ -172,6 +177,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             waiting_for_socket: Vec::new(),
             pings: Rules::new(settings.ping_floor),
             keepalive,
+            head_timeout: settings.head_timeout,
+            head_deadline: None,
             forgiven_at: Instant::now(),
             ending: Ending::Open,
             sent: Arc::default(),
@@ -217,6 +224,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             if let Err(Violation { code, reason }) = self.process(&buffer[..count]) {
                 self.close(code, reason.as_bytes());
             }
+            self.follow_head();
         }
         INPUT.set(buffer);
         match polled {
@@ -417,12 +425,36 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         true
     }
 
+    /// Starts or ends the deadline of an incomplete header block. Such a block occupies memory that no request counts.
+    fn follow_head(&mut self) {
+        let is_open = self.connection.has_open_block() && self.ending != Ending::Closing;
+        match (is_open, &self.head_deadline) {
+            (true, None) => {
+                self.head_deadline = Some(Box::pin(tokio::time::sleep(self.head_timeout)));
+                self.poll_head_deadline();
+            }
+            (false, Some(_)) => self.head_deadline = None,
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    fn poll_head_deadline(&mut self) {
+        let mut cx = Context::from_waker(&self.control_task);
+        if let Some(deadline) = &mut self.head_deadline
+            && deadline.as_mut().poll(&mut cx).is_ready()
+        {
+            self.head_deadline = None;
+            self.close(Code::ENHANCE_YOUR_CALM, b"a header block is not completed in time");
+        }
+    }
+
     fn run(&mut self, cx: &mut Context<'_>) -> Poll<Served> {
         if std::mem::take(&mut self.is_control_woken) {
             self.control.reset();
             if !self.poll_keepalive() {
                 return Poll::Ready(Ok(()));
             }
+            self.poll_head_deadline();
         }
         let (mut can_read, mut reads) = (true, 0);
         loop {

@@ -68,6 +68,7 @@ const SETTINGS: Settings = Settings {
         given_up_max: 100,
     },
     ping_floor: Duration::from_secs(5),
+    head_timeout: Duration::from_secs(10),
     keepalive: None,
 };
 
@@ -360,4 +361,32 @@ async fn the_lists_of_waiting_streams_are_dropped_with_their_slots() {
     client.write_all(&request(4001, "/never")).await.unwrap();
     assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
     assert_eq!(server.slots.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_incomplete_header_block_ends_the_connection_at_its_deadline() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    let started = Instant::now();
+    client.write_all(&frame(kind::HEADERS, 0, 1, &[0x83])).await.unwrap();
+    // More frames of the same block do not extend the deadline.
+    for _ in 0..9 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        client.write_all(&frame(kind::CONTINUATION, 0, 1, &[0x86])).await.unwrap();
+    }
+    let (_, payload) = read_until(&mut client, kind::GOAWAY).await;
+    assert_eq!(read_u32(&payload[4..]), Some(Code::ENHANCE_YOUR_CALM.0));
+    assert_eq!(started.elapsed().as_secs(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completed_header_block_has_no_deadline() {
+    let mut client = serve(&Echo::default(), SETTINGS);
+    greet(&mut client).await;
+    client.write_all(&frame(kind::HEADERS, 0, 1, &[0x83, 0x86])).await.unwrap();
+    client.write_all(&frame(kind::CONTINUATION, flag::END_HEADERS, 1, &[0x84])).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    client.write_all(&frame(kind::DATA, flag::END_STREAM, 1, b"ab")).await.unwrap();
+    let (_, body) = read_until(&mut client, kind::DATA).await;
+    assert_eq!(body, b"ab");
 }
