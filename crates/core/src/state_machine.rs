@@ -16,6 +16,7 @@
 //! The open batch is handed over when it reaches its limit of changes or bytes, or after an interval. While the backend
 //! is behind, the batch may grow to [`BATCH_GROWTH_MAX`] times its limit. After that, handing it over blocks.
 
+mod brief;
 mod compaction;
 mod install;
 mod membership;
@@ -71,6 +72,32 @@ pub enum Job<T> {
     AwaitCompactions(T),
     /// Hand over the open batch and stop.
     Stop,
+}
+
+impl<T> Job<T> {
+    /// Returns whether the job applies so few entries that it may be [brief](Job::is_brief).
+    #[must_use]
+    pub const fn has_few_entries(&self) -> bool {
+        matches!(self, Self::Apply(entries) if entries.len() <= brief::ENTRIES_MAX)
+    }
+
+    /// Returns whether any thread may carry out this job, although it has other urgent work: the job takes only a short
+    /// time, and it never waits for the backend.
+    #[must_use]
+    pub fn is_brief(&self) -> bool {
+        match self {
+            Self::Apply(entries) => brief::is_brief(entries),
+            Self::TakeSnapshot
+            | Self::LostLeadership
+            | Self::SendSnapshot(_)
+            | Self::InstallSnapshot(_)
+            | Self::Committed { .. }
+            | Self::FollowClusterVersion
+            | Self::Commit(_)
+            | Self::AwaitCompactions(_)
+            | Self::Stop => false,
+        }
+    }
 }
 
 /// The caller's next action after a job.

@@ -33,8 +33,7 @@ use crate::requests::reader::Reader;
 use crate::requests::slow::TracedWrites;
 use crate::requests::stream_ends::StreamEnds;
 use crate::threads::accepted_compactions::AcceptedCompactions;
-use crate::threads::batch_queue;
-use crate::threads::channels::{DriverHandle, Job, Order};
+use crate::threads::channels::{ApplierHandle, DriverHandle, Order};
 use crate::threads::clock::Clock;
 use crate::threads::fatal::FaultReports;
 use crate::threads::member_status::MemberStatus;
@@ -49,7 +48,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Clock,
     pub(crate) driver: DriverHandle,
     pub(crate) peers: Arc<Peers>,
-    pub(crate) applier: batch_queue::Sender<Job>,
+    pub(crate) applier: ApplierHandle,
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
     pub(crate) pending: Arc<PendingProposals>,
     pub(crate) member_status: Arc<MemberStatus>,

@@ -24,10 +24,10 @@ use crate::handles::{Handles, Parts};
 use crate::requests::access::Provider;
 use crate::requests::limits::Limits;
 use crate::threads::accepted_compactions::AcceptedCompactions;
-use crate::threads::applier::{self, Applier};
-use crate::threads::batch_queue;
+use crate::threads::applier::{self, Applier, SharedApplier};
 use crate::threads::channels::{
-    Done, DriverHandle, DriverInputs, Input, Job, ORDERS_QUEUED_MAX, Order, SnapshotNotice,
+    ApplierHandle, Done, DriverHandle, DriverInputs, Input, Job, ORDERS_QUEUED_MAX, Order,
+    SnapshotNotice,
 };
 use crate::threads::clock::Clock;
 use crate::threads::committer::Committer;
@@ -109,7 +109,7 @@ pub struct Running {
     /// The handles for other crates.
     pub handles: Arc<Handles>,
     driver: DriverHandle,
-    applier_jobs: batch_queue::Sender<Job>,
+    applier: ApplierHandle,
     backend_orders: crossbeam_channel::Sender<Order>,
     /// Ends the backend thread's wait for disk space.
     backend_ending: crossbeam_channel::Sender<()>,
@@ -135,7 +135,7 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
     let pending = Arc::new(PendingProposals::default());
     let request_ids = Arc::new(RequestIds::start(identity.member_id)?);
     let published = state.published();
-    let (applier_jobs, applier_receiver) = batch_queue::unbounded();
+    let (applier_handle, applier_jobs) = ApplierHandle::channel();
     let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
     let (backend_ending, ending) = crossbeam_channel::bounded(1);
     let snapshots = SnapshotNotice::default();
@@ -151,7 +151,7 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
         driver_handle.clone(),
         driver::Neighbours {
             peers: Arc::clone(&peers),
-            applier: applier_jobs.clone(),
+            applier: applier_handle.clone(),
             snapshots: snapshots.clone(),
             pending: Arc::clone(&pending),
             member_status: Arc::clone(&member_status),
@@ -173,7 +173,6 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
         clock,
         start.limits.slow_apply,
         applier::Neighbours {
-            jobs: applier_receiver,
             driver: driver_handle.clone(),
             peers: Arc::clone(&peers),
             committer: backend_orders.clone(),
@@ -185,12 +184,13 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
             compactions: compactions.clone(),
         },
     );
+    let applier = SharedApplier::new(applier, applier_handle.clone(), applier_jobs);
     let committer = Committer {
         writer: BackendWriter::new(backend.clone(), disk, snap_dir),
         orders: backend_receiver,
         snapshots,
         ending,
-        applier: applier_jobs.clone(),
+        applier: applier_handle.clone(),
         driver: driver_handle.clone(),
         peers: Arc::clone(&peers),
         faults: faults.clone(),
@@ -205,7 +205,7 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
         clock,
         driver: driver_handle.clone(),
         peers,
-        applier: applier_jobs.clone(),
+        applier: applier_handle.clone(),
         backend_orders: backend_orders.clone(),
         pending,
         member_status,
@@ -225,7 +225,7 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
     Ok(Running {
         handles,
         driver: driver_handle,
-        applier_jobs,
+        applier: applier_handle,
         backend_orders,
         backend_ending,
         threads,
@@ -243,12 +243,12 @@ impl Running {
         // the older release would then replay entries that it does not understand.
         let (done, is_done) = crossbeam_channel::bounded(1);
         let done: Done<()> = Box::new(move |()| _ = done.send(()));
-        _ = self.applier_jobs.send(Job::Commit(done));
+        _ = self.applier.send(Job::Commit(done));
         // An error means that the thread has ended and has already reported the reason.
         _ = is_done.recv();
         self.driver.report(Input::Stop);
         drop(raft.join());
-        _ = self.applier_jobs.send(Job::Stop);
+        _ = self.applier.send(Job::Stop);
         drop(apply.join());
         drop(self.backend_orders.send(Order::Stop));
         drop(backend.join());

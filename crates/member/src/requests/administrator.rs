@@ -13,8 +13,7 @@ use crate::error::RequestError;
 use crate::requests::admission::{Admission, Bound, OwnedPermit};
 use crate::requests::member_info::MemberInfo;
 use crate::threads::accepted_compactions::AcceptedCompactions;
-use crate::threads::batch_queue;
-use crate::threads::channels::{Done, DriverHandle, Input, Job, Order};
+use crate::threads::channels::{ApplierHandle, Done, DriverHandle, Input, Job, Order};
 use quorate_net::runtime::blocking;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
@@ -27,7 +26,7 @@ const PEER_LOOK: Duration = Duration::from_millis(50);
 pub struct Administrator {
     pub(crate) info: Arc<MemberInfo>,
     pub(crate) driver: DriverHandle,
-    pub(crate) applier: batch_queue::Sender<Job>,
+    pub(crate) applier: ApplierHandle,
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) admission: Arc<Admission>,

@@ -1,4 +1,10 @@
-//! The apply thread. It owns the state machine and delivers its outputs to the other threads.
+//! The applier. It owns the state machine and delivers its outputs to the other threads.
+//!
+//! The applier has a thread. While that thread is idle, the thread that runs the driver applies brief batches of entries
+//! itself ([`RunInline`]), because waking the applier's thread would cost more than applying them. Everything else,
+//! handing batches to the backend thread included, is left to the applier's thread, so no other thread waits for the
+//! backend. A lock lets one thread run the applier at a time, and every job is taken from the queue under that lock, so
+//! jobs are carried out in order.
 //!
 //! After each batch of entries the applier publishes the new view, releases the requests that wait for an index in the
 //! batch, and sends all responses of the batch together.
@@ -13,10 +19,12 @@
 //!
 //! The order of the steps of applying an entry: [`quorate_core::StateMachine`].
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
+use parking_lot::Mutex;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{AlarmMember, RequestHeader};
 use quorate_core::bootstrap::Identity;
@@ -33,7 +41,7 @@ use quorate_state::versions::Version;
 
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::batch_queue::{ReceiveError, Receiver};
-use crate::threads::channels::{Done, DriverHandle, Input, Job, Order};
+use crate::threads::channels::{ApplierHandle, Done, DriverHandle, Input, Job, Order, RunInline};
 use crate::threads::clock::Clock;
 use crate::threads::completion::{Completer, CompletionBatch};
 use crate::threads::fatal::FaultReports;
@@ -50,7 +58,6 @@ use quorate_telemetry::metrics::{Metrics, RequestKind};
 
 /// The channels and shared state that the applier uses.
 pub(crate) struct Neighbours {
-    pub(crate) jobs: Receiver<Job>,
     pub(crate) driver: DriverHandle,
     pub(crate) peers: Arc<Peers>,
     pub(crate) committer: Sender<Order>,
@@ -62,10 +69,93 @@ pub(crate) struct Neighbours {
     pub(crate) compactions: AcceptedCompactions,
 }
 
-/// State of the apply thread.
+/// Maximum number of jobs that a thread other than the applier's own carries out at once.
+const BRIEF_JOBS_MAX: usize = 4;
+
+/// The applier, which its own thread and other threads run in turn.
+pub(crate) struct SharedApplier {
+    jobs: Receiver<Job>,
+    handle: ApplierHandle,
+    /// Empty after the end, and while a thread other than the applier's own runs the applier.
+    applier: Mutex<Option<Box<Applier>>>,
+}
+
+impl SharedApplier {
+    /// `handle` is the sending end of `jobs`.
+    pub(crate) fn new(applier: Applier, handle: ApplierHandle, jobs: Receiver<Job>) -> Arc<Self> {
+        let shared = Arc::new(Self { jobs, handle, applier: Mutex::new(Some(Box::new(applier))) });
+        let runner: Weak<Self> = Arc::downgrade(&shared);
+        shared.handle.set_runner(runner);
+        shared
+    }
+
+    /// Runs on the applier's thread until the stop job, or until the state machine fails.
+    pub(crate) fn run(&self) {
+        let mut next = self.take_turn(|applier| applier.next_turn());
+        while let Turn::At(wake_at) = next {
+            if self.jobs.wait(wake_at) == Err(ReceiveError::Closed) {
+                break;
+            }
+            next = self.take_turn(|applier| applier.run_all(&self.jobs));
+        }
+        self.jobs.close();
+        drop(self.applier.lock().take());
+    }
+
+    fn take_turn(&self, run: impl FnOnce(&mut Applier) -> Turn) -> Turn {
+        let mut slot = self.applier.lock();
+        run(slot.as_mut().expect("no thread has panicked while it ran the applier"))
+    }
+}
+
+impl RunInline for SharedApplier {
+    fn run_queued(&self) -> bool {
+        let Some(mut slot) = self.applier.try_lock() else { return false };
+        // A runtime catches the panic of a request. Nothing may then use the applier, whose state is unknown.
+        let Some(mut applier) = slot.take() else { return false };
+        let before = applier.next_turn();
+        applier.run_brief(&self.jobs);
+        // The applier's thread has to carry out the other jobs, or its next deadline is earlier than it knows.
+        let has_to_wake = !applier.queued.is_empty() || applier.next_turn().is_before(before);
+        *slot = Some(applier);
+        drop(slot);
+        if has_to_wake {
+            self.handle.interrupt();
+        }
+        true
+    }
+}
+
+/// When the applier's thread runs next.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    /// Never again.
+    End,
+    /// When there is a job, and at this time at the latest.
+    At(Option<Instant>),
+}
+
+impl Turn {
+    fn is_before(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::At(Some(at)), Self::At(Some(other))) => at < other,
+            (Self::End, Self::At(_)) | (Self::At(Some(_)), Self::At(None)) => true,
+            (_, Self::End) | (Self::At(None), Self::At(_)) => false,
+        }
+    }
+}
+
+/// State of the applier.
 pub(crate) struct Applier {
     machine: StateMachine<Done<()>>,
     carrier: Carrier,
+    /// Jobs that were taken from the queue and are still to be carried out.
+    queued: VecDeque<Job>,
+    /// An empty buffer for taking jobs from the queue.
+    taken: Vec<Job>,
+    /// Whether the other members receive the origin of this member's state.
+    has_origin: bool,
+    has_ended: bool,
 }
 
 /// Context of a request while it is applied.
@@ -112,39 +202,73 @@ impl Applier {
             installed: None,
             open_bytes: 0,
         };
-        Self { machine, carrier }
+        let has_origin = carrier.neighbours.peers.has_origin();
+        let (queued, taken) = (VecDeque::new(), Vec::new());
+        Self { machine, carrier, queued, taken, has_origin, has_ended: false }
     }
 
-    /// Runs until the stop job, or until the state machine fails.
-    pub(crate) fn run(mut self) {
-        if let Err(fault) = self.serve() {
-            self.carrier.neighbours.faults.report("applying the log", fault);
+    /// Returns when the applier's thread has to run again.
+    fn next_turn(&self) -> Turn {
+        if self.has_ended { Turn::End } else { Turn::At(self.machine.wake_at()) }
+    }
+
+    /// Carries out all queued jobs and the other work that is due.
+    fn run_all(&mut self, jobs: &Receiver<Job>) -> Turn {
+        self.take_jobs(jobs);
+        while !self.has_ended
+            && let Some(job) = self.queued.pop_front()
+        {
+            self.carry_out_or_end(job);
+            self.machine.hand_over_if_due(self.carrier.finished, &mut self.carrier);
         }
-    }
-
-    fn serve(&mut self) -> Result<(), ApplyError> {
-        let mut jobs = Vec::new();
-        let mut has_origin = self.carrier.neighbours.peers.has_origin();
-        loop {
-            let wake_at = self.machine.wake_at();
-            match self.carrier.neighbours.jobs.receive_until(&mut jobs, wake_at) {
-                Ok(()) | Err(ReceiveError::TimedOut) => {}
-                Err(ReceiveError::Closed) => return Ok(()),
-            }
-            for job in jobs.drain(..) {
-                if !self.carry_out(job)? {
-                    return Ok(());
-                }
-                if !has_origin && self.machine.state().applied().0 > 0 {
-                    self.publish_origin()?;
-                    has_origin = true;
-                }
-                self.carrier.count_open(self.machine.state().pending_batch());
-                self.machine.hand_over_if_due(self.carrier.finished, &mut self.carrier);
-            }
+        if !self.has_ended {
             self.work_at_compaction();
             self.machine.hand_over_if_due(Instant::now(), &mut self.carrier);
         }
+        self.next_turn()
+    }
+
+    /// Carries out the first queued jobs, as long as they are brief.
+    fn run_brief(&mut self, jobs: &Receiver<Job>) {
+        self.take_jobs(jobs);
+        for _ in 0..BRIEF_JOBS_MAX {
+            if self.has_ended || !self.has_origin || !self.queued.front().is_some_and(Job::is_brief)
+            {
+                return;
+            }
+            if let Some(job) = self.queued.pop_front() {
+                self.carry_out_or_end(job);
+            }
+        }
+    }
+
+    fn take_jobs(&mut self, jobs: &Receiver<Job>) {
+        jobs.take(&mut self.taken);
+        self.queued.extend(self.taken.drain(..));
+    }
+
+    /// Carries out a job. After the last job, or after a fault, which stops the member, the applier has ended.
+    fn carry_out_or_end(&mut self, job: Job) {
+        match self.carry_out(job).and_then(|goes_on| self.publish_first_origin().map(|()| goes_on))
+        {
+            Ok(goes_on) => {
+                self.has_ended = !goes_on;
+                self.carrier.count_open(self.machine.state().pending_batch());
+            }
+            Err(fault) => {
+                self.has_ended = true;
+                self.carrier.neighbours.faults.report("applying the log", fault);
+            }
+        }
+    }
+
+    /// Publishes the origin of this member's state after the first applied entry.
+    fn publish_first_origin(&mut self) -> Result<(), ApplyError> {
+        if !self.has_origin && self.machine.state().applied().0 > 0 {
+            self.publish_origin()?;
+            self.has_origin = true;
+        }
+        Ok(())
     }
 
     /// Carries out a job. Returns false after the last job.

@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 /// Creates an unbounded queue.
 pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared {
-        state: Mutex::new(State { items: Vec::new(), is_taker_waiting: false, is_closed: false }),
+        state: Mutex::new(State::default()),
         arrived: Condvar::new(),
         senders: AtomicUsize::new(1),
     });
@@ -35,8 +35,17 @@ struct Shared<T> {
 struct State<T> {
     items: Vec<T>,
     is_taker_waiting: bool,
+    /// Whether the next wait of the receiver ends immediately, although there may be no items.
+    is_interrupted: bool,
     /// Whether the receiver has been dropped.
     is_closed: bool,
+}
+
+impl<T> Default for State<T> {
+    fn default() -> Self {
+        let items = Vec::new();
+        Self { items, is_taker_waiting: false, is_interrupted: false, is_closed: false }
+    }
 }
 
 /// The sending end.
@@ -88,6 +97,13 @@ impl<T> Sender<T> {
     /// Wakes the receiver if it waits.
     pub(crate) fn wake(&self) {
         self.notify(self.shared.state.lock());
+    }
+
+    /// Ends the receiver's present or next wait, although there may be no items.
+    pub(crate) fn interrupt(&self) {
+        let mut state = self.shared.state.lock();
+        state.is_interrupted = true;
+        self.notify(state);
     }
 
     fn notify(&self, mut state: MutexGuard<'_, State<T>>) {
@@ -147,10 +163,11 @@ impl<T> Receiver<T> {
         std::mem::swap(&mut self.shared.state.lock().items, batch);
     }
 
-    /// Waits until there are items, or until the deadline if there is one. The items stay in the queue.
+    /// Waits until there are items or a sender interrupts the wait, or until the deadline if there is one. The items
+    /// stay in the queue.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
         let mut state = self.shared.state.lock();
-        while state.items.is_empty() {
+        while state.items.is_empty() && !state.is_interrupted {
             if self.shared.senders.load(Ordering::Acquire) == 0 {
                 return Err(ReceiveError::Closed);
             }
@@ -160,6 +177,7 @@ impl<T> Receiver<T> {
                 Some(deadline) => {
                     if self.shared.arrived.wait_until(&mut state, deadline).timed_out()
                         && state.items.is_empty()
+                        && !state.is_interrupted
                     {
                         state.is_taker_waiting = false;
                         return Err(ReceiveError::TimedOut);
@@ -168,18 +186,24 @@ impl<T> Receiver<T> {
             }
         }
         state.is_taker_waiting = false;
+        state.is_interrupted = false;
         Ok(())
     }
-}
 
-impl<T> Drop for Receiver<T> {
-    fn drop(&mut self) {
+    /// Drops the queued items and refuses further ones.
+    pub(crate) fn close(&self) {
         let mut state = self.shared.state.lock();
         state.is_closed = true;
         let unread = std::mem::take(&mut state.items);
         drop(state);
         // Dropping an item may send another item, so the items are dropped outside the lock.
         drop(unread);
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -224,6 +248,21 @@ mod tests {
         sender.send(1).unwrap();
         assert_eq!(receiver.receive_until(&mut batch, deadline), Ok(()));
         assert_eq!(batch, [1]);
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_next_wait_without_items() {
+        let (sender, receiver) = unbounded::<u8>();
+        let mut batch = Vec::new();
+        sender.interrupt();
+        assert_eq!(receiver.receive_until(&mut batch, None), Ok(()));
+        assert!(batch.is_empty());
+        // The interrupt is used up.
+        let deadline = Some(Instant::now() + Duration::from_millis(5));
+        assert_eq!(receiver.receive_until(&mut batch, deadline), Err(ReceiveError::TimedOut));
+        let waiting = std::thread::spawn(move || receiver.receive_until(&mut Vec::new(), None));
+        sender.interrupt();
+        assert_eq!(waiting.join().unwrap(), Ok(()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use quorate_node::{ConfChangeDecision, Proposal};
 use quorate_raft::{ConfChange, LogIndex, MemberId, SnapshotOutcome, Status, Term};
 use quorate_storage::wal::SnapshotMark;
 
-use crate::threads::batch_queue::{self, ReceiveError, Receiver, Sender};
+use crate::threads::batch_queue::{self, Closed, ReceiveError, Receiver, Sender};
 use crate::threads::bound::Full;
 use crate::threads::completion::Completer;
 use crate::threads::outcome::Outcome;
@@ -104,14 +104,78 @@ pub(crate) enum Input {
     Stop,
 }
 
-/// Runs the driver on the thread that has an input for it.
+/// Runs the driver or the applier on a thread that has an input for it.
 ///
-/// Waking the driver's own thread costs two context switches and several microseconds of CPU. A thread that has just
-/// received a message, or has made entries durable, processes that input itself if no other thread runs the driver.
+/// Waking their own threads costs two context switches and several microseconds of CPU. A thread that has just received
+/// a message, or has made entries durable, processes that input itself if no other thread runs the driver.
 pub(crate) trait RunInline: Send + Sync {
-    /// Processes all queued inputs on the calling thread, without waiting for the disk. Returns false if that is not
-    /// possible now, because another thread runs the driver, or because the driver writes the log itself.
+    /// Processes queued inputs on the calling thread, without waiting for the disk. Returns false if their own thread
+    /// has to process them.
     fn run_queued(&self) -> bool;
+}
+
+/// Which driver or applier to run inline. Until it is set, only its own thread runs it.
+#[derive(Clone, Default)]
+struct Runner(Arc<OnceLock<Weak<dyn RunInline>>>);
+
+impl Runner {
+    fn set(&self, runner: Weak<dyn RunInline>) {
+        assert!(self.0.set(runner).is_ok(), "a member has one driver and one applier");
+    }
+
+    /// Processes queued items on the calling thread, or wakes the thread that receives them.
+    fn run_or_wake<T>(&self, items: &Sender<T>) {
+        let runner = self.0.get().and_then(Weak::upgrade);
+        if !runner.is_some_and(|runner| runner.run_queued()) {
+            items.wake();
+        }
+    }
+}
+
+/// Sends jobs to the applier.
+#[derive(Clone)]
+pub(crate) struct ApplierHandle {
+    jobs: Sender<Job>,
+    runner: Runner,
+}
+
+impl std::fmt::Debug for ApplierHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApplierHandle").field("jobs", &self.jobs).finish_non_exhaustive()
+    }
+}
+
+impl ApplierHandle {
+    pub(crate) fn channel() -> (Self, Receiver<Job>) {
+        let (jobs, receiver) = batch_queue::unbounded();
+        (Self { jobs, runner: Runner::default() }, receiver)
+    }
+
+    /// Sets how other threads run the applier.
+    pub(crate) fn set_runner(&self, runner: Weak<dyn RunInline>) {
+        self.runner.set(runner);
+    }
+
+    /// Sends a job to the applier's thread. Fails after the applier has ended.
+    pub(crate) fn send(&self, job: Job) -> Result<(), Closed> {
+        self.jobs.send(job)
+    }
+
+    /// Queues a job. The caller then calls [`ApplierHandle::run_or_wake`] once for all queued jobs.
+    pub(crate) fn queue(&self, job: Job) -> Result<(), Closed> {
+        self.jobs.queue(job)
+    }
+
+    /// Carries out the queued jobs on the calling thread if they are brief and no other thread runs the applier.
+    /// Otherwise, the applier's thread carries them out.
+    pub(crate) fn run_or_wake(&self) {
+        self.runner.run_or_wake(&self.jobs);
+    }
+
+    /// Ends the wait of the applier's thread, which then asks for its next deadline.
+    pub(crate) fn interrupt(&self) {
+        self.jobs.interrupt();
+    }
 }
 
 /// Sends inputs to the driver; every thread has a clone.
@@ -119,7 +183,7 @@ pub(crate) trait RunInline: Send + Sync {
 pub(crate) struct DriverHandle {
     inputs: Sender<Input>,
     requests_queued: Arc<AtomicUsize>,
-    runner: Arc<OnceLock<Weak<dyn RunInline>>>,
+    runner: Runner,
 }
 
 impl std::fmt::Debug for DriverHandle {
@@ -132,14 +196,14 @@ impl DriverHandle {
     pub(crate) fn channel() -> (Self, DriverInputs) {
         let (inputs, receiver) = batch_queue::unbounded();
         let requests_queued = Arc::new(AtomicUsize::new(0));
-        let runner = Arc::new(OnceLock::new());
+        let runner = Runner::default();
         let handle = Self { inputs, requests_queued: Arc::clone(&requests_queued), runner };
         (handle, DriverInputs { receiver, requests_queued })
     }
 
     /// Sets how other threads run the driver. Until then, only its own thread runs it.
     pub(crate) fn set_runner(&self, runner: Weak<dyn RunInline>) {
-        assert!(self.runner.set(runner).is_ok(), "a member has one driver");
+        self.runner.set(runner);
     }
 
     /// Sends a client's request, unless too many requests wait for the driver.
@@ -166,12 +230,8 @@ impl DriverHandle {
 
     /// Reports an event, and processes it on the calling thread if no other thread runs the driver.
     pub(crate) fn report_inline(&self, input: Input) {
-        if self.inputs.queue(input).is_err() {
-            return;
-        }
-        let runner = self.runner.get().and_then(Weak::upgrade);
-        if !runner.is_some_and(|runner| runner.run_queued()) {
-            self.inputs.wake();
+        if self.inputs.queue(input).is_ok() {
+            self.runner.run_or_wake(&self.inputs);
         }
     }
 }

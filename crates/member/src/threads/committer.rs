@@ -17,8 +17,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Report, Then};
 use quorate_storage::wal::SnapshotMark;
 
-use crate::threads::batch_queue::Sender;
-use crate::threads::channels::{Done, DriverHandle, Input, Job, Order, SnapshotNotice};
+use crate::threads::channels::{
+    ApplierHandle, Done, DriverHandle, Input, Job, Order, SnapshotNotice,
+};
 use crate::threads::fatal::FaultReports;
 use crate::threads::memory_lock::MemoryLock;
 use crate::threads::timed_disk::{FileTimes, Spent};
@@ -38,7 +39,7 @@ pub(crate) struct Committer {
     pub(crate) snapshots: SnapshotNotice,
     /// Receives a value when the member stops, which ends a wait for disk space.
     pub(crate) ending: Receiver<()>,
-    pub(crate) applier: Sender<Job>,
+    pub(crate) applier: ApplierHandle,
     pub(crate) driver: DriverHandle,
     pub(crate) peers: Arc<Peers>,
     pub(crate) faults: FaultReports,

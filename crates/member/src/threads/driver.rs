@@ -10,6 +10,9 @@
 //! switches. A lock lets one thread run the driver at a time, and every input is taken from the queue under that lock,
 //! so inputs of one source keep their order.
 //!
+//! If only a few entries were committed, the thread that runs the driver also runs the applier, after it has released the
+//! driver ([`ApplierHandle::run_or_wake`]).
+//!
 //! If this member is the only voter, the driver's thread writes the log between effects, because no peer has to be
 //! served during the write. When another voter joins, the log moves to its own thread.
 //!
@@ -31,8 +34,10 @@ use quorate_node::{Effect, Event, Leadership, Node, Persist, ProposalFailure};
 use quorate_raft::{Message, NoteLevel, Role};
 use quorate_storage::wal::SnapshotMark;
 
-use crate::threads::batch_queue::{ReceiveError, Sender};
-use crate::threads::channels::{DriverHandle, DriverInputs, Input, Job, RunInline, SnapshotNotice};
+use crate::threads::batch_queue::ReceiveError;
+use crate::threads::channels::{
+    ApplierHandle, DriverHandle, DriverInputs, Input, Job, RunInline, SnapshotNotice,
+};
 use crate::threads::clock::{Clock, to_millis};
 use crate::threads::completion::CompletionBatch;
 use crate::threads::fatal::FaultReports;
@@ -51,7 +56,7 @@ use quorate_telemetry::metrics::Metrics;
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     pub(crate) peers: Arc<Peers>,
-    pub(crate) applier: Sender<Job>,
+    pub(crate) applier: ApplierHandle,
     pub(crate) snapshots: SnapshotNotice,
     pub(crate) pending: Arc<PendingProposals>,
     pub(crate) member_status: Arc<MemberStatus>,
@@ -83,14 +88,16 @@ enum Log {
 pub(crate) struct SharedDriver {
     inputs: DriverInputs,
     handle: DriverHandle,
+    applier: ApplierHandle,
     /// Empty after the stop, and while a thread other than the driver's own runs the driver.
     driver: Mutex<Option<Box<Driver>>>,
 }
 
 impl SharedDriver {
     pub(crate) fn new(driver: Driver, inputs: DriverInputs) -> Arc<Self> {
-        let handle = driver.handle.clone();
-        let shared = Arc::new(Self { inputs, handle, driver: Mutex::new(Some(Box::new(driver))) });
+        let (handle, applier) = (driver.handle.clone(), driver.neighbours.applier.clone());
+        let driver = Mutex::new(Some(Box::new(driver)));
+        let shared = Arc::new(Self { inputs, handle, applier, driver });
         let runner: Weak<Self> = Arc::downgrade(&shared);
         shared.handle.set_runner(runner);
         shared
@@ -112,10 +119,16 @@ impl SharedDriver {
 
     /// Runs the driver on its own thread. Returns the latest time of the next turn, or `None` after a stop.
     fn take_turn(&self, run: impl FnOnce(&mut Driver)) -> Option<Instant> {
-        let mut driver = self.driver.lock();
-        let driver = driver.as_mut().expect("no thread has panicked while it ran the driver");
+        let mut slot = self.driver.lock();
+        let driver = slot.as_mut().expect("no thread has panicked while it ran the driver");
         run(driver);
-        (!driver.stopping).then(|| driver.ticks.next_deadline(driver.leads()))
+        let deadline = (!driver.stopping).then(|| driver.ticks.next_deadline(driver.leads()));
+        let has_queued = std::mem::take(&mut driver.has_queued_entries);
+        drop(slot);
+        if has_queued {
+            self.applier.run_or_wake();
+        }
+        deadline
     }
 }
 
@@ -131,8 +144,12 @@ impl RunInline for SharedDriver {
         driver.run_queued(&self.inputs);
         // The driver's thread has to close the log, or its next tick is earlier than it knows.
         let has_to_wake = driver.stopping || led != driver.leads();
+        let has_queued = std::mem::take(&mut driver.has_queued_entries);
         *slot = Some(driver);
         drop(slot);
+        if has_queued {
+            self.applier.run_or_wake();
+        }
         if has_to_wake {
             self.handle.report(Input::Wake);
         }
@@ -154,6 +171,8 @@ pub(crate) struct Driver {
     completions: CompletionBatch<Outcome>,
     /// Messages that are about to be sent to peers.
     messages: Vec<Message>,
+    /// Whether entries were queued for the applier without waking its thread.
+    has_queued_entries: bool,
     stages: WriteStages,
     /// The time at which the last inputs were received or the last sync ended.
     now: Instant,
@@ -192,6 +211,7 @@ impl Driver {
             heartbeat: times.heartbeat,
             completions: CompletionBatch::new(),
             messages: Vec::new(),
+            has_queued_entries: false,
             stages: WriteStages::default(),
             now,
             stopping: false,
@@ -476,7 +496,12 @@ impl Driver {
                 if let Some(last) = applying.entries.last() {
                     self.stages.commit(last.index, self.now);
                 }
-                _ = self.neighbours.applier.send(Job::Apply(applying.entries));
+                let job = Job::Apply(applying.entries);
+                if job.has_few_entries() {
+                    self.has_queued_entries |= self.neighbours.applier.queue(job).is_ok();
+                } else {
+                    _ = self.neighbours.applier.send(job);
+                }
             }
             Effect::Stop(fault) => {
                 self.neighbours.faults.report_log_fault(fault);
