@@ -4,6 +4,9 @@
 //! connection can accept more, the body encodes all queued messages into one buffer, which is sent as one chunk. While
 //! the connection is busy, messages accumulate. No separate writer task is needed.
 //!
+//! While the connection's task sleeps, a few short messages are written by the thread that has added them
+//! ([`Outgoing::flush`]). Waking the task for them would cost two context switches.
+//!
 //! # Bounds
 //!
 //! At most [`MESSAGES_QUEUED_MAX`] messages wait for each stream, and for each peer at most as many bytes as its
@@ -15,6 +18,7 @@
 //! The choice of the stream, and the handling of messages that do not fit (`peer`).
 
 use std::collections::VecDeque;
+use std::io::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,6 +28,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame};
 use parking_lot::Mutex;
+use quorate_net::listen::{DirectWriter, Written};
 use quorate_raft::Message;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -43,6 +48,9 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Number of bytes passed to the connection at once. A connection that accepts this many bytes within the write timeout
 /// is slow but not stuck.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Maximum size of the messages that the thread which has added them writes itself.
+const WRITTEN_AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
 /// Counts the bytes that wait for one peer, in all queues.
 #[derive(Debug, Default)]
@@ -73,16 +81,32 @@ fn cost(message: &Message) -> usize {
     size_of_val(message) + message.context.len() + entries.sum::<usize>()
 }
 
+/// A connection that waits for messages.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    attachment: u64,
+    waker: Waker,
+}
+
 /// The result of adding a message.
 #[derive(Debug)]
 pub(crate) enum Pushed {
-    /// The message is queued. If a waker is returned, it must be woken after all messages of the batch are added.
-    Taken(Option<Waker>),
+    /// The message is queued. If a value is returned, it must be passed to [`Outgoing::flush`] after all messages of the
+    /// batch are added.
+    Taken(Option<Wake>),
     /// No connection is attached. Contains the message that was not added.
     Detached(Message),
     Full,
     /// The connection has accepted nothing for too long. It was detached, and all queued messages are lost.
     Stuck,
+}
+
+/// Writes to the connection of a stream without its task.
+#[derive(Clone, Debug)]
+pub(crate) struct DirectStream {
+    writer: DirectWriter,
+    /// The encoder of the stream, shared with the body.
+    encoder: Arc<Mutex<Encoder>>,
 }
 
 /// The queue of one stream.
@@ -108,9 +132,42 @@ struct State {
     waiting_since: Option<Instant>,
     /// Wakes the connection when messages are added.
     waker: Option<Waker>,
+    /// `None` if only the connection's task may write.
+    direct: Option<DirectStream>,
 }
 
 impl State {
+    /// Writes the queued messages to the connection if they are short and its task sleeps. Returns the number of bytes,
+    /// and whether the connection has accepted all of them.
+    fn write_directly(&mut self, allowance: &Allowance) -> Option<(usize, bool)> {
+        let direct = self.direct.as_ref()?;
+        let bytes: usize = self.messages.iter().map(cost).sum();
+        if self.has_unsent || self.messages.is_empty() || bytes > WRITTEN_AT_ONCE_BYTES_MAX {
+            return None;
+        }
+        let (messages, mut encoder) = (&mut self.messages, direct.encoder.lock());
+        let mut encoded = BytesMut::new();
+        let written = direct.writer.write(&mut |out| {
+            for message in messages.drain(..) {
+                encoder.put(&message, &mut encoded);
+                allowance.release(&message);
+            }
+            put_chunk(&encoded, out);
+        });
+        match written {
+            Written::Busy => None,
+            Written::Complete => {
+                self.waiting_since = None;
+                Some((encoded.len(), true))
+            }
+            Written::Partly => {
+                self.has_unsent = true;
+                self.waiting_since = Some(Instant::now());
+                Some((encoded.len(), false))
+            }
+        }
+    }
+
     /// Returns whether the connection has accepted nothing for too long while messages wait.
     fn is_stuck(&self, stuck_after: Duration) -> bool {
         self.attached.is_some()
@@ -121,6 +178,7 @@ impl State {
     /// Detaches the connection. Returns the queued messages and the connection's waker.
     fn detach(&mut self) -> (VecDeque<Message>, Option<Waker>) {
         self.attached = None;
+        self.direct = None;
         self.has_unsent = false;
         self.waiting_since = None;
         (std::mem::take(&mut self.messages), self.waker.take())
@@ -144,9 +202,7 @@ impl Outgoing {
     /// Adds a message.
     pub(crate) fn push(&self, message: Message) -> Pushed {
         let mut state = self.state.lock();
-        if state.attached.is_none() {
-            return Pushed::Detached(message);
-        }
+        let Some(attachment) = state.attached else { return Pushed::Detached(message) };
         if state.is_stuck(self.stuck_after) {
             drop(state);
             self.detach();
@@ -157,7 +213,25 @@ impl Outgoing {
             return Pushed::Full;
         }
         state.messages.push_back(message);
-        Pushed::Taken(state.waker.take())
+        Pushed::Taken(state.waker.take().map(|waker| Wake { attachment, waker }))
+    }
+
+    /// Sends the queued messages: writes them on the calling thread if possible, or wakes the connection's task. Returns
+    /// the number of bytes written on the calling thread.
+    pub(crate) fn flush(&self, Wake { attachment, waker }: Wake) -> usize {
+        let mut state = self.state.lock();
+        if state.attached != Some(attachment) {
+            return 0;
+        }
+        let written = state.write_directly(&self.allowance);
+        if let Some((bytes, true)) = written {
+            // The task still sleeps, and is woken when it is needed.
+            state.waker.get_or_insert(waker);
+            return bytes;
+        }
+        drop(state);
+        waker.wake();
+        written.map_or(0, |(bytes, _)| bytes)
     }
 
     /// Detaches the connection if it has accepted nothing for too long. Returns whether it did.
@@ -172,10 +246,11 @@ impl Outgoing {
     }
 
     /// Attaches a new connection, which replaces any earlier one.
-    pub(crate) fn attach(&self) -> (u64, Ended) {
+    pub(crate) fn attach(&self, direct: Option<DirectStream>) -> (u64, Ended) {
         let ended = self.detach();
         let mut state = self.state.lock();
         state.attachments += 1;
+        state.direct = direct.filter(|_| !state.is_closed);
         // A request may arrive just as its sender is removed. In that case its stream ends immediately.
         state.attached = (!state.is_closed).then_some(state.attachments);
         (state.attachments, ended)
@@ -250,6 +325,14 @@ impl Outgoing {
     }
 }
 
+/// Appends a chunk of a chunked body (RFC 9112, section 7.1).
+fn put_chunk(data: &[u8], out: &mut Vec<u8>) {
+    // Writing to a vector does not fail.
+    _ = write!(out, "{:x}\r\n", data.len());
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Observes the progress and the end of a stream.
 pub(crate) trait Observer: Send + 'static {
     /// Called when this many bytes were written.
@@ -263,7 +346,7 @@ pub(crate) trait Observer: Send + 'static {
 pub(crate) struct StreamBody<O: Observer> {
     outgoing: Arc<Outgoing>,
     attachment: u64,
-    encoder: Encoder,
+    encoder: Arc<Mutex<Encoder>>,
     batch: VecDeque<Message>,
     buffer: BytesMut,
     link_heartbeat: Interval,
@@ -271,35 +354,46 @@ pub(crate) struct StreamBody<O: Observer> {
 }
 
 impl<O: Observer> StreamBody<O> {
-    pub(crate) fn new(
+    /// Attaches a new connection to the queue and returns its body, and how the replaced attachment has ended. With a
+    /// `writer`, other threads also write to the connection.
+    pub(crate) fn attach(
         kind: StreamKind,
         outgoing: &Arc<Outgoing>,
-        attachment: u64,
+        writer: Option<DirectWriter>,
         link_heartbeat: Duration,
         observer: O,
-    ) -> Self {
+    ) -> (Self, Ended) {
+        let encoder = Arc::new(Mutex::new(Encoder::new(kind)));
+        let direct = writer.map(|writer| DirectStream { writer, encoder: Arc::clone(&encoder) });
+        let (attachment, replaced) = outgoing.attach(direct);
         let start = tokio::time::Instant::now() + link_heartbeat;
         let mut link_heartbeat = tokio::time::interval_at(start, link_heartbeat);
         link_heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self {
+        let body = Self {
             outgoing: Arc::clone(outgoing),
             attachment,
-            encoder: Encoder::new(kind),
+            encoder,
             batch: VecDeque::new(),
             buffer: BytesMut::new(),
             link_heartbeat,
             observer,
-        }
+        };
+        (body, replaced)
+    }
+
+    pub(crate) const fn observer(&self) -> &O {
+        &self.observer
     }
 
     /// Encodes the batch, and a link heartbeat if one is due.
     fn encode(&mut self, cx: &mut Context<'_>) {
+        let mut encoder = self.encoder.lock();
         for message in self.batch.drain(..) {
-            self.encoder.put(&message, &mut self.buffer);
+            encoder.put(&message, &mut self.buffer);
             self.outgoing.allowance.release(&message);
         }
         if self.link_heartbeat.poll_tick(cx).is_ready() {
-            self.encoder.put_link_heartbeat(&mut self.buffer);
+            encoder.put_link_heartbeat(&mut self.buffer);
             // The timer is polled until it is pending, because only then does it wake this task again.
             while self.link_heartbeat.poll_tick(cx).is_ready() {}
         }
@@ -379,8 +473,8 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn body(outgoing: &Arc<Outgoing>, attachment: u64) -> StreamBody<Nobody> {
-        StreamBody::new(StreamKind::Message, outgoing, attachment, HOUR, Nobody)
+    fn attach(outgoing: &Arc<Outgoing>) -> StreamBody<Nobody> {
+        StreamBody::attach(StreamKind::Message, outgoing, None, HOUR, Nobody).0
     }
 
     fn poll<O: Observer + Unpin>(body: &mut StreamBody<O>) -> Poll<Option<Bytes>> {
@@ -392,8 +486,7 @@ mod tests {
     async fn all_waiting_messages_are_sent_in_one_chunk_in_order() {
         let outgoing = outgoing(Duration::from_secs(5));
         assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
-        let (attachment, _) = outgoing.attach();
-        let mut body = body(&outgoing, attachment);
+        let mut body = attach(&outgoing);
         assert!(poll(&mut body).is_pending());
         let messages: Vec<Message> =
             (1..=10).map(|term| Message { term: Term(term), ..small() }).collect();
@@ -414,8 +507,7 @@ mod tests {
     #[tokio::test]
     async fn a_large_message_is_sent_in_pieces() {
         let outgoing = outgoing(Duration::from_secs(5));
-        let (attachment, _) = outgoing.attach();
-        let mut body = body(&outgoing, attachment);
+        let mut body = attach(&outgoing);
         let messages = [large(3 * PIECE_BYTES), small()];
         for message in &messages {
             assert!(matches!(outgoing.push(message.clone()), Pushed::Taken(_)));
@@ -441,9 +533,8 @@ mod tests {
         let outgoing = outgoing(HOUR);
         let (reports, reported) = std::sync::mpsc::channel();
         let open = || {
-            let (attachment, replaced) = outgoing.attach();
             let observer = Reports(reports.clone());
-            (StreamBody::new(StreamKind::Append, &outgoing, attachment, HOUR, observer), replaced)
+            StreamBody::attach(StreamKind::Append, &outgoing, None, HOUR, observer)
         };
         let lost = |lost_any| Ended { was_attached: true, lost_any };
         // The connection breaks after the first piece.
@@ -478,8 +569,7 @@ mod tests {
             let entered = runtime.unwrap();
             let _entered = entered.enter();
             let outgoing = outgoing(Duration::from_secs(5));
-            let (attachment, _) = outgoing.attach();
-            let mut body = body(&outgoing, attachment);
+            let mut body = attach(&outgoing);
             let messages: Vec<Message> = sizes.into_iter().map(large).collect();
             for message in &messages {
                 assert!(matches!(outgoing.push(message.clone()), Pushed::Taken(_)));
@@ -497,34 +587,31 @@ mod tests {
     #[tokio::test]
     async fn a_new_connection_replaces_the_previous_one() {
         let outgoing = outgoing(Duration::from_secs(5));
-        let (first, ended) = outgoing.attach();
+        let open = || StreamBody::attach(StreamKind::Message, &outgoing, None, HOUR, Nobody);
+        let (mut old, ended) = open();
         assert!(!ended.was_attached);
-        let mut old = body(&outgoing, first);
         assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
-        let (second, ended) = outgoing.attach();
+        let (mut new, ended) = open();
         assert_eq!(ended, Ended { was_attached: true, lost_any: true });
         assert_eq!(poll(&mut old), Poll::Ready(None));
         drop(old);
-        let mut new = body(&outgoing, second);
         assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         assert!(matches!(poll(&mut new), Poll::Ready(Some(_))));
         drop(new);
         assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
         outgoing.close();
-        let (late, _) = outgoing.attach();
-        assert_eq!(poll(&mut body(&outgoing, late)), Poll::Ready(None));
+        assert_eq!(poll(&mut open().0), Poll::Ready(None));
         assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
     }
 
     #[tokio::test]
     async fn queues_are_bounded_by_count_and_by_bytes() {
         let outgoing = outgoing(Duration::from_secs(5));
-        let (attachment, _) = outgoing.attach();
+        let mut body = attach(&outgoing);
         for _ in 0..MESSAGES_QUEUED_MAX {
             assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         }
         assert!(matches!(outgoing.push(small()), Pushed::Full));
-        let mut body = body(&outgoing, attachment);
         while poll(&mut body).is_ready() {}
         // A single message may be larger than the limit.
         assert!(matches!(outgoing.push(large(QUEUED_BYTES_MAX + 1)), Pushed::Taken(_)));
@@ -536,7 +623,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_accepts_no_data_is_closed() {
         let outgoing = outgoing(Duration::ZERO);
-        outgoing.attach();
+        outgoing.attach(None);
         assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         while outgoing.state.lock().waiting_since.is_some_and(|since| since.elapsed().is_zero()) {
             std::thread::yield_now();
@@ -552,7 +639,7 @@ mod tests {
         let hasty = outgoing(Duration::ZERO);
         for outgoing in [&patient, &hasty] {
             assert!(!outgoing.give_up_if_stuck(), "no connection is attached");
-            outgoing.attach();
+            outgoing.attach(None);
             assert!(!outgoing.give_up_if_stuck(), "no message is waiting");
             assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
         }

@@ -5,7 +5,6 @@
 //! membership has only a pipeline: this member answers it but opens no streams to it.
 
 use std::sync::Arc;
-use std::task::Waker;
 
 use parking_lot::Mutex;
 use quorate_raft::{MemberId, Message, MessageKind};
@@ -15,10 +14,11 @@ use crate::contact::Contact;
 use crate::frame::StreamKind;
 use crate::incoming::read_stream;
 use crate::local::Local;
-use crate::outgoing::{Ended, Observer, Outgoing, Pushed, StreamBody};
+use crate::outgoing::{Ended, Observer, Outgoing, Pushed, StreamBody, Wake};
 use crate::pipeline::Pipeline;
 use crate::probe::{self, Pace, Route};
 use crate::status::Attempt;
+use quorate_net::listen::DirectWriter;
 use quorate_telemetry::log;
 
 /// The status of another member. The names are etcd's.
@@ -101,9 +101,9 @@ impl Peer {
         }
     }
 
-    /// Sends a message over the best available connection. Returns whether the message was accepted. Adds to `wakers`
-    /// the connections that must be woken after the whole batch is queued.
-    pub(crate) fn send(&self, message: Message, wakers: &mut Vec<Waker>) -> bool {
+    /// Sends a message over the best available connection. Returns whether the message was accepted. Adds to `woken` the
+    /// streams that must be flushed after the whole batch is queued.
+    pub(crate) fn send(self: &Arc<Self>, message: Message, woken: &mut Vec<Woken>) -> bool {
         let kind = message.kind;
         // Consensus sends no more appends after the loss is reported. A stuck append stream is therefore detected here,
         // when a heartbeat is sent.
@@ -112,15 +112,16 @@ impl Peer {
         }
         let pushed = match kind {
             MessageKind::Append => self.push(StreamKind::Append, message),
-            _ => Pushed::Detached(message),
+            _ => (StreamKind::Message, Pushed::Detached(message)),
         };
         let pushed = match pushed {
-            Pushed::Detached(message) => self.push(StreamKind::Message, message),
+            (_, Pushed::Detached(message)) => self.push(StreamKind::Message, message),
             decided => decided,
         };
+        let (stream, pushed) = pushed;
         let is_taken = match pushed {
-            Pushed::Taken(waker) => {
-                wakers.extend(waker);
+            Pushed::Taken(wake) => {
+                woken.extend(wake.map(|wake| Woken { peer: Arc::clone(self), stream, wake }));
                 true
             }
             Pushed::Detached(message) => self.pipeline.push(message),
@@ -132,18 +133,23 @@ impl Peer {
         is_taken
     }
 
-    fn push(&self, stream: StreamKind, message: Message) -> Pushed {
+    fn push(&self, stream: StreamKind, message: Message) -> (StreamKind, Pushed) {
         let pushed = self.outgoing(stream).push(message);
         if let Pushed::Stuck = pushed {
             self.note_stuck(stream);
         }
-        pushed
+        (stream, pushed)
     }
 
     fn note_stuck(&self, stream: StreamKind) {
         let attempt = Attempt { source: stream.name(), action: "write" };
         self.contact.status.deactivate(attempt, &"i/o timeout");
         log_lost(&self.local, &self.contact, stream);
+    }
+
+    fn count_sent(&self, bytes: usize) {
+        let network = &self.local.metrics.network;
+        network.peer_sent_bytes.with(&[&self.contact.name]).add(bytes as u64);
     }
 
     fn count_dropped(&self, kind: MessageKind) {
@@ -161,18 +167,24 @@ impl Peer {
         }
     }
 
-    /// Returns the body that answers the peer's request for this stream. It replaces any earlier body.
-    pub(crate) fn open_stream(&self, kind: StreamKind) -> StreamBody<StreamObserver> {
+    /// Returns the body that answers the peer's request for this stream. It replaces any earlier body. `writer` writes to
+    /// the request's connection.
+    pub(crate) fn open_stream(
+        &self,
+        kind: StreamKind,
+        writer: Option<DirectWriter>,
+    ) -> StreamBody<StreamObserver> {
         let outgoing = self.outgoing(kind);
-        let (attachment, replaced) = outgoing.attach();
         let member = &self.local.introduction.member;
         let observer = StreamObserver {
             local: Arc::clone(&self.local),
             contact: Arc::clone(&self.contact),
             kind,
         };
+        let interval = self.local.link_heartbeat_interval();
+        let (body, replaced) = StreamBody::attach(kind, outgoing, writer, interval, observer);
         if replaced.was_attached {
-            observer.report_losses(replaced);
+            body.observer().report_losses(replaced);
             log::warn!(
                 "closed TCP streaming connection with remote peer",
                 "stream-writer-type" = kind.name(),
@@ -187,8 +199,26 @@ impl Peer {
             "local-member-id" = member,
             "remote-peer-id" = self.contact.name
         );
-        let interval = self.local.link_heartbeat_interval();
-        StreamBody::new(kind, outgoing, attachment, interval, observer)
+        body
+    }
+}
+
+/// A stream with new messages whose connection waits for them.
+#[derive(Debug)]
+pub(crate) struct Woken {
+    peer: Arc<Peer>,
+    stream: StreamKind,
+    wake: Wake,
+}
+
+impl Woken {
+    /// Sends the queued messages on this thread, or wakes the connection's task, which sends them.
+    pub(crate) fn flush(self) {
+        let Self { peer, stream, wake } = self;
+        let bytes = peer.outgoing(stream).flush(wake);
+        if bytes > 0 {
+            peer.count_sent(bytes);
+        }
     }
 }
 

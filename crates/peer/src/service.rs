@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use quorate_core::incoming::{Depot, NotForUs};
-use quorate_net::listen::IncomingBody;
+use quorate_net::listen::{DirectWriter, IncomingBody};
 use quorate_raft::{MemberId, Message};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -189,8 +189,11 @@ impl Service {
             return refusal(StatusCode::PRECONDITION_FAILED, "to field mismatch");
         }
         local.settings.compare(from, request.headers());
+        // Only the bodies of HTTP/1.1 are chunked.
+        let is_chunked = request.version() == Version::HTTP_11;
+        let writer = request.extensions().get::<DirectWriter>().filter(|_| is_chunked).cloned();
         // The head of the answer is sent before the first message.
-        Response::new(PeerBody::new(peer.open_stream(kind)))
+        Response::new(PeerBody::new(peer.open_stream(kind, writer)))
     }
 
     fn log_refused_stream(&self, message: &str, from: MemberId) {

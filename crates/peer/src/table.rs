@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -20,7 +19,7 @@ use quorate_raft::{MemberId, Message};
 use crate::dial;
 use crate::known_members::KnownMembers;
 use crate::local::Local;
-use crate::peer::{Peer, PeerKind};
+use crate::peer::{Peer, PeerKind, Woken};
 use quorate_telemetry::log;
 
 /// Maximum number of remotes.
@@ -206,20 +205,20 @@ impl Table {
     /// Sends messages in order. Messages that cannot be sent are dropped, and their recipients are reported
     /// as unreachable. Messages to unknown members are dropped without a report.
     pub(crate) fn send(&self, messages: Vec<Message>) {
-        let (mut wakers, mut unreachable): (Vec<Waker>, Vec<MemberId>) = (Vec::new(), Vec::new());
+        let (mut woken, mut unreachable): (Vec<Woken>, Vec<MemberId>) = (Vec::new(), Vec::new());
         let entries = self.entries.read();
         for message in messages {
             let to = message.to;
             let remote = || entries.remotes.get(&to).map(|remote| &remote.peer);
             let Some(peer) = entries.peers.get(&to).or_else(remote) else { continue };
-            if !peer.send(message, &mut wakers) && !unreachable.contains(&to) {
+            if !peer.send(message, &mut woken) && !unreachable.contains(&to) {
                 unreachable.push(to);
             }
         }
         drop(entries);
-        // Connections are woken after the whole batch is queued, so that each takes all of its messages at once.
-        for waker in wakers {
-            waker.wake();
+        // Streams are flushed after the whole batch is queued, so that each sends all of its messages at once.
+        for stream in woken {
+            stream.flush();
         }
         for id in unreachable {
             self.local.consensus.report_unreachable(id);

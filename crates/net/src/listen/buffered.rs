@@ -5,10 +5,14 @@
 //! frames accumulate until the connection's task has done all its work, and are then sent together. Reading a value of
 //! 256 bytes takes one write instead of two, and the answers to several requests on one connection share one write.
 //!
+//! While the connection's task sleeps, other threads may write to the connection ([`DirectWriter`]), which saves waking
+//! the task.
+//!
 //! # Invariants
 //!
 //! * Bytes are sent in the order in which they were written, and before the connection's task sleeps. [`Sending`]
 //!   ensures this. A shutdown waits until the kernel has accepted all bytes.
+//! * Another thread writes only while the connection's task sleeps and the protocol has no unsent bytes.
 //! * At most [`GATHERED_BYTES_MAX`] bytes are buffered. Beyond that a write waits for the socket, so a peer
 //!   that does not read blocks only its own streams.
 
@@ -18,7 +22,7 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -52,8 +56,14 @@ fn keep_spare(mut buffer: Vec<u8>) {
 /// Wraps a socket from which `prefix` was already read. Reads return the prefix first. The first result is for the
 /// protocol, the second for the task that polls it.
 pub(super) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
-    let socket =
-        Socket { inner, prefix: prefix.into(), gathered: Vec::new(), sent: 0, sent_in_all: 0 };
+    let socket = Socket {
+        inner,
+        prefix: prefix.into(),
+        gathered: Vec::new(),
+        sent: 0,
+        sent_in_all: 0,
+        is_task_asleep: false,
+    };
     let socket = Arc::new(Mutex::new(socket));
     (Buffered { socket: Arc::clone(&socket) }, Outlet { socket })
 }
@@ -78,6 +88,63 @@ impl<T> Outlet<T> {
     }
 }
 
+impl<T: AsyncWrite + Send + Unpin + 'static> Outlet<T> {
+    /// Returns a writer for other threads.
+    pub(super) fn writer(&self) -> DirectWriter {
+        DirectWriter(Arc::clone(&self.socket) as Arc<dyn WriteDirectly>)
+    }
+}
+
+/// The result of a [direct](DirectWriter) write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The kernel has accepted all bytes.
+    Complete,
+    /// The connection's task has to be woken. It sends the rest, or finds the error.
+    Partly,
+    /// Nothing was written, because the connection's task runs or still has bytes to send.
+    Busy,
+}
+
+/// Writes to an HTTP/1 connection from any thread, without waiting and without waking the connection's task. It is an
+/// extension of the connection's requests.
+///
+/// The written bytes are a part of the answer that is in progress. The caller therefore writes whole chunks of a chunked
+/// body, and only after the body was polled for the first time, when the head has been sent.
+#[derive(Clone)]
+pub struct DirectWriter(Arc<dyn WriteDirectly>);
+
+impl std::fmt::Debug for DirectWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DirectWriter").finish_non_exhaustive()
+    }
+}
+
+impl DirectWriter {
+    /// Writes the bytes that `fill` appends. `fill` is called only if the bytes can be written now.
+    pub fn write(&self, fill: &mut dyn FnMut(&mut Vec<u8>)) -> Written {
+        self.0.write_directly(fill)
+    }
+}
+
+trait WriteDirectly: Send + Sync {
+    fn write_directly(&self, fill: &mut dyn FnMut(&mut Vec<u8>)) -> Written;
+}
+
+impl<T: AsyncWrite + Send + Unpin> WriteDirectly for Mutex<Socket<T>> {
+    fn write_directly(&self, fill: &mut dyn FnMut(&mut Vec<u8>)) -> Written {
+        let Some(mut socket) = self.try_lock() else { return Written::Busy };
+        if !socket.is_task_asleep {
+            return Written::Busy;
+        }
+        fill(socket.gathering());
+        // The socket wakes nothing when it becomes writable. The connection's task, which the caller wakes, waits for it.
+        let sent = socket.poll_drain(&mut Context::from_waker(Waker::noop()));
+        socket.is_task_asleep = matches!(sent, Poll::Ready(Ok(())));
+        if socket.is_task_asleep { Written::Complete } else { Written::Partly }
+    }
+}
+
 /// A connection that sends its buffered data after each poll.
 #[derive(Debug)]
 pub(super) struct Sending<'a, C, T> {
@@ -94,10 +161,16 @@ where
     type Output = Result<(), Box<dyn Error + Send + Sync>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.outlet.socket.lock().is_task_asleep = false;
         let done = self.connection.as_mut().poll(cx);
         // Data that does not fit in the socket's buffer now is sent when the socket becomes writable, which also wakes
         // this task.
-        let sent = self.outlet.socket.lock().poll_drain(cx);
+        let sent = {
+            let mut socket = self.outlet.socket.lock();
+            let sent = socket.poll_drain(cx);
+            socket.is_task_asleep = done.is_pending() && matches!(sent, Poll::Ready(Ok(())));
+            sent
+        };
         match (done, sent) {
             (Poll::Ready(done), _) => Poll::Ready(done.map_err(Into::into)),
             (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(error.into())),
@@ -116,6 +189,8 @@ struct Socket<T> {
     sent: usize,
     /// Total number of bytes that the kernel has accepted.
     sent_in_all: u64,
+    /// Whether the connection's task waits, and has passed all its bytes to the kernel.
+    is_task_asleep: bool,
 }
 
 impl<T: AsyncWrite + Unpin> Socket<T> {
@@ -266,6 +341,49 @@ mod tests {
             io::Result::Ok(())
         });
         Sending { connection, outlet }.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn other_threads_write_only_while_the_task_sleeps() {
+        let (near, mut far) = tokio::io::duplex(10);
+        let (mut io, outlet) = wrap(near, Vec::new());
+        let writer = outlet.writer();
+        let put = |bytes: &'static [u8]| {
+            writer.write(&mut |out: &mut Vec<u8>| out.extend_from_slice(bytes))
+        };
+        assert_eq!(put(b"x"), Written::Busy, "the task has not run yet");
+        let outlet = &outlet;
+        let connection = std::pin::pin!(async move {
+            io.write_all(b"ab").await?;
+            let mut byte = [0];
+            // The protocol waits here for the client.
+            io.read_exact(&mut byte).await?;
+            io.write_all(b"gh").await?;
+            std::future::pending::<io::Result<()>>().await
+        });
+        let mut task = poller(Sending { connection, outlet });
+        assert!(task().is_pending());
+        assert_eq!(put(b"cdef"), Written::Complete);
+        far.write_all(b"!").await.unwrap();
+        assert!(task().is_pending());
+        let mut bytes = [0; 8];
+        far.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"abcdefgh");
+        // The pipe has room for ten bytes. The task sends the rest.
+        assert_eq!(put(b"0123456789AB"), Written::Partly);
+        assert_eq!(put(b"x"), Written::Busy);
+        let mut bytes = [0; 10];
+        far.read_exact(&mut bytes).await.unwrap();
+        assert!(task().is_pending());
+        assert_eq!(put(b"CD"), Written::Complete);
+        let mut bytes = [0; 4];
+        far.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"ABCD");
+    }
+
+    /// Returns a function that polls the future once.
+    fn poller<F: Future + Unpin>(mut future: F) -> impl FnMut() -> Poll<F::Output> {
+        move || Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()))
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ use hyper::{Request, Response};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Sleep;
 
+use super::buffered::DirectWriter;
 use super::hang_up::EndsWithClient;
 use super::incoming_body::IncomingBody;
 use super::requests::{AnswerBody, Requests};
@@ -80,6 +81,7 @@ pub(super) struct Announcing<S> {
     pub(super) requests: Requests,
     pub(super) ends_with_client: EndsWithClient,
     pub(super) takeover: Takeover,
+    pub(super) writer: DirectWriter,
 }
 
 impl<S, B> Service<Request<IncomingBody>> for Announcing<S>
@@ -95,6 +97,7 @@ where
         request.extensions_mut().insert(self.ends_with_client.clone());
         request.extensions_mut().insert(self.ends);
         request.extensions_mut().insert(self.takeover.clone());
+        request.extensions_mut().insert(self.writer.clone());
         let under_way = self.requests.begin();
         let answer = self.inner.call(request);
         Box::pin(async move {

@@ -51,6 +51,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 pub use self::addresses::AddressLimit;
 use self::buffered::{Buffered, Sending};
+pub use self::buffered::{DirectWriter, Written};
 pub use self::hang_up::EndsWithClient;
 use self::hang_up::HangUp;
 use self::head_deadline::{Announcing, HeadDeadline};
@@ -473,8 +474,14 @@ async fn serve_http1<S: Stream, H: Http1Service>(
     let io = HangUp::new(io, ends_with_client.clone());
     let takeover = Takeover::default();
     let of_requests = takeover.clone();
-    let service =
-        Announcing { inner: service, ends, requests, ends_with_client, takeover: of_requests };
+    let service = Announcing {
+        inner: service,
+        ends,
+        requests,
+        ends_with_client,
+        takeover: of_requests,
+        writer: outlet.writer(),
+    };
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.timeouts.idle)
