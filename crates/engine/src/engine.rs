@@ -1,6 +1,7 @@
 //! One server of a keyspace in a database, as the services use it.
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +11,15 @@ use bytes::Bytes;
 use prost::Message;
 use quorate_api::etcdserverpb as pb;
 use quorate_state::apply::{PublishedState, Refusal, StateOptions};
+use quorate_state::backend::Backend;
 use quorate_state::lease::Renewal;
-use quorate_state::mvcc::{RangeQuery, RangeResult};
+use quorate_state::mvcc::{HashKv, RangeQuery, RangeResult};
 use quorate_state::units::{LeaseId, Millis};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::database::{Database, DatabaseFault};
+use crate::database::{Database, DatabaseFault, Statement};
+use crate::dump;
 use crate::error::EngineError;
 use crate::follower::{Follower, Rounds, read_start};
 use crate::history::{HistoryReader, HistorySource};
@@ -31,6 +34,8 @@ use crate::wire::{LeaseTimes, Question, Reply};
 const SEQUENCER_TIME_MAX: Duration = Duration::from_secs(5);
 /// How often a read is repeated because a compaction overtook it.
 const OVERTAKEN_MAX: usize = 10;
+/// The interval at which a waiting request checks for garbage.
+const GARBAGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Everything that an engine needs.
 #[derive(Clone, Debug)]
@@ -79,6 +84,8 @@ pub struct EngineStatus {
     pub epoch: u64,
     /// The number of the last committed request, which corresponds to a raft index.
     pub index: u64,
+    /// The number of batches that were committed.
+    pub log_position: u64,
     /// The newest revision.
     pub revision: i64,
     /// The compacted revision, or -1.
@@ -192,6 +199,7 @@ impl Engine {
             sequencer_id: if holder.is_expired { 0 } else { holder.id },
             epoch: position.epoch,
             index: position.index,
+            log_position: position.seq,
             revision: position.revision,
             compacted_revision: position.compacted,
             stored_bytes: context.stored_bytes.load(Ordering::Relaxed),
@@ -283,6 +291,48 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Waits until everything that the compactions before this call make garbage is removed.
+    ///
+    /// # Errors
+    ///
+    /// If the database does not answer.
+    pub async fn wait_compacted(&self) -> Result<(), EngineError> {
+        self.barrier().await?;
+        let compacted = self.shared.context.replica.position().compacted;
+        loop {
+            let row = self
+                .shared
+                .context
+                .database
+                .read(async |session| session.query_opt(Statement::HasGarbage, &[&compacted]).await)
+                .await?;
+            if row.is_none_or(|row| !row.get::<_, bool>(0)) {
+                return Ok(());
+            }
+            tokio::time::sleep(GARBAGE_INTERVAL).await;
+        }
+    }
+
+    /// Returns the hash of all records up to a revision; 0 for the newest. The database sorts all
+    /// versions for it.
+    ///
+    /// # Errors
+    ///
+    /// If the database does not answer.
+    pub async fn hash_kv(&self, revision: i64) -> Result<Result<HashKv, Refusal>, EngineError> {
+        dump::hash_kv(&self.shared.context, revision).await
+    }
+
+    /// Creates a backend file at `path` that contains everything committed before this call. It is the
+    /// content of a snapshot.
+    ///
+    /// # Errors
+    ///
+    /// If the database does not answer, or the file cannot be written.
+    pub async fn snapshot(&self, path: &Path) -> Result<Backend, EngineError> {
+        dump::snapshot(&self.shared.context, path).await
     }
 
     /// Applies a request of a client. Its header contains the user, and its id is ignored. If this

@@ -22,6 +22,7 @@
 
 mod batch;
 mod database;
+mod dump;
 mod engine;
 mod error;
 mod follower;

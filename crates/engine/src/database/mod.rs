@@ -237,6 +237,10 @@ impl Session {
         }
     }
 
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }

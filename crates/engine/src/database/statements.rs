@@ -85,6 +85,13 @@ pub(crate) enum Statement {
     RemoveServer,
     /// Wakes servers that wait for batches.
     Notify,
+    /// Returns whether a compaction has something left to remove.
+    HasGarbage,
+    /// Reads all records up to a revision, in the order of their revisions, each with whether it is
+    /// the visible change of its key at that revision.
+    Records,
+    /// Returns whether any key is visible at a revision.
+    IsAnyVisible,
 }
 
 /// How a range of keys ends.
@@ -113,6 +120,15 @@ const AT_REVISION: &str = "FROM {s}.newest n LEFT JOIN LATERAL (\
      WHERE n.mod_revision > $3 AND v.key = n.key AND v.mod_revision <= $3 \
      ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1) o ON true \
      WHERE {range} AND ((n.mod_revision <= $3 AND NOT n.deleted) OR (n.mod_revision > $3 AND NOT o.deleted))";
+
+/// The records up to revision `$1`. A key that was deleted at exactly that revision is not visible,
+/// even if the same request wrote it again.
+const RECORDS: &str = "(SELECT mod_revision, sub, deleted, record, \
+     NOT deleted AND next IS NULL AND NOT gone AS visible FROM (\
+     SELECT v.mod_revision, v.sub, v.deleted, v.record, lead(v.mod_revision) OVER \
+     (PARTITION BY v.key ORDER BY v.mod_revision, v.sub) AS next, \
+     bool_or(v.deleted AND v.mod_revision = $1) OVER (PARTITION BY v.key) AS gone \
+     FROM {s}.versions v WHERE v.mod_revision <= $1) w) r";
 
 impl Statement {
     /// Returns the text of the statement, with the schema filled in.
@@ -150,6 +166,10 @@ impl Statement {
                 "SELECT count(*), {COMPACTED} {} AND n.key <> ALL($4)",
                 AT_REVISION.replace("{range}", end.condition())
             ),
+            Self::Records => format!(
+                "SELECT mod_revision, sub, deleted, record, visible FROM {RECORDS} ORDER BY mod_revision, sub"
+            ),
+            Self::IsAnyVisible => format!("SELECT EXISTS (SELECT 1 FROM {RECORDS} WHERE visible)"),
             fixed => fixed.fixed_text().to_owned(),
         };
         text.replace("{s}", schema)
@@ -183,6 +203,10 @@ impl Statement {
                  ORDER BY seq LIMIT $3"
             }
             Self::DeleteLog => "DELETE FROM {s}.log WHERE seq <= $1 AND last_revision < $2",
+            Self::HasGarbage => {
+                "SELECT EXISTS (SELECT 1 FROM {s}.log l, {s}.progress p WHERE p.id = 1 AND \
+                 (p.compacted < $1 OR (l.seq < p.written_seq AND l.last_revision < p.compacted)))"
+            }
             Self::Notify => "NOTIFY {s}_log",
             _ => return None,
         })

@@ -66,11 +66,7 @@ impl Compacting {
 
     async fn remove_all(&mut self, compacted: i64) -> Result<(), EngineError> {
         loop {
-            let removed = match self.step(compacted).await {
-                Ok(false) => self.last_step(compacted).await.map(|()| false),
-                step => step,
-            };
-            match removed {
+            match self.step(compacted).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(fault) if fault.is_transient() => {
@@ -98,11 +94,13 @@ impl Compacting {
         Ok(self.session.insert(session))
     }
 
-    /// Removes the garbage of the batch that contains the compacted revision. The batch itself stays,
-    /// because watchers can read it.
-    async fn last_step(&mut self, compacted: i64) -> Result<(), DatabaseFault> {
+    /// Announces the compaction, and removes the garbage of the batch that contains its revision. The
+    /// batch itself stays, because watchers can read it. This happens first, so a compaction is complete
+    /// when no older batch is left.
+    async fn remove_last(&mut self, compacted: i64) -> Result<(), DatabaseFault> {
         let written = self.replica.position().written_seq;
         let session = self.session().await?;
+        session.execute(Statement::AnnounceCompaction, &[&compacted]).await?;
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
             [&compacted, &-1_i64, &1_i64];
         let rows = session.query(Statement::ReadLogFromRevision, &parameters).await?;
@@ -120,9 +118,9 @@ impl Compacting {
 
     /// Removes the garbage of a few batches. Returns whether there may be more.
     async fn step(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
+        self.remove_last(compacted).await?;
         let written = self.replica.position().written_seq.cast_signed();
         let session = self.session().await?;
-        session.execute(Statement::AnnounceCompaction, &[&compacted]).await?;
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
             [&written, &compacted, &STEP_BATCHES];
         let rows = session.query(Statement::ReadGarbage, &parameters).await?;

@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
+use quorate_engine::Engine;
 use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{
-    EntryMeta, Notice, Refusal, Request, Response, State, StateOptions, read_range, read_txn,
+    EntryMeta, Notice, PublishedState, Refusal, Request, Response, State, StateOptions, read_range,
+    read_txn,
 };
-use quorate_state::mvcc::RangeQuery;
+use quorate_state::mvcc::{MvccError, RangeQuery};
 
 use crate::postgres::shared;
 use crate::support::{read, start_one};
@@ -254,12 +256,57 @@ async fn compare(seed: u64, count: usize) {
             let answer = engine.read_txn(&txn).await.unwrap();
             assert_eq!(answer, expected, "seed {seed}, step {step}: {txn:?}");
         }
+        if step % 50 == 49 {
+            compare_hashes(&engine, &member, &mut generator).await;
+        }
         if step % 150 == 149 {
             engine.stop().await;
             engine = start_one(&url).await;
         }
     }
+    compare_snapshot(&engine, &member).await;
     engine.stop().await;
+}
+
+/// Compares the hashes at the newest and at an older revision.
+async fn compare_hashes(engine: &Engine, member: &Member, generator: &mut Generator) {
+    engine.wait_compacted().await.unwrap();
+    let view = member.state.published().view();
+    for revision in [0, generator.past()] {
+        let expected = match view.hash_kv(revision) {
+            Ok(hash) => Ok(hash),
+            Err(MvccError::Refusal(refusal)) => Err(refusal.into()),
+            Err(MvccError::Fault(fault)) => panic!("{fault}"),
+        };
+        assert_eq!(engine.hash_kv(revision).await.unwrap(), expected, "at {revision}");
+    }
+}
+
+/// Recovers a member's state from a snapshot of the engine.
+async fn compare_snapshot(engine: &Engine, member: &Member) {
+    let dir = tempfile::tempdir().unwrap();
+    let backend = engine.snapshot(&dir.path().join("db")).await.unwrap();
+    let recovered = State::recover(&backend, StateOptions::default()).unwrap();
+    let (recovered, expected) = (recovered.published(), member.state.published());
+    let (now, compacted) =
+        (expected.view().current_revision(), expected.view().compacted_revision());
+    assert_eq!(recovered.view().current_revision(), now);
+    assert_eq!(recovered.view().compacted_revision(), compacted);
+    for revision in compacted.max(1)..=now {
+        let range = pb::RangeRequest {
+            key: Bytes::from_static(b"k"),
+            range_end: Bytes::from_static(b"l"),
+            revision,
+            ..pb::RangeRequest::default()
+        };
+        let at = |view| read_range(view, &range).unwrap();
+        assert_eq!(at(&recovered.view()), at(&expected.view()), "at {revision}");
+    }
+    assert_eq!(recovered.leases.list(), expected.leases.list());
+    let roles = |published: &PublishedState| -> Vec<String> {
+        published.auth.view().role_names().map(str::to_owned).collect()
+    };
+    assert_eq!(roles(&recovered), roles(&expected));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

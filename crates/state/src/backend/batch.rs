@@ -147,7 +147,8 @@ impl Batch {
         self.last_revision
     }
 
-    pub(crate) fn put_compaction(&mut self, name: &'static [u8], revision: i64) {
+    /// Stores the revision of a compaction under one of the two names of bucket `meta`.
+    pub fn put_compaction(&mut self, name: &'static [u8], revision: i64) {
         assert!(
             revision >= 0,
             "a compacted revision is not negative: otherwise it would be decoded as later than every revision"

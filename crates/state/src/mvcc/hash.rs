@@ -101,18 +101,48 @@ impl View {
     }
 
     fn hash_records(&self, compacted: i64, revision: i64, keep: &Keep) -> Result<u32, Fault> {
-        let mut hash = crc32c::crc32c(Bucket::Key.name());
+        let mut hash = RecordsHash::new(compacted, keep.any);
         let mut kept = keep.visible.iter().peekable();
         self.snapshot().records.for_each(revision, |key, value| {
-            let RecordKey { revision: at, tombstone } = key;
+            let at = key.revision;
             while kept.next_if(|kept| **kept < at).is_some() {}
-            let may_be_gone = at.main <= compacted && keep.any && kept.peek() != Some(&&at);
-            if !(may_be_gone || tombstone && at.main == compacted) {
-                hash = crc32c::crc32c_append(hash, key.encode().as_ref());
-                hash = crc32c::crc32c_append(hash, value);
-            }
+            hash.push(key, value, kept.peek() == Some(&&at));
         })?;
-        Ok(hash)
+        Ok(hash.finish())
+    }
+}
+
+/// The hash of records that are passed to it in revision order, up to the hashed revision.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordsHash {
+    hash: u32,
+    compacted: i64,
+    is_any_visible: bool,
+}
+
+impl RecordsHash {
+    /// Starts a hash for a compacted revision (-1 before the first compaction). `is_any_visible` is
+    /// whether any key is visible at the hashed revision.
+    #[must_use]
+    pub fn new(compacted: i64, is_any_visible: bool) -> Self {
+        Self { hash: crc32c::crc32c(Bucket::Key.name()), compacted, is_any_visible }
+    }
+
+    /// Adds a record in its stored form. `is_visible` is whether it is the visible change of its key
+    /// at the hashed revision. It matters only for records at or below the compacted revision.
+    pub fn push(&mut self, key: RecordKey, stored: &[u8], is_visible: bool) {
+        let RecordKey { revision: at, tombstone } = key;
+        let may_be_gone = at.main <= self.compacted && self.is_any_visible && !is_visible;
+        if !(may_be_gone || tombstone && at.main == self.compacted) {
+            self.hash = crc32c::crc32c_append(self.hash, key.encode().as_ref());
+            self.hash = crc32c::crc32c_append(self.hash, stored);
+        }
+    }
+
+    /// Returns the hash.
+    #[must_use]
+    pub const fn finish(self) -> u32 {
+        self.hash
     }
 }
 

@@ -50,7 +50,7 @@ use bytes::Bytes;
 pub use self::changes::{Change, ChangeKind, Changes, PastChange, Previous};
 pub use self::compaction::GarbageStep;
 pub use self::error::{MvccError, MvccRefusal};
-pub use self::hash::Compaction;
+pub use self::hash::{Compaction, RecordsHash};
 pub use self::key_range::KeyRange;
 pub use self::range::{Candidates, RangeQuery, RangeResult, SortOrder, SortTarget};
 pub use self::remembered_hashes::HashKv;

@@ -1,0 +1,152 @@
+//! Reads the whole keyspace: for its hash, and for a snapshot that etcd and Quorate members can restore.
+//!
+//! Both read one consistent state of the database: the tables as of the last batch that is in them.
+//! They wait first until everything committed before is in the tables. Records are streamed in revision
+//! order, so the memory does not depend on the number of keys. The database sorts them.
+//!
+//! # Invariants
+//!
+//! * A snapshot contains the changes up to one batch, and nothing of later ones.
+
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quorate_state::apply::Refusal;
+use quorate_state::backend::{Backend, Batch};
+use quorate_state::mvcc::{HashKv, RecordsHash};
+use quorate_state::schema::{Bucket, RecordKey, Revision, meta};
+use quorate_state::versions::Version;
+use quorate_storage::bolt::Options;
+use quorate_storage::disk::{Disk, RealDisk};
+use tokio_postgres::types::ToSql;
+use tokio_stream::StreamExt as _;
+
+use crate::database::{DatabaseFault, Session, Statement};
+use crate::error::EngineError;
+use crate::follower::read_start;
+use crate::replica::Start;
+use crate::sequencer::TermContext;
+
+/// The changes that one transaction of a snapshot's file contains.
+const BATCH_OPS: usize = 10_000;
+/// The interval at which the tables are checked for a batch.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A session with one consistent state of the database.
+struct Frozen {
+    session: Session,
+    start: Start,
+}
+
+impl Frozen {
+    /// Waits until everything committed before this call is in the tables.
+    async fn new(context: &TermContext) -> Result<Self, EngineError> {
+        context.rounds.wait().await?;
+        let committed = context.replica.position().seq;
+        let session = context.database.connect().await?;
+        loop {
+            session.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+            let start = read_start(&session).await?;
+            if start.position.seq >= committed {
+                return Ok(Self { session, start });
+            }
+            session.batch("ROLLBACK").await?;
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Passes all records up to a revision to `visit`, in revision order, with whether each is visible
+    /// at that revision.
+    async fn for_each_record(
+        &self,
+        revision: i64,
+        mut visit: impl AsyncFnMut(RecordKey, &[u8], bool) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        let text = Statement::Records.text(self.session.schema());
+        let parameters: [&(dyn ToSql + Sync); 1] = [&revision];
+        let prepared = self.session.client().prepare(&text).await.map_err(DatabaseFault::from)?;
+        let rows = self.session.client().query_raw(&prepared, parameters).await;
+        let mut rows = pin!(rows.map_err(DatabaseFault::from)?);
+        while let Some(row) = rows.next().await {
+            let row = row.map_err(DatabaseFault::from)?;
+            let revision = Revision::new(row.get(0), row.get(1));
+            let key = RecordKey { revision, tombstone: row.get(2) };
+            visit(key, row.get(3), row.get(4)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the hash of all records up to a revision, as a member computes it.
+pub(crate) async fn hash_kv(
+    context: &TermContext,
+    revision: i64,
+) -> Result<Result<HashKv, Refusal>, EngineError> {
+    let frozen = Frozen::new(context).await?;
+    let position = frozen.start.position;
+    if revision > position.revision {
+        return Ok(Err(Refusal::FutureRevision));
+    }
+    if 0 < revision && revision < position.compacted {
+        return Ok(Err(Refusal::Compacted));
+    }
+    let hash_revision = if revision == 0 { position.revision } else { revision };
+    let any = frozen.session.query_opt(Statement::IsAnyVisible, &[&hash_revision]).await?;
+    let is_any_visible = any.is_some_and(|row| row.get(0));
+    let mut hash = RecordsHash::new(position.compacted, is_any_visible);
+    frozen
+        .for_each_record(hash_revision, async |key, stored, is_visible| {
+            hash.push(key, stored, is_visible);
+            Ok(())
+        })
+        .await?;
+    let (hash, compact_revision) = (hash.finish(), position.compacted);
+    Ok(Ok(HashKv { hash, compact_revision, hash_revision }))
+}
+
+/// Creates a backend file at `path` with everything committed before this call.
+pub(crate) async fn snapshot(context: &TermContext, path: &Path) -> Result<Backend, EngineError> {
+    let frozen = Frozen::new(context).await?;
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let mut options = Options::default();
+    options.no_sync = true;
+    let backend = Backend::open(&disk, path, options).map_err(EngineError::from)?;
+    let mut batch = first_batch(&frozen.start);
+    frozen
+        .for_each_record(frozen.start.position.revision, async |key, stored, _| {
+            batch.put_record(key, Bytes::copy_from_slice(stored));
+            if batch.fill(BATCH_OPS) > 0 {
+                commit(&backend, std::mem::take(&mut batch)).await?;
+            }
+            Ok(())
+        })
+        .await?;
+    commit(&backend, batch).await?;
+    Ok(backend)
+}
+
+/// Returns the rows of a snapshot.
+fn first_batch(start: &Start) -> Batch {
+    let Start { rows, position, .. } = start;
+    let mut batch = Batch::new();
+    for bucket in Bucket::ALL.into_iter().filter(|bucket| *bucket != Bucket::Key) {
+        for (key, value) in rows.entries(bucket) {
+            batch.put(bucket, key.clone(), value.clone());
+        }
+    }
+    if position.compacted > 0 {
+        batch.put_compaction(meta::FINISHED_COMPACTION, position.compacted);
+    }
+    batch.put(Bucket::Meta, meta::STORAGE_VERSION, Version::OWN.to_string());
+    batch.set_consistent_index(position.index.max(1), position.epoch.max(1));
+    batch
+}
+
+async fn commit(backend: &Backend, batch: Batch) -> Result<(), EngineError> {
+    let backend = backend.clone();
+    let committed = tokio::task::spawn_blocking(move || backend.commit(&batch).map(drop)).await;
+    committed.map_err(|panic| EngineError::Content(panic.to_string()))?.map_err(EngineError::from)
+}
