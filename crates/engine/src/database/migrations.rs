@@ -24,6 +24,9 @@ use super::{Database, DatabaseFault, Session};
 /// The format that this version writes.
 const FORMAT: i32 = 1;
 
+/// The format of a keyspace whose import has not finished.
+const IMPORTING: i32 = 0;
+
 /// How often a migration is repeated because another server migrates at the same time.
 const ATTEMPTS_MAX: usize = 10;
 
@@ -72,6 +75,33 @@ impl Database {
         }
     }
 
+    /// Creates the tables, and marks the keyspace so that no server uses it until
+    /// [`Database::end_import`]. Refuses a keyspace that a server has used.
+    pub(crate) async fn begin_import(&self, new_id: i64) -> Result<(), DatabaseFault> {
+        let session = self.connect().await?;
+        let text = self.with_schema("SELECT format FROM {s}.format WHERE id = 1");
+        let format = session.client().query_opt(&text, &[]).await.ok().flatten();
+        if format.is_none_or(|row| row.get::<_, i32>(0) != IMPORTING) {
+            self.migrate(new_id).await?;
+        }
+        let mark = self.with_schema(
+            "UPDATE {s}.format SET format = 0 WHERE id = 1 AND (SELECT max(seq) FROM {s}.log) = 0",
+        );
+        if session.client().execute(&mark, &[]).await? == 1 {
+            return Ok(());
+        }
+        let problem = "the keyspace is not empty; choose another schema".to_owned();
+        Err(DatabaseFault::Content { table: "log", problem })
+    }
+
+    /// Makes an imported keyspace usable.
+    pub(crate) async fn end_import(&self) -> Result<(), DatabaseFault> {
+        let session = self.connect().await?;
+        let text = self.with_schema("UPDATE {s}.format SET format = $1 WHERE id = 1");
+        session.client().execute(&text, &[&FORMAT]).await?;
+        Ok(())
+    }
+
     async fn migrate_once(&self, session: &Session, new_id: i64) -> Result<i64, DatabaseFault> {
         let exists = "SELECT count(*) FROM information_schema.tables \
                       WHERE table_schema = $1 AND table_name = 'format'";
@@ -89,6 +119,10 @@ impl Database {
         let text = self.with_schema("SELECT format, cluster_id FROM {s}.format WHERE id = 1");
         let row = session.client().query_one(&text, &[]).await?;
         let found: i32 = row.get(0);
+        if found == IMPORTING {
+            let problem = "an import into this keyspace has not finished; repeat the import, or drop the schema";
+            return Err(DatabaseFault::Content { table: "format", problem: problem.to_owned() });
+        }
         if found > FORMAT {
             let schema = schema.to_owned();
             return Err(DatabaseFault::NewerFormat { schema, found, supported: FORMAT });

@@ -10,6 +10,8 @@ pub(crate) enum Statement {
     /// The lock makes a server that raises the epoch wait for the end of this statement, and this
     /// statement see an epoch that was raised before.
     AppendLog,
+    /// Appends the batch that ends an import.
+    AppendImport,
     /// Reads batches from a position on.
     ReadLog,
     /// Reads batches from the first one that ends at or after a revision.
@@ -189,6 +191,9 @@ impl Statement {
                 "INSERT INTO {s}.log (seq, epoch, last_revision, batch) \
                  SELECT $1::bigint, s.epoch, $3::bigint, $4::bytea FROM {s}.sequencer s \
                  WHERE s.id = 1 AND s.epoch = $2 FOR SHARE ON CONFLICT DO NOTHING"
+            }
+            Self::AppendImport => {
+                "INSERT INTO {s}.log (seq, epoch, last_revision, batch) VALUES (1, 0, $1, $2)"
             }
             Self::ReadLog => {
                 "SELECT seq, epoch, last_revision, batch FROM {s}.log WHERE seq > $1 ORDER BY seq LIMIT $2"

@@ -13,9 +13,9 @@
 //! # Invariants
 //!
 //! * The statement that appends a batch locks the row with the current epoch, and appends nothing if
-//!   the epoch is not its own. A server raises the epoch before it becomes the sequencer. So whatever
-//!   its predecessor has committed is in the log by then, and nothing is added later. No clock takes
-//!   part in this.
+//!   the epoch is not its own. A server raises the epoch before it becomes the sequencer. Everything
+//!   that its predecessor has committed is in the log by then, and nothing is added later. No clock
+//!   takes part in this.
 //! * A term begins with an empty batch in the log, by which the other servers notice it.
 //! * The position of a batch in the log is its primary key, so a batch is appended once, however often
 //!   it is tried.
@@ -39,6 +39,7 @@ use quorate_state::apply::{Refusal, Response};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::term::{Ending, SequencerHandle, TermContext, run_term};
+pub(crate) use self::writing::write_records;
 use crate::error::EngineError;
 
 /// The maximum number of requests that wait for the sequencer.

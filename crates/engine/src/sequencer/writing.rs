@@ -141,7 +141,11 @@ impl Writing {
     }
 }
 
-async fn write_records(session: &Session, records: &[&Record]) -> Result<(), DatabaseFault> {
+/// Writes versions, and the newest one of each key, in a transaction.
+pub(crate) async fn write_records(
+    session: &Session,
+    records: &[&Record],
+) -> Result<(), DatabaseFault> {
     if records.is_empty() {
         return Ok(());
     }

@@ -298,3 +298,49 @@ async fn two_schemas_are_two_keyspaces() {
     blue.stop().await;
     green.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_is_imported_into_an_empty_keyspace() {
+    let Some(postgres) = shared() else { return };
+    let source = start_one(&postgres.url("import_from")).await;
+    propose(&source, grant(7, 600)).await.unwrap();
+    propose(&source, put_with_lease("leased", 7)).await.unwrap();
+    for number in 0..30 {
+        put_at(&source, &format!("k{}", number % 10), &number.to_string()).await;
+    }
+    propose(&source, delete("k3", b"")).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let snapshot = source.snapshot(&dir.path().join("db")).await.unwrap();
+    let before = read(&source, &range_of("a", ALL)).await.unwrap();
+
+    let url = postgres.url("import_to");
+    let target = || options(&url, 1).database;
+    let imported = quorate_engine::import(target(), 5, &snapshot).await.unwrap();
+    assert_eq!((imported.keys, imported.revision), (10, before.revision));
+    let again = quorate_engine::import(target(), 5, &snapshot).await.unwrap_err();
+    assert!(again.to_string().contains("not empty"), "{again}");
+    let engine = start_one(&url).await;
+    let after = read(&engine, &range_of("a", ALL)).await.unwrap();
+    assert_eq!(after, before);
+    let keys = engine.published().leases.keys(LeaseId(7)).unwrap();
+    assert_eq!(keys.iter().map(|key| &key[..]).collect::<Vec<_>>(), [b"leased"]);
+    assert_eq!(put_at(&engine, "k3", "new").await, before.revision + 1);
+    let old = RangeQuery { revision: before.revision - 1, ..range_of("k1", b"") };
+    assert_eq!(read(&engine, &old).await, Err(Refusal::Compacted));
+    engine.stop().await;
+
+    // A server refuses a keyspace whose import was interrupted, and the import can be repeated.
+    let url = postgres.url("import_broken");
+    let target = || options(&url, 1).database;
+    quorate_engine::import(target(), 5, &snapshot).await.unwrap();
+    let database = connect(&url).await;
+    database.batch_execute("UPDATE import_broken.format SET format = 0; DELETE FROM import_broken.log WHERE seq = 1; UPDATE import_broken.progress SET written_seq = 0").await.unwrap();
+    let network = std::sync::Arc::new(crate::support::Network::default());
+    let refused = Engine::start(options(&url, 1), network).await.unwrap_err();
+    assert!(refused.to_string().contains("has not finished"), "{refused}");
+    quorate_engine::import(target(), 5, &snapshot).await.unwrap();
+    let engine = start_one(&url).await;
+    assert_eq!(read(&engine, &range_of("a", ALL)).await.unwrap(), before);
+    engine.stop().await;
+    source.stop().await;
+}

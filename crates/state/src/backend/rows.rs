@@ -32,7 +32,7 @@ impl Rows {
     }
 
     /// Reads the rows of a backend file.
-    pub(crate) fn of_file(file: &BackendView) -> Result<Self, Fault> {
+    pub fn of_file(file: &BackendView) -> Result<Self, Fault> {
         let mut rows = Self::new(&**file.path());
         for bucket in Bucket::ALL.into_iter().filter(|bucket| *bucket != Bucket::Key) {
             rows.buckets.insert(bucket, file.entries(bucket)?.into_iter().collect());
