@@ -21,6 +21,7 @@
 //! ([`Forward`]).
 
 mod batch;
+mod counts;
 mod database;
 mod dump;
 mod engine;

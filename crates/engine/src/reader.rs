@@ -8,7 +8,8 @@
 //! | request | statements | rows read by the database |
 //! |---|---|---|
 //! | one key | 1, or none if the key is in the tail | 1 |
-//! | range with a limit, in key order | 1, and 1 for the count if there are more keys | the limit, and the range for the count |
+//! | first page of a range, in key order | 1, and 1 for the count if there are more keys | the limit, and the range for the count |
+//! | further pages at the same revision | 1 | the limit |
 //! | range with filters or another order | 1 | the range |
 //! | count | 1 | the range |
 //!
@@ -33,6 +34,7 @@ use quorate_state::mvcc::{
 use quorate_state::schema::Revision;
 use tokio_postgres::Row;
 
+use crate::counts::Counts;
 use crate::database::{Database, DatabaseFault, End, Statement};
 use crate::error::EngineError;
 use crate::tail::{Overlaid, Position, Tail};
@@ -45,6 +47,7 @@ const UNLIMITED: i64 = i64::MAX;
 pub(crate) struct TableReader {
     pub(crate) database: Arc<Database>,
     pub(crate) tail: Arc<Tail>,
+    pub(crate) counts: Arc<Counts>,
 }
 
 /// Why a read has no result.
@@ -131,7 +134,11 @@ impl TableReader {
             Err(MvccError::Fault(fault)) => return Err(fault.into()),
         };
         if is_cut {
-            result.count = self.count(query.range(), revision).await?;
+            result.count = match self.counts.get(query, revision) {
+                Some(count) => count,
+                None => self.count(query.range(), revision).await?,
+            };
+            self.counts.note_page(query, revision, &result);
         }
         Ok(Ok(result))
     }

@@ -116,7 +116,13 @@ impl Database {
             other => other,
         })?;
         let schema = self.url.schema.as_str().into();
-        Ok(Session { client, prepared: Mutex::default(), schema, connection })
+        let session = Session { client, prepared: Mutex::default(), schema, connection };
+        // Compiling a statement to machine code takes PostgreSQL longer than executing it. Other
+        // databases do not know the setting.
+        match session.batch("SET jit = off").await {
+            Ok(()) | Err(DatabaseFault::Statement { .. }) => Ok(session),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// Moves the bytes of a connection, and reports notifications.

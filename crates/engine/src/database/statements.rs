@@ -165,8 +165,11 @@ impl Statement {
                 )
             }
             Self::CountAt(end) => format!(
-                "SELECT count(*), {COMPACTED} {} AND n.key <> ALL($4)",
-                AT_REVISION.replace("{range}", end.condition())
+                "SELECT count(*), {COMPACTED} FROM {{s}}.newest n WHERE {} AND n.key <> ALL($4) AND \
+                 CASE WHEN n.mod_revision <= $3 THEN NOT n.deleted ELSE coalesce((\
+                 SELECT NOT v.deleted FROM {{s}}.versions v WHERE v.key = n.key AND v.mod_revision <= $3 \
+                 ORDER BY v.mod_revision DESC, v.sub DESC LIMIT 1), false) END",
+                end.condition()
             ),
             Self::Records => format!(
                 "SELECT mod_revision, sub, deleted, record, visible FROM {RECORDS} ORDER BY mod_revision, sub"

@@ -89,6 +89,21 @@ async fn pages_are_cut_by_the_limit_and_counted() {
             (shown(&found), found.more, found.count),
             (vec!["k00=v".into(), "k01=v".into()], true, 3)
         );
+        // A list in pages at the revision of its first page, while the newest keys change.
+        let revision = engine.status().revision;
+        let (mut listed, mut next) = (Vec::new(), Bytes::from_static(b"k"));
+        loop {
+            let page = RangeQuery { key: next, limit: 10, revision, ..range_of("k", b"l") };
+            let found = read(&engine, &page).await.unwrap();
+            assert_eq!(found.count, 49 - i64::try_from(listed.len()).unwrap());
+            listed.extend(shown(&found));
+            if !found.more {
+                break;
+            }
+            next = [found.kvs[9].key(), &[0]].concat().into();
+            put_at(&engine, "k02", "v").await;
+        }
+        assert_eq!(listed.len(), 49);
         let count = RangeQuery { count_only: true, ..range_of("k1", b"k3") };
         assert_eq!(read(&engine, &count).await.unwrap().count, 20);
         wait_written(&engine).await;

@@ -1,0 +1,110 @@
+//! Remembered counts of ranges, so that the pages of a list do not count the rest of the range again.
+//!
+//! A response contains the number of keys in the whole range, which the database can only find by
+//! visiting them. A page of a list names the revision of the first page and begins after its last key,
+//! so its count is that of the first page without the keys returned so far.
+//!
+//! # Invariants
+//!
+//! * A count belongs to a revision, at which the keyspace never changes.
+//! * At most [`COUNTS_MAX`] counts are remembered. The oldest are forgotten.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_state::mvcc::{Candidates, RangeQuery, RangeResult};
+
+/// The maximum number of remembered counts.
+const COUNTS_MAX: usize = 256;
+
+/// The counts of ranges.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    counts: Mutex<VecDeque<Count>>,
+}
+
+#[derive(Debug)]
+struct Count {
+    key: Bytes,
+    range_end: Bytes,
+    revision: i64,
+    count: i64,
+}
+
+impl Counts {
+    /// Returns the count of a range at a revision, if it is known.
+    pub(crate) fn get(&self, query: &RangeQuery, revision: i64) -> Option<i64> {
+        let counts = self.counts.lock();
+        let found = counts.iter().rev().find(|count| {
+            count.revision == revision
+                && count.key == query.key
+                && count.range_end == query.range_end
+        })?;
+        Some(found.count)
+    }
+
+    /// Remembers the count of the rest of a range, after a page.
+    pub(crate) fn note_page(&self, query: &RangeQuery, revision: i64, page: &RangeResult) {
+        // With filters or another order, a page does not contain the first keys of the range.
+        let is_first_keys =
+            matches!(query.candidates(), Candidates::First(wanted) if wanted != usize::MAX);
+        let last = page.kvs.iter().map(quorate_api::record::KeyValue::key).max();
+        let (true, Some(last)) = (is_first_keys, last) else { return };
+        let returned = i64::try_from(page.kvs.len()).unwrap_or(i64::MAX);
+        let rest = Count {
+            key: [last, &[0]].concat().into(),
+            range_end: query.range_end.clone(),
+            revision,
+            count: page.count - returned,
+        };
+        let mut counts = self.counts.lock();
+        if counts.len() == COUNTS_MAX {
+            counts.pop_front();
+        }
+        counts.push_back(rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_api::record::{Fields, KeyValue};
+
+    fn query(key: &'static [u8]) -> RangeQuery {
+        RangeQuery {
+            key: Bytes::from_static(key),
+            range_end: Bytes::from_static(b"z"),
+            limit: 2,
+            ..RangeQuery::default()
+        }
+    }
+
+    fn page(count: i64) -> RangeResult {
+        let kv = |key| KeyValue::new(&Fields { key, ..Fields::default() });
+        RangeResult { revision: 9, kvs: vec![kv(b"b"), kv(b"a")], more: true, count }
+    }
+
+    #[test]
+    fn the_next_page_at_the_same_revision_is_counted() {
+        let counts = Counts::default();
+        counts.note_page(&query(b"a"), 7, &page(10));
+        assert_eq!(counts.get(&query(b"b\0"), 7), Some(8));
+        assert_eq!(counts.get(&query(b"b\0"), 8), None);
+        assert_eq!(counts.get(&query(b"b"), 7), None);
+        let filtered = RangeQuery { min_mod_revision: 3, ..query(b"c") };
+        counts.note_page(&filtered, 7, &page(5));
+        assert_eq!(counts.counts.lock().len(), 1);
+    }
+
+    #[test]
+    fn only_the_newest_counts_are_remembered() {
+        let counts = Counts::default();
+        for revision in 0..300 {
+            counts.note_page(&query(b"a"), revision, &page(10));
+        }
+        assert_eq!(counts.counts.lock().len(), COUNTS_MAX);
+        assert_eq!(counts.get(&query(b"b\0"), 0), None);
+        assert_eq!(counts.get(&query(b"b\0"), 299), Some(8));
+    }
+}
