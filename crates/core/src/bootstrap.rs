@@ -211,8 +211,7 @@ pub enum Refusal {
     Metadata(#[from] prost::DecodeError),
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {held} (by \
-         --hold-cluster-version) < {cluster}; start without it and lower the version first, by `ctl downgrade \
-         enable`; if that has been done, wait until `/version` shows the lower version"
+         --hold-cluster-version) < {cluster}; start without this flag and first lower the version with `ctl downgrade enable`; after that, wait until `/version` shows the lower version"
     )]
     HeldBack { held: Version, cluster: Version },
     #[error("the member has been permanently removed from the cluster")]
@@ -221,7 +220,7 @@ pub enum Refusal {
     TooManyLearners,
     #[error(
         "the write-ahead log was created for member {logged_member:x} of cluster {logged_cluster:x} and is \
-         still empty, but the flags found cluster {cluster:x} with this member as {member:x}; remove the \
+         still empty, but the flags describe cluster {cluster:x} with this member as {member:x}; remove the \
          data directory, or start with the flags of the first start"
     )]
     OtherFounding { logged_cluster: u64, logged_member: u64, cluster: u64, member: u64 },
@@ -229,7 +228,9 @@ pub enum Refusal {
     NotInitial(String),
     #[error("member {0} has already been bootstrapped")]
     Bootstrapped(MemberId),
-    #[error("member {id} of the cluster has run before, as {name:?}, and its log is missing")]
+    #[error(
+        "member {id} of the cluster has already run, under the name {name:?}, but its log is missing"
+    )]
     Published { id: MemberId, name: String },
     #[error("cannot fetch cluster info from peer urls: {0}")]
     NoCluster(#[from] NoCluster),

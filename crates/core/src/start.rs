@@ -43,8 +43,8 @@ pub enum StartError {
     },
     /// The backend file must not be opened.
     #[error(
-        "database file ({}) of the backend is {problem}; put the file back as it was, or remove this member \
-         from the cluster, then its data directory, and add it again",
+        "database file ({}) of the backend is {problem}; put the file back as it was, or remove this member from the \
+         cluster, delete its data directory, and add it again",
         path.display()
     )]
     BackendUnusable {

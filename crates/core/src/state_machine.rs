@@ -141,8 +141,7 @@ pub enum ApplyError {
     /// This version cannot apply the entry, but another version may be able to.
     #[error(
         "log entry {index} of term {term} ({kind}) cannot be applied by this version: {fault}; the member stops \
-         before this entry at every start. Start the version that wrote the entry on this data directory; if \
-         the entry should not exist, create a new cluster from a snapshot that was taken before it"
+         before this entry at every start. Start this data directory with the version that wrote the entry; if the entry should not exist, create a new cluster from a snapshot that was taken before the entry"
     )]
     Entry {
         /// The entry's index.
@@ -162,7 +161,7 @@ pub enum ApplyError {
     Install(#[from] RecoverError),
     /// The index of an installed image differs from its snapshot's index. The image was checked when it arrived.
     #[error(
-        "the image of the snapshot at index {snapshot} is at index {index}; the file has changed since it was \
+        "the image of the snapshot at index {snapshot} has index {index}, so the file has changed since it was \
          received: check the disk"
     )]
     ImageIndex {

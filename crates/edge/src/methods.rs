@@ -148,7 +148,7 @@ pub(crate) const fn needs_of(service: &str, method: &str) -> Needs {
         }
         at += 1;
     }
-    panic!("the method has no entry in NEEDS")
+    panic!("NEEDS has an entry for every method")
 }
 
 /// Returns the services whose calls the metrics count.

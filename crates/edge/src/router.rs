@@ -352,7 +352,9 @@ impl Services {
             "v3lockpb.Lock" => self.lock.clone().call(request),
             "v3electionpb.Election" => self.election.clone().call(request),
             "grpc.health.v1.Health" => self.health.clone().call(request),
-            name => unreachable!("{name} is not in the table"),
+            name => unreachable!(
+                "the router has a branch for each service of the table, but not for {name}"
+            ),
         }
     }
 }

@@ -228,7 +228,7 @@ pub const fn named(path: &str) -> &'static Method {
         }
         at += 1;
     }
-    panic!("SERVICES has no method with this path")
+    panic!("SERVICES contains every method that the code names by its path")
 }
 
 /// Compares two texts at compile time.

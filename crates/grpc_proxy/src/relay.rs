@@ -71,7 +71,7 @@ pub(crate) async fn ask(
     let answer = send(upstream, method, headers, message).await?;
     let mut messages = framing::replies(answer, upstream.limits.receive_bytes)?;
     let message = messages.message().await.map_err(receive_error)?;
-    let message = message.ok_or_else(|| Status::internal("grpc: the answer has no message"))?;
+    let message = message.ok_or_else(|| Status::internal("grpc: the response has no message"))?;
     // The answer is valid only if its trailers report success.
     messages.trailers().await.map_err(receive_error)?;
     Ok(message)

@@ -65,7 +65,7 @@ impl Causes {
         }
         let matched = matching(&open).map_err(|revision| unexplained(history, revision))?;
         for ((revision, _), operation) in open.iter().zip(matched) {
-            let at = usize::try_from(revision - FIRST).expect("revisions begin at FIRST");
+            let at = usize::try_from(revision - FIRST).expect("no revision is lower than FIRST");
             causes[at] = Cause::Operation(operation);
         }
         Ok(Self(causes))

@@ -101,8 +101,10 @@ impl Call<'_> {
         }
         let effect = self.effect(history, revision)?;
         if !effect.events.is_empty() {
-            let description =
-                format!("reported no change at revision {revision}, at which it changes keys");
+            let description = format!(
+                "reported no change at revision {revision}, although the operation changes keys at this \
+                         revision"
+            );
             return Err(blame(Property::Response, description));
         }
         self.check_response(history, &effect)?;

@@ -170,7 +170,7 @@ fn gather(history: &History, rules: &Rules) -> BTreeMap<i64, Lease> {
                 }
                 Fact::Revoked => lease.revoked.push(called),
                 Fact::Gone => {
-                    let by = returned.expect("only a response shows that a lease is gone");
+                    let by = returned.expect("only a response shows that a lease has ended");
                     lease.gone.push(Gone { operation: Some(at), called, by });
                 }
             }
@@ -244,7 +244,8 @@ fn check_lease(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verd
         if let Some(alive) = last
             && asked(alive) > gone.by
         {
-            let description = format!("lease {id} is alive although it was gone at {}", gone.by.0);
+            let description =
+                format!("lease {id} is alive, although it had ended by time {}", gone.by.0);
             return blame(Property::LeaseEnd, description, alive);
         }
         let is_revoked = lease.revoked.iter().any(|called| *called <= gone.by);
@@ -253,8 +254,10 @@ fn check_lease(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verd
             && until > gone.by
             && !is_revoked
         {
-            let description =
-                format!("lease {id} must live until {}, but was gone at {}", until.0, gone.by.0);
+            let description = format!(
+                "lease {id} must live until time {}, but had ended by time {}",
+                until.0, gone.by.0
+            );
             return blame(Property::LeaseLifetime, description, alive);
         }
     }
@@ -288,7 +291,7 @@ fn check_keys(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verdi
     let mut kept = event_log.range(&KeyRange::ALL, event_log.last()).filter(|kv| kv.lease == id);
     match kept.next() {
         Some(kv) => {
-            let state = if is_gone { "is gone" } else { "is overdue" };
+            let state = if is_gone { "has ended" } else { "is overdue" };
             let description = format!("lease {id} {state}, but key {:?} still exists", kv.key);
             Err(Violation::new(Property::LeaseEnd, description).by(history, &lease.grants))
         }
@@ -304,7 +307,8 @@ fn check_reads(history: &History, reads: &Reads, id: i64, lease: &Lease) -> Verd
     match reads.lowest_after(gone) {
         Some((revision, at)) if revision < ended => {
             let description = format!(
-                "lease {id} was gone at {} and its keys were deleted at revision {ended}, but a later call read revision {revision}",
+                "lease {id} had ended by time {} and its keys were deleted at revision {ended}, but a later read \
+                 returned the older revision {revision}",
                 gone.0
             );
             Err(Violation::new(Property::LeaseEnd, description).by(history, &[at]))

@@ -70,7 +70,8 @@ impl<'a> Walk<'a> {
             && missing.revision() <= complete_to
         {
             let description = format!(
-                "the recorder waited for every event up to revision {complete_to}, but the watcher did not receive {missing:?}"
+                "the recorder waited for every event up to revision {complete_to}, but the watcher did not receive \
+                 {missing:?}"
             );
             return Err(Violation::new(Property::WatchEvents, description));
         }
@@ -81,7 +82,7 @@ impl<'a> Walk<'a> {
         for event in events {
             let Some(expected) = self.upcoming() else {
                 let description = format!(
-                    "received an event that does not exist, or received it again: {event:?}"
+                    "received an event that does not exist, or received an event twice: {event:?}"
                 );
                 return Err(Violation::new(Property::WatchEvents, description));
             };
@@ -112,7 +113,7 @@ impl<'a> Walk<'a> {
         if !is_known {
             format!("received an event that does not exist: {event:?} instead of {expected:?}")
         } else if revision < expected_revision {
-            format!("received an event again or out of order: {event:?} instead of {expected:?}")
+            format!("received an event twice or out of order: {event:?} instead of {expected:?}")
         } else if !self.matches(event) {
             format!("received an event that the request excludes: {event:?}")
         } else {

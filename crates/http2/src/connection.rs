@@ -188,7 +188,7 @@ impl Connection {
                 if PREFACE.starts_with(input) {
                     return Ok(None);
                 }
-                return violation(Code::PROTOCOL_ERROR, "the preface is wrong");
+                return violation(Code::PROTOCOL_ERROR, "the connection preface is wrong");
             };
             *input = rest;
             self.preface_seen = true;
@@ -222,7 +222,7 @@ impl Connection {
         if let Some(open) = &self.open_block
             && (header.kind != kind::CONTINUATION || header.stream != open.stream)
         {
-            return violation(Code::PROTOCOL_ERROR, "a header block is interrupted");
+            return violation(Code::PROTOCOL_ERROR, "another frame interrupts a header block");
         }
         if !self.settings_seen && header.kind != kind::SETTINGS {
             return violation(Code::PROTOCOL_ERROR, "the first frame is not SETTINGS");
@@ -263,7 +263,10 @@ impl Connection {
     fn idle_frame(&mut self) -> Result<(), Violation> {
         self.idle_frames += 1;
         if self.idle_frames > IDLE_FRAMES_MAX {
-            return violation(Code::ENHANCE_YOUR_CALM, "too many frames without use");
+            return violation(
+                Code::ENHANCE_YOUR_CALM,
+                "too many frames that carry no request data",
+            );
         }
         Ok(())
     }
@@ -333,7 +336,7 @@ impl Connection {
             return violation(Code::PROTOCOL_ERROR, "PING on a stream");
         }
         let Ok(payload) = <[u8; 8]>::try_from(payload) else {
-            return violation(Code::FRAME_SIZE_ERROR, "PING has another length");
+            return violation(Code::FRAME_SIZE_ERROR, "PING has the wrong length");
         };
         self.idle_frame()?;
         Ok(Some(if header.has(flag::ACK) {

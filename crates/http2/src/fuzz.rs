@@ -33,14 +33,18 @@ pub(crate) fn check(pieces: &[u8], bytes: &[u8]) {
     let whole = run(&[], bytes, false);
     assert!(
         whole.output.len() <= OUTPUT_BYTES + OUTPUT_PER_BYTE * bytes.len(),
-        "{} bytes of output for {} of input",
+        "the output is bounded by the input, but {} bytes of output answer {} bytes of input",
         whole.output.len(),
         bytes.len()
     );
     let split = run(pieces, bytes, false);
-    assert_eq!(whole, split, "{pieces:?}");
+    assert_eq!(whole, split, "the events do not depend on how the bytes are split: {pieces:?}");
     let answered = run(&[], bytes, true);
-    assert_eq!(answered, run(pieces, bytes, true), "with answers, {pieces:?}");
+    assert_eq!(
+        answered,
+        run(pieces, bytes, true),
+        "with responses, the events do not depend on how the bytes are split: {pieces:?}"
+    );
 }
 
 /// The result of an input.
@@ -80,10 +84,13 @@ fn run(pieces: &[u8], bytes: &[u8], answers: bool) -> Trace {
         unread.drain(..used);
     }
     trace.open_streams = connection.stream_count();
-    assert!(trace.open_streams <= LIMITS.streams_max, "the limit of streams");
+    assert!(
+        trace.open_streams <= LIMITS.streams_max,
+        "the number of open streams is at most the limit"
+    );
     assert!(
         unread.len() < HEADER_BYTES + (1 << 14) || trace.violation.is_some(),
-        "a frame remains only while it is incomplete"
+        "only an incomplete frame remains in the input"
     );
     trace.output = connection.output().to_vec();
     check_frames(&trace.output);
@@ -121,18 +128,19 @@ fn answer(connection: &mut Connection, stream: StreamId) {
             connection.data(stream, &vec![0; room.min(100)], false);
         }
     }
-    assert!(connection.room(stream) <= room, "sent data uses the window");
+    assert!(connection.room(stream) <= room, "sending data never enlarges the window");
 }
 
 /// Checks that the output consists of complete frames that a server may send.
 fn check_frames(mut output: &[u8]) {
     while !output.is_empty() {
-        let header = Header::parse(output).expect("a complete frame header");
+        let header = Header::parse(output).expect("the output contains complete frame headers");
         assert!(
             header.kind <= kind::CONTINUATION && header.kind != kind::PUSH_PROMISE,
             "{header:?}"
         );
-        output = output.get(HEADER_BYTES + header.len..).expect("a complete frame");
+        output =
+            output.get(HEADER_BYTES + header.len..).expect("the output contains complete frames");
     }
 }
 

@@ -206,7 +206,11 @@ impl<'a> Reader<'a> {
     }
 
     fn pass(&mut self, byte: u8) {
-        assert_eq!(self.peek(), byte, "the value was scanned");
+        assert_eq!(
+            self.peek(),
+            byte,
+            "the scanner has accepted the value, so the expected byte follows"
+        );
         self.at += 1;
     }
 

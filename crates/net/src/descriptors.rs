@@ -63,8 +63,8 @@ pub struct Budget {
 /// The descriptor limit is too low for the files and one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the limit is {limit}, but the files and one connection need {needed}; raise it with ulimit -n, or \
-     with LimitNOFILE in the systemd unit"
+    "the limit is {limit}, but the files and one connection need {needed}; raise the limit with ulimit -n, or with \
+     LimitNOFILE in the systemd unit"
 )]
 pub struct TooFew {
     /// The descriptor limit of the process.
@@ -118,8 +118,8 @@ pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
     let plan = Plan::of(limit, runtimes as u64)?;
     if limit < COMFORTABLE {
         log::warn!(
-            "the file descriptor limit is low, so client connections may have to wait; raise it \
-             (ulimit -n, or LimitNOFILE in the systemd unit)",
+            "the file descriptor limit is low, so client connections may have to wait; raise the limit (ulimit -n, or \
+             LimitNOFILE in the systemd unit)",
             "limit" = limit,
             "client-connections-max" = plan.clients,
             "peer-connections-max" = plan.peers

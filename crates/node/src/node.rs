@@ -85,7 +85,8 @@ enum HeldChange {
 pub enum StartError {
     /// The log ends before the last applied entry, so durable entries have been lost.
     #[error(
-        "the write-ahead log ends at index {last_index}, but entry {applied} has already been applied; the log has lost entries"
+        "the write-ahead log ends at index {last_index}, but entry {applied} has already been applied; the log has \
+         lost entries"
     )]
     LogLost {
         /// The last index of the log.
@@ -551,7 +552,10 @@ impl Node {
     }
 
     fn handle_applied(&mut self, index: LogIndex) {
-        assert!(index >= self.applied, "entries are applied in order");
+        assert!(
+            index >= self.applied,
+            "the applied index never decreases: otherwise entries would be applied twice"
+        );
         assert!(
             index <= self.raft.commit_index(),
             "only committed entries are applied: another leader could still replace entry {index}"

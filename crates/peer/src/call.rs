@@ -43,7 +43,7 @@ pub enum CallError {
         source: hyper::Error,
     },
     /// The answer is longer than the limit.
-    #[error("{url}: the answer is longer than {bytes_max} bytes")]
+    #[error("{url}: the response is longer than {bytes_max} bytes")]
     TooLong {
         /// The URL of the call.
         url: String,
@@ -51,7 +51,7 @@ pub enum CallError {
         bytes_max: usize,
     },
     /// The answer is incomplete.
-    #[error("{url}: the answer is incomplete: {reason}")]
+    #[error("{url}: the response is incomplete: {reason}")]
     Body {
         /// The URL of the call.
         url: String,

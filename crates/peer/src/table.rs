@@ -176,7 +176,7 @@ impl Table {
             if known.is_listed(id, &url, cluster, (&local.dialer, local.dial_timeout)).await {
                 known.confirm(id);
                 log::info!(
-                    "accepting messages from a member that is not in the log yet",
+                    "accepting messages from a member whose addition is not in this member's log yet",
                     "remote-peer-id" = remote.contact.name,
                     "remote-peer-url" = url
                 );

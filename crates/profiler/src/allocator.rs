@@ -36,8 +36,10 @@ static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 static FILTER: [AtomicU16; FILTER_PLACES] = [const { AtomicU16::new(0) }; FILTER_PLACES];
 const FILTER_PLACES: usize = 1 << 16;
 // A counter must not overflow even if all samples map to the same slot.
-const _: () =
-    assert!(heap::LIVE_MAX <= u16::MAX as usize, "a slot of the filter can count all samples");
+const _: () = assert!(
+    heap::LIVE_MAX <= u16::MAX as usize,
+    "a counter of the filter can count all samples: otherwise it would overflow"
+);
 
 /// The sampling state of a thread. It has no destructor, so it is available until the thread ends.
 struct Local {

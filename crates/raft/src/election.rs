@@ -48,7 +48,10 @@ impl<S: Storage> Raft<S> {
     }
 
     fn become_pre_candidate(&mut self) {
-        assert!(self.role != Role::Leader, "a leader does not campaign");
+        assert!(
+            self.role != Role::Leader,
+            "a leader does not campaign: otherwise it would give up leadership without having lost its quorum"
+        );
         // Neither term nor vote change: a pre-election has no lasting effect.
         self.tracker.reset_votes();
         self.leader = NONE;
@@ -57,7 +60,10 @@ impl<S: Storage> Raft<S> {
     }
 
     fn become_candidate(&mut self) {
-        assert!(self.role != Role::Leader, "a leader does not campaign");
+        assert!(
+            self.role != Role::Leader,
+            "a leader does not campaign: otherwise it would give up leadership without having lost its quorum"
+        );
         self.reset(self.term.next());
         self.vote = self.config.id;
         self.role = Role::Candidate;
@@ -85,13 +91,19 @@ impl<S: Storage> Raft<S> {
         self.pending_conf_index = self.log.last_index();
         // The first entry of the term is empty. Committing it also commits all entries before it.
         let is_accepted = self.append_as_leader(vec![crate::Entry::default()]);
-        assert!(is_accepted, "an empty entry is never too large");
+        assert!(
+            is_accepted,
+            "an empty entry is always accepted: otherwise the new leader could commit nothing in its term"
+        );
         note!(self, Info, "{:x} became leader at term {}", self.config.id, self.term);
     }
 
     /// Resets the state that belongs to a role or a term.
     fn reset(&mut self, term: Term) {
-        assert!(term >= self.term, "a member never returns to an earlier term");
+        assert!(
+            term >= self.term,
+            "the term never decreases: otherwise the member could vote twice in a term"
+        );
         if self.term != term {
             self.term = term;
             self.vote = NONE;

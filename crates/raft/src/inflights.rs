@@ -28,7 +28,11 @@ impl Inflights {
     /// Records an append that ends at `last` and carries `bytes` of payload. The window must not be
     /// full, and indexes must not decrease.
     pub fn add(&mut self, last: LogIndex, bytes: u64) {
-        assert!(!self.is_full(), "an append was sent beyond the flow-control window");
+        assert!(
+            !self.is_full(),
+            "appends are sent only within the flow-control window: otherwise a slow follower would receive more than \
+             it can buffer"
+        );
         assert!(
             self.window.back().is_none_or(|(previous, _)| *previous <= last),
             "appends are recorded in log order: otherwise one acknowledgement would leave older appends in the window, \

@@ -156,7 +156,10 @@ impl<S: Storage> RaftLog<S> {
         hi: LogIndex,
         bytes_max: u64,
     ) -> Result<Vec<Entry>, StorageError> {
-        assert!(lo <= hi && hi <= self.last_index() + 1, "[{lo},{hi}) lies within the log");
+        assert!(
+            lo <= hi && hi <= self.last_index() + 1,
+            "the range [{lo},{hi}) lies within the log"
+        );
         if lo < self.first_index() {
             return Err(StorageError::Compacted);
         }
@@ -197,7 +200,10 @@ impl<S: Storage> RaftLog<S> {
     /// Appends consecutive entries. They replace the entries from the first one's index on.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) -> Appended {
         if let Some(first) = entries.first() {
-            assert!(first.index > self.committed, "a committed entry is never replaced");
+            assert!(
+                first.index > self.committed,
+                "a committed entry is never replaced: otherwise members would apply different entries"
+            );
         }
         self.unstable.append(entries)
     }
@@ -234,7 +240,10 @@ impl<S: Storage> RaftLog<S> {
 
     /// Raises the commit index. The caller has checked that the log reaches it.
     pub(crate) fn commit_to(&mut self, index: LogIndex) {
-        assert!(index <= self.last_index(), "a committed entry is in the log");
+        assert!(
+            index <= self.last_index(),
+            "the commit index is within the log: otherwise missing entries would count as committed"
+        );
         self.committed = self.committed.max(index);
     }
 
@@ -278,7 +287,10 @@ impl<S: Storage> RaftLog<S> {
 
     /// Records that entries up to `index`, `bytes` in size, were returned for applying.
     pub(crate) fn accept_applying(&mut self, index: LogIndex, bytes: u64, allow_unstable: bool) {
-        assert!(index <= self.committed, "only committed entries are applied");
+        assert!(
+            index <= self.committed,
+            "only committed entries are applied: another leader could still replace later entries"
+        );
         assert!(
             index >= self.applying,
             "entries are returned for applying only once: otherwise the state machine would apply an entry twice"
@@ -293,8 +305,14 @@ impl<S: Storage> RaftLog<S> {
     /// Records that entries up to `index` are applied. `bytes` is the size of the newly applied
     /// entries.
     pub(crate) fn applied_to(&mut self, index: LogIndex, bytes: u64) {
-        assert!(index <= self.committed, "only committed entries are applied");
-        assert!(index >= self.applied, "entries are applied in order");
+        assert!(
+            index <= self.committed,
+            "only committed entries are applied: another leader could still replace later entries"
+        );
+        assert!(
+            index >= self.applied,
+            "the applied index never decreases: otherwise entries would be applied twice"
+        );
         self.applied = index;
         self.applying = self.applying.max(index);
         assert!(
@@ -330,7 +348,10 @@ impl<S: Storage> RaftLog<S> {
 
     /// Replaces the whole log with a snapshot.
     pub(crate) fn restore(&mut self, snapshot: Snapshot) {
-        assert!(snapshot.metadata.index > self.committed, "a snapshot never reverts a commit");
+        assert!(
+            snapshot.metadata.index > self.committed,
+            "a snapshot is newer than the commit index: otherwise it would revert committed entries"
+        );
         self.committed = snapshot.metadata.index;
         self.unstable.restore(snapshot);
     }

@@ -426,7 +426,7 @@ impl Node<MemoryStorage> {
     pub fn compact(&mut self, index: LogIndex) -> Result<(), StorageError> {
         assert!(
             index <= self.applied_index(),
-            "the core may still read entries that are not applied"
+            "only applied entries are compacted: the core may still read later entries"
         );
         self.raft.log.storage.compact(index)
     }

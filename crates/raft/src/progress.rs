@@ -136,8 +136,8 @@ impl Progress {
     fn assert_ordered(&self) {
         assert!(
             self.match_index < self.next_index,
-            "match_index {} < next_index {}: otherwise acknowledged entries would be sent again and their refusal \
-             would take the acknowledgement back",
+            "match_index {} < next_index {}: otherwise the leader would send acknowledged entries again, and a \
+             rejection of them would revert the acknowledgement",
             self.match_index,
             self.next_index,
         );

@@ -445,7 +445,10 @@ impl<S: Storage> Raft<S> {
     /// Sends a message from this member with the given term, which differs from its own in a
     /// pre-vote.
     pub(crate) fn send_in_term(&mut self, term: Term, message: Message) {
-        assert!(term != Term::ZERO, "a member's own message carries its term");
+        assert!(
+            term != Term::ZERO,
+            "a message from this member has a term: otherwise its receiver would treat it as a forwarded request"
+        );
         self.schedule(Message { from: self.config.id, term, ..message });
     }
 
@@ -460,7 +463,11 @@ impl<S: Storage> Raft<S> {
         if message.kind.attests_durability() {
             self.messages_after_append.push(message);
         } else {
-            assert!(message.to != self.config.id, "{} is sent only to other members", message.kind);
+            assert!(
+                message.to != self.config.id,
+                "a message of kind {} is sent only to other members",
+                message.kind
+            );
             self.messages.push(message);
         }
     }

@@ -65,7 +65,10 @@ impl<S: Storage> Node<S> {
     /// Takes the pending work. With synchronous writes, the application must call
     /// [`advance`](Self::advance) before it calls `ready` again.
     pub fn ready(&mut self) -> Ready {
-        assert!(!self.on_advance.is_awaited, "every Ready must be followed by advance");
+        assert!(
+            !self.on_advance.is_awaited,
+            "advance follows each Ready before the next is requested"
+        );
         let applies_unstable = self.applies_unstable();
         let raft = &mut self.raft;
         let (soft_state, hard_state) = (raft.soft_state(), raft.hard_state());
@@ -108,10 +111,10 @@ impl<S: Storage> Node<S> {
     pub fn advance(&mut self) {
         assert!(
             !self.raft.config.async_storage_writes,
-            "the storage threads report their own work"
+            "advance is not called with asynchronous storage writes: the storage threads report their own work"
         );
         let done = std::mem::take(&mut self.on_advance);
-        assert!(done.is_awaited, "advance must follow a Ready");
+        assert!(done.is_awaited, "advance is called only after a Ready");
         for message in done.messages {
             let stepped = self.step_own(message);
             assert_eq!(stepped, Ok(()), "a report of this member's own writes is never refused");

@@ -217,7 +217,11 @@ impl<S: Storage> Raft<S> {
 
     /// Reads a value from a member's progress, given the commit index. The member must exist.
     fn progress<T>(&self, id: MemberId, ask: impl FnOnce(&Progress, LogIndex) -> T) -> T {
-        let progress = self.tracker.progress.get(&id).expect("a member has a progress");
+        let progress = self
+            .tracker
+            .progress
+            .get(&id)
+            .expect("the tracker has a progress entry for each member");
         ask(progress, self.log.committed())
     }
 

@@ -36,9 +36,14 @@ impl<S: Storage> Raft<S> {
                 );
                 return false;
             }
-            Err(error) => panic!("a compacted log has a snapshot: {error}"),
+            Err(error) => {
+                panic!("the storage of a compacted log returns a snapshot, not the error: {error}")
+            }
         };
-        assert!(!snapshot.is_empty(), "a compacted log has a snapshot");
+        assert!(
+            !snapshot.is_empty(),
+            "a compacted log has a snapshot: otherwise a follower that needs compacted entries could never catch up"
+        );
         let last = snapshot.last_id();
         assert!(
             last.index + 1 >= self.log.first_index(),
@@ -130,7 +135,10 @@ impl<S: Storage> Raft<S> {
         if last.index <= self.log.committed() {
             return Ok(false);
         }
-        assert!(self.role == Role::Follower, "only followers receive snapshots");
+        assert!(
+            self.role == Role::Follower,
+            "only a follower replaces its log with a snapshot: otherwise a leader would drop its own entries"
+        );
         let id = self.config.id;
         let conf_state = &snapshot.metadata.conf_state;
         let is_member = [&conf_state.voters, &conf_state.learners, &conf_state.voters_outgoing]

@@ -21,14 +21,14 @@ pub(crate) fn replace_member(id: Option<u64>) -> String {
 }
 
 /// The advice if all members have lost their logs or are marked as having lost them.
-pub(crate) const GO_ON_ALONE: &str = "if no other member can start, and no member runs, start the one with \
-    the longest log with --force-new-cluster, and add the others again: acknowledged writes that are not \
-    in its log are lost";
+pub(crate) const GO_ON_ALONE: &str = "if no member runs and no other member can start, start the member with the \
+                                      longest log with --force-new-cluster, and add the other members again: \
+                                      acknowledged writes that are missing in that log are lost";
 
 /// Returns the advice if only the backend file is left.
 pub(crate) fn restore_backend(backend: &Path) -> String {
     format!(
-        "if it was the only member, restore its data with etcdutl snapshot restore {} --skip-hash-check \
+        "if this was the only member, restore its data with etcdutl snapshot restore {} --skip-hash-check \
          --data-dir NEW",
         backend.display()
     )
@@ -67,11 +67,11 @@ pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
         cause = error.source();
     }
     if is_full {
-        "free space on the disk of that file, a few hundred megabytes if possible, and start the member \
-         again: everything that it has acknowledged is in its log; then compact and defragment"
+        "the disk is full: free a few hundred megabytes on the disk that holds the file in the error, start the \
+         member, then compact and defragment; no acknowledged write is lost, because the log contains all of them"
     } else {
-        "fix the cause in the error and start the member again; if its files are damaged, remove it from \
-         the cluster and add it again"
+        "fix the cause that the error states, then start the member again; if its files are damaged, remove the \
+         member from the cluster and add it again"
     }
 }
 
@@ -86,8 +86,8 @@ mod tests {
     #[test]
     fn only_the_error_of_a_full_disk_advises_freeing_space() {
         let full = |errno| after_fault(&Growing(io::Error::from_raw_os_error(errno)));
-        assert!(full(28).starts_with("free space"), "ENOSPC");
-        assert!(full(122).starts_with("free space"), "EDQUOT");
+        assert!(full(28).starts_with("the disk is full: free"), "ENOSPC");
+        assert!(full(122).starts_with("the disk is full: free"), "EDQUOT");
         assert!(full(5).starts_with("fix the cause"), "EIO");
     }
 }

@@ -244,7 +244,7 @@ fn stop_member(
 fn note_bad_state(core: &Core, reason: &str) {
     if let Err(error) = rebuild::order(&*core.disk, &core.dirs, reason) {
         log::error!(
-            "failed to record that this member's state is bad; it will be detected again",
+            "failed to record that this member's state is bad; the next check will detect it again",
             "path" = rebuild::path(&core.dirs).display().to_string(),
             "error" = error.to_string()
         );
@@ -278,7 +278,7 @@ fn mark_if_lost(disk: &dyn Disk, dirs: &DataDir, fault: &LogFault) {
     if let Err(error) = lost_log::mark(disk, dirs, &fault.to_string()) {
         let path = lost_log::path(dirs);
         log::error!(
-            "failed to mark the data directory as lost: do not start a member from it again",
+            "failed to mark the log in this data directory as lost: do not start a member on this data directory again",
             "path" = path.display().to_string(),
             "error" = error.to_string()
         );

@@ -157,7 +157,10 @@ impl Judge {
                 self.digests.push(Digest { term, kind, sum, revision, known_in });
                 continue;
             }
-            let digest = self.digest(entry.index).expect("an entry before the next one is known");
+            let digest = self.digest(entry.index).expect(
+                "the judge has a digest of every entry before the next \
+                                                          unknown one",
+            );
             if (digest.term, digest.kind, digest.sum) != (entry.term, entry.kind, sum) {
                 return self.fail(|| {
                     let (index, term) = (entry.index, entry.term);
@@ -444,7 +447,12 @@ impl Judge {
         let counts = config.conf_state();
         let is_same = counts.voters.iter().eq(&voters) && counts.learners.iter().eq(&learners);
         if !is_same || config.voters.is_joint() {
-            self.fail(|| format!("host {host} has the configuration {counts:?}, but the voters {voters:?} and learners {learners:?}"));
+            self.fail(|| {
+                format!(
+                    "host {host} has the configuration {counts:?}, but the voters {voters:?} and \
+                                  learners {learners:?}"
+                )
+            });
         }
     }
 

@@ -114,7 +114,7 @@ impl<T> Watched<T> {
         };
         if is_new {
             log::warn!(
-                "TLS files are invalid; their previous contents stay in use",
+                "TLS files are invalid; the previous contents stay in use",
                 "purpose" = self.purpose,
                 "files" = self.names(),
                 "error" = text

@@ -94,7 +94,11 @@ pub(crate) struct Report {
 impl Report {
     /// Creates a report on a single object.
     pub(crate) fn one(columns: &'static [Column], row: Vec<Cell>) -> Self {
-        assert_eq!(columns.len(), row.len(), "each column has a value");
+        assert_eq!(
+            columns.len(),
+            row.len(),
+            "a row has one value for each column: otherwise values would appear under wrong headings"
+        );
         Self { columns, rows: vec![row], is_list: false, is_row: false }
     }
 
@@ -106,7 +110,10 @@ impl Report {
 
     /// Creates a report on a list of objects.
     pub(crate) fn list(columns: &'static [Column], rows: Vec<Vec<Cell>>) -> Self {
-        assert!(rows.iter().all(|row| row.len() == columns.len()), "each column has a value");
+        assert!(
+            rows.iter().all(|row| row.len() == columns.len()),
+            "a row has one value for each column: otherwise values would appear under wrong headings"
+        );
         Self { columns, rows, is_list: true, is_row: false }
     }
 }

@@ -50,7 +50,7 @@ const ADVICE: &str = "do not start a member on it. In a cluster whose other memb
 /// Returns the advice for a directory of which only the backend file is sound.
 pub(crate) fn restore_backend(backend: &Path) -> String {
     format!(
-        "If it was the only member and there is no snapshot, restore the content of its backend file with `snapshot \
+        "If this was the only member and there is no snapshot, restore the content of its backend file with `snapshot \
          restore {} --skip-hash-check --data-dir NEW`; the newest writes may be missing",
         backend.display()
     )

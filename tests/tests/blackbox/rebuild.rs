@@ -32,7 +32,7 @@ on_quorate! {
 }
 
 const REBUILD: Check = Check { ours: &["--rebuild-corrupt-member"], of_3_5: &[] };
-const REBUILT: &str = "rebuilt this member's state; it equals that of a quorum";
+const REBUILT: &str = "rebuilt this member's state, which now equals the state of a quorum";
 
 /// A cluster whose peers present certificates, and the certificate files.
 struct Secured {
@@ -156,7 +156,12 @@ async fn a_corrupt_member_is_not_rebuilt_without_a_quorum(ours: Kind) {
     cluster.stop(gone).await;
     cluster.leader_among(&[member, other]).await;
     raise_corrupt_alarm(&cluster, member).await;
-    says(&cluster, member, "no quorum agrees on a state; the member keeps its state").await;
+    says(
+        &cluster,
+        member,
+        "no quorum of other members agrees on a state; the member keeps its state",
+    )
+    .await;
     assert!(cluster.server_mut(member).is_running());
     assert!(!cluster.server(member).log().contains(REBUILT));
     assert_eq!(alarms(&cluster, member).await.len(), 1);

@@ -330,7 +330,7 @@ async fn calls_succeed_without_a_reachable_collector(kind: Kind) {
     eventually("a line about lost spans", async || {
         server
             .log_of_this_run()
-            .contains("spans are lost because the collector does not accept them")
+            .contains("tracing spans are lost because the collector does not accept them")
             .then_some(())
     })
     .await;

@@ -69,7 +69,7 @@ impl Encoder {
     fn field(&mut self, literal: Literal, out: &mut Vec<u8>) {
         if let Some(position) = self.inserted.iter().position(|other| *other == literal) {
             let index = STATIC_COUNT + self.inserted.len() - position;
-            assert!(index < 127, "a connection uses few paths");
+            assert!(index < 127, "a connection uses few paths, so an index fits in one byte");
             out.push(0x80 | index.to_le_bytes()[0]);
             return;
         }

@@ -86,7 +86,8 @@ impl AskSameUrls {
     /// Returns the two lists to compare.
     #[must_use]
     pub fn urls(&self) -> (&[String], &[String]) {
-        let (member, _) = self.unmatched.front().expect("a comparison has a member");
+        let (member, _) =
+            self.unmatched.front().expect("a comparison exists only while a member is unmatched");
         (&member.peer_urls, &self.unclaimed[self.position].1)
     }
 

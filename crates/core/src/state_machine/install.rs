@@ -15,7 +15,8 @@ impl<T> StateMachine<T> {
         now: Now,
         outlet: &mut O,
     ) -> Result<(), ApplyError> {
-        let snapshot = self.installing.take().expect("an image was requested");
+        let snapshot =
+            self.installing.take().expect("an image is installed only if it was requested");
         self.generation += 1;
         self.commit_at = None;
         self.state.install(&self.backend)?;

@@ -92,7 +92,7 @@ impl Messages {
         let len = self.next_len().expect("the length prefix has arrived");
         if !ready!(self.poll_bytes(len, cx))? {
             return Poll::Ready(Err(Status::internal(
-                "the answer ended in the middle of a message",
+                "the response ended in the middle of a message",
             )));
         }
         let mut message = self.waiting.split_to(len).freeze();
@@ -109,7 +109,7 @@ pub(super) async fn unary(
     timeout: Duration,
 ) -> Result<Response<AnswerBody>, Status> {
     if !poll_fn(|cx| messages.poll_bytes(HEAD_BYTES, cx)).await? {
-        return Err(Status::internal("the answer to a unary call has no message"));
+        return Err(Status::internal("the response to a unary call has no message"));
     }
     let len = messages.next_len().expect("the length prefix has arrived");
     let mut permit = if len < COUNTED_BYTES_MIN {

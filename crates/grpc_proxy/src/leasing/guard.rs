@@ -134,7 +134,8 @@ impl Guarded {
             found.dedup();
             return Ok(Outcome::Owned(found));
         }
-        let short = || Status::internal("grpc: the answer has too few responses");
+        let short =
+            || Status::internal("grpc: the response to the transaction has too few results");
         let response = match self.flat {
             None => with_header(responses.next().ok_or_else(short)?, header),
             Some(count) => {

@@ -86,7 +86,7 @@ impl Leasing {
                 }
                 Ok(None) => {
                     if !std::mem::replace(&mut has_logged, true) {
-                        log::info!("no keys are owned while authentication is on");
+                        log::info!("no keys are owned while authentication is enabled");
                     }
                     sleep(ttl_of(TTL_SECS) / RENEWALS_PER_TTL).await;
                 }
@@ -164,7 +164,7 @@ impl Leasing {
             reason = self.renew(granted, &health) => reason,
             reason = self.watch_leasing_keys(granted, &health) => reason,
             () = self.give_up(granted.lease) => unreachable!("the task that releases keys never ends"),
-            () = self.is_over.notified() => "authentication may have been turned on",
+            () = self.is_over.notified() => "authentication may have been enabled",
         }
     }
 
@@ -221,7 +221,7 @@ impl Leasing {
     /// Renews the lease once. If the session must end, returns the reason.
     async fn renew_once(&self, granted: &Granted) -> Result<Option<&'static str>, Status> {
         if self.is_authentication_on().await? {
-            return Ok(Some("authentication is on"));
+            return Ok(Some("authentication is enabled"));
         }
         let asked_at = clock::now();
         let ttl = self.members.keep_alive(granted.lease).await?;

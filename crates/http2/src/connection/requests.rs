@@ -38,7 +38,7 @@ impl Connection {
         payload: &'a [u8],
     ) -> Result<Option<Event<'a>>, Violation> {
         if header.stream.is_multiple_of(2) {
-            return violation(Code::PROTOCOL_ERROR, "HEADERS on a stream that clients do not open");
+            return violation(Code::PROTOCOL_ERROR, "HEADERS on a stream with a server's id");
         }
         let Some(mut block) = without_padding(header, payload) else {
             return violation(Code::PROTOCOL_ERROR, "the padding is longer than its frame");
@@ -46,7 +46,7 @@ impl Connection {
         let mut depends_on_itself = false;
         if header.has(flag::PRIORITY) {
             let Some((priority, rest)) = block.split_at_checked(5) else {
-                return violation(Code::FRAME_SIZE_ERROR, "HEADERS are too short");
+                return violation(Code::FRAME_SIZE_ERROR, "HEADERS is too short");
             };
             depends_on_itself = is_itself(priority, header.stream);
             block = rest;

@@ -16,12 +16,15 @@ impl Connection {
         self.idle_frame()?;
         if header.has(flag::ACK) {
             if header.len != 0 {
-                return violation(Code::FRAME_SIZE_ERROR, "an acknowledgement has settings");
+                return violation(
+                    Code::FRAME_SIZE_ERROR,
+                    "a SETTINGS acknowledgement contains settings",
+                );
             }
             return Ok(None);
         }
         let (settings, []) = payload.as_chunks::<6>() else {
-            return violation(Code::FRAME_SIZE_ERROR, "SETTINGS are cut off");
+            return violation(Code::FRAME_SIZE_ERROR, "SETTINGS is truncated");
         };
         self.settings_seen = true;
         let mut window = None;

@@ -30,7 +30,7 @@ impl Connection {
         payload: &[u8],
     ) -> Result<Option<Event<'a>>, Violation> {
         let (Some(code), 4) = (read_u32(payload), header.len) else {
-            return violation(Code::FRAME_SIZE_ERROR, "RST_STREAM has another length");
+            return violation(Code::FRAME_SIZE_ERROR, "RST_STREAM has the wrong length");
         };
         let id = header.stream;
         let Some(stream) = self.streams.remove(&id) else {
@@ -91,7 +91,7 @@ impl Connection {
         if !stream.is_answered {
             self.given_up += 1;
             if self.given_up > self.limits.given_up_max {
-                return violation(Code::ENHANCE_YOUR_CALM, "too many requests were given up");
+                return violation(Code::ENHANCE_YOUR_CALM, "too many requests were cancelled");
             }
         }
         Ok(())

@@ -12,13 +12,13 @@ impl Connection {
         payload: &[u8],
     ) -> Result<Option<Event<'a>>, Violation> {
         let (Some(more), 4) = (read_u32(payload), header.len) else {
-            return violation(Code::FRAME_SIZE_ERROR, "WINDOW_UPDATE has another length");
+            return violation(Code::FRAME_SIZE_ERROR, "WINDOW_UPDATE has the wrong length");
         };
         let (id, more) = (header.stream, i64::from(more & MAX_31_BITS));
         if id == 0 {
             self.send_window += more;
             if more == 0 {
-                return violation(Code::PROTOCOL_ERROR, "WINDOW_UPDATE of nothing");
+                return violation(Code::PROTOCOL_ERROR, "WINDOW_UPDATE with an increment of zero");
             }
             if self.send_window > i64::from(MAX_31_BITS) {
                 return violation(Code::FLOW_CONTROL_ERROR, "a window is too large");

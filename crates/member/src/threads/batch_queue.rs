@@ -159,7 +159,10 @@ impl<T> Receiver<T> {
 
     /// Moves all queued items into `batch`, which must be empty, without waiting.
     pub(crate) fn take(&self, batch: &mut Vec<T>) {
-        assert!(batch.is_empty(), "a batch is finished before the next is taken");
+        assert!(
+            batch.is_empty(),
+            "a batch is processed before the next is taken: otherwise its remaining items would return to the queue"
+        );
         std::mem::swap(&mut self.shared.state.lock().items, batch);
     }
 

@@ -165,7 +165,7 @@ impl Committer {
                 self.driver.report(Input::BackendSpace { is_short: true });
                 log::warn!(
                     "no disk space for the backend file; changes stay in memory and in the write-ahead log, and are \
-                     written when there is space again: free space on this disk",
+                     written when there is space again: free some space on this disk",
                     "error" = error.to_string()
                 );
             }

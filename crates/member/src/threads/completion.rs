@@ -302,7 +302,11 @@ impl<A: 'static> Future for Waiting<A> {
         self.awaiting.with(|cell| {
             cell.with(|awaiting| {
                 let (generation, state) = &mut awaiting.slots[slot.index as usize];
-                assert_eq!(*generation, slot.generation, "a slot belongs to one request");
+                assert_eq!(
+                    *generation, slot.generation,
+                    "a slot belongs to one request: otherwise a request would receive the response to another \
+                     request"
+                );
                 match std::mem::replace(state, SlotState::Free) {
                     SlotState::Waiting { waker, deadline } => {
                         let waker = match waker {

@@ -66,8 +66,8 @@ pub(crate) fn warn_of_full_store(quota: Quota, size_bytes: u64) {
         "quota-size" = size_text(quota_bytes),
         "backend-size-bytes" = size_bytes,
         "backend-size" = size_text(size_bytes),
-        "advice" = "delete keys, compact, defragment every member, then disarm the alarm; or restart all members \
-                    with a larger --quota-backend-bytes, then disarm it"
+        "advice" = "delete keys, compact, defragment every member, then disarm the alarm; or restart all members with \
+         a larger --quota-backend-bytes, then disarm the alarm"
     );
 }
 

@@ -114,8 +114,8 @@ fn log_sync(synced: Synced) -> u64 {
     }
     if let Some(shortage) = synced.shortage {
         log::warn!(
-            "no disk space to preallocate the WAL segment; the member continues to write in the space that is left, \
-             and stops when a write finds none: free space on this disk",
+            "no disk space to preallocate the WAL segment; the member writes into the remaining space, and stops when \
+             no space is left: free some space on this disk",
             "path" = shortage.path.display().to_string(),
             "wanted-bytes" = shortage.wanted_bytes,
             "preallocated-bytes" = shortage.reserved_bytes

@@ -25,8 +25,8 @@ impl Node {
             }
             Some(Step::RefuseWrites) => {
                 self.effects.push_back(Effect::RefuseWrites(true));
-                let text = "the disk of this member has no space for the backend file and no other member can lead; \
-                            raising the NOSPACE alarm, which refuses writes until the disk has space";
+                let text = "the disk of this member has no space for the backend file, and no other member can lead; \
+                            raising the NOSPACE alarm: writes are refused until the disk has space";
                 (NoteLevel::Warn, text.to_owned())
             }
             Some(Step::TakeWrites) => {

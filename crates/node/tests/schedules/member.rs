@@ -20,7 +20,11 @@ pub(crate) struct Image {
 
 impl Image {
     pub(crate) fn apply(&mut self, entry: &Entry) {
-        assert_eq!(entry.index, self.index + 1, "entries are applied in order");
+        assert_eq!(
+            entry.index,
+            self.index + 1,
+            "each entry is applied directly after the previous one"
+        );
         self.index = entry.index;
         self.term = entry.term;
         for byte in entry.data.iter().chain(b"|") {

@@ -171,7 +171,8 @@ impl Changer {
         let listed: BTreeSet<_> = voters.ids().union(learners).copied().collect();
         assert!(
             self.progress.keys().eq(listed.iter()),
-            "exactly the configured members have a progress: otherwise the leader would not replicate to one of them"
+            "exactly the configured members have a progress entry: otherwise the leader would not replicate to one of \
+             them"
         );
         assert!(
             learners.iter().all(|id| !voters.contains(*id)),
@@ -188,7 +189,8 @@ impl Changer {
         for (id, progress) in &self.progress {
             assert!(
                 progress.is_learner == learners.contains(id),
-                "a progress is marked as a learner's if the member is a learner: otherwise a learner could campaign"
+                "a progress entry is marked as a learner exactly if its member is a learner: otherwise a learner \
+                 could campaign"
             );
         }
         self

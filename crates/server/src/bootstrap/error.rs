@@ -93,14 +93,14 @@ pub(crate) enum BootError {
     #[error("failed to start an asynchronous runtime: {0}")]
     Runtime(#[source] io::Error),
     #[error(
-        "member {id} of the cluster has run before, as {name:?}, but this data directory is empty and has \
-         no log: without the entries that it has acknowledged it must not rejoin; {}",
+        "member {id} of the cluster has already run, under the name {name:?}, but this data directory is empty and \
+         has no log: without the entries that it has acknowledged, the member must not rejoin; {}",
         remedy::replace_member(Some(id.0))
     )]
     Published { id: MemberId, name: String },
     #[error(
         "{} has applied entries up to index {applied}, and there is no write-ahead log in {}: if the log \
-         is elsewhere, give its directory with --wal-dir; if it is lost, this member must not start; {}; \
+         is elsewhere, give its directory with --wal-dir; if the log is lost, this member must not start; {}; \
          {}",
         backend.display(),
         wal.display(),

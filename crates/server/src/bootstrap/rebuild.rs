@@ -178,7 +178,7 @@ pub(super) async fn rebuild(
     let identity = Identity::from_metadata(contents.metadata.as_deref(), &config.name)
         .map_err(|refusal| BootError::refused(refusal, dirs))?;
     log::warn!(
-        "this member's state is bad; fetching the state that a quorum of the others has",
+        "this member's state is bad; fetching the state on which a quorum of the other members agrees",
         "local-member-id" = format!("{:x}", identity.member_id),
         "reason" = reason
     );
@@ -188,7 +188,7 @@ pub(super) async fn rebuild(
     start::take_over(disk, dirs, (wal, &contents, &mark), order)?;
     rebuild::done(&**disk, dirs, unix_secs()).map_err(mark_error)?;
     log::info!(
-        "rebuilt this member's state; it equals that of a quorum",
+        "rebuilt this member's state, which now equals the state of a quorum",
         "local-member-id" = format!("{:x}", identity.member_id),
         "applied-index" = index
     );

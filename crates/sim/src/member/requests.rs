@@ -212,7 +212,7 @@ impl Process {
 
     fn await_outcome(&mut self, request_id: u64, waiter: Waiter, bytes: usize) {
         let is_added = self.outputs.pending.add(request_id, waiter, bytes);
-        assert!(is_added, "the number of pending proposals is not limited");
+        assert!(is_added, "a simulated member accepts any number of pending proposals");
     }
 
     fn propose_change(&mut self, op: OpId, change: ConfChange) {

@@ -40,7 +40,10 @@ pub fn read_txn(
     view: &View,
     request: &TxnRequest,
 ) -> Result<(Result<TxnResponse, Refusal>, Tally), Fault> {
-    assert!(is_read_only(request), "a transaction that writes goes through the log");
+    assert!(
+        is_read_only(request),
+        "a transaction that writes goes through the log: otherwise only this member would execute it"
+    );
     let snapshot = view.snapshot();
     let plan = Plan::new(request, &snapshot)?;
     let mut looks = plan.compared;

@@ -333,7 +333,7 @@ impl Leases {
                 let remaining_secs = left.div_ceil(1000).cast_signed();
                 assert!(
                     remaining_secs >= 0,
-                    "a checkpointed lifetime is not negative: otherwise members would treat it as the full lifetime"
+                    "a checkpointed remaining TTL is not negative: otherwise members would replace it with the full TTL"
                 );
                 if remaining_secs > 0 && remaining_secs < lease.ttl_secs {
                     due.push(Checkpoint { id, remaining_secs });

@@ -357,7 +357,7 @@ impl Members {
                 let removed = self.members.remove(&id);
                 assert!(
                     removed.is_some(),
-                    "only an existing member is removed: otherwise the id of a future member would be unusable"
+                    "only an existing member is removed: otherwise a future member could not use the id"
                 );
                 self.removed.insert(id);
                 batch.delete(Bucket::Members, id.to_string());

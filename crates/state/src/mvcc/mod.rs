@@ -302,7 +302,11 @@ impl Store {
     /// for them.
     pub fn committed(&mut self, committed: Committed) {
         let newest = committed.last_revision.unwrap_or(0);
-        assert!(newest <= self.current, "the file contains only applied entries");
+        assert!(
+            newest <= self.current,
+            "the file contains only applied revisions: otherwise records would be dropped from memory before they \
+             exist"
+        );
         self.file = Some(committed.view);
         self.persisted = self.persisted.max(newest);
         self.window.trim(self.persisted);

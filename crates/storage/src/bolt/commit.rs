@@ -327,7 +327,10 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
         "pages are written into reserved space: otherwise a full disk would poison the writer"
     );
     for placed in &layout.placed {
-        assert!(placed.run.start >= end, "two nodes never share a page: one of them would be lost");
+        assert!(
+            placed.run.start >= end,
+            "two nodes never share a page: otherwise one of them would be lost"
+        );
         assert!(
             placed.run.end() <= meta.high_water,
             "pages are below the high-water mark: otherwise the next start would report a damaged file"

@@ -73,7 +73,10 @@ impl FreePages {
             self.extend_free(start + count);
             start
         });
-        assert!(start >= 2, "the meta pages are never allocated: a commit would destroy the file");
+        assert!(
+            start >= 2,
+            "the meta pages are never allocated: otherwise a commit would destroy the file"
+        );
         assert!(
             self.is_free(PageId(start)) && self.is_free(PageId(start + count - 1)),
             "only free pages are allocated: otherwise a page that a reader needs would be overwritten"

@@ -29,7 +29,7 @@ pub enum RuleError {
     #[error("{0:?} is not valid UTF-8")]
     Name(String),
     /// A prefix is empty and would match every key.
-    #[error("condition {0:?} has an empty prefix, which matches every key: leave it out")]
+    #[error("condition {0:?} has an empty prefix, which matches every key: omit the condition")]
     EmptyPrefix(String),
 }
 

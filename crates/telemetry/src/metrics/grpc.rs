@@ -180,8 +180,8 @@ enum Part {
 }
 
 const FAMILIES: &[(&str, &str, Part)] = &[
-    ("grpc_server_started_total", "Calls that began.", Part::Started),
-    ("grpc_server_handled_total", "Calls that ended, by code.", Part::Handled),
+    ("grpc_server_started_total", "Calls started.", Part::Started),
+    ("grpc_server_handled_total", "Calls completed, by status code.", Part::Handled),
     ("grpc_server_msg_received_total", "Messages received from clients.", Part::Received),
     ("grpc_server_msg_sent_total", "Messages sent to clients.", Part::Sent),
     ("grpc_server_handling_seconds", "Duration of calls.", Part::Handling),

@@ -57,7 +57,10 @@ impl<M> Labelled<M> {
     ///
     /// Panics if the number of values differs from the number of labels, which is a bug in the caller.
     pub fn with(&self, values: &[&str]) -> &M {
-        assert!(values.len() == self.names.len(), "a series has a value for each label");
+        assert!(
+            values.len() == self.names.len(),
+            "a series has one value for each label: otherwise values would be reported under wrong labels"
+        );
         let mut link = &self.first;
         let mut count = 0;
         loop {

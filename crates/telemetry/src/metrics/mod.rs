@@ -141,7 +141,10 @@ impl Metrics {
     pub fn watch_state(&self, source: impl Fn() -> StateSample + Send + Sync + 'static) {
         // A second source would mean that the process has two state machines, which is impossible.
         let first = self.state.set(Box::new(source)).is_ok();
-        debug_assert!(first, "a process has one state machine");
+        debug_assert!(
+            first,
+            "a process has one state machine: the metrics of a second one would be missing"
+        );
     }
 
     /// Sets the cluster version, such as `3.7`. The series of this version becomes 1, and those of other versions

@@ -16,7 +16,7 @@ pub(super) const VIEWS: &[View<OwnSample>] = &[
     View {
         kind: Kind::Counter,
         name: "quorate_logger_lines_dropped_total",
-        help: "Log lines that were dropped because the outputs were too slow.",
+        help: "Log lines dropped because a log output was too slow.",
         read: |own| Some(own.dropped_lines as f64),
     },
     View {

@@ -111,7 +111,11 @@ impl Histogram {
     }
 
     fn new(bounds: Vec<u64>, scale: u64) -> Self {
-        assert!(bounds.is_sorted(), "the bounds of a histogram are in ascending order");
+        assert!(
+            bounds.is_sorted(),
+            "the bounds of a histogram are in ascending order: otherwise observations would be counted in wrong \
+             buckets"
+        );
         let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self { bounds: bounds.into(), buckets, sum: AtomicU64::new(0), scale }
     }

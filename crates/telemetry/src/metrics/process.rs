@@ -41,7 +41,7 @@ views! {
     Gauge open_fds: "process_open_fds",
         "Open file descriptors.";
     Gauge max_fds: "process_max_fds",
-        "Maximum number of file descriptors of the process.";
+        "Maximum number of open file descriptors.";
     Gauge virtual_bytes: "process_virtual_memory_bytes",
         "Virtual memory in bytes.";
     Gauge virtual_max_bytes: "process_virtual_memory_max_bytes",
@@ -49,7 +49,7 @@ views! {
     Gauge resident_bytes: "process_resident_memory_bytes",
         "Resident memory in bytes.";
     Gauge start_time_seconds: "process_start_time_seconds",
-        "Start of the process in seconds since 1970.";
+        "Start time of the process, in seconds since 1970.";
     Counter received_bytes: "process_network_receive_bytes_total",
         "Bytes received over the network.";
     Counter sent_bytes: "process_network_transmit_bytes_total",
@@ -57,7 +57,7 @@ views! {
     Gauge open_fds: "os_fd_used",
         "File descriptors in use.";
     Gauge max_fds: "os_fd_limit",
-        "Limit of file descriptors.";
+        "Limit on the number of open file descriptors.";
 }
 
 impl ProcessSample {

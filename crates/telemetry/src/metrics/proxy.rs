@@ -51,21 +51,23 @@ impl ProxyMetrics {
     pub fn new(services: &[GrpcService]) -> Self {
         let mut registry = Registry::default();
         let mut gauge = |name, help| registry.share(name, help, Gauge::default());
-        let cache_hits = gauge("etcd_grpc_proxy_cache_hits_total", "Hits of the cache.");
+        let cache_hits =
+            gauge("etcd_grpc_proxy_cache_hits_total", "Ranges answered from the cache.");
         let cache_keys = gauge("etcd_grpc_proxy_cache_keys_total", "Ranges in the cache.");
         let cache_bytes = gauge("quorate_grpc_proxy_cache_bytes", "Bytes in the cache.");
-        let cache_misses = gauge("etcd_grpc_proxy_cache_misses_total", "Misses of the cache.");
+        let cache_misses =
+            gauge("etcd_grpc_proxy_cache_misses_total", "Ranges that were not in the cache.");
         let watchers_coalescing = gauge(
             "etcd_grpc_proxy_watchers_coalescing_total",
-            "Watchers that share a watch on a member, without the first watcher of each watch.",
+            "Watchers that share a watch on a member, not counting the first watcher of each watch.",
         );
         let owned_keys = gauge("quorate_grpc_proxy_owned_keys", "Keys that the proxy owns.");
         let owned_bytes =
-            gauge("quorate_grpc_proxy_owned_bytes", "Bytes of owned keys and their records.");
+            gauge("quorate_grpc_proxy_owned_bytes", "Bytes of owned keys and of their records.");
         let mut counter = |name, help| registry.share(name, help, Counter::default());
         let events_coalescing = counter(
             "etcd_grpc_proxy_events_coalescing_total",
-            "Responses to watchers that no member had to send.",
+            "Responses to the watchers of a shared watch, not counting the first watcher.",
         );
         let watchers_behind = counter(
             "quorate_grpc_proxy_watchers_behind_total",
@@ -73,11 +75,11 @@ impl ProxyMetrics {
         );
         let keep_alives_coalescing = counter(
             "quorate_grpc_proxy_keep_alives_coalescing_total",
-            "Keep-alives that were merged into another one.",
+            "Lease keep-alives that the proxy merged into another keep-alive.",
         );
         let owned_reads = counter(
             "quorate_grpc_proxy_owned_reads_total",
-            "Ranges and transactions that were answered from owned keys.",
+            "Ranges and transactions answered from owned keys.",
         );
         let grpc = GrpcMetrics::new(&mut registry, services, MetricsLevel::Basic);
         registry.add_views(process::VIEWS);

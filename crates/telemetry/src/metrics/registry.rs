@@ -87,7 +87,10 @@ impl Registry {
     ) {
         let family = Family { help, source: Box::new(source) };
         let before = self.families.insert(name, family);
-        assert!(before.is_none(), "a family has one name and one source");
+        assert!(
+            before.is_none(),
+            "a family is registered once: otherwise the second source would replace the first"
+        );
     }
 
     /// Adds the family of each view in a table.

@@ -72,41 +72,43 @@ group! {
         leader_changes_seen: Counter = counter(), "etcd_server_leader_changes_seen_total",
             "Leader changes seen by this member.";
         heartbeat_send_failures: Counter = counter(), "etcd_server_heartbeat_send_failures_total",
-            "Heartbeats that the leader sent late.";
+            "Heartbeats that this member sent late as leader.";
         learner_promote_successes: Counter = counter(), "etcd_server_learner_promote_successes",
-            "Learners that were promoted while this member was the leader.";
+            "Learners promoted while this member was the leader.";
         learner_promote_failures: Labelled<Counter> = Labelled::new(&["Reason"]),
             "etcd_server_learner_promote_failures",
             "Failed promotions of learners while this member was the leader.";
         snapshot_apply_in_progress: Gauge = gauge(), "etcd_server_snapshot_apply_in_progress_total",
             "Whether a received snapshot is being installed, 1 or 0.";
         proposals_committed: Gauge = gauge(), "etcd_server_proposals_committed_total",
-            "Log index up to which entries are committed.";
+            "Index of the last committed log entry.";
         proposals_applied: Gauge = gauge(), "etcd_server_proposals_applied_total",
-            "Log index up to which entries are applied.";
+            "Index of the last applied log entry.";
         quota_warning: Gauge = gauge(), "quorate_quota_warning",
             "Whether the backend file has reached --quota-warning-percent of its quota.";
         log_bytes: Gauge = gauge(), "quorate_log_memory_bytes",
-            "Bytes of the log held in memory.";
+            "Bytes of log entries held in memory.";
         log_uncommitted_bytes: Gauge = gauge(), "quorate_log_uncommitted_bytes",
-            "Bytes of entries that this member has appended as leader but not yet applied.";
+            "Bytes of log entries that this member has appended as leader but has not yet applied.";
         log_refused: Counter = counter(), "quorate_log_refused_total",
-            "Requests and appends that were refused because the limit on log memory was reached.";
+            "Requests and appends refused because the limit on log memory was reached.";
         early_appends: Gauge = gauge(), "quorate_early_appends_bytes",
-            "Bytes of a leader's appends that wait for earlier appends.";
+            "Bytes of received appends that wait for earlier appends from the leader.";
         held_changes: Gauge = gauge(), "quorate_membership_changes_waiting",
             "Membership changes that wait until an earlier one is applied.";
         certificate_expiry: Labelled<Gauge> = Labelled::new(&["file"]),
             "quorate_certificate_expiration_timestamp_seconds",
-            "When the first certificate of a file expires, by the flag that names the file.";
+            "Earliest expiry time of the certificates in a file, in seconds since 1970, by the flag that names the \
+             file.";
         revocations_next_update: Labelled<Gauge> = Labelled::new(&["file"]),
             "quorate_revocation_list_next_update_timestamp_seconds",
-            "When a certificate revocation list becomes outdated, by the flag that names its file.";
+            "Time of the next update of a certificate revocation list, in seconds since 1970, by the flag that names \
+             its file.";
         connections_over_address_limit: Counter = counter(),
             "quorate_connections_over_address_limit_total",
-            "Connections that were closed because their address had reached its connection limit.";
+            "Connections closed because their source address had reached the connection limit for one address.";
         proposals_pending: Gauge = gauge(), "etcd_server_proposals_pending",
-            "Proposals that wait for their result.";
+            "Proposals waiting for their result.";
         proposals_failed: Counter = counter(), "etcd_server_proposals_failed_total",
             "Proposals that ended without a result.";
         request_duration: PerKind = PerKind::new("type", None, from_a_milli),
@@ -114,7 +116,7 @@ group! {
             "Duration of requests, by kind.";
         range_duration: Labelled<Histogram> = Labelled::made_by(&["success"], from_a_tenth_milli),
             "etcd_server_range_duration_seconds",
-            "Duration of stand-alone ranges.";
+            "Duration of ranges that are not part of a transaction.";
         apply_duration: PerKind = PerKind::new("op", Some(("version", "v3")), from_a_tenth_milli),
             "etcd_server_apply_duration_seconds",
             "Duration of applying entries, by kind.";
@@ -126,12 +128,12 @@ group! {
             "Read index requests that failed.";
         client_requests: Labelled<Counter> = Labelled::new(&["client_api_version", "type"]),
             "etcd_server_client_requests_total",
-            "Calls, by the client's version.";
+            "Client calls, by the API version of the client.";
         version: Labelled<Gauge> = Labelled::new(&["server_version"]), "etcd_server_version",
             "The etcd release that this server implements.";
         go_version: Labelled<Gauge> = Labelled::new(&["server_go_version"]),
             "etcd_server_go_version",
-            "The compiler with which this server was built.";
+            "The compiler that built this server.";
         id: Labelled<Gauge> = Labelled::new(&["server_id"]), "etcd_server_id",
             "The id of this member, in hex.";
         feature_enabled: Labelled<Gauge> = Labelled::new(&["name", "stage"]),
@@ -139,16 +141,16 @@ group! {
             "Whether a feature gate is enabled, 1 or 0.";
         cluster_version: Labelled<Gauge> = Labelled::new(&["cluster_version"]),
             "etcd_cluster_version",
-            "1 for the current cluster version, 0 for earlier ones.";
+            "1 for the current cluster version, 0 for earlier versions.";
         health_success: Counter = counter(), "etcd_server_health_success",
             "Health probes that found the member healthy.";
         health_failures: Counter = counter(), "etcd_server_health_failures",
             "Health probes that found the member unhealthy.";
         healthcheck: Labelled<Gauge> = Labelled::new(&["name", "type"]), "etcd_server_healthcheck",
-            "The last result of each check, 1 or 0.";
+            "Latest result of each health check: 1 if it passed, 0 if it failed.";
         healthchecks: Labelled<Counter> = Labelled::new(&["name", "status", "type"]),
             "etcd_server_healthchecks_total",
-            "Checks by result.";
+            "Health checks, by result.";
         alarms: Labelled<Gauge> = Labelled::new(&["alarm_type", "server_id"]),
             "etcd_debugging_server_alarms",
             "Number of activated alarms minus number of deactivated alarms.";
@@ -160,10 +162,10 @@ group! {
             "Duration of sending a batch of events, per event.";
         watch_send_control: Histogram = from_a_milli(),
             "etcd_debugging_server_watch_send_loop_control_stream_duration_seconds",
-            "Duration of sending a control response of a watch.";
+            "Duration of sending a control response on a watch stream.";
         watch_send_progress: Histogram = from_a_milli(),
             "etcd_debugging_server_watch_send_loop_progress_duration_seconds",
-            "Duration of a round of progress notifications.";
+            "Duration of sending one round of progress notifications.";
     }
 }
 
@@ -179,24 +181,24 @@ group! {
         backend_commit: Histogram = from_a_milli(), "etcd_disk_backend_commit_duration_seconds",
             "Duration of backend commits.";
         backend_pending: Gauge = gauge(), "quorate_backend_pending_bytes",
-            "Bytes of changes that are applied but not yet in the backend file.";
+            "Bytes of applied changes that are not yet in the backend file.";
         backend_defrag: Histogram = Histogram::seconds(100_000, 13),
             "etcd_disk_backend_defrag_duration_seconds",
             "Duration of defragmenting the backend.";
         backend_snapshot: Histogram = Histogram::seconds(10_000, 17),
             "etcd_disk_backend_snapshot_duration_seconds",
-            "Time for which snapshots of the backend were held.";
+            "Duration of sending a snapshot of the backend file to a client.";
         defrag_inflight: Gauge = gauge(), "etcd_disk_defrag_inflight",
             "Whether the backend is being defragmented, 1 or 0.";
         commit_rebalance: Histogram = from_a_milli(),
             "etcd_debugging_disk_backend_commit_rebalance_duration_seconds",
-            "Time that a commit spent on joining pages.";
+            "Time that a commit spent merging pages.";
         commit_spill: Histogram = from_a_milli(),
             "etcd_debugging_disk_backend_commit_spill_duration_seconds",
-            "Time that a commit spent on laying out pages.";
+            "Time that a commit spent splitting and placing pages.";
         commit_write: Histogram = from_a_milli(),
             "etcd_debugging_disk_backend_commit_write_duration_seconds",
-            "Time that a commit spent on writing pages.";
+            "Time that a commit spent writing pages.";
     }
 }
 
@@ -206,9 +208,9 @@ group! {
         fsync: Histogram = from_a_milli(), "etcd_snap_fsync_duration_seconds",
             "Duration of writing and syncing a snapshot file.";
         db_save: Histogram = from_a_tenth_second(), "etcd_snap_db_save_total_duration_seconds",
-            "Duration of saving a received backend.";
+            "Duration of saving a received backend file.";
         db_fsync: Histogram = from_a_milli(), "etcd_snap_db_fsync_duration_seconds",
-            "Duration of syncing a received backend.";
+            "Duration of syncing a received backend file.";
         marshalling: Histogram = from_a_milli(),
             "etcd_debugging_snap_save_marshalling_duration_seconds",
             "Duration of encoding a snapshot.";
@@ -220,15 +222,15 @@ group! {
 group! {
     /// Metrics of the keyspace.
     MvccMetrics {
-        range: Counter = counter(), "etcd_mvcc_range_total", "Ranges on this member.";
-        put: Counter = counter(), "etcd_mvcc_put_total", "Puts on this member.";
-        delete: Counter = counter(), "etcd_mvcc_delete_total", "Deletions on this member.";
+        range: Counter = counter(), "etcd_mvcc_range_total", "Ranges executed by this member.";
+        put: Counter = counter(), "etcd_mvcc_put_total", "Puts executed by this member.";
+        delete: Counter = counter(), "etcd_mvcc_delete_total", "Deletions executed by this member.";
         txn: Counter = counter(), "etcd_mvcc_txn_total",
-            "Views of the keyspace with more than one operation.";
+            "Requests that performed more than one operation on the keyspace.";
         put_size: Gauge = gauge(), "etcd_debugging_mvcc_total_put_size_in_bytes",
-            "Bytes of keys and values put since the start.";
+            "Bytes of the keys and values that were put since this member started.";
         events: Counter = counter(), "etcd_debugging_mvcc_events_total",
-            "Events that were sent to clients.";
+            "Events sent to clients.";
         hash: Histogram = Histogram::seconds(10_000, 15), "etcd_mvcc_hash_duration_seconds",
             "Duration of hashing the backend.";
         hash_revision: Histogram = Histogram::seconds(10_000, 15),
@@ -256,11 +258,11 @@ group! {
         granted: Counter = counter(), "etcd_debugging_lease_granted_total", "Leases granted.";
         revoked: Counter = counter(), "etcd_debugging_lease_revoked_total", "Leases revoked.";
         renewed: Counter = counter(), "etcd_debugging_lease_renewed_total",
-            "Leases that were renewed while this member was the leader.";
+            "Leases renewed while this member was the leader.";
         expired: Counter = counter(), "etcd_debugging_server_lease_expired_total",
             "Expired leases that this member revoked as leader.";
         ttl: Histogram = Histogram::numbers(1, 24), "etcd_debugging_lease_ttl_total",
-            "Times to live of granted leases, in seconds.";
+            "TTLs of granted leases, in seconds.";
     }
 }
 
@@ -273,16 +275,16 @@ group! {
             "Bytes of messages received from gRPC clients.";
         stream_failures: Labelled<Counter> = Labelled::new(&["API", "Type"]),
             "etcd_network_server_stream_failures_total",
-            "Streams that failed on the server's side.";
+            "Watch and keep-alive streams on which receiving or sending failed.";
         known_peers: Labelled<Gauge> = Labelled::new(&["Local", "Remote"]),
             "etcd_network_known_peers",
-            "Known members, 1 or 0 for each.";
+            "Whether a peer is a known member, 1 or 0.";
         active_peers: Labelled<Gauge> = Labelled::new(&["Local", "Remote"]),
             "etcd_network_active_peers",
-            "Peers that can be reached, 1 or 0 for each.";
+            "Whether a peer can be reached, 1 or 0.";
         disconnected_peers: Labelled<Counter> = Labelled::new(&["Local", "Remote"]),
             "etcd_network_disconnected_peers_total",
-            "Times that a peer could no longer be reached.";
+            "Number of times that a peer became unreachable.";
         peer_sent_bytes: Labelled<Counter> = Labelled::new(&["To"]),
             "etcd_network_peer_sent_bytes_total",
             "Bytes sent to peers.";
@@ -291,14 +293,14 @@ group! {
             "Bytes received from peers.";
         peer_sent_failures: Labelled<Counter> = Labelled::new(&["To"]),
             "etcd_network_peer_sent_failures_total",
-            "Messages to peers that were dropped or failed.";
+            "Messages to peers that were dropped or could not be sent.";
         peer_received_failures: Labelled<Counter> = Labelled::new(&["From"]),
             "etcd_network_peer_received_failures_total",
             "Malformed messages from peers.";
         peer_round_trip_time: Labelled<Histogram> =
             Labelled::made_by(&["To"], from_a_tenth_milli_to_seconds),
             "etcd_network_peer_round_trip_time_seconds",
-            "Round trips to peers.";
+            "Round-trip times to peers.";
         snapshot_send_success: Labelled<Counter> = Labelled::new(&["To"]),
             "etcd_network_snapshot_send_success",
             "Snapshots sent.";
@@ -333,9 +335,9 @@ group! {
     HttpMetrics {
         requests: Labelled<Counter> = Labelled::new(&["code"]),
             "promhttp_metric_handler_requests_total",
-            "Scrapes by status.";
+            "Scrapes of the metrics page, by HTTP status.";
         in_flight: Gauge = gauge(), "promhttp_metric_handler_requests_in_flight",
-            "Scrapes being served.";
+            "Scrapes of the metrics page in progress.";
     }
 }
 
@@ -343,11 +345,11 @@ group! {
     /// Metrics of trace spans.
     TracingMetrics {
         exported: Counter = counter(), "quorate_tracing_spans_exported_total",
-            "Spans that the collector has accepted.";
+            "Tracing spans that the collector accepted.";
         dropped: Counter = counter(), "quorate_tracing_spans_dropped_total",
-            "Spans that were dropped because the queue was full or the collector did not accept them.";
+            "Tracing spans dropped because the queue was full or the collector did not accept them.";
         waiting_bytes: Gauge = gauge(), "quorate_tracing_spans_bytes",
-            "Bytes of spans that the collector has not accepted yet.";
+            "Bytes of tracing spans that the collector has not accepted yet.";
     }
 }
 
@@ -355,13 +357,13 @@ group! {
     /// Metrics of the audit log.
     AuditMetrics {
         written: Counter = counter(), "quorate_audit_lines_written_total",
-            "Audit log lines that were written.";
+            "Audit log lines written.";
         dropped: Counter = counter(), "quorate_audit_lines_dropped_total",
-            "Audit log lines that were lost because the queue was full or the write failed.";
+            "Audit log lines lost because the queue was full or the write failed.";
         waiting_bytes: Gauge = gauge(), "quorate_audit_lines_bytes",
             "Bytes of audit log lines that are not written yet.";
         refused: Counter = counter(), "quorate_audit_requests_refused_total",
-            "Requests that were refused because the audit log could not be written fast enough.";
+            "Requests refused because the audit log could not be written fast enough.";
     }
 }
 
@@ -371,11 +373,29 @@ const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[
     ("etcd_debugging_store_expires_total", "Expired keys of the v2 store.", Kind::Counter),
     ("etcd_debugging_store_watch_requests_total", "Watches of the v2 store.", Kind::Counter),
     ("etcd_debugging_store_watchers", "Watchers of the v2 store.", Kind::Gauge),
-    ("etcd_grpc_proxy_cache_hits_total", "Hits of the proxy's cache.", Kind::Gauge),
-    ("etcd_grpc_proxy_cache_keys_total", "Keys in the proxy's cache.", Kind::Gauge),
-    ("etcd_grpc_proxy_cache_misses_total", "Misses of the proxy's cache.", Kind::Gauge),
-    ("etcd_grpc_proxy_events_coalescing_total", "Events that the proxy merged.", Kind::Counter),
-    ("etcd_grpc_proxy_watchers_coalescing_total", "Watchers that the proxy merged.", Kind::Gauge),
+    (
+        "etcd_grpc_proxy_cache_hits_total",
+        "Ranges that a gRPC proxy answered from its cache.",
+        Kind::Gauge,
+    ),
+    ("etcd_grpc_proxy_cache_keys_total", "Ranges in the cache of a gRPC proxy.", Kind::Gauge),
+    (
+        "etcd_grpc_proxy_cache_misses_total",
+        "Ranges that were not in the cache of a gRPC proxy.",
+        Kind::Gauge,
+    ),
+    (
+        "etcd_grpc_proxy_events_coalescing_total",
+        "Responses to the watchers of a shared watch in a gRPC proxy, not \
+      counting the first watcher.",
+        Kind::Counter,
+    ),
+    (
+        "etcd_grpc_proxy_watchers_coalescing_total",
+        "Watchers that share a watch in a gRPC proxy, not counting the \
+      first watcher of each watch.",
+        Kind::Gauge,
+    ),
 ];
 
 /// A family whose value is always zero.

@@ -24,11 +24,11 @@ sample! {
     Gauge db_total_size_bytes: "etcd_mvcc_db_total_size_in_bytes",
         "Size of the backend file in bytes.";
     Gauge db_in_use_bytes: "etcd_mvcc_db_total_size_in_use_in_bytes",
-        "Size of the backend file without its free pages, in bytes.";
+        "Size of the backend file without free pages, in bytes.";
     Gauge db_open_read_transactions: "etcd_mvcc_db_open_read_transactions",
         "Open read transactions of the backend.";
     Gauge keys: "etcd_debugging_mvcc_keys_total",
-        "Live keys.";
+        "Number of live keys.";
     Gauge current_revision: "etcd_debugging_mvcc_current_revision",
         "Current revision of the keyspace.";
     Gauge compact_revision: "etcd_debugging_mvcc_compact_revision",
@@ -42,79 +42,80 @@ sample! {
     Gauge pending_events: "etcd_debugging_mvcc_pending_events_total",
         "Events that are queued for watch streams.";
     Gauge auth_revision: "etcd_debugging_auth_revision",
-        "Current revision of users and roles.";
+        "Current revision of the auth store (users and roles).";
     Gauge proposals: "quorate_proposals_in_progress",
         "Proposals that are accepted but not yet applied.";
     Gauge proposals_bytes: "quorate_proposals_in_progress_bytes",
         "Bytes of proposals that are accepted but not yet applied.";
     Counter proposals_refused: "quorate_proposals_refused_total",
-        "Proposals that were refused because the limit on their number or bytes was reached.";
+        "Proposals refused because the limit on the number or the bytes of proposals was reached.";
     Gauge reads: "quorate_reads_waiting",
         "Reads that wait for the read index or for the state machine.";
     Counter reads_refused: "quorate_reads_refused_total",
-        "Reads that were refused because too many others wait.";
+        "Reads refused because the limit on waiting reads was reached.";
     Gauge tokens_waiting: "quorate_tokens_waiting",
-        "Requests that wait until the entry that issued their token is applied here.";
+        "Requests that wait until this member has applied the entry that issued their token.";
     Counter tokens_refused: "quorate_tokens_refused_total",
-        "Requests that were refused because too many others wait for their tokens.";
+        "Requests refused because too many requests were waiting for this member to apply the entry that issued their \
+         token.";
     Gauge tokens_held: "quorate_tokens_held",
         "Issued tokens that are still valid.";
     Gauge passwords_waiting: "quorate_passwords_waiting",
-        "Passwords that wait to be hashed or checked.";
+        "Passwords waiting to be hashed or checked.";
     Counter passwords_refused: "quorate_passwords_refused_total",
-        "Logins and passwords that were refused because too many others wait.";
+        "Logins and password changes refused because too many passwords were waiting to be hashed or checked.";
     Gauge tasks: "quorate_tasks_in_progress",
-        "Tasks of the core threads that are not executed yet.";
+        "Queries and commands to the core threads that have not been executed yet.";
     Counter tasks_refused: "quorate_tasks_refused_total",
-        "Tasks of the core threads that were refused because there were too many others.";
+        "Queries and commands to the core threads that were refused because the queue was full.";
     Gauge lists_bytes: "quorate_lists_reference_bytes",
-        "Memory of references to the records of long lists.";
+        "Memory of the references to records that long lists hold, in bytes.";
     Counter lists_refused: "quorate_lists_refused_total",
-        "Long lists that were refused because clients did not read others in time.";
+        "Long lists refused because unread lists filled the memory limit for record references.";
     Gauge replies_bytes: "quorate_replies_bytes",
-        "Bytes of replies with records that clients have not read yet.";
+        "Bytes of responses with records that clients have not read yet.";
     Counter replies_refused: "quorate_replies_refused_total",
-        "Replies with records that were refused because clients did not read others in time.";
+        "Responses with records refused because unread responses filled the memory limit.";
     Gauge waiters_bytes: "quorate_waiters_bytes",
-        "Memory of requests that wait for a lock or an election.";
+        "Memory of the requests that wait for a lock or an election, in bytes.";
     Counter waiters_refused: "quorate_waiters_refused_total",
-        "Requests for a lock or an election that were refused because too many others wait.";
+        "Requests for a lock or an election that were refused because waiting requests filled the memory limit.";
     Gauge calls: "quorate_calls_in_progress",
         "Client calls in progress, including streams.";
     Counter calls_refused: "quorate_calls_refused_total",
-        "Calls that were refused because there were too many others.";
+        "Client calls refused because the limit on calls in progress was reached.";
     Gauge requests_bytes: "quorate_requests_bytes",
-        "Bytes of requests that are incomplete or not answered yet.";
+        "Bytes of requests that are incomplete or not yet answered.";
     Counter requests_refused: "quorate_requests_refused_total",
-        "Requests that were refused because the limit on request bytes was reached.";
+        "Requests refused because the limit on request bytes was reached.";
     Gauge large_windows: "quorate_large_receive_windows",
         "Client connections with large receive windows (4 MiB).";
     Gauge watchers_bytes: "quorate_watchers_bytes",
-        "Memory of watchers and their keys.";
+        "Memory of watchers and their keys, in bytes.";
     Counter watchers_refused: "quorate_watchers_refused_total",
-        "Watchers that were refused because there were too many others.";
+        "Watchers refused because the memory limit for watchers was reached.";
     Gauge watch_events_bytes: "quorate_watch_events_bytes",
-        "Bytes of events that clients have not read yet.";
+        "Bytes of watch events that clients have not read yet.";
     Gauge client_connections: "quorate_client_connections",
         "Connections on the client listeners.";
     Counter client_connections_waited: "quorate_client_connections_waited_total",
-        "Client connections that had to wait for the connection limit.";
+        "Client connections that had to wait because the connection limit was reached.";
     Counter client_connections_given_up: "quorate_client_connections_given_up_total",
-        "Idle client connections that were asked to close because others waited.";
+        "Idle client connections that were asked to close to make room for waiting ones.";
     Gauge peer_connections: "quorate_peer_connections",
         "Connections on the peer listeners.";
     Counter peer_connections_waited: "quorate_peer_connections_waited_total",
-        "Peer connections that had to wait for the connection limit.";
+        "Peer connections that had to wait because the connection limit was reached.";
     Counter peer_connections_given_up: "quorate_peer_connections_given_up_total",
-        "Idle peer connections that were asked to close because others waited.";
+        "Idle peer connections that were asked to close to make room for waiting ones.";
     Gauge peer_waiting_bytes: "quorate_peer_waiting_bytes",
         "Bytes received from peers that consensus has not processed yet.";
     Gauge peer_large_bodies: "quorate_peer_large_bodies",
-        "Large requests from peers that are being read.";
+        "Large peer requests whose bodies are being read.";
     Gauge peer_remotes: "quorate_peer_remotes",
         "Senders that claim to be members and receive responses, but are not in the applied membership.";
     Gauge peer_confirmed: "quorate_peer_confirmed_strangers",
         "Senders that were confirmed as members but are not yet in the applied membership.";
     Gauge quota_backend_bytes: "etcd_server_quota_backend_bytes",
-        "Limit of the backend file's size in bytes.";
+        "Limit on the size of the backend file, in bytes.";
 }

@@ -286,15 +286,15 @@ fn carried_over(directories: &[Directory], plan: &Plan) -> String {
 fn left_out(directory: &Directory, other: &Other) -> String {
     let path = directory.path.display();
     match other {
-        Other::Contained => format!("nothing of {path}"),
+        Other::Contained => format!("no entries of {path}"),
         Other::Lacking { indexes, described } => {
             format!("of {path}, {}", list(indexes, described))
         }
         Other::Unreadable => {
-            format!("of {path}, its whole log, which cannot be read to its end")
+            format!("the whole log of {path}, which cannot be read to the end")
         }
         Other::Unknown { indexes } => format!(
-            "of {path}, which ends before the chosen log begins and so cannot be compared: {}",
+            "the log of {path}, which ends before the chosen log begins and therefore cannot be compared: {}",
             list(indexes, &[])
         ),
     }

@@ -76,7 +76,7 @@ impl Source {
             _backend: opened.ok(),
         };
         if source.outline.member.is_none() && source.damage.is_empty() {
-            source.damage.push("log: it does not name its member".to_owned());
+            source.damage.push("log: it contains no member id".to_owned());
         }
         source.image = match (&source._backend, facts) {
             (Some(_), Some(facts)) if facts.applied < source.outline.mark().index => {

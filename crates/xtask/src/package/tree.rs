@@ -47,7 +47,7 @@ impl Tree {
     }
 
     fn put(&mut self, path: &str, mode: u32, owner: u32, what: What) {
-        assert!(!path.starts_with('/'), "paths are relative to the root");
+        assert!(!path.starts_with('/'), "the paths of a package are relative to its root");
         for (end, _) in path.match_indices('/') {
             let folder = Entry { mode: 0o755, owner: 0, what: What::Folder };
             self.entries.entry(path[..end].to_owned()).or_insert(folder);

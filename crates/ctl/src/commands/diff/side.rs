@@ -81,8 +81,11 @@ impl Side {
             if !self.has_more {
                 return Ok(None);
             }
-            let page =
-                self.pages.recv().await.ok_or_else(|| self.failed("reading ended unexpectedly"))?;
+            let page = self
+                .pages
+                .recv()
+                .await
+                .ok_or_else(|| self.failed("the server ended the list before the last key"))?;
             let page = page.map_err(|text| self.failed(&text))?;
             self.has_more = page.more;
             if self.revision == 0 {

@@ -107,7 +107,8 @@ pub async fn watch_own_state(
             Ok(Verdict::Unknown) if is_accused(&handles) => {
                 if !has_logged {
                     log::warn!(
-                        "an alarm names this member, but no quorum agrees on a state; the member keeps its state",
+                        "an alarm reports this member as corrupt, but no quorum of other members agrees on a state; \
+                         the member keeps its state",
                         "local-member-id" = format!("{:x}", handles.info.id())
                     );
                 }

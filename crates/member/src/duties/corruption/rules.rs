@@ -30,7 +30,7 @@ pub(super) struct Finding {
 /// The kind of difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Difference {
-    #[error("its own hash has changed at revision {revision}: {before}, then {after}")]
+    #[error("the leader's own hash at revision {revision} has changed from {before} to {after}")]
     Unstable { revision: i64, before: u32, after: u32 },
     #[error("revision from follower must be less than or equal to leader's: {follower}, {leader}")]
     Revision { follower: i64, leader: i64 },

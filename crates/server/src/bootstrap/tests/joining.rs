@@ -91,9 +91,9 @@ fn a_member_that_has_run_before_cannot_join_with_an_empty_directory() {
     let config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
     assert_eq!(
         refusal(&config),
-        "member 7 of the cluster has run before, as \"n7\", but this data directory is empty and has no \
-         log: without the entries that it has acknowledged it must not rejoin; remove this member from the \
-         cluster (etcdctl member remove 7), delete its data directory and its log directory, and add it \
+        "member 7 of the cluster has already run, under the name \"n7\", but this data directory is \
+         empty and has no log: without the entries that it has acknowledged, the member must not \
+         rejoin; remove this member from the cluster (etcdctl member remove 7), delete its data directory and its log directory, and add it \
          again (etcdctl member add NAME --peer-urls=URL, then start it with \
          --initial-cluster-state=existing)"
     );
@@ -148,7 +148,7 @@ fn an_empty_log_of_a_member_that_has_served_clients_is_refused() {
         wal.save(Some(&wal::HardState { term, vote: 0, commit: 0 }), &[]).unwrap();
         drop(wal);
         let refused = refusal(&config);
-        assert!(refused.starts_with("member 7 of the cluster has run before"), "{refused}");
+        assert!(refused.starts_with("member 7 of the cluster has already run"), "{refused}");
     }
 }
 

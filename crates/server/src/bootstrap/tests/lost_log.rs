@@ -43,7 +43,7 @@ fn a_backend_file_without_its_log_is_refused() {
         };
         let expected = format!(
             "{} has applied entries up to index 1, and there is no write-ahead log in {wal}: if the log is \
-             elsewhere, give its directory with --wal-dir; if it is lost, this member must not start; \
+             elsewhere, give its directory with --wal-dir; if the log is lost, this member must not start; \
              remove this member from the cluster (etcdctl member remove ID), ",
             db.display()
         );
@@ -107,7 +107,7 @@ fn check_marked(config: &Config) {
         lost_log::path(&dirs).display()
     );
     assert!(refused.starts_with(&expected), "{refused}");
-    assert!(refused.contains("start the one with the longest log with --force-new-cluster"));
+    assert!(refused.contains("start the member with the longest log with --force-new-cluster"));
     assert!(lost_log::reason(&RealDisk, &dirs).unwrap().is_some());
 }
 

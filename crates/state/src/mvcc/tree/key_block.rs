@@ -39,7 +39,10 @@ impl KeyBlock {
         let (mut count, mut key_bytes) = (0, 0);
         let (mut first, mut last): (Option<&[u8]>, &[u8]) = (None, &[]);
         for key in keys.clone() {
-            debug_assert!(first.is_none() || last < key, "keys are unique and in order");
+            debug_assert!(
+                first.is_none() || last < key,
+                "the keys of a block are unique and in order: otherwise a search would miss some of them"
+            );
             first = first.or(Some(key));
             last = key;
             count += 1;
@@ -68,7 +71,10 @@ impl KeyBlock {
 
     pub(super) fn key(&self, position: usize) -> &[u8] {
         let (count, keys) = (self.len(), self.keys_at());
-        assert!(position < count, "key {position} of {count}");
+        assert!(
+            position < count,
+            "position {position} is less than the number of keys in the block, {count}"
+        );
         let ends = self.ends_at();
         let start = if position == 0 { 0 } else { self.u32_at(ends + END_LEN * (position - 1)) };
         let end = self.u32_at(ends + END_LEN * position);
