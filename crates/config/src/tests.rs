@@ -484,7 +484,7 @@ fn an_unknown_log_level_exits_with_the_text_and_code_of_a_go_panic() {
 }
 
 #[test]
-fn names_of_setting_values_are_converted_into_enums() {
+fn enum_settings_are_parsed_and_unknown_values_select_the_default() {
     let config = config(
         "--initial-cluster-state existing --auto-compaction-mode revision --metrics extensive \
          --backend-bbolt-freelist-type array --log-format console --log-outputs stdout,stderr",

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confirmation_is_valid_for_one_election_timeout() {
+    fn a_leadership_confirmation_is_valid_for_one_election_timeout() {
         let mut state = leading();
         state.confirm(Millis(500));
         assert!(state.is_confirmed(Millis(1_500)));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_confirmation_is_ignored() {
+    fn an_older_leadership_confirmation_is_ignored() {
         let mut state = leading();
         state.confirm(Millis(500));
         state.confirm(Millis(300));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_without_a_leader_counts_from_the_last_leader() {
+    fn the_time_without_a_leader_is_measured_from_the_loss_of_the_last_leader() {
         let mut state = LeadershipState::new(TIMEOUT);
         assert!(state.had_no_leader_since(Millis(5)));
         state.change(Leadership { term: Term(2), ..FOLLOWS }, Millis(10));

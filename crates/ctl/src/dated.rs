@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_files_are_removed_and_other_files_stay() {
+    fn the_oldest_snapshots_are_removed_and_other_files_stay() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("b.db");
         let strangers = ["b.db", "b-1.db", "b-20000228T235959Z.db.part", "bb-20000228T235959Z.db"];

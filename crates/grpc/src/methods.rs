@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_routed_to_methods_or_to_the_errors_of_grpc_go() {
+    fn every_method_path_is_routed_and_unknown_paths_return_the_errors_of_grpc_go() {
         for (service, Service { methods, .. }) in SERVICES.iter().enumerate() {
             for (method, Method { path, kind, .. }) in methods.iter().enumerate() {
                 assert_eq!(

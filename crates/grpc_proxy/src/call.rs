@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn client_metadata_is_forwarded_and_hop_headers_are_not() {
+    fn client_metadata_is_forwarded_without_hop_by_hop_headers() {
         let lines =
             headers(&[("token", "t"), ("user-agent", "x"), ("te", "trailers"), ("other", "o")]);
         assert_eq!(forwarded(&lines), headers(&[("token", "t"), ("other", "o")]));

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn any_connection_has_the_same_events_for_every_split() {
+    fn the_events_of_any_connection_do_not_depend_on_how_the_bytes_are_split() {
         let post = b"\x83\x86\x04\x02/x";
         let coded = b"\x83\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff";
         let indexed = b"\x83\x86\x84\xbe\x40\x0bx-some-name\x01v\x0f\x0d\x014";

@@ -443,7 +443,7 @@ mod tests {
 
     /// RFC 7541, appendix C.4: requests with Huffman coding on one connection.
     #[test]
-    fn the_requests_of_the_rfc_are_decoded() {
+    fn the_example_requests_of_the_rfc_are_decoded() {
         let mut decoder = Decoder::default();
         let first = b"\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff";
         let head = [
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_decoded_as_encoded() {
+    fn encoded_responses_are_decoded_unchanged() {
         let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
         let name = HeaderName::from_static("grpc-message");
         for (round, resized) in
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn undecodable_blocks_are_refused() {
+    fn undecodable_header_blocks_are_refused() {
         for block in [
             &[0x80][..],
             &[0x40],
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_table_size_is_announced_before_the_last() {
+    fn the_smallest_table_size_is_announced_before_the_final_size() {
         let mut encoder = Encoder::default();
         let announced = |encoder: &mut Encoder, sizes: &[usize]| {
             sizes.iter().for_each(|bytes| encoder.resize(*bytes));
@@ -560,7 +560,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_are_decoded_as_encoded(
+        fn encoded_header_blocks_are_decoded_unchanged(
             blocks in prop::collection::vec(
                 (prop::option::of(0..9000_usize), 100..600_u16, prop::collection::vec((any_name(), any_value()), 0..8)),
                 1..8,
@@ -596,7 +596,7 @@ mod tests {
         }
 
         #[test]
-        fn the_table_of_the_decoder_is_bounded_for_any_block(
+        fn any_header_block_keeps_the_dynamic_table_of_the_decoder_within_its_bound(
             blocks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 1..20),
         ) {
             let mut decoder = Decoder::default();

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_the_rfc_are_decoded() {
+    fn the_huffman_examples_of_the_rfc_are_decoded() {
         let examples: [(&[u8], &str); 4] = [
             (b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff", "www.example.com"),
             (b"\xa8\xeb\x10\x64\x9c\xbf", "no-cache"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_padding_and_the_end_marker_are_refused() {
+    fn invalid_huffman_padding_and_the_end_marker_are_refused() {
         assert_eq!(decode(b"\x64\x02\xff"), None);
         assert_eq!(decode(b"\x60"), None);
         assert_eq!(decode(b"\xff\xff\xff\xff"), None);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_decoded_as_encoded() {
+    fn every_byte_round_trips_through_the_huffman_code() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(decode(&encode(&all)), Some(all.clone()));
         for byte in all {
@@ -196,13 +196,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strings_are_decoded_as_encoded(text in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn strings_round_trip_through_the_huffman_code(text in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(decode(&encode(&text)), Some(text));
         }
 
         /// A string has one code only, so a decoded string has the code from which it was decoded.
         #[test]
-        fn decodable_codes_are_those_of_the_encoder(coded in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn only_the_codes_of_the_encoder_can_be_decoded(coded in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some(text) = decode(&coded) {
                 prop_assert_eq!(encode(&text), coded);
             }

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn barrier_rounds_beyond_the_limit_are_refused_until_others_finish() {
+    fn barrier_rounds_beyond_the_limit_are_refused_until_earlier_rounds_finish() {
         let mut barriers = ReadBarriers::new(7);
         let bound = u64::try_from(BARRIER_ROUNDS_MAX).unwrap();
         let names: Vec<_> = (0..bound).map(|round| barriers.start(vec![round]).unwrap()).collect();

@@ -31,7 +31,7 @@ fn runs_with_equal_seeds_are_equal_and_runs_with_different_seeds_differ() {
 }
 
 #[test]
-fn omitting_a_kind_does_not_change_the_rest_of_the_plan() {
+fn omitting_a_kind_of_fault_does_not_change_the_rest_of_the_plan() {
     for seed in 0..100 {
         let whole = Plan::draw(seed, &Reduction::default());
         let Some(kind) = whole.kinds.first().copied() else { continue };

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn alarms_are_kept_by_member_and_kind() {
+    fn alarms_are_stored_per_member_and_type() {
         let mut alarms = Alarms::default();
         let mut batch = Batch::new();
         let (no_space, corrupt) = (alarm(1, AlarmType::Nospace), alarm(0, AlarmType::Corrupt));

@@ -44,7 +44,7 @@ mod tests {
     use crate::disk::RealDisk;
 
     #[test]
-    fn the_restored_mark_remains_until_it_is_removed() {
+    fn the_mark_of_a_restored_directory_is_found_until_it_is_removed() {
         let root = tempfile::tempdir().unwrap();
         let dirs = DataDir::new(root.path(), None);
         dirs.prepare(&RealDisk).unwrap();

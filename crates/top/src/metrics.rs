@@ -380,7 +380,7 @@ x
     }
 
     #[test]
-    fn grpc_server_durations_take_precedence_over_internal_ones() {
+    fn grpc_server_durations_take_precedence_over_internal_durations() {
         let door = "grpc_server_handling_seconds_bucket{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",\
                     grpc_type=\"unary\",le=\"+Inf\"} 77\n";
         let metrics = Metrics::read(&format!("{TEXT}{door}"));

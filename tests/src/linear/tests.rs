@@ -311,7 +311,7 @@ proptest! {
     }
 
     #[test]
-    fn answers_of_a_correct_register_are_linearizable(history in explained_history()) {
+    fn histories_of_a_correct_register_are_linearizable(history in explained_history()) {
         prop_assert_eq!(check(&history, BUDGET), Verdict::Linearizable);
     }
 }

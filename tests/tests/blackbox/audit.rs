@@ -23,14 +23,14 @@ use super::tls::{Files, ctl};
 
 on_quorate! {
     alone:
-    calls_of_every_kind_are_recorded,
-    refused_calls_are_recorded_without_secrets,
-    no_calls_are_recorded_without_the_flag,
-    rules_select_the_recorded_calls,
-    rules_about_keys_match_locks_elections_and_leases,
+    calls_of_every_kind_are_audited,
+    refused_calls_are_audited_without_secrets,
+    no_calls_are_audited_without_the_flag,
+    audit_rules_select_the_recorded_calls,
+    audit_rules_about_keys_match_locks_elections_and_leases,
     a_full_audit_file_is_rotated,
-    the_name_in_a_client_certificate_is_recorded,
-    audit_lines_that_cannot_be_written_are_dropped_or_their_calls_refused,
+    the_common_name_of_a_client_certificate_is_audited,
+    a_blocked_audit_file_causes_dropped_lines_or_refused_calls,
 }
 
 /// A folder that contains an audit log.
@@ -71,7 +71,7 @@ fn is_ok(line: &Value) -> bool {
     line["code"] == "OK"
 }
 
-async fn calls_of_every_kind_are_recorded(kind: Kind) {
+async fn calls_of_every_kind_are_audited(kind: Kind) {
     let audited = Audited::start(kind, &[]).await;
     let client = audited.server.client();
     let revision = client.write("a", "v").await;
@@ -148,7 +148,7 @@ async fn add_user(client: &Client, name: &str, password: &str) {
     client.user_grant_role(pb::AuthUserGrantRoleRequest { user: name, role }).await.unwrap();
 }
 
-async fn refused_calls_are_recorded_without_secrets(kind: Kind) {
+async fn refused_calls_are_audited_without_secrets(kind: Kind) {
     let audited = Audited::start(kind, &[]).await;
     if audited.server.user_of_tools().is_some() {
         // In a secured run the users already exist.
@@ -202,7 +202,7 @@ async fn refused_calls_are_recorded_without_secrets(kind: Kind) {
     assert!(!text.contains("$2a$") && !text.contains("JDJ"), "{text}");
 }
 
-async fn the_name_in_a_client_certificate_is_recorded(kind: Kind) {
+async fn the_common_name_of_a_client_certificate_is_audited(kind: Kind) {
     let files = Files::new();
     files.write("ann", &Leaf::new("ann"));
     let path = files.path("audit.log");
@@ -229,14 +229,14 @@ async fn the_name_in_a_client_certificate_is_recorded(kind: Kind) {
     assert_eq!((&put["code"], &put["requests"][0]["key"]), (&json!("OK"), &json!("a")), "{put}");
 }
 
-async fn no_calls_are_recorded_without_the_flag(kind: Kind) {
+async fn no_calls_are_audited_without_the_flag(kind: Kind) {
     let server = Server::start(kind).await;
     server.client().write("k", "v").await;
     assert_eq!(server.metric("quorate_audit_lines_written_total"), Some(0.0));
     assert_eq!(server.metric("quorate_audit_lines_bytes"), Some(0.0));
 }
 
-async fn rules_select_the_recorded_calls(kind: Kind) {
+async fn audit_rules_select_the_recorded_calls(kind: Kind) {
     let rules = "--audit-rules=exclude method=KV/Range; include key=/a/; exclude";
     let audited = Audited::start(kind, &[rules]).await;
     let client = audited.server.client();
@@ -261,7 +261,7 @@ async fn rules_select_the_recorded_calls(kind: Kind) {
     }
 }
 
-async fn rules_about_keys_match_locks_elections_and_leases(kind: Kind) {
+async fn audit_rules_about_keys_match_locks_elections_and_leases(kind: Kind) {
     let rules = "--audit-rules=exclude key=/b/; include key=/a/; exclude";
     let audited = Audited::start(kind, &[rules]).await;
     let client = audited.server.client();
@@ -332,7 +332,7 @@ fn full_pipe(path: &Path) -> std::fs::File {
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
 }
 
-async fn audit_lines_that_cannot_be_written_are_dropped_or_their_calls_refused(kind: Kind) {
+async fn a_blocked_audit_file_causes_dropped_lines_or_refused_calls(kind: Kind) {
     let server = Options::new(kind).flag("--audit-log=/dev/full").start().await;
     server.client().write("k", "v").await;
     eventually("lines that are lost are counted", async || {

@@ -31,8 +31,8 @@ on_both_servers! {
     a_token_is_valid_on_every_member,
     a_cluster_with_authentication_survives_the_loss_of_its_leader,
     users_survive_a_change_between_etcd_and_quorate,
-    signed_tokens_are_verified_and_expire_with_changes_of_users,
-    the_token_key_may_come_from_a_certificate,
+    signed_tokens_are_verified_and_become_invalid_when_users_change,
+    the_token_key_may_be_read_from_a_certificate,
 }
 
 on_quorate! {
@@ -595,7 +595,7 @@ async fn passwords_and_tokens_are_in_neither_the_log_nor_the_metrics(kind: Kind)
     }
 }
 
-async fn signed_tokens_are_verified_and_expire_with_changes_of_users(kind: Kind) {
+async fn signed_tokens_are_verified_and_become_invalid_when_users_change(kind: Kind) {
     let place = TempDir::new().unwrap();
     let secret = place.path().join("secret");
     std::fs::write(&secret, "not much of a secret").unwrap();
@@ -626,7 +626,7 @@ async fn signed_tokens_are_verified_and_expire_with_changes_of_users(kind: Kind)
     ann.put(put("a1", "v")).await.unwrap();
 }
 
-async fn the_token_key_may_come_from_a_certificate(kind: Kind) {
+async fn the_token_key_may_be_read_from_a_certificate(kind: Kind) {
     let place = TempDir::new().unwrap();
     let write = |name: &str, text: &str| {
         let path = place.path().join(name);

@@ -32,7 +32,7 @@ on_quorate! {
     watchers_beyond_the_memory_limit_are_refused,
     events_of_a_slow_watch_client_are_bounded,
     requests_of_a_watch_client_that_does_not_read_its_replies_are_not_read,
-    changes_that_the_backend_has_not_written_are_bounded,
+    changes_not_yet_in_the_backend_file_are_bounded,
     the_number_of_remembered_unknown_peers_is_bounded,
     only_a_few_large_bodies_on_the_peer_port_are_read_at_a_time,
 }
@@ -377,7 +377,7 @@ async fn requests_of_a_watch_client_that_does_not_read_its_replies_are_not_read(
     drops_to_zero(&server, series).await;
 }
 
-async fn changes_that_the_backend_has_not_written_are_bounded(kind: Kind) {
+async fn changes_not_yet_in_the_backend_file_are_bounded(kind: Kind) {
     let Some((shim, mut server)) = with_holdable_disk(kind).await else { return };
     let series = "quorate_backend_pending_bytes";
     drops_to_zero(&server, series).await;

@@ -19,7 +19,7 @@ on_both_servers! {
 on_quorate! {
     alone:
     a_certificate_does_not_replace_an_invalid_token,
-    the_gateway_does_not_use_the_servers_certificate,
+    the_gateway_does_not_present_the_servers_certificate,
 }
 
 const DENIED: &str = "etcdserver: permission denied";
@@ -166,7 +166,7 @@ fn requests() -> Vec<(&'static str, Value)> {
 
 /// etcd's gateway connects to its own server with the server's certificate, and a request without `Accept` runs as the
 /// user that the certificate names. If that was root, every client was root.
-async fn the_gateway_does_not_use_the_servers_certificate(kind: Kind) {
+async fn the_gateway_does_not_present_the_servers_certificate(kind: Kind) {
     let files = Files::new();
     files.write("server", &Leaf::new("root"));
     let Some(server) = guarded(kind, &files, &["--client-cert-auth"]).await else { return };

@@ -21,8 +21,8 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    a_leader_of_etcd_detects_our_corrupt_member,
-    our_leader_detects_a_corrupt_member_of_etcd,
+    an_etcd_leader_detects_a_corrupt_quorate_member,
+    a_quorate_leader_detects_a_corrupt_etcd_member,
     members_without_corruption_never_raise_an_alarm,
     a_key_recreated_in_one_entry_survives_its_compaction,
 }
@@ -198,11 +198,11 @@ async fn compaction_hashes_identify_the_corrupt_member(kind: Kind) {
     wait_for_corrupt_alarm(&cluster, member, kind).await;
 }
 
-async fn a_leader_of_etcd_detects_our_corrupt_member(ours: Kind) {
+async fn an_etcd_leader_detects_a_corrupt_quorate_member(ours: Kind) {
     each_check_detects([Kind::Etcd, ours, ours]).await;
 }
 
-async fn our_leader_detects_a_corrupt_member_of_etcd(ours: Kind) {
+async fn a_quorate_leader_detects_a_corrupt_etcd_member(ours: Kind) {
     each_check_detects([ours, Kind::Etcd, ours]).await;
 }
 

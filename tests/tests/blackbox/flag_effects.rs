@@ -27,7 +27,7 @@ on_both_servers! {
     peer_certificates_need_an_allowed_name,
     revoked_peer_certificates_are_refused,
     peers_without_a_certificate_are_refused_if_a_flag_requires_one,
-    peers_may_have_other_addresses_if_a_flag_permits_it,
+    peers_with_other_addresses_are_accepted_if_a_flag_permits_it,
     members_use_a_separate_client_certificate_for_peers,
     self_signed_certificates_have_the_configured_validity,
     tls_versions_outside_the_limits_are_refused,
@@ -37,7 +37,7 @@ on_both_servers! {
     a_port_is_shared_with_reuse_port,
     compactions_proceed_in_batches_with_pauses,
     backend_batches_are_committed_at_their_limit_or_interval,
-    nothing_is_synced_with_unsafe_no_fsync,
+    no_file_is_synced_with_unsafe_no_fsync,
 }
 
 on_quorate! {
@@ -231,7 +231,7 @@ async fn peers_without_a_certificate_are_refused_if_a_flag_requires_one(kind: Ki
     }
 }
 
-async fn peers_may_have_other_addresses_if_a_flag_permits_it(kind: Kind) {
+async fn peers_with_other_addresses_are_accepted_if_a_flag_permits_it(kind: Kind) {
     let files = Files::new();
     let elsewhere = Leaf { hosts: vec!["127.0.0.9".to_owned()], ..Leaf::new("peer") };
     let elsewhere = files.authority.sign(&elsewhere);
@@ -417,7 +417,7 @@ async fn backend_batches_are_committed_at_their_limit_or_interval(kind: Kind) {
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
-async fn nothing_is_synced_with_unsafe_no_fsync(kind: Kind) {
+async fn no_file_is_synced_with_unsafe_no_fsync(kind: Kind) {
     const SYNCS: &str = "etcd_disk_wal_fsync_duration_seconds_count";
     for is_wanted in [false, true] {
         let flag = format!("--unsafe-no-fsync={is_wanted}");

@@ -17,7 +17,7 @@ use super::permissions::BEFORE_3_7;
 
 on_both_servers! {
     alone:
-    a_deleted_administrator_is_refused_when_the_message_arrives,
+    a_call_opened_by_a_deleted_administrator_is_refused_when_the_message_arrives,
     calls_opened_before_authentication_was_enabled_are_refused_when_the_message_arrives,
 }
 
@@ -175,7 +175,7 @@ fn finish(
     wrong
 }
 
-async fn a_deleted_administrator_is_refused_when_the_message_arrives(kind: Kind) {
+async fn a_call_opened_by_a_deleted_administrator_is_refused_when_the_message_arrives(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let root = guard(&client).await;

@@ -21,7 +21,7 @@ on_both_servers! {
     a_proxy_reads_the_writes_of_other_proxies,
     ownership_keys_are_inside_the_namespace_of_the_proxies,
     answers_of_leasing_proxies_are_linearizable,
-    a_proxy_releases_a_key_that_others_write_after_a_member_restart,
+    a_proxy_releases_a_key_that_another_client_writes_after_a_member_restart,
     a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner,
 }
 
@@ -236,7 +236,7 @@ async fn answers_of_leasing_proxies_are_linearizable(kind: Kind) {
     operations.check(Duration::from_secs(30));
 }
 
-async fn a_proxy_releases_a_key_that_others_write_after_a_member_restart(kind: Kind) {
+async fn a_proxy_releases_a_key_that_another_client_writes_after_a_member_restart(kind: Kind) {
     let mut server = Server::start(kind).await;
     let (ours, other) = (owner(Kind::Quorate, &server).await, owner(kind, &server).await);
     let (by_ours, by_other) = (ours.client(), other.client());

@@ -29,11 +29,11 @@ on_both_servers! {
 on_quorate! {
     alone:
     urls_are_validated_before_they_are_committed,
-    the_log_reports_an_election_before_its_outcome,
+    an_election_is_logged_before_its_outcome,
     members_log_a_warning_about_different_flags,
     a_downgrade_is_limited_to_one_minor_version,
     a_cluster_steps_down_to_the_oldest_release_and_back,
-    the_end_of_a_downgrade_is_checked_at_the_configured_interval,
+    the_completion_of_a_downgrade_is_checked_at_the_configured_interval,
     members_that_stop_together_do_not_wait_for_one_another,
 }
 
@@ -328,7 +328,7 @@ async fn a_member_that_missed_changes_accepts_new_members(kind: Kind) {
     assert_eq!(cluster.client(absent).read("k").await.as_deref(), Some(&b"v"[..]));
 }
 
-async fn the_log_reports_an_election_before_its_outcome(kind: Kind) {
+async fn an_election_is_logged_before_its_outcome(kind: Kind) {
     let server = Server::start(kind).await;
     let said = eventually("the outcome", async || {
         let said = server.log();
@@ -415,7 +415,7 @@ async fn downgrade(
 
 /// Only the second member checks the end of the downgrade during the test. With the default interval, the first member
 /// would check before it, because the first member starts earlier.
-async fn the_end_of_a_downgrade_is_checked_at_the_configured_interval(kind: Kind) {
+async fn the_completion_of_a_downgrade_is_checked_at_the_configured_interval(kind: Kind) {
     let mut clusters = Vec::new();
     for interval in ["1h", "300ms"] {
         let mut cluster = start_unchecked(kind, 1).await;

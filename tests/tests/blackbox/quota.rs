@@ -21,7 +21,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    a_full_store_disarms_its_alarm_with_the_flag,
+    a_full_store_disarms_its_alarm_if_a_flag_permits_it,
     headroom_is_reserved_for_operations_that_free_space,
 }
 
@@ -161,7 +161,7 @@ async fn a_negative_quota_disables_the_limit(kind: Kind) {
 }
 
 /// Runs the rest of the life cycle without an operator.
-async fn a_full_store_disarms_its_alarm_with_the_flag(kind: Kind) {
+async fn a_full_store_disarms_its_alarm_if_a_flag_permits_it(kind: Kind) {
     let server = Options::new(kind)
         .flag(format!("--quota-backend-bytes={QUOTA}"))
         .flag("--quota-warning-percent=60")

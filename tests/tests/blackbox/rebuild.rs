@@ -23,7 +23,7 @@ on_quorate! {
     an_unreadable_backend_file_is_replaced,
     a_corrupt_member_is_not_rebuilt_without_a_quorum,
     a_member_that_is_corrupt_again_at_once_is_not_rebuilt,
-    a_corrupt_member_is_rebuilt_under_a_leader_of_etcd,
+    a_corrupt_member_is_rebuilt_under_an_etcd_leader,
     a_corrupt_member_is_not_rebuilt_if_no_member_sends_its_state,
     the_state_is_sent_only_to_certificates_of_members,
     the_state_is_sent_only_to_allowed_peer_names,
@@ -200,7 +200,7 @@ async fn a_member_that_is_corrupt_again_at_once_is_not_rebuilt(ours: Kind) {
     assert!(exit.log.contains("minutes after it was rebuilt"), "{exit}");
 }
 
-async fn a_corrupt_member_is_rebuilt_under_a_leader_of_etcd(ours: Kind) {
+async fn a_corrupt_member_is_rebuilt_under_an_etcd_leader(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }

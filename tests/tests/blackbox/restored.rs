@@ -9,13 +9,13 @@ use quorate_tests::{
 
 on_both_servers! {
     alone:
-    a_restored_member_stops_if_the_others_were_not_restored,
+    a_restored_member_stops_if_the_other_members_were_not_restored,
 }
 
 on_quorate! {
     alone:
     members_of_one_restore_form_a_cluster_and_accept_new_members,
-    a_member_that_was_not_restored_stops_if_a_quorum_was,
+    a_member_that_was_not_restored_stops_if_a_quorum_was_restored,
 }
 
 fn text(path: &Path) -> &str {
@@ -62,7 +62,7 @@ async fn write_some(cluster: &Cluster, prefix: &str) {
     }
 }
 
-async fn a_restored_member_stops_if_the_others_were_not_restored(kind: Kind) {
+async fn a_restored_member_stops_if_the_other_members_were_not_restored(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     write_some(&cluster, "before").await;
     let snapshot = save(&cluster, 0).await;
@@ -112,7 +112,7 @@ async fn members_of_one_restore_form_a_cluster_and_accept_new_members(kind: Kind
     cluster.check_same_content().await;
 }
 
-async fn a_member_that_was_not_restored_stops_if_a_quorum_was(kind: Kind) {
+async fn a_member_that_was_not_restored_stops_if_a_quorum_was_restored(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     write_some(&cluster, "before").await;
     let snapshot = save(&cluster, 0).await;

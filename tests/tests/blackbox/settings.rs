@@ -25,7 +25,7 @@ on_both_servers! {
 on_quorate! {
     alone:
     log_lines_have_the_configured_level_and_format,
-    the_file_stays_locked_as_it_grows,
+    the_backend_file_stays_locked_in_memory_as_it_grows,
     the_init_system_is_notified_of_readiness_and_watchdog,
 }
 
@@ -180,7 +180,7 @@ async fn the_backend_file_is_locked_in_memory(kind: Kind) {
     assert!(server.memory("VmLck") > 0);
 }
 
-async fn the_file_stays_locked_as_it_grows(kind: Kind) {
+async fn the_backend_file_stays_locked_in_memory_as_it_grows(kind: Kind) {
     let server = Options::new(kind).flag("--memory-mlock").start().await;
     let locked = server.memory("VmLck") as f64;
     let client = server.client();

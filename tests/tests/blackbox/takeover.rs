@@ -15,7 +15,7 @@ use tonic::Code;
 
 on_both_servers! {
     alone:
-    data_directories_of_etcd_return_the_recorded_answers,
+    etcd_data_directories_return_the_recorded_answers,
     a_directory_written_by_etcd_is_taken_over,
     etcd_can_take_the_directory_back,
 }
@@ -213,7 +213,7 @@ async fn check_recorded(golden: &Golden, client: &Client) {
     }
 }
 
-async fn data_directories_of_etcd_return_the_recorded_answers(kind: Kind) {
+async fn etcd_data_directories_return_the_recorded_answers(kind: Kind) {
     for golden in golden() {
         if golden.has_authentication() || !golden.is_for(kind) {
             continue;

@@ -24,7 +24,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    members_of_both_kinds_connect_with_tls,
+    etcd_and_quorate_members_connect_with_tls,
     certificates_generated_by_etcd_are_reused,
 }
 
@@ -244,7 +244,7 @@ async fn members_connect_to_peers_with_tls(kind: Kind) {
     three(&Files::new(), [kind; 3]).await;
 }
 
-async fn members_of_both_kinds_connect_with_tls(_: Kind) {
+async fn etcd_and_quorate_members_connect_with_tls(_: Kind) {
     if Kind::Etcd.is_present() {
         three(&Files::new(), [Kind::Quorate, Kind::Etcd, Kind::Quorate]).await;
         three(&Files::new(), [Kind::Etcd, Kind::Quorate, Kind::Etcd]).await;

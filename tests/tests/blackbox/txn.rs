@@ -25,7 +25,7 @@ on_both_servers! {
     responses_contain_the_revision_of_their_operation,
     a_transaction_of_reads_does_not_change_the_revision,
     nested_transactions_execute_at_one_revision,
-    nested_conditions_see_the_store_before_the_transaction,
+    nested_conditions_see_the_store_as_it_was_before_the_transaction,
     transactions_nested_too_deeply_are_refused,
     reads_in_a_transaction_at_future_or_compacted_revisions_are_refused,
     malformed_transactions_are_refused,
@@ -296,7 +296,7 @@ async fn nested_transactions_execute_at_one_revision(kind: Kind) {
     assert_eq!(seen, ["w", "x", "yes", "z"]);
 }
 
-async fn nested_conditions_see_the_store_before_the_transaction(kind: Kind) {
+async fn nested_conditions_see_the_store_as_it_was_before_the_transaction(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let absent = compare("a", CompareResult::Equal, TargetUnion::CreateRevision(0));

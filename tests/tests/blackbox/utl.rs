@@ -14,8 +14,8 @@ use quorate_tests::{
 on_both_servers! {
     alone:
     status_output_equals_that_of_etcdutl,
-    a_snapshot_can_be_restored_as_one_member_of_either_kind,
-    a_snapshot_can_be_restored_as_three_members_of_either_kind,
+    a_snapshot_can_be_restored_as_one_member_of_etcd_or_quorate,
+    a_snapshot_can_be_restored_as_three_members_of_etcd_or_quorate,
     a_bumped_revision_cancels_watches_of_older_revisions,
     failed_restores_print_the_same_errors_as_etcdutl,
     restoring_a_damaged_snapshot_leaves_no_files,
@@ -157,11 +157,11 @@ async fn becomes(kind: Kind, names: &[&str]) {
     assert_eq!(clusters.len(), names.len() * pairs().len());
 }
 
-async fn a_snapshot_can_be_restored_as_one_member_of_either_kind(kind: Kind) {
+async fn a_snapshot_can_be_restored_as_one_member_of_etcd_or_quorate(kind: Kind) {
     becomes(kind, &["alone"]).await;
 }
 
-async fn a_snapshot_can_be_restored_as_three_members_of_either_kind(kind: Kind) {
+async fn a_snapshot_can_be_restored_as_three_members_of_etcd_or_quorate(kind: Kind) {
     becomes(kind, &["r0", "r1", "r2"]).await;
 }
 

@@ -21,7 +21,7 @@ on_both_servers! {
     a_transaction_that_deletes_and_puts_a_key_produces_both_events,
     filtered_events_are_not_delivered,
     previous_records_are_delivered_on_request,
-    previous_records_that_are_compacted_are_absent,
+    compacted_previous_records_are_omitted,
     the_server_chooses_unused_watch_ids,
     the_client_may_choose_watch_ids,
     invalid_watches_are_rejected,
@@ -260,7 +260,7 @@ async fn previous_records_are_delivered_on_request(kind: Kind) {
     assert_eq!(previous(&replayed.events(4).await), expected);
 }
 
-async fn previous_records_that_are_compacted_are_absent(kind: Kind) {
+async fn compacted_previous_records_are_omitted(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "1").await;

@@ -13,7 +13,7 @@ use super::tls_hostile::ask;
 
 on_both_servers! {
     alone:
-    a_call_is_one_message_in_each_direction,
+    a_unary_call_is_one_websocket_message_in_each_direction,
     a_watch_continues_until_its_client_closes,
     the_token_is_read_from_the_protocol_or_the_cookie,
     errors_and_unknown_paths_are_reported_as_messages,
@@ -68,7 +68,7 @@ fn call(server: &Server, path: &str, headers: &[(&str, &str)], body: &Value) -> 
 const K: &str = "aw==";
 const V: &str = "dg==";
 
-async fn a_call_is_one_message_in_each_direction(kind: Kind) {
+async fn a_unary_call_is_one_websocket_message_in_each_direction(kind: Kind) {
     let server = start(kind).await;
     let answer = call(&server, "/v3/kv/put", &[], &json!({"key": K, "value": V}));
     let revision = answer["header"]["revision"].as_str().unwrap().to_owned();

@@ -10,7 +10,7 @@ pub(crate) async fn members_are_migrated_in_place_and_back(kind: Kind) {
 }
 
 /// Performs the same migration with authentication and certificates.
-pub(crate) async fn guarded_members_are_migrated_in_place_and_back(kind: Kind) {
+pub(crate) async fn members_with_tls_and_users_are_migrated_in_place_and_back(kind: Kind) {
     change(Mixed::start_guarded().await, kind).await;
 }
 

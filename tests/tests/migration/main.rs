@@ -20,17 +20,18 @@ use std::time::Duration;
 use quorate_tests::{Kind, run_cluster_within};
 
 use in_place::{
-    guarded_members_are_migrated_in_place_and_back, members_are_migrated_in_place_and_back,
+    members_are_migrated_in_place_and_back,
+    members_with_tls_and_users_are_migrated_in_place_and_back,
 };
 use learner::{
-    guarded_members_are_migrated_through_learners_and_back,
     members_are_migrated_through_learners_and_back,
+    members_with_tls_and_users_are_migrated_through_learners_and_back,
 };
 use versions::{
     a_directory_can_be_downgraded_after_the_cluster_version_rose,
-    a_learner_of_etcd_joins_a_cluster_of_the_other_kind,
-    a_snapshot_after_a_refused_change_is_accepted,
+    a_snapshot_after_a_refused_membership_change_is_accepted,
     a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind,
+    an_etcd_learner_joins_a_cluster_of_the_other_kind,
     deeply_nested_transactions_are_replicated_in_a_mixed_cluster,
     the_cluster_version_rises_when_its_hold_is_released, the_cluster_version_rises_without_a_hold,
 };
@@ -68,8 +69,8 @@ from_etcd! {
     members_are_migrated_through_learners_and_back,
     a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind,
     deeply_nested_transactions_are_replicated_in_a_mixed_cluster,
-    a_learner_of_etcd_joins_a_cluster_of_the_other_kind,
-    a_snapshot_after_a_refused_change_is_accepted,
+    an_etcd_learner_joins_a_cluster_of_the_other_kind,
+    a_snapshot_after_a_refused_membership_change_is_accepted,
 }
 
 /// Defines a test that migrates from etcd to Quorate.
@@ -90,6 +91,6 @@ to_quorate! {
     the_cluster_version_rises_when_its_hold_is_released,
     the_cluster_version_rises_without_a_hold,
     a_directory_can_be_downgraded_after_the_cluster_version_rose,
-    guarded_members_are_migrated_in_place_and_back,
-    guarded_members_are_migrated_through_learners_and_back,
+    members_with_tls_and_users_are_migrated_in_place_and_back,
+    members_with_tls_and_users_are_migrated_through_learners_and_back,
 }

@@ -200,7 +200,7 @@ pub(crate) async fn a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind(ki
 
 /// A leader of etcd whose last entry is a refused membership change sends a snapshot, which members of the other kind
 /// accept.
-pub(crate) async fn a_snapshot_after_a_refused_change_is_accepted(kind: Kind) {
+pub(crate) async fn a_snapshot_after_a_refused_membership_change_is_accepted(kind: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     let leader = cluster.leader().await;
     let target = (leader + 1) % 3;
@@ -225,7 +225,7 @@ pub(crate) async fn a_snapshot_after_a_refused_change_is_accepted(kind: Kind) {
 }
 
 /// A learner of etcd catches up from a leader of the other kind, and serves once it is promoted.
-pub(crate) async fn a_learner_of_etcd_joins_a_cluster_of_the_other_kind(kind: Kind) {
+pub(crate) async fn an_etcd_learner_joins_a_cluster_of_the_other_kind(kind: Kind) {
     let mut cluster = three(kind).await;
     fill(&cluster).await;
     let learner = cluster.add_with(true, |options| with_flags(options, Kind::Etcd)).await;

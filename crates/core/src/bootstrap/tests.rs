@@ -225,7 +225,7 @@ fn a_member_with_a_held_version_does_not_open_files_of_a_higher_version() {
 }
 
 #[test]
-fn a_founder_with_an_empty_log_founds_only_the_same_cluster_again() {
+fn a_founder_with_an_empty_log_bootstraps_again_only_if_the_flags_describe_the_same_cluster() {
     let founders = ["a", "b", "c"].map(id_of);
     let own = || identity(cluster_id(founders));
     let mut world = World { initial: Some(initial(&["a", "b", "c"])), ..World::default() };
@@ -244,7 +244,7 @@ fn a_founder_with_an_empty_log_founds_only_the_same_cluster_again() {
 }
 
 #[test]
-fn a_sole_founder_with_an_empty_log_founds_its_cluster_again() {
+fn a_sole_founder_with_an_empty_log_bootstraps_its_cluster_again() {
     let own = || identity(cluster_id([id_of("a")]));
     let mut world = World { initial: Some(initial(&["a"])), ..World::default() };
     for joins in [false, true] {
@@ -263,7 +263,7 @@ fn a_sole_founder_with_an_empty_log_founds_its_cluster_again() {
 }
 
 #[test]
-fn a_member_without_members_in_its_files_asks_its_peers_for_them() {
+fn a_member_without_a_stored_member_list_requests_the_list_from_its_peers() {
     let go_on = |world: &World| {
         world.decide(flags(true).go_on(identity(7), &Start::default(), &Members::default()))
     };

@@ -61,7 +61,7 @@ fn an_invalid_snapshot_message_is_refused_before_its_image_is_stored() {
 }
 
 #[test]
-fn images_beyond_the_limit_are_refused_until_one_is_finished_or_discarded() {
+fn images_beyond_the_limit_are_refused_until_an_earlier_image_is_finished_or_discarded() {
     let folder = tempfile::tempdir().unwrap();
     let depot = Depot::new(Arc::new(RealDisk), folder.path(), 1);
     let begin = || {

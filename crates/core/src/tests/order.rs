@@ -152,7 +152,7 @@ impl Scripted {
 }
 
 #[test]
-fn a_membership_change_from_before_a_snapshot_is_ignored_during_its_sync() {
+fn a_membership_change_older_than_a_snapshot_is_ignored_while_the_snapshot_is_synced() {
     let mut third = Scripted::start();
     let everybody = third.voters();
     let removal =
@@ -186,7 +186,7 @@ fn a_membership_change_from_before_a_snapshot_is_ignored_during_its_sync() {
 }
 
 #[test]
-fn consensus_receives_a_membership_decision_before_its_applied_index() {
+fn consensus_receives_a_membership_decision_before_the_index_of_the_applied_entry() {
     let mut third = Scripted::start();
     let removal =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };

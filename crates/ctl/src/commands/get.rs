@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_given_by_its_end_a_prefix_or_a_first_key() {
+    fn a_range_is_selected_by_an_end_key_a_prefix_or_a_start_key() {
         for (line, key, end) in [
             (&["a"][..], &b"a"[..], &b""[..]),
             (&["a", "c"], b"a", b"c"),

@@ -109,7 +109,7 @@ fn endpoints_are_taken_from_srv_records() {
 }
 
 #[test]
-fn without_trust_in_dns_certificates_must_contain_the_domain() {
+fn certificates_must_contain_the_domain_if_dns_is_not_trusted() {
     let (port, first) = member();
     let records =
         [("_etcd-client._tcp.example.com", 1), ("_etcd-client-ssl._tcp.example.com", port)];
@@ -120,7 +120,7 @@ fn without_trust_in_dns_certificates_must_contain_the_domain() {
 }
 
 #[test]
-fn with_trust_in_dns_certificates_contain_the_host_names() {
+fn certificates_must_contain_the_host_names_if_dns_is_trusted() {
     let (port, first) = member();
     begin(&["-d", "example.com"], &[], serve(&[("_etcd-client-ssl._tcp.example.com", port)]));
     let hello = first.join().unwrap();
@@ -139,7 +139,7 @@ fn a_domain_without_records_is_an_error() {
 }
 
 #[test]
-fn endpoints_without_tls_are_ignored_in_favour_of_the_flag_unless_allowed() {
+fn discovered_endpoints_without_tls_are_ignored_unless_a_flag_allows_them() {
     let words = ["-d", "example.com", "--insecure-discovery=false"];
     let (code, printed) = run_briefly(&words, &[("_etcd-client._tcp.example.com", 2)]);
     assert_eq!(code, exit::ERROR);

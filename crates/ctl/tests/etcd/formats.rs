@@ -188,7 +188,7 @@ fn end_other_leases(server: &Server) {
 }
 
 #[test]
-fn every_command_is_covered_by_a_list() {
+fn every_ctl_command_is_listed_as_tested() {
     let reference = quorate_ctl::reference();
     let headings = reference.lines().filter_map(|line| line.strip_prefix("### `quorate ctl "));
     let names: BTreeSet<String> = headings

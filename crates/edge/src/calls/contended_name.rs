@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_contenders_key_is_the_name_and_its_lease_in_hex() {
+    fn the_key_of_a_lock_waiter_is_the_lock_name_and_the_lease_id_in_hex() {
         let name = Name::new(b"a");
         assert_eq!((&name.prefix[..], &name.end[..]), (&b"a/"[..], &b"a0"[..]));
         for (lease, key) in [

@@ -155,7 +155,7 @@ async fn shutdown_closes_idle_connections_and_waits_for_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_socket_is_not_read_while_the_call_does_not_read() {
+async fn the_socket_is_not_read_while_the_call_reads_no_requests() {
     let (give, given) = tokio::sync::oneshot::channel();
     let mut client = Client::of(Vec::new(), async move |lines: Lines| {
         assert!(give.send(lines).is_ok());

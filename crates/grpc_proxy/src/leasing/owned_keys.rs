@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_acquired_without_space_to_exclude_it() {
+    fn no_key_is_acquired_while_the_list_of_excluded_keys_is_full() {
         let owned_keys = owned_keys();
         let decline = |number| {
             let acquisition = owned_keys.begin_acquiring(&long_key(number), NOW)?;

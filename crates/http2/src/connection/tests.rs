@@ -147,7 +147,7 @@ fn a_unary_call_is_answered_with_three_frames() {
 }
 
 #[test]
-fn a_reply_waits_for_room() {
+fn a_response_waits_until_the_flow_control_window_has_room() {
     let mut connection = open();
     receive(&mut connection, &settings(&[(setting::INITIAL_WINDOW_SIZE, 5)])).unwrap();
     receive(&mut connection, &request(1)).unwrap();
@@ -219,7 +219,7 @@ fn padding_and_priority_are_ignored() {
 }
 
 #[test]
-fn equal_blocks_share_their_head() {
+fn equal_header_blocks_share_one_decoded_head() {
     let mut connection = open_with(Limits { streams_max: 100, ..LIMITS });
     let mut heads = Vec::new();
     let remembered = [POST, b"\x40\x01a\x01b"].concat();
@@ -241,7 +241,7 @@ fn equal_blocks_share_their_head() {
 }
 
 #[test]
-fn windows_are_refilled_when_half_of_them_was_read() {
+fn a_flow_control_window_is_refilled_when_half_of_it_was_read() {
     let mut connection = open();
     receive(&mut connection, &request(1)).unwrap();
     let part = frame(DATA, 0, 1, &[0; 16_384]);
@@ -278,7 +278,7 @@ fn data_beyond_a_window_is_refused() {
 }
 
 #[test]
-fn streams_beyond_the_limit_are_refused_and_the_table_stays_in_step() {
+fn streams_beyond_the_limit_are_refused_but_their_headers_update_the_dynamic_table() {
     let mut connection = open();
     receive(&mut connection, &[request(1), request(3), request(5)].concat()).unwrap();
     let with_entry = [POST, b"\x40\x01a\x01b"].concat();
@@ -291,7 +291,7 @@ fn streams_beyond_the_limit_are_refused_and_the_table_stays_in_step() {
 }
 
 #[test]
-fn a_head_that_is_too_long_is_answered() {
+fn a_request_with_an_overlong_head_is_answered_with_status_431() {
     let mut connection = open();
     let entry = [&b"\x40\x01a\x7f\x81\x1d"[..], &[b'x'; 3840]].concat();
     let block = [POST, &entry, &[0xbe; 1000]].concat();
@@ -334,7 +334,7 @@ fn malformed_requests_are_reset() {
 }
 
 #[test]
-fn a_body_has_the_length_that_its_head_states() {
+fn a_request_whose_body_contradicts_its_content_length_is_reset() {
     let head = [POST, b"\x0f\x0d\x014"].concat();
     for (parts, is_valid) in
         [(&[4][..], true), (&[2, 2], true), (&[3], false), (&[5], false), (&[2, 3], false)]
@@ -405,7 +405,7 @@ fn violations_of_the_protocol_end_the_connection() {
 }
 
 #[test]
-fn errors_of_a_stream_leave_the_connection_open() {
+fn stream_errors_leave_the_connection_open() {
     let mut connection = open();
     receive(&mut connection, &frame(HEADERS, END_HEADERS | END_STREAM, 1, POST)).unwrap();
     assert_eq!(receive(&mut connection, &frame(DATA, 0, 1, b"x")).unwrap(), ["1 reset 5"]);
@@ -447,7 +447,7 @@ fn rapid_resets_end_the_connection() {
 }
 
 #[test]
-fn floods_of_frames_without_use_end_the_connection() {
+fn floods_of_useless_frames_end_the_connection() {
     let block = frame(HEADERS, 0, 1, POST);
     let flood = |begin: &[u8], each: &[u8]| {
         let mut connection = open();
@@ -469,7 +469,7 @@ fn floods_of_frames_without_use_end_the_connection() {
 }
 
 #[test]
-fn a_connection_ends_after_its_last_stream() {
+fn requests_after_the_final_goaway_are_ignored() {
     let mut connection = open();
     receive(&mut connection, &request(1)).unwrap();
     connection.announce_end();
@@ -489,7 +489,7 @@ fn a_connection_ends_after_its_last_stream() {
 }
 
 #[test]
-fn incomplete_frames_remain_in_the_input() {
+fn incomplete_frames_wait_for_more_input() {
     let bytes = [request(1), frame(DATA, END_STREAM, 1, b"abc")].concat();
     for end in 0..bytes.len() {
         let mut connection = open();

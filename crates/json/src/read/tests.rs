@@ -29,7 +29,7 @@ fn refused(method: &str, json: &str, error: &str) {
 }
 
 #[test]
-fn both_field_names_are_accepted_and_unknown_fields_are_ignored() {
+fn json_and_proto_field_names_are_accepted_and_unknown_fields_are_ignored() {
     check("Range", "{}", b"");
     check("Range", r#" { "key" : "aw==" , "range_end":"bA"} "#, b"\x0a\x01k\x12\x01l");
     check("Range", r#"{"rangeEnd":"bA=="}"#, b"\x12\x01l");

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_compactions_are_hashed_when_the_next_is_requested() {
+    async fn accepted_compactions_count_as_hashed_once_the_hasher_requests_the_next() {
         let accepted = AcceptedCompactions::default();
         accepted.all_hashed().await;
         let view = Store::new(StoreOptions::default()).reader().view();

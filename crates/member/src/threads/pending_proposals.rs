@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_proposal_counts_until_it_is_applied_or_forgotten() {
+    fn a_withdrawn_proposal_counts_towards_the_limit_until_it_is_applied_or_forgotten() {
         with_completer(|completer| {
             let pending = PendingProposals::default();
             for id in [5, 3, 4] {

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn write_and_sync_times_are_kept_per_kind_of_file() {
+    fn write_and_sync_times_are_measured_for_each_kind_of_file() {
         let folder = tempfile::tempdir().unwrap();
         let (disk, times) = TimedDisk::over(RealDisk);
         let touch = |name: &str| {

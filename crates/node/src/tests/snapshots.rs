@@ -146,7 +146,7 @@ fn removal_of_second(index: LogIndex) -> Event {
 }
 
 #[test]
-fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
+fn a_membership_change_older_than_a_snapshot_is_not_applied_after_its_installation() {
     let (mut third, message, index) = member_and_snapshot();
     third.handle(Event::Received(vec![message]));
     third.finish_writes();
@@ -158,7 +158,7 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
 }
 
 #[test]
-fn a_membership_change_from_before_a_snapshot_is_not_applied_during_its_write() {
+fn a_membership_change_older_than_a_snapshot_is_not_applied_while_the_snapshot_is_written() {
     let (mut third, message, index) = member_and_snapshot();
     third.handle(Event::Received(vec![message]));
     assert!(third.installed.is_empty(), "the snapshot is not durable yet");

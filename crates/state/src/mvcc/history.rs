@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_accepts_records_after_all_were_removed() {
+    fn a_history_accepts_records_after_all_records_were_removed() {
         let mut history = History::new();
         for n in 0..SEGMENT_LEN.cast_signed() {
             history.push(&record(n, 0));

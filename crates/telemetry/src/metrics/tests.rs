@@ -198,7 +198,7 @@ fn labelled_families_appear_with_their_first_series() {
 }
 
 #[test]
-fn only_the_current_cluster_version_has_the_value_one() {
+fn the_cluster_version_metric_is_one_only_for_the_current_version() {
     let metrics = metrics(MetricsLevel::Basic);
     metrics.set_cluster_version("3.6");
     metrics.set_cluster_version("3.7");

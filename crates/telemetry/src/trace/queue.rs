@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_beyond_the_queue_limits_are_dropped_until_others_are_sent() {
+    fn spans_beyond_the_queue_limits_are_dropped_until_queued_spans_are_sent() {
         let (queue, resource) = (SpanQueue::default(), Resource::new("s", ""));
         for _ in 0..SPANS_QUEUED_MAX {
             assert!(queue.push(Scope::Etcd, vec![0; 8]));

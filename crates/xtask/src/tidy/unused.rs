@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn uses_in_tests_count_only_for_crates_that_exist_for_tests() {
+    fn uses_in_tests_count_only_for_test_support_crates() {
         let text = format!("{LIBRARY} #[cfg(test)] mod tests {{ fn t() {{ Used::make(); }} }}");
         assert_eq!(complaints(&[("crates/a/src/lib.rs", &text)]).len(), 1);
         let marked = format!("{LIBRARY} #[cfg(test)] mod harness;");

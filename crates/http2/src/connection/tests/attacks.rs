@@ -76,7 +76,7 @@ fn a_change_of_all_windows_counts_as_many_idle_frames() {
 
 /// A small block can reference a long entry of the table many times (CVE-2016-6581).
 #[test]
-fn references_to_a_long_entry_do_not_exceed_the_limit_of_a_head() {
+fn references_to_a_long_entry_do_not_exceed_the_header_list_limit() {
     let mut connection = wide();
     let entry = [&b"\x40\x01a\x7f\x81\x1d"[..], &[b'x'; 3840]].concat();
     let inserts = frame(HEADERS, END_HEADERS, 1, &[POST, &entry].concat());

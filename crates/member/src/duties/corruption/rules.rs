@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_not_counted_in_the_check_of_the_state_that_it_receives() {
+    fn a_received_state_is_verified_without_the_vote_of_the_receiving_member() {
         assert_eq!(verdict(None, 3, &[(2, 7)]), Verdict::Unknown);
         assert_eq!(verdict(None, 3, &[(2, 7), (3, 7)]), Verdict::Sound);
         assert_eq!(verdict(None, 3, &[(2, 8), (3, 8)]), Verdict::Bad { hash: 8 });

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_storage_version_rises_unless_it_is_held_or_being_downgraded() {
+    fn a_cluster_version_rise_is_expected_unless_a_hold_or_a_downgrade_prevents_it() {
         let none = Downgrade::default();
         assert_eq!(expected_rise(Some(v(5)), v(7), &none), Some((v(5), v(7))));
         assert_eq!(expected_rise(Some(v(5)), v(6), &none), Some((v(5), v(6))));

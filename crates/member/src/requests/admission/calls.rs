@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_with_many_calls_are_refused_first() {
+    fn further_calls_are_refused_first_on_connections_with_many_calls() {
         let calls = Arc::new(Calls::new(64, 8, 1 << 20));
         let greedy = Arc::new(Caller::new(Arc::clone(&calls)));
         let modest = Arc::new(greedy.another());

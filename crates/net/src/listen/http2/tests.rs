@@ -118,7 +118,7 @@ async fn greet(client: &mut DuplexStream) {
 }
 
 #[tokio::test]
-async fn a_body_arrives_whatever_the_splits() {
+async fn a_body_arrives_unchanged_however_the_bytes_are_split() {
     let wire = [
         PREFACE.to_vec(),
         frame(kind::SETTINGS, 0, 0, b""),
@@ -139,7 +139,7 @@ async fn a_body_arrives_whatever_the_splits() {
 }
 
 #[tokio::test]
-async fn large_bodies_pass_in_both_directions_at_once() {
+async fn large_bodies_are_transferred_in_both_directions_at_once() {
     let client = serve(&Echo::default(), SETTINGS);
     let handshake =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await;
@@ -184,7 +184,7 @@ async fn a_reset_drops_the_request() {
 }
 
 #[tokio::test]
-async fn a_violation_is_answered_with_its_code() {
+async fn a_protocol_violation_is_answered_with_its_error_code() {
     let mut client = serve(&Echo::default(), SETTINGS);
     greet(&mut client).await;
     client.write_all(&frame(kind::PING, 0, 7, &[0; 8])).await.unwrap();
@@ -206,7 +206,7 @@ async fn a_client_that_answers_no_ping_is_disconnected() {
 }
 
 #[tokio::test]
-async fn bodies_that_no_one_reads_do_not_use_up_the_window_of_the_connection() {
+async fn unread_bodies_do_not_use_up_the_connection_window() {
     let mut client = serve(&Echo::default(), SETTINGS);
     greet(&mut client).await;
     // The connection has a window of two streams; each of these fills that of its stream.
@@ -310,7 +310,7 @@ async fn the_output_for_a_client_that_does_not_read_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_connection_with_more_data_yields_after_some_reads() {
+async fn a_connection_with_more_data_yields_after_a_bounded_number_of_reads() {
     const PIPE_BYTES: usize = 2 * READ_BYTES * READS_PER_TURN_MAX as usize;
     let (mut client, server) = tokio::io::duplex(PIPE_BYTES);
     let mut server = Server::new(server, Vec::new(), Echo::default(), SETTINGS);

@@ -65,7 +65,7 @@ fn restarted_founders_read_the_members_from_their_log() {
 }
 
 #[test]
-fn an_interrupted_founding_is_completed_at_the_next_start() {
+fn an_interrupted_bootstrap_is_completed_at_the_next_start() {
     for (name, cluster) in [("default", "default=http://localhost:2380"), ("n2", THREE)] {
         let folder = tempfile::tempdir().unwrap();
         let config = founder(&folder, name, cluster);
@@ -87,7 +87,7 @@ fn an_interrupted_founding_is_completed_at_the_next_start() {
 }
 
 #[test]
-fn an_interrupted_founding_is_not_completed_with_other_flags() {
+fn an_interrupted_bootstrap_is_not_completed_with_other_flags() {
     let folder = tempfile::tempdir().unwrap();
     let config = founder(&folder, "default", "default=http://localhost:2380");
     let urls = ["http://localhost:2380".to_owned()];
@@ -185,7 +185,7 @@ fn an_advertised_host_name_matches_its_address_in_initial_cluster() {
 }
 
 #[test]
-fn a_member_that_has_run_before_does_not_found_again() {
+fn a_member_that_has_already_run_does_not_bootstrap_again() {
     let own = "http://127.0.0.1:9";
     let id = members::member_id(&[own.to_owned()], "etcd-cluster", None).0;
     for (members, refused) in [

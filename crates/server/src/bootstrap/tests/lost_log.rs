@@ -112,7 +112,7 @@ fn check_marked(config: &Config) {
 }
 
 #[test]
-fn a_directory_with_a_lost_log_mark_starts_only_with_force_new_cluster() {
+fn a_member_with_a_lost_log_mark_starts_only_with_force_new_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let config = restart::config(&folder);
     restart::create_used_directory(&config, &[]);
@@ -156,7 +156,7 @@ fn a_power_cut_keeps_the_lost_log_mark_until_the_other_members_are_removed() {
 }
 
 #[test]
-fn a_directory_with_a_lost_log_mark_and_no_usable_log_does_not_start() {
+fn a_member_with_a_lost_log_mark_and_no_usable_log_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     let config = Config { force_new_cluster: true, ..config(&folder) };
     DataDir::new(Path::new(&config.data_dir), None).prepare(&RealDisk).unwrap();

@@ -44,7 +44,7 @@ fn world_after_removal_of_its_first_member() -> (World, Vec<u64>) {
 }
 
 #[test]
-fn only_a_removed_member_may_be_refused_because_a_peer_is_behind() {
+fn only_a_removed_member_may_be_refused_because_of_an_outdated_member_list() {
     let (mut world, ids) = world_after_removal_of_its_first_member();
     let published =
         |id| Refused::Bootstrap(Refusal::Published { id: MemberId(id), name: String::new() });

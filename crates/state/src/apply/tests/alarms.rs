@@ -55,7 +55,7 @@ fn commands() -> Vec<(&'static str, Command, bool, bool)> {
 }
 
 #[test]
-fn an_alarm_refuses_exactly_its_forbidden_commands() {
+fn each_alarm_forbids_exactly_the_listed_commands() {
     let raise = |kind| alarm(AlarmAction::Activate, 3, kind);
     for (name, command, when_full, when_corrupt) in commands() {
         for (kinds, allowed, refusal) in [

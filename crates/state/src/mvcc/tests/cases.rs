@@ -149,7 +149,7 @@ fn a_comparison_hash_uses_the_compaction_of_the_other_member() {
 }
 
 #[test]
-fn both_events_of_a_key_written_twice_have_the_value_before_the_entry() {
+fn both_events_of_a_key_written_twice_have_the_previous_value_from_before_the_entry() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"before");
     let mut txn = bed.store.write(&mut bed.batch);
