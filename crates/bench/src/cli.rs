@@ -120,7 +120,7 @@ const OPTIONS: &[Flag] = &[
         short: None,
         kind: Kind::List,
         default: "127.0.0.1:2379",
-        usage: "Servers, as host:port or URLs (http, https, unix, unixs); connections are distributed over them \
+        usage: "Servers, as host:port or URLs (http, https, unix, unixs); the connections are distributed over the servers \
          [variable: ETCDCTL_ENDPOINTS]",
     },
     text("cacert", "", "Certificates of trusted authorities [variable: ETCDCTL_CACERT]"),
@@ -213,13 +213,13 @@ const LIST: Command<Leads> = load(
     "list",
     "Read many keys in one call",
     &[
-        Flag::uint("limit", "0", "Maximum number of keys in a reply; 0 for the whole range"),
+        Flag::uint("limit", "0", "Maximum number of keys in a response; 0 for the whole range"),
         Flag::uint("span", "0", "Keys in the range; 0 for all from the start key to the last"),
-        Flag::bool("walk", "Go through all keys page by page, at the revision of the first page"),
+        Flag::bool("walk", "Read all keys page by page, at the revision of the first page"),
         Flag::uint("first-page", "0", "Begin the walk at this page"),
         SERIALIZABLE,
-        Flag::bool("keys-only", "Omit the values from the replies"),
-        Flag::bool("count-only", "Reply only with the number of keys"),
+        Flag::bool("keys-only", "Omit the values from the responses"),
+        Flag::bool("count-only", "Return only the number of keys"),
     ],
     list,
 );

@@ -37,7 +37,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "snapshot-catchup-entries",
         Uint64(|d| &mut d.config.snapshot_catchup_entries),
-        "Number of entries before a snapshot that stay in memory for followers that lag behind.",
+        "Number of log entries before a snapshot that stay in memory for lagging followers.",
     ),
     flag(
         MEMBER,
@@ -97,7 +97,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "quota-backend-bytes",
         Int64(|d| &mut d.config.quota_backend_bytes),
-        "Size of the backend in bytes at which it refuses writes; 0 for 2 GiB, negative for no limit.",
+        "Size of the backend file in bytes from which writes are refused; 0 for 2 GiB, negative for no limit.",
     ),
     flag(
         MEMBER,
@@ -121,7 +121,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "backend-bbolt-freelist-type",
         Text(|d| &mut d.backend_freelist_type),
-        "Without effect: free pages are tracked in one way only.",
+        "No effect: free pages are always tracked in the same way.",
     )
     .default_text("map"),
     flag(
@@ -195,7 +195,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "socket-reuse-address",
         Bool(|d| &mut d.config.socket_reuse_address),
-        "Without effect: listeners always set SO_REUSEADDR.",
+        "No effect: listeners always set SO_REUSEADDR.",
     )
     .file_key("socket-options.reuse-address"),
     flag(
@@ -216,14 +216,15 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "fence-stalled-disk",
         Bool(|d| &mut d.config.fence_stalled_disk),
-        "Give up leadership while the log cannot be written for an election timeout.",
+        "Hand over leadership if the log cannot be written for an election timeout.",
     )
     .flag_only(),
     flag(
         MEMBER,
         "rebuild-corrupt-member",
         Bool(|d| &mut d.config.rebuild_corrupt_member),
-        "Fetch this member's state from the others if it differs from the state of a quorum. Needs peer certificates.",
+        "Fetch this member's state from the other members if it differs from the state of a quorum. Needs peer \
+         certificates.",
     )
     .flag_only(),
     flag(
@@ -400,7 +401,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "v2-deprecation",
         SomeOf(V2_STAGES, |d| &mut d.v2_deprecation),
-        "Without effect. Deprecated.",
+        "No effect. Deprecated.",
     )
     .flag_only(),
     flag(
@@ -421,7 +422,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "client-cert-file",
         Text(|d| &mut d.config.security.client.client_cert_file),
-        "Certificate for connections to client ports; it is checked but not used.",
+        "Certificate for connections to client ports; the file is checked, but the certificate is not used.",
     )
     .file_key("client-transport-security.client-cert-file"),
     flag(
@@ -593,7 +594,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "enable-pprof",
         Bool(|d| &mut d.config.enable_pprof),
-        "Serve profiles of this process to clients under /debug/pprof/; --log-level=debug does the same.",
+        "Serve profiles of this process to clients under /debug/pprof/; also enabled by --log-level=debug.",
     ),
     flag(MONITORING, "logger", Text(|d| &mut d.logger), "Logger: only 'zap', which writes structured lines."),
     flag(
