@@ -104,7 +104,7 @@ pub fn get_op(name: impl AsRef<[u8]>) -> pb::RequestOp {
     op(Request::RequestRange(key(name)))
 }
 
-/// Returns a deletion within a transaction.
+/// Returns a deletion as an operation of a transaction.
 #[must_use]
 pub fn write_op(request: pb::DeleteRangeRequest) -> pb::RequestOp {
     op(Request::RequestDeleteRange(request))

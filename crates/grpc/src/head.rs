@@ -45,8 +45,8 @@ pub struct Call {
 
 impl Call {
     /// Parses the headers of a request to one of these services, in grpc-go's order: the required headers, the method,
-    /// the compression. Removes a header that declares messages uncompressed, because the library refuses an empty
-    /// header.
+    /// the compression. Removes an empty compression header, which means that messages are uncompressed, because the
+    /// library refuses an empty value.
     pub fn read<B>(services: &[Service], request: &mut Request<B>) -> Result<Self, Refusal> {
         let Head { timeout, encoding, bytes } = Head::read(request)?;
         // The query is part of the path, so a path with a query matches no method.

@@ -1,20 +1,20 @@
-//! The server side of a connection as a state machine: received bytes become events, and answers become bytes.
+//! The server side of a connection as a state machine: received bytes become events, and responses become bytes.
 //!
 //! The caller passes received bytes to [`Connection::next`] until it returns `None`, keeps the rest for the next read,
-//! and writes the [`Connection::output`] to the socket. It asks [`Connection::room`] before it sends data, and
-//! releases received data ([`Connection::release`]) when a service has read it.
+//! and writes the [`Connection::output`] to the socket. Before it sends data, the caller calls [`Connection::room`].
+//! When a service has read received data, the caller releases it ([`Connection::release`]).
 //!
 //! # Invariants
 //!
-//! * No frame exceeds the client's windows or its largest frame.
-//! * A stream is known from its request until both sides have ended it, or one has reset it. A command for an unknown
-//!   stream does nothing, because its client may have reset it.
-//! * Every request block passes through the decoder, also those of refused streams.
+//! * No frame exceeds the client's windows or its maximum frame size.
+//! * A stream is known from its request until both sides have ended it, or one side has reset it. A command for an
+//!   unknown stream has no effect, because the client may have reset the stream.
+//! * The decoder processes the header block of every request, even of a refused one.
 //!
 //! # Bound
 //!
-//! [`Limits`]. The received part of a header block is limited, the data of a stream by its windows, and the answers to
-//! settings and pings by the output that the caller permits to accumulate before it stops reading.
+//! [`Limits`] bound the received part of a header block and, through the windows, the data of a stream. The replies to
+//! settings and pings are bounded by the output that the caller allows to accumulate before it stops reading.
 
 mod event;
 mod limits;
@@ -44,10 +44,10 @@ use super::hpack::{Decoder, Encoder};
 /// The id of a stream.
 pub type StreamId = u32;
 
-/// The tag of a stream to which the caller has given none.
+/// The tag of a stream whose tag the caller has not set.
 pub const NO_TAG: u32 = u32::MAX;
 
-/// A connection of a client.
+/// A client's connection.
 #[derive(Debug)]
 pub struct Connection {
     limits: Limits,
@@ -77,7 +77,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Creates a connection whose output starts with the settings, and whose input starts with the preface.
+    /// Creates a connection whose output begins with the settings, and whose input begins with the preface.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let mut settings = vec![
@@ -128,13 +128,13 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes for the socket.
+    /// Returns the bytes to write to the socket.
     #[must_use]
     pub fn output(&self) -> &[u8] {
         &self.out[self.written..]
     }
 
-    /// Removes the first bytes of the output, which were written.
+    /// Removes the first `count` bytes of the output, which have been written.
     pub fn wrote(&mut self, count: usize) {
         self.written += count;
         if self.written == self.out.len() {
@@ -143,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// Exchanges the empty buffer of the output. The caller may share buffers between connections.
+    /// Swaps the output's buffer, which must be empty. This allows the caller to share buffers between connections.
     pub fn swap_buffer(&mut self, buffer: &mut Vec<u8>) {
         if self.out.is_empty() && buffer.is_empty() {
             std::mem::swap(&mut self.out, buffer);
@@ -156,7 +156,8 @@ impl Connection {
         self.out.capacity()
     }
 
-    /// Halves the counts of frames without use and of requests that were given up. The caller does this at intervals.
+    /// Halves the counts of idle frames and of requests that clients have cancelled. The caller calls this at regular
+    /// intervals.
     pub fn forgive(&mut self) {
         self.given_up /= 2;
         self.idle_frames /= 2;
@@ -174,7 +175,7 @@ impl Connection {
         self.streams.contains_key(&stream)
     }
 
-    /// Sets the tag of a stream, which the events of the stream then have.
+    /// Sets the tag of a stream. Later events of the stream carry the tag.
     pub fn set_tag(&mut self, stream: StreamId, tag: u32) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.tag = tag;
@@ -259,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// Counts a frame that asks for work and brings nothing.
+    /// Counts a frame that causes work but carries neither a request nor data.
     fn idle_frame(&mut self) -> Result<(), Violation> {
         self.idle_frames += 1;
         if self.idle_frames > IDLE_FRAMES_MAX {

@@ -1,18 +1,18 @@
 //! Frames (RFC 9113, sections 4 and 6): headers of nine bytes, kinds, flags and error codes.
 
-/// The bytes of a frame before its payload.
+/// The size of a frame header, in bytes.
 pub const HEADER_BYTES: usize = 9;
 
 /// The preface with which every client begins.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The largest payload that a peer accepts unless its settings say otherwise.
+/// The maximum payload that a peer accepts unless its settings specify another value.
 pub const PAYLOAD_BYTES_DEFAULT: usize = 16_384;
 
-/// The window of a connection and of each stream unless the settings say otherwise.
+/// The initial window of a connection and of each stream unless the settings specify another value.
 pub const WINDOW_DEFAULT: u32 = 65_535;
 
-/// The largest window, and the largest id of a stream.
+/// The maximum window, and the maximum stream id.
 pub const MAX_31_BITS: u32 = 0x7fff_ffff;
 
 /// The kinds of frames.
@@ -72,18 +72,18 @@ impl Code {
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The bytes of the payload.
+    /// The size of the payload, in bytes.
     pub len: usize,
     /// The kind of the frame.
     pub kind: u8,
     /// The flags.
     pub flags: u8,
-    /// The stream, 0 for the connection.
+    /// The id of the stream; 0 for the connection.
     pub stream: u32,
 }
 
 impl Header {
-    /// Reads the header at the start of these bytes. Returns `None` if they are too few.
+    /// Parses the header at the start of these bytes. Returns `None` if there are too few bytes.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let &[a, b, c, kind, flags, s0, s1, s2, s3] = bytes.first_chunk::<HEADER_BYTES>()?;
@@ -95,7 +95,7 @@ impl Header {
         })
     }
 
-    /// Returns the bytes of the header.
+    /// Returns the encoded header.
     #[must_use]
     pub const fn bytes(self) -> [u8; HEADER_BYTES] {
         let [.., a, b, c] = self.len.to_be_bytes();
@@ -103,7 +103,7 @@ impl Header {
         [a, b, c, self.kind, self.flags, s0, s1, s2, s3]
     }
 
-    /// Appends the header.
+    /// Appends the encoded header to `out`.
     pub fn put(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.bytes());
     }

@@ -1,4 +1,4 @@
-//! Fuzz target: a connection that receives arbitrary bytes and answers its requests.
+//! Fuzz target: a connection that receives arbitrary bytes and responds to its requests.
 
 use http::{HeaderMap, StatusCode};
 
@@ -14,13 +14,13 @@ const LIMITS: Limits = Limits {
     given_up_max: 10,
 };
 
-/// The output besides the answers: the settings at the beginning.
+/// The size of the initial settings, which are sent in addition to the responses.
 const OUTPUT_BYTES: usize = 64;
-/// The output for each received byte: a frame of 9 bytes can cause a reset of 13.
+/// The maximum output for each received byte: a frame of 9 bytes can cause a reset frame of 13 bytes.
 const OUTPUT_PER_BYTE: usize = 2;
 
-/// Passes bytes to a connection in pieces and as a whole. The first byte is the number of sizes that follow, which are
-/// those of the pieces.
+/// Passes bytes to a connection in pieces and as a whole. The first byte of the input is the number of piece sizes, and
+/// the sizes follow.
 pub fn connection(data: &[u8]) {
     let Some((count, rest)) = data.split_first() else { return };
     let Some((pieces, bytes)) = rest.split_at_checked(usize::from(*count)) else { return };
@@ -47,7 +47,7 @@ pub(crate) fn check(pieces: &[u8], bytes: &[u8]) {
     );
 }
 
-/// The result of an input.
+/// The events and the output that an input produces.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Trace {
     events: Vec<String>,
@@ -97,7 +97,7 @@ fn run(pieces: &[u8], bytes: &[u8], answers: bool) -> Trace {
     trace
 }
 
-/// Does what a server does with an event. The streams are answered in different ways.
+/// Handles an event like a server. Streams receive different kinds of responses.
 fn take(connection: &mut Connection, event: &Event<'_>, answers: bool) {
     match *event {
         Event::Ping { payload } => connection.pong(payload),
@@ -156,7 +156,7 @@ mod tests {
         frame
     }
 
-    /// A connection with frames of every kind, after the sizes of the pieces.
+    /// Returns an input with the piece sizes and these frames.
     fn sample(frames: &[Vec<u8>]) -> Vec<u8> {
         let start = [&[2, 5, 33], PREFACE, &frame(4, 0, 0, b"")].concat();
         [start, frames.concat()].concat()

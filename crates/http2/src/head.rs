@@ -1,4 +1,4 @@
-//! The head of a request: checked by the rules of HTTP (RFC 9113, section 8), and shared by equal requests.
+//! The head of a request. It is checked against the rules of HTTP (RFC 9113, section 8), and equal requests share it.
 
 use std::any::Any;
 use std::sync::OnceLock;
@@ -23,14 +23,15 @@ pub struct Head {
 }
 
 impl Head {
-    /// Returns a value that depends only on this head. It is made at the first call; all calls have the same type.
+    /// Returns a value that depends only on this head. The first call creates the value. All calls must use the same
+    /// type.
     pub fn derived<T: Any + Send + Sync>(&self, make: impl FnOnce(&Self) -> T) -> &T {
         let value = self.derived.get_or_init(|| Box::new(make(self)));
         value.downcast_ref().expect("one type of derived values")
     }
 }
 
-/// Why a head is not that of a valid request.
+/// Why a head is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The fields violate the rules of HTTP.
@@ -81,7 +82,7 @@ impl Builder {
     fn take(&mut self, field: &Field) -> bool {
         let Some(value) = &field.value else { return false };
         let once = |place: &mut Option<HeaderValue>| place.replace(value.clone()).is_none();
-        // Fields with a colon precede all others.
+        // Pseudo-header fields, which begin with a colon, must come first.
         let is_first = self.headers.is_empty();
         match &field.name {
             Name::Method => {
@@ -114,7 +115,8 @@ impl Builder {
         let path = PathAndQuery::try_from(path.as_bytes()).map_err(|_| Fault::Malformed)?;
         uri.path_and_query = Some(path);
         if let Some(authority) = self.authority.filter(|authority| !authority.is_empty()) {
-            // No service uses the authority, and some clients send the path of a socket or a list of endpoints.
+            // No service uses the authority. Some clients send the path of a socket or a list of endpoints instead, so
+            // an invalid authority is ignored.
             let authority = Authority::try_from(authority.as_bytes());
             uri.authority = Some(authority.unwrap_or_else(|_| Authority::from_static("invalid")));
             uri.scheme = Some(Scheme::try_from(scheme.as_bytes()).map_err(|_| Fault::Malformed)?);
@@ -125,7 +127,7 @@ impl Builder {
         Ok(Head { method, uri, headers, content_length, derived })
     }
 
-    /// Returns the fields after a body.
+    /// Returns the trailers.
     pub(crate) fn trailers(self) -> Result<HeaderMap, Fault> {
         let has_pseudo = self.method.is_some()
             || self.scheme.is_some()
@@ -139,7 +141,7 @@ impl Builder {
     }
 }
 
-/// Returns the length of the body that the headers state. If they state it several times, the lengths must be equal.
+/// Returns the length of the body that the headers state. If several headers state a length, the lengths must be equal.
 fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).into_iter();
     let Some(first) = lengths.next() else { return Ok(None) };
@@ -150,7 +152,7 @@ fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     length.map(Some).ok_or(Fault::Malformed)
 }
 
-/// Returns whether a field may occur in HTTP/2, which has no fields of a single connection.
+/// Returns whether a field is allowed in HTTP/2, which forbids connection-specific fields.
 fn is_allowed(name: &HeaderName, value: &HeaderValue) -> bool {
     match *name {
         header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE => false,

@@ -1,11 +1,11 @@
-//! Header blocks (RFC 7541): a decoder with its dynamic table, and an encoder for the answers of a server.
+//! Header blocks (RFC 7541): a decoder with its dynamic table, and an encoder for a server's responses.
 //!
 //! # Invariants
 //!
 //! * The decoder processes every block completely, because both ends of a connection must agree on the table. Beyond
-//!   the limit of a header list it drops the fields, but still follows the table.
-//! * The encoder indexes only the two fields of every gRPC answer and sends all others as literals, so its table needs
-//!   no eviction.
+//!   the header list limit, it drops the fields but still updates the table.
+//! * The encoder indexes only the two fields that every gRPC response has, and sends all others as literals. Therefore
+//!   its table needs no eviction.
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -15,9 +15,9 @@ use http::{HeaderName, HeaderValue};
 
 use super::huffman;
 
-/// The largest dynamic table of the decoder, which is the protocol's default.
+/// The maximum size of the decoder's dynamic table, which is the protocol's default.
 const TABLE_BYTES_MAX: usize = 4096;
-/// The size of an entry besides its strings (RFC 7541, section 4.1).
+/// The size of an entry in addition to its strings (RFC 7541, section 4.1).
 pub(crate) const ENTRY_BYTES: usize = 32;
 
 /// The name of a field.
@@ -33,7 +33,7 @@ pub enum Name {
     Path,
     /// `:status`
     Status,
-    /// A header.
+    /// A regular header field.
     Field(HeaderName),
     /// A name that is not valid in HTTP/2.
     Malformed,
@@ -57,7 +57,7 @@ impl Name {
 pub struct Field {
     /// The name.
     pub name: Name,
-    /// The value; `None` if it is not valid in HTTP.
+    /// The value; `None` if HTTP does not allow it.
     pub value: Option<HeaderValue>,
     /// The size of the field (RFC 7541, section 4.1).
     pub bytes: usize,
@@ -83,7 +83,7 @@ pub struct Decoder {
     table: VecDeque<Field>,
     table_bytes: usize,
     table_bytes_max: usize,
-    /// How often the table has changed.
+    /// The number of changes to the table so far.
     version: u64,
 }
 
@@ -99,7 +99,8 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Returns how often the table has changed. While the number stays the same, equal blocks have equal fields.
+    /// Returns the number of changes to the table so far. While this number stays the same, equal blocks decode to
+    /// equal fields.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -121,7 +122,7 @@ impl Decoder {
                 let index = take_integer(&mut block, 7)?;
                 each(self.indexed(index)?);
             } else if first & 0xe0 == 0x20 {
-                // A change of the size comes before all fields.
+                // A change of the table size must come before all fields.
                 if has_fields {
                     return None;
                 }
@@ -198,9 +199,9 @@ fn take_string<R>(block: &mut &[u8], use_text: impl FnOnce(&[u8]) -> R) -> Optio
     Some(if is_coded { use_text(&huffman::decode(text)?) } else { use_text(text) })
 }
 
-/// The content type of gRPC answers, which enters the table.
+/// The content type of gRPC responses, which is added to the table.
 const GRPC: &[u8] = b"application/grpc";
-/// The bytes of the two indexed fields in the table.
+/// The size of the two indexed fields in the table, in bytes.
 const INDEXED_BYTES: usize =
     (12 + GRPC.len() + ENTRY_BYTES) + ("grpc-status".len() + 1 + ENTRY_BYTES);
 
@@ -213,10 +214,10 @@ enum Indexed {
 /// Encodes the header blocks of a server.
 #[derive(Debug)]
 pub struct Encoder {
-    /// The fields in the table, in the order of their insertion.
+    /// The fields in the table, in insertion order.
     inserted: Vec<Indexed>,
     uses_table: bool,
-    /// The sizes of the table that the next block announces: the smallest since the last block, and the current one.
+    /// The table sizes that the next block announces: the smallest size since the last block, and the current size.
     announced: Option<(usize, usize)>,
 }
 
@@ -227,7 +228,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// Follows the client's setting of the largest table.
+    /// Adopts the client's setting for the maximum table size.
     pub fn resize(&mut self, bytes_max: usize) {
         if bytes_max >= TABLE_BYTES_MAX && self.uses_table && self.announced.is_none() {
             return;
@@ -262,7 +263,7 @@ impl Encoder {
             404 => 13,
             500 => 14,
             _ => {
-                // The name of entry 8 with another value.
+                // The name of static entry 8 (`:status`), with a different value.
                 out.push(8);
                 let [a, b, c] = [status / 100 % 10, status / 10 % 10, status % 10]
                     .map(|digit| b'0' + digit.to_le_bytes()[0]);
@@ -441,7 +442,7 @@ mod tests {
         Some(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
 
-    /// RFC 7541, appendix C.4: requests with Huffman coding on one connection.
+    /// The examples of RFC 7541, appendix C.4: requests with Huffman coding on one connection.
     #[test]
     fn the_example_requests_of_the_rfc_are_decoded() {
         let mut decoder = Decoder::default();
@@ -538,7 +539,7 @@ mod tests {
         assert_eq!(announced(&mut encoder, &[300, 5]), b"\x20");
     }
 
-    /// The name and the value of a field.
+    /// The name and value of a field.
     type Pair = (Vec<u8>, Vec<u8>);
 
     fn any_name() -> impl Strategy<Value = String> {

@@ -1,8 +1,8 @@
-//! The Huffman code of strings (RFC 7541, appendix B).
+//! The Huffman code for strings (RFC 7541, appendix B).
 //!
-//! The code is canonical: codes of one length are consecutive in the order of their bytes, and shorter codes come
-//! first. Therefore the lengths alone define it. The decoder looks up the next nine bits, which decode most bytes in
-//! one step, and compares longer codes with the first code of each length.
+//! The code is canonical: codes of equal length are consecutive, in byte order, and shorter codes come first. Therefore
+//! the lengths alone define the code. The decoder looks up the next nine bits, which decode most bytes in one step, and
+//! compares longer codes with the first code of each length.
 
 /// The length of the code of each byte and of the end marker, in bits.
 #[rustfmt::skip]
@@ -27,7 +27,7 @@ const LENGTHS: [u8; 257] = [
 ];
 
 const LENGTH_MAX: usize = 30;
-/// The bits that are looked up at once.
+/// The number of bits that are looked up at once.
 const QUICK_BITS: usize = 9;
 
 /// The codes of one length.
@@ -41,9 +41,9 @@ struct Codes {
 
 struct Tables {
     codes: [Codes; LENGTH_MAX + 1],
-    /// The bytes in the order of their codes.
+    /// The bytes, ordered by their codes.
     bytes: [u8; 257],
-    /// For each value of the next bits: the byte and the length of its code, or the length 0 for a longer code.
+    /// The byte and the length of its code, for each value of the next bits. The length is 0 for a longer code.
     quick: [(u8, u8); 1 << QUICK_BITS],
 }
 
@@ -122,7 +122,7 @@ pub fn decode(coded: &[u8]) -> Option<Vec<u8>> {
                 out.push(TABLES.bytes[position]);
                 bit_count -= length;
             }
-            // The padding: fewer than eight bits, all ones.
+            // The rest must be padding: fewer than eight bits, all ones.
             None => {
                 let is_padding =
                     at == coded.len() && bit_count < 8 && window(bit_count) + 1 == 1 << bit_count;
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(decode(&[0xff; 5]), None);
     }
 
-    /// Encodes bit by bit, from the lengths alone.
+    /// Encodes a text bit by bit, using only the code lengths.
     fn encode(text: &[u8]) -> Vec<u8> {
         let code = |byte: u8| {
             let length = usize::from(LENGTHS[usize::from(byte)]);
@@ -200,7 +200,7 @@ mod tests {
             prop_assert_eq!(decode(&encode(&text)), Some(text));
         }
 
-        /// A string has one code only, so a decoded string has the code from which it was decoded.
+        /// A string has only one encoding, so encoding a decoded string returns the original bytes.
         #[test]
         fn only_the_codes_of_the_encoder_can_be_decoded(coded in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some(text) = decode(&coded) {

@@ -156,7 +156,8 @@ pub(crate) struct Decoder {
     from: MemberId,
     to: MemberId,
     position: Position,
-    /// The received part of an incomplete frame. It follows frames that are still in use.
+    /// The received part of an incomplete frame. The buffer may share its allocation with earlier frames that are still
+    /// in use.
     buffer: BytesMut,
     extent: Extent,
     link_heartbeats: u64,

@@ -45,7 +45,7 @@ const TOO_SLOW: &str = "read tcp: i/o timeout";
 /// The metric label of unknown senders.
 const UNKNOWN_SENDER: &str = "unknown";
 
-/// The service below `/raft`.
+/// The service for requests under `/raft`.
 #[derive(Debug)]
 pub(crate) struct Service {
     local: Arc<Local>,
@@ -320,7 +320,7 @@ impl Service {
     }
 }
 
-/// Reads the body of a message. Returns the refusal if it cannot be read.
+/// Reads the body of a message. Returns a refusal if the body cannot be read.
 async fn read_body<B>(
     mut body: B,
     timeout: Duration,

@@ -33,7 +33,7 @@ impl LocalClock {
         Self { origin, started, rate, jumped: 0 }
     }
 
-    /// Moves the clock forward, as the suspension of a machine does.
+    /// Moves the clock forward, as if the machine had been suspended.
     pub const fn jump(&mut self, by: Micros) {
         self.jumped += by;
     }

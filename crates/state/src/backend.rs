@@ -100,14 +100,14 @@ impl Backend {
         self.db.load().stats()
     }
 
-    /// Returns the bytes of all pages up to the last page in use, including the free pages among
-    /// them. This size counts against the quota.
+    /// Returns the size of all pages up to the last page in use, including the free pages among
+    /// them, in bytes. This size counts against the quota.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.stats().size_bytes
     }
 
-    /// Returns the bytes of [`Backend::size_bytes`] that are not in free pages.
+    /// Returns [`Backend::size_bytes`] without the free pages.
     #[must_use]
     pub fn size_in_use_bytes(&self) -> u64 {
         self.stats().in_use_bytes

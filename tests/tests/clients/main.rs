@@ -1,5 +1,5 @@
-//! Tests of unmodified client libraries in common use, each of which exercises its features against both servers and
-//! prints the results.
+//! Tests of unmodified, commonly used client libraries. Each test exercises the features of one library against both
+//! servers and prints the results.
 //!
 //! `installed` installs those of Python and JavaScript if a registry is available. The folder `tests/clients` contains
 //! a script for each, with its expected output on etcd. `etcd-client` of crates.io is called directly, for the features

@@ -52,7 +52,7 @@ macro_rules! on_clusters_of_quorate {
     };
 }
 
-/// A cluster that is under load by clients.
+/// A cluster under load from clients.
 struct Ordeal {
     cluster: Cluster,
     load: Load,

@@ -2,7 +2,7 @@
 //! provided for users.
 //!
 //! The script succeeds only if PostgreSQL's leader, its timeline and every write have survived the changes that must
-//! not affect them. The test passes the script the programs and a user other than root.
+//! not affect them. The test passes the paths of the programs and an unprivileged user to the script.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};

@@ -8,7 +8,8 @@
 //!
 //! * No frame exceeds the server's flow-control windows. Data that does not fit waits in `blocked`, in order, and later
 //!   data waits behind it.
-//! * Every opened call ends with exactly one [`Event::Closed`], at the latest through [`Connection::end`].
+//! * Every opened call ends with exactly one [`Event::Closed`]; [`Connection::end`] closes all calls that are still
+//!   open.
 //! * After a GOAWAY frame no new call is opened, but the server may still answer calls that it has accepted.
 //!
 //! # Not here

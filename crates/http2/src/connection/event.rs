@@ -1,4 +1,4 @@
-//! Events of a connection, and violations of the protocol.
+//! Events of a connection, and protocol violations.
 
 use std::sync::Arc;
 
@@ -11,47 +11,47 @@ use crate::head::Head;
 /// An event of a connection: a frame of the client, or an error that the client has caused.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A request. `ends` says that it has no body.
+    /// A new request.
     Request {
-        /// Its stream.
+        /// The stream of the request.
         stream: StreamId,
-        /// Its head.
+        /// The head of the request.
         head: Arc<Head>,
-        /// Whether it has no body.
+        /// Whether the request has no body.
         ends: bool,
     },
-    /// Part of the body of a request.
+    /// A part of a request body.
     Data {
-        /// Its stream.
+        /// The stream of the request.
         stream: StreamId,
         /// The tag of the stream.
         tag: u32,
-        /// The part.
+        /// The received bytes.
         data: &'a [u8],
-        /// Whether it is the last one.
+        /// Whether this is the last part of the body.
         ends: bool,
     },
-    /// The end of a request with fields after its body.
+    /// The end of a request that has trailers.
     Trailers {
-        /// Its stream.
+        /// The stream of the request.
         stream: StreamId,
         /// The tag of the stream.
         tag: u32,
-        /// The fields.
+        /// The trailers.
         trailers: HeaderMap,
     },
-    /// The client, or an error of its own, has ended a stream.
+    /// The client has reset a stream, or has caused an error that ended the stream.
     Reset {
         /// The stream.
         stream: StreamId,
         /// The tag of the stream.
         tag: u32,
-        /// The code.
+        /// The error code.
         code: Code,
     },
-    /// The settings have changed the windows of all streams.
+    /// The client's settings have changed the windows of all streams.
     NewWindow,
-    /// A stream that had no room may have some; 0 stands for the connection.
+    /// A stream, or the connection if the id is 0, may have room in its window again.
     Room {
         /// The stream.
         stream: StreamId,
@@ -60,18 +60,18 @@ pub enum Event<'a> {
     },
     /// A ping, which [`Connection::pong`] answers.
     Ping {
-        /// Its payload.
+        /// The payload of the ping.
         payload: [u8; 8],
     },
-    /// The answer to a ping of this side.
+    /// The reply to a ping that this side has sent.
     Pong {
-        /// Its payload.
+        /// The payload of the ping.
         payload: [u8; 8],
     },
 }
 
 impl Event<'_> {
-    /// Sets the tag of an event that was read before its stream had one.
+    /// Sets the tag of an event that was read before its stream had a tag.
     #[must_use]
     pub fn tagged(mut self, of: StreamId, with: u32) -> Self {
         match &mut self {
@@ -92,9 +92,9 @@ impl Event<'_> {
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The code for the client.
+    /// The error code that the client receives.
     pub code: Code,
-    /// The reason in words.
+    /// The reason as text.
     pub reason: &'static str,
 }
 

@@ -1,33 +1,36 @@
 //! The limits of a connection.
 
-/// How many blocks are remembered with their heads.
+/// The maximum number of header blocks that a connection remembers with their decoded heads.
 pub(super) const KNOWN_HEADS_MAX: usize = 8;
-/// The longest block that is remembered.
+/// The maximum size of a remembered header block.
 pub(super) const KNOWN_BLOCK_BYTES_MAX: usize = 512;
-/// The frames of one header block.
+/// The maximum number of frames in one header block.
 pub(super) const BLOCK_FRAMES_MAX: u32 = 128;
-/// How many of the streams that this side has reset are remembered, because their clients may still send to them.
+/// The maximum number of remembered streams that this side has reset. They are remembered because the client may still
+/// send frames on them.
 pub(super) const RESET_KEPT_MAX: usize = 1024;
-/// The frames without use that are tolerated between two calls of [`Connection::forgive`].
+/// The maximum number of idle frames (frames that carry neither a request nor data) between two calls of
+/// [`Connection::forgive`].
 pub(super) const IDLE_FRAMES_MAX: u32 = 10_000;
-/// The frames without use as which a change of the windows of all streams counts, because it concerns every stream.
+/// The number of idle frames that a change of the initial window counts as, because the change affects every stream.
 pub(super) const IDLE_FRAMES_PER_NEW_WINDOW: u32 = 100;
-/// The frames without use that are forgiven for each request: windows of a stream may be updated after its end.
+/// The number of idle frames that are subtracted from the count for each request, because a client may update the
+/// windows of a stream after the stream has ended.
 pub(super) const IDLE_FRAMES_PER_REQUEST: u32 = 100;
 
 /// The limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Open streams.
+    /// The maximum number of open streams.
     pub streams_max: usize,
-    /// Whether the client learns the limit of streams.
+    /// Whether the limit on streams is announced to the client.
     pub is_announced: bool,
-    /// The fields of one request, as counted by HTTP/2.
+    /// The maximum size of the header fields of one request, as counted by HTTP/2.
     pub header_list_bytes_max: usize,
     /// The receive window of a stream.
     pub stream_window: u32,
     /// The receive window of the connection.
     pub connection_window: u32,
-    /// Requests that the client may give up before they are answered.
+    /// The maximum number of requests that the client may cancel before they are answered.
     pub given_up_max: u32,
 }

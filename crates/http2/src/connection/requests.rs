@@ -23,7 +23,7 @@ pub(super) struct OpenBlock {
     frame_count: u32,
 }
 
-/// A head with the block from which it was decoded.
+/// A decoded head and its header block.
 #[derive(Debug)]
 pub(super) struct KnownHead {
     version: u64,
@@ -82,7 +82,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Decodes a complete header block: a new request, or the fields after a body.
+    /// Decodes a complete header block, which contains the head of a new request or trailers.
     fn on_block<'a>(
         &mut self,
         id: StreamId,
@@ -143,7 +143,8 @@ impl Connection {
         self.streams.insert(id, stream);
     }
 
-    /// Returns the head of a request, from memory if the same block was decoded with the same table.
+    /// Returns the head of a request. The head is reused if the same block has already been decoded with the same
+    /// table.
     fn head(&mut self, block: &[u8]) -> Result<Result<Arc<Head>, Fault>, Violation> {
         let version = self.decoder.version();
         let known =

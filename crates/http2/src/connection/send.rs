@@ -1,4 +1,4 @@
-//! What this side sends: responses, pings and the end of the connection.
+//! Sending: responses, pings and the end of the connection.
 
 use http::{HeaderMap, StatusCode};
 
@@ -7,7 +7,7 @@ use super::{Connection, StreamId};
 use crate::frame::{Code, HEADER_BYTES, Header, MAX_31_BITS, flag, kind};
 
 impl Connection {
-    /// Sends the head of an answer.
+    /// Sends the head of a response.
     pub fn respond(&mut self, id: StreamId, status: StatusCode, headers: &HeaderMap, ends: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.is_answered = true;
@@ -23,7 +23,7 @@ impl Connection {
         }
     }
 
-    /// Sends the fields after the body of an answer.
+    /// Sends the trailers of a response.
     pub fn trailers(&mut self, id: StreamId, trailers: &HeaderMap) {
         if !self.streams.contains_key(&id) {
             return;
@@ -36,7 +36,7 @@ impl Connection {
         self.ended(id);
     }
 
-    /// Sends part of the body of an answer, which is at most as long as the [`Connection::room`].
+    /// Sends a part of a response body, which must not be longer than [`Connection::room`].
     pub fn data(&mut self, id: StreamId, mut data: &[u8], ends: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.send_window -= signed(data.len());
@@ -56,8 +56,8 @@ impl Connection {
         }
     }
 
-    /// Sends the complete answer to a successful unary gRPC call, if it fits into the client's windows and one frame.
-    /// The message has its prefix. Returns whether it was sent, or its stream was reset.
+    /// Sends the complete response to a successful unary gRPC call, if it fits into the client's windows and one frame.
+    /// The message includes its length prefix. Returns whether the response was sent or the stream has been reset.
     #[must_use]
     pub fn reply(&mut self, id: StreamId, message: &[u8]) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return true };
@@ -81,7 +81,7 @@ impl Connection {
         true
     }
 
-    /// Sends the head of a gRPC answer.
+    /// Sends the head of a gRPC response.
     pub fn respond_grpc(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.is_answered = true;
@@ -92,7 +92,7 @@ impl Connection {
         self.end_block(start, id, false);
     }
 
-    /// Ends a successful gRPC answer.
+    /// Ends a successful gRPC response.
     pub fn end_grpc(&mut self, id: StreamId) {
         if self.streams.contains_key(&id) {
             let start = self.begin_block();
@@ -109,7 +109,7 @@ impl Connection {
         start
     }
 
-    /// Writes the frame header of a block, which is split if it is too long for one frame.
+    /// Writes the frame header of a header block, and splits a block that is too long for one frame.
     fn end_block(&mut self, start: usize, id: StreamId, ends: bool) {
         let len = self.out.len() - start - HEADER_BYTES;
         let ends = if ends { flag::END_STREAM } else { 0 };
@@ -148,7 +148,8 @@ impl Connection {
         self.out.extend_from_slice(&payload);
     }
 
-    /// Announces that the connection is about to close. The client may still open streams until it learns of it.
+    /// Announces that the connection is about to close. The client may still open streams until it receives the
+    /// announcement.
     pub fn announce_end(&mut self) {
         self.put_go_away(MAX_31_BITS, Code::NO_ERROR, b"");
     }
@@ -159,7 +160,7 @@ impl Connection {
         self.put_go_away(self.last_stream, Code::NO_ERROR, b"");
     }
 
-    /// Tells the client why the connection closes now.
+    /// Sends the client the reason for closing the connection immediately.
     pub fn close(&mut self, code: Code, reason: &[u8]) {
         self.put_go_away(self.last_stream, code, reason);
     }

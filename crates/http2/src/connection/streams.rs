@@ -12,13 +12,13 @@ use crate::frame::{Code, Header, kind, read_u32};
 pub(super) struct Stream {
     pub(super) tag: u32,
     pub(super) send_window: i64,
-    /// The bytes that the client may still send.
+    /// The number of bytes that the client may still send.
     pub(super) receive_window: i64,
-    /// Bytes that were read and not yet returned to the client's window.
+    /// The number of bytes that were read but not yet returned to the client's window.
     pub(super) released: u32,
-    /// The missing bytes of a body whose length is known.
+    /// The number of bytes that are missing from a body of known length.
     pub(super) missing: Option<u64>,
-    /// Whether the client may still send.
+    /// Whether the client may still send data.
     pub(super) is_open: bool,
     pub(super) is_answered: bool,
 }
@@ -46,12 +46,13 @@ impl Connection {
         Ok(Some(Event::Reset { stream: id, tag: stream.tag, code: Code(code) }))
     }
 
-    /// Returns whether no client has opened a stream with this id: the ids do not reach it yet, or it is even.
+    /// Returns whether the client has not opened a stream with this id: the id is even, or higher than all ids used so
+    /// far.
     pub(super) const fn is_idle(&self, id: StreamId) -> bool {
         id > self.last_stream || id.is_multiple_of(2)
     }
 
-    /// A frame on a stream that is not open: never used, or closed.
+    /// Handles a frame on a stream that has never been opened or is closed.
     pub(super) fn on_unknown(
         &mut self,
         id: StreamId,
@@ -71,9 +72,9 @@ impl Connection {
         self.last_served.is_some_and(|last| id > last)
     }
 
-    /// Ends a stream because of an error of its client.
+    /// Ends a stream because of a client error.
     ///
-    /// A client that provokes errors makes the server start and drop requests, as one that resets its streams.
+    /// A client that provokes errors makes the server start and drop requests, like a client that resets its streams.
     pub(super) fn fail<'a>(
         &mut self,
         id: StreamId,
@@ -86,7 +87,7 @@ impl Connection {
         Ok(Some(Event::Reset { stream: id, tag: stream.tag, code }))
     }
 
-    /// Counts a stream that its client has ended before the response.
+    /// Counts a stream that the client has ended before receiving the response.
     fn note_given_up(&mut self, stream: &Stream) -> Result<(), Violation> {
         if !stream.is_answered {
             self.given_up += 1;
@@ -114,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// This side has ended the stream. A client that still sends its request is asked to stop.
+    /// Handles the end of this side of a stream. A client that is still sending its request is asked to stop.
     pub(super) fn ended(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.remove(&id)
             && stream.is_open
@@ -124,8 +125,7 @@ impl Connection {
     }
 }
 
-/// Hashes the ids of streams by multiplication with a random number, so that clients cannot choose ids whose hashes
-/// collide.
+/// Hashes stream ids by multiplying them with a random number, so that clients cannot choose ids whose hashes collide.
 #[derive(Clone, Debug)]
 pub(super) struct IdHashing(u64);
 

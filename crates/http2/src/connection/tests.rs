@@ -1,4 +1,4 @@
-//! Tests of a connection: requests, answers, flow control and violations.
+//! Tests of a connection: requests, responses, flow control and protocol violations.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn request(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, POST)
 }
 
-/// A connection after the exchange of settings, without output.
+/// Returns a connection after the exchange of settings, without pending output.
 fn open() -> Connection {
     open_with(LIMITS)
 }
@@ -53,14 +53,14 @@ fn open_with(limits: Limits) -> Connection {
     connection
 }
 
-/// A connection after the preface.
+/// Returns a connection that has received the preface.
 fn greeted(limits: Limits) -> Connection {
     let mut connection = Connection::new(limits);
     receive(&mut connection, PREFACE).unwrap();
     connection
 }
 
-/// Passes bytes to the connection and returns the events as texts.
+/// Passes bytes to the connection, and returns the events as text.
 fn receive(connection: &mut Connection, bytes: &[u8]) -> Result<Vec<String>, Violation> {
     let mut rest = bytes;
     let mut events = Vec::new();
@@ -86,7 +86,7 @@ fn receive(connection: &mut Connection, bytes: &[u8]) -> Result<Vec<String>, Vio
     Ok(events)
 }
 
-/// Takes the output as frames: kind, flags, stream, payload.
+/// Takes the output as frames, each with its kind, flags, stream and payload.
 fn sent(connection: &mut Connection) -> Vec<(u8, u8, u32, Vec<u8>)> {
     let output = connection.output().to_vec();
     connection.wrote(output.len());

@@ -32,7 +32,7 @@ impl Connection {
                     "a frame on a stream that was never opened",
                 );
             }
-            // The stream may have ended while the frame was on its way.
+            // The stream may have ended while the frame was in transit.
             return self.idle_frame().map(|()| None);
         };
         stream.send_window += more;
@@ -45,8 +45,8 @@ impl Connection {
         Ok(Some(Event::Room { stream: id, tag: stream.tag }))
     }
 
-    /// Changes the windows of all streams, as the client's settings demand. A frame changes them at most once, however
-    /// often it repeats the setting.
+    /// Changes the windows of all streams as the client's settings require. A frame changes the windows at most once,
+    /// even if it repeats the setting.
     pub(super) fn set_client_window(&mut self, window: u32) -> Result<(), Violation> {
         self.idle_frames += IDLE_FRAMES_PER_NEW_WINDOW;
         let more = i64::from(window) - i64::from(self.client_window);
@@ -60,7 +60,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the bytes of a request's body that a service has read to the client's windows.
+    /// Adds the bytes of a request body that a service has read back to the client's windows.
     pub fn release(&mut self, id: StreamId, bytes: usize) {
         self.release_of_connection(bytes);
         if let Some(stream) = self.streams.get_mut(&id)
@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// Returns bytes to the window of the connection alone.
+    /// Adds bytes back to the window of the connection, but to no stream.
     pub fn release_of_connection(&mut self, bytes: usize) {
         self.released += u32::try_from(bytes).unwrap_or(u32::MAX);
         if self.released >= self.limits.connection_window.max(WINDOW_DEFAULT) / 2 {
@@ -92,19 +92,19 @@ impl Connection {
         usize::try_from(stream.send_window.min(self.send_window)).unwrap_or(0)
     }
 
-    /// Returns whether data may be sent on some stream, as far as the window of the connection allows.
+    /// Returns whether the window of the connection allows sending data on any stream.
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.send_window > 0
     }
 }
 
-/// Returns a length as a number that is subtracted from windows.
+/// Converts a length to a signed number, which can be subtracted from a window.
 pub(super) fn signed(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 
-/// Appends a WINDOW_UPDATE.
+/// Appends a WINDOW_UPDATE frame.
 pub(super) fn put_window_update(stream: StreamId, more: u32, out: &mut Vec<u8>) {
     Header { len: 4, kind: kind::WINDOW_UPDATE, flags: 0, stream }.put(out);
     out.extend_from_slice(&more.to_be_bytes());

@@ -15,7 +15,7 @@ impl State {
     }
 
     /// Refuses a request for which the caller lacks the permission. Permissions are checked against
-    /// the users and roles as of this entry, so that every member decides alike.
+    /// the users and roles as of this entry, so that every member makes the same decision.
     fn refuse_if_forbidden(&self, request: &Request) -> Result<(), Refusal> {
         let caller = Caller { name: &request.username, revision: request.auth_revision };
         let auth = self.auth.view();
@@ -67,7 +67,7 @@ impl State {
         if full && Self::cost(command) > 0 { Err(Refusal::NoSpace) } else { Ok(()) }
     }
 
-    /// Returns the bytes that a command adds to the file, as the quota counts them.
+    /// Returns the number of bytes that a command adds to the file, as counted by the quota.
     fn cost(command: &Command) -> u64 {
         match command {
             Command::Put(request) => quota::put_cost(request),

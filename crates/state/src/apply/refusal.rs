@@ -1,4 +1,5 @@
-//! Reasons for refusing an entry, or a request before it is proposed. Every member decides alike.
+//! Reasons for refusing an entry, or a request before it is proposed. Every member makes the same
+//! decision.
 
 use crate::auth::AuthRefusal;
 use crate::lease::LeaseRefusal;

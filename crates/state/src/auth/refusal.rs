@@ -1,5 +1,5 @@
-//! Reasons for refusing an auth request, or a request without permission. Every member decides
-//! alike.
+//! Reasons for refusing an auth request, or a request without permission. Every member makes the
+//! same decision.
 
 /// The refusals, with etcd's texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -101,7 +101,7 @@ impl User {
     }
 }
 
-/// Leaves out the password hash.
+/// Omits the password hash.
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("User")

@@ -122,7 +122,7 @@ impl Batch {
         self.operations.len()
     }
 
-    /// Returns the bytes of all keys and values.
+    /// Returns the total size of all keys and values, in bytes.
     #[must_use]
     pub const fn byte_count(&self) -> usize {
         self.byte_count

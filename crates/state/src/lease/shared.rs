@@ -55,7 +55,7 @@ pub enum Renewal {
     CheckpointFirst,
 }
 
-/// The lifetime of one lease, as a lookup returns it.
+/// The lifetime of one lease, as returned by a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeToLive {
     /// Granted lifetime, in seconds.

@@ -220,7 +220,7 @@ fn a_checkpoint_of_another_leader_shortens_the_next_expiry() {
     granted(&mut lessor, 1, 1000, 0);
     lessor.checkpoint(LeaseId(1), 50, Millis(0));
     assert_eq!(leases.renew(LeaseId(1), 1, Millis(0)), Renewal::Renewed { ttl_secs: 1000 });
-    // The time in the queue was later than the new expiry.
+    // The expiry recorded in the queue was later than the new expiry.
     assert_eq!(leases.expired(1, Millis(50_000), 10), [LeaseId(1)]);
 }
 

@@ -1,7 +1,7 @@
 //! Membership: the members of the cluster, removed ids, and the validation of conf changes.
 //!
-//! Every member must decide alike about a conf change in the log. The decision therefore depends only on the applied
-//! members and on the learner limit, which must be the same on every member.
+//! Every member must make the same decision about a conf change in the log. The decision therefore depends only on the
+//! applied members and on the learner limit, which must be the same on every member.
 //!
 //! # Invariants
 //!

@@ -196,7 +196,7 @@ impl Store {
         self.compacted
     }
 
-    /// Returns the bytes of records in memory.
+    /// Returns the total size of the records in memory, in bytes.
     #[must_use]
     pub const fn window_bytes(&self) -> usize {
         self.window.byte_count()

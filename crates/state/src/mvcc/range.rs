@@ -8,7 +8,7 @@
 //!
 //! * A range in key order at the snapshot's own revision visits only as much of the index as its
 //!   response contains, however large the range is.
-//! * Keys with equal sort values stay in key order, so that every member responds alike.
+//! * Keys with equal sort values stay in key order, so that every member returns the same response.
 //!
 //! # Not here
 //!

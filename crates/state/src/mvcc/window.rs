@@ -32,7 +32,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 struct Chunk {
     records: Box<[OnceLock<Bytes>]>,
-    /// For each main revision from the chunk's first revision on, the position of its first record.
+    /// The position of the first record of each main revision, beginning with the chunk's first
+    /// revision.
     starts: Box<[AtomicU32]>,
 }
 
@@ -94,7 +95,7 @@ impl Part {
 
     fn record(&self, revision: Revision) -> Option<&Bytes> {
         if self.is_plain() {
-            // This avoids reading `starts`, which is seldom in a CPU cache.
+            // This avoids reading `starts`, which is rarely in a CPU cache.
             let position = usize::try_from(revision.main - self.first.main).ok()?;
             let found = revision.sub == 0 && position < self.filled;
             return if found { self.chunk.records[position].get() } else { None };
@@ -186,7 +187,7 @@ impl Window {
         &self.view
     }
 
-    /// Returns the bytes of the records in the window.
+    /// Returns the total size of the records in the window, in bytes.
     pub(super) const fn byte_count(&self) -> usize {
         self.byte_count
     }

@@ -26,7 +26,7 @@ const GROUPS_MAX: usize = 512;
 
 /// While the held bytes are at their maximum, no further revision is added to a response after this
 /// many bytes of events. The number is small because each client that does not read costs one such
-/// response. Clients that read soon receive the next one.
+/// response. Clients that read soon receive the next response.
 const FULL_RESPONSE_BYTES: usize = 16 << 10;
 
 /// The cost of reading one change, in addition to the bytes of its record.

@@ -100,7 +100,7 @@ impl EventSet {
         builder.finish(held)
     }
 
-    /// Returns the bytes of the plain form, which the set keeps in memory.
+    /// Returns the size of the plain form, which the set keeps in memory, in bytes.
     pub(super) fn byte_count(&self) -> usize {
         self.plain.len()
     }

@@ -224,8 +224,8 @@ impl Hub {
         (handle, queue)
     }
 
-    /// Switches to a store that was installed from a snapshot. From it, live watchers read the
-    /// revisions that they have not received yet.
+    /// Switches to a store that was installed from a snapshot. Live watchers read the revisions
+    /// that they have not received yet from the new store.
     pub fn replace_store(&self, source: Arc<dyn Source>, current_revision: i64) {
         let mut state = self.lock();
         *self.shared.source.write() = source;

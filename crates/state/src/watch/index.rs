@@ -21,7 +21,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Returns the bytes of the key and of the end of the range.
+    /// Returns the total size of the key and of the end of the range, in bytes.
     pub(super) fn byte_count(&self) -> usize {
         let end_bytes = match &self.end {
             None | Some(RangeEnd::Unbounded) => 0,

@@ -124,7 +124,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the offset in the file of `slice`, which must be part of `data`.
+    /// Returns the file offset of `slice`, which must be part of `data`.
     pub(super) fn offset_of(&self, slice: &[u8]) -> usize {
         let offset = slice.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
         assert!(

@@ -6,12 +6,12 @@ use crate::connection::limits::{
     RESET_KEPT_MAX,
 };
 
-/// A connection that permits many streams.
+/// Returns a connection that permits many streams.
 fn wide() -> Connection {
     open_with(Limits { streams_max: 1000, ..LIMITS })
 }
 
-/// Opens streams, provokes an error on each, and returns how many streams the connection survives.
+/// Opens streams and provokes an error on each. Returns the number of streams that the connection survives.
 fn provoke(error: impl Fn(u32) -> Vec<u8>) -> (usize, Code) {
     let mut connection = wide();
     for (count, stream) in (1..1000).step_by(2).enumerate() {
@@ -65,7 +65,7 @@ fn a_setting_that_is_repeated_in_a_frame_changes_the_windows_once() {
     assert_eq!(sent(&mut connection).len(), 1, "one acknowledgement");
 }
 
-/// Each change of the initial window concerns every open stream.
+/// Each change of the initial window affects every open stream.
 #[test]
 fn a_change_of_all_windows_counts_as_many_idle_frames() {
     let mut connection = wide();

@@ -1,11 +1,11 @@
-//! Properties of a connection for any input.
+//! Properties of a connection that hold for any input.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::fuzz;
 
-/// Frames that a client may send, most of them valid.
+/// Generates frames that a client may send, most of them valid.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let stream = prop_oneof![4 => (0..4_u32).prop_map(|half| 2 * half + 1), 1 => 0..9_u32];
     let flags = prop_oneof![Just(END_HEADERS), Just(END_HEADERS | END_STREAM), any::<u8>()];

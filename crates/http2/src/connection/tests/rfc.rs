@@ -1,8 +1,8 @@
-//! The rules of RFC 9113 in the order of its sections: the cases of h2spec that other tests lack.
+//! The rules of RFC 9113, by section: the cases of h2spec that other tests do not cover.
 
 use super::*;
 
-/// Returns the code with which these bytes end the connection.
+/// Returns the error code with which these bytes end the connection.
 fn fatal(bytes: &[u8]) -> Code {
     code_of(receive(&mut open(), bytes))
 }
@@ -21,18 +21,18 @@ fn accepts(frames: &[Vec<u8>]) -> bool {
     is_accepted && !sent(&mut connection).iter().any(|(kind, ..)| *kind == RST_STREAM)
 }
 
-/// A request without a body.
+/// Returns a request without a body.
 fn complete(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | END_STREAM, stream, POST)
 }
 
-/// A literal field.
+/// Returns a literal header field.
 fn field(name: &str, value: &str) -> Vec<u8> {
     let len = |text: &str| u8::try_from(text.len()).unwrap();
     [&[0, len(name)], name.as_bytes(), &[len(value)], value.as_bytes()].concat()
 }
 
-/// A request whose head consists of these fields.
+/// Returns a request whose head consists of these fields.
 fn request_of(fields: &[(&str, &str)]) -> Vec<u8> {
     let block: Vec<u8> = fields.iter().flat_map(|(name, value)| field(name, value)).collect();
     frame(HEADERS, END_HEADERS, 1, &block)
@@ -43,7 +43,7 @@ const SCHEME: (&str, &str) = (":scheme", "http");
 const PATH: (&str, &str) = (":path", "/x");
 const MALFORMED: Option<(u32, u32)> = Some((1, Code::PROTOCOL_ERROR.0));
 
-/// A request with these fields besides the necessary ones.
+/// Returns a request with these fields in addition to the required ones.
 fn request_with(fields: &[(&str, &str)]) -> Vec<u8> {
     request_of(&[&[METHOD, SCHEME, PATH], fields].concat())
 }

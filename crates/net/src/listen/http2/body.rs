@@ -1,4 +1,4 @@
-//! The body of a request on a stream of HTTP/2.
+//! The body of a request on an HTTP/2 stream.
 
 use std::error::Error;
 use std::fmt;
@@ -13,18 +13,18 @@ use parking_lot::Mutex;
 
 use super::ready::SlotWaker;
 
-/// The connection is woken to open the windows when this many bytes were read.
+/// The number of read bytes at which the connection is woken to enlarge the client's windows.
 const READ_BYTES_WAKE: usize = 16 << 10;
 
-/// The part of a body that has arrived and not been read. The connection and the body share it. It is one buffer, so that
-/// a client that sends tiny frames uses no more memory than the windows allow.
+/// The part of a body that has arrived but has not been read, shared by the connection and the body. All of it is in
+/// one buffer, so that a client that sends tiny frames uses no more memory than the windows allow.
 #[derive(Debug)]
 pub(super) struct Inbox {
     unread: BytesMut,
     trailers: Option<HeaderMap>,
     state: State,
     reader: Option<Waker>,
-    /// Bytes that were read and not yet returned to the client's windows.
+    /// The number of bytes that were read but not yet returned to the client's windows.
     read: usize,
 }
 
@@ -34,7 +34,7 @@ enum State {
     Ended,
     /// The client has reset the stream, or the connection has ended.
     Lost,
-    /// The service reads no more.
+    /// The service has dropped the body.
     Dropped,
 }
 
@@ -88,7 +88,7 @@ impl Delivery {
         }
     }
 
-    /// Returns how many bytes were read since the last call.
+    /// Returns the number of bytes read since the last call.
     pub(super) fn take_read(&self) -> usize {
         std::mem::take(&mut self.0.lock().read)
     }
@@ -105,7 +105,8 @@ impl Drop for Delivery {
 }
 
 impl Delivery {
-    /// Returns how many bytes the service has not read, or read since the last call.
+    /// Returns the number of bytes that the service has not read, or has read since the last call of
+    /// [`Self::take_read`].
     pub(super) fn outstanding(&self) -> usize {
         let inbox = self.0.lock();
         inbox.unread.len() + inbox.read

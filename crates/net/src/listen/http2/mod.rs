@@ -1,16 +1,16 @@
 //! Serves an HTTP/2 connection: moves bytes between the socket and the state machine (`quorate_http2`), and polls the
 //! requests.
 //!
-//! One task serves a connection with all its requests. Each time it runs, it reads what has arrived, polls the requests
-//! that were woken, and writes all answers at once.
+//! One task serves a connection with all its requests. Each time the task runs, it reads the received bytes, polls the
+//! woken requests, and writes all responses at once.
 //!
-//! A complete unary call takes a shorter path, if the service offers one: its head is shared with earlier calls, and
-//! its answer is one message ([`Http2Service::call_whole`]).
+//! A complete unary call takes a short path if the service offers one ([`Http2Service::call_whole`]): the head is
+//! shared with earlier calls, and the response is one message.
 //!
 //! # Bound
 //!
-//! At most about [`OUTPUT_BYTES_MAX`] bytes and one part of a body wait for the socket. Beyond that no body is polled
-//! and nothing is read, so a client that does not read delays only itself. A body is polled only while its stream has
+//! At most about [`OUTPUT_BYTES_MAX`] bytes and one part of a body wait for the socket. Beyond that, no body is polled
+//! and no input is read, so a client that does not read delays only itself. A body is polled only while its stream has
 //! room.
 
 mod body;
@@ -54,11 +54,11 @@ const READ_BYTES: usize = 64 << 10;
 const READS_PER_TURN_MAX: u32 = 4;
 /// A buffer of this capacity is returned to its thread when it is empty.
 const BUFFER_KEPT_BYTES: usize = 4 << 10;
-/// How often the counts of useless frames and requests are halved.
+/// The interval at which the counts of idle frames and cancelled requests are halved.
 const FORGIVEN_EVERY: Duration = Duration::from_secs(1);
-/// How many output buffers a thread keeps.
+/// Maximum number of output buffers that a thread keeps.
 const SPARE_COUNT_MAX: usize = 16;
-/// The payload of the ping by which a client confirms that it knows of the end.
+/// The payload of the ping by which a client confirms that it has received the announcement of the end.
 const ENDING: [u8; 8] = *b"the end.";
 /// The payload of the ping that checks an idle client.
 const ALIVE: [u8; 8] = *b"alive? .";
@@ -68,12 +68,12 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The index by which the timer and the order to close are woken.
+/// The slot index used to wake the timer and the order to close.
 const CONTROL: u32 = u32::MAX;
 
-/// The answer to a complete call: a framed message and success, or any response.
+/// The response to a complete call: a framed message of a successful call, or any other response.
 pub type WholeAnswer<B> = Result<Bytes, Response<B>>;
-/// The future of an answer to a complete call.
+/// The future of the response to a complete call.
 pub type WholeCall<B> = Pin<Box<dyn Future<Output = WholeAnswer<B>> + Send>>;
 
 /// The settings of a connection.
@@ -86,15 +86,15 @@ pub(super) struct Settings {
     pub(super) keepalive: Option<(Duration, Duration)>,
 }
 
-/// A connection that is served.
+/// A served connection.
 pub(super) struct Server<T, G: Http2Service> {
     io: T,
     service: G,
     connection: Connection,
-    /// Received bytes of incomplete frames.
+    /// The received bytes of an incomplete frame.
     input: Vec<u8>,
     ready: Arc<Ready>,
-    /// The list of woken slots that is empty between polls.
+    /// A buffer for the woken slots. It is empty between polls.
     woken: Vec<u32>,
     slots: Vec<Slot<G>>,
     free: Vec<u32>,
@@ -104,9 +104,9 @@ pub(super) struct Server<T, G: Http2Service> {
     control: Arc<SlotWaker>,
     control_task: Waker,
     is_control_woken: bool,
-    /// A request whose next frame decides whether it is complete.
+    /// A request that the next frame may complete.
     fresh: Option<Fresh>,
-    /// Slots that wait for room in the window of the connection, in the order in which they are woken.
+    /// Slots that wait for room in the connection's window, in wake-up order.
     waiting_for_room: VecDeque<u32>,
     /// Slots that wait for room in the windows of their streams.
     waiting_for_window: Vec<u32>,
@@ -134,7 +134,7 @@ enum Ending {
     Announced,
     /// No more streams are served.
     Draining,
-    /// The rest of the output is sent.
+    /// The remaining output is being sent.
     Closing,
 }
 
@@ -147,7 +147,7 @@ struct Keepalive {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
-    /// Serves a connection from whose socket `first` was already read.
+    /// Creates a server for a connection. The bytes in `first` have already been read from the socket.
     pub(super) fn new(io: T, first: Vec<u8>, service: G, settings: Settings) -> Self {
         let keepalive = settings.keepalive.map(|(interval, timeout)| Keepalive {
             interval,
@@ -185,7 +185,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
-    /// Announces the end of the connection, which ends when its requests have ended.
+    /// Announces the end of the connection. The connection ends when its requests have ended.
     pub(super) fn graceful_shutdown(&mut self) {
         if self.ending == Ending::Open {
             self.ending = Ending::Announced;
@@ -203,7 +203,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         self.connection.output().len() >= OUTPUT_BYTES_MAX
     }
 
-    /// Reads once and processes what has arrived. Returns whether there was something, or `None` at the end.
+    /// Reads once, and processes the received bytes. Returns whether any bytes were received, or `None` at the end of
+    /// the input.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut buffer = INPUT.take();
         if buffer.is_empty() {
@@ -300,7 +301,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 }
             }
             Event::Reset { tag, .. } => self.vacate(tag),
-            // The slots that wait for the window of the connection are woken when the answers are polled.
+            // The slots that wait for the connection's window are woken when the responses are polled.
             Event::Room { stream: 0, .. } => {}
             Event::NewWindow => {
                 for index in self.waiting_for_window.drain(..) {
@@ -332,7 +333,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
-    /// Starts a complete call, if the service has a short path for it. The client need not have ended the request.
+    /// Starts a complete call if the service has a short path for it. The client does not have to end the request
+    /// first.
     fn start_whole(&mut self, stream: StreamId, head: &Arc<Head>, data: &[u8]) -> bool {
         let Some(call) = self.service.call_whole(head, None, data) else { return false };
         let index = self.reserve(stream);
@@ -342,7 +344,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         true
     }
 
-    /// Starts a request whose body arrives later, or that has none. Returns its slot.
+    /// Starts a request that has no body or whose body arrives later. Returns the request's slot.
     fn start(&mut self, stream: StreamId, head: &Head, is_empty: bool) -> u32 {
         let index = self.reserve(stream);
         if is_empty {
@@ -475,7 +477,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             self.wake_for_room();
             self.poll_woken();
             if has_started && can_read && reads < READS_PER_TURN_MAX {
-                // More requests may have arrived; their answers are written together.
+                // More requests may have arrived; all responses are written together.
                 continue;
             }
             let is_written = match self.write(cx) {

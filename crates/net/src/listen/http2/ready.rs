@@ -1,7 +1,7 @@
-//! The requests of a connection that have something to do.
+//! The requests of a connection that have been woken.
 //!
-//! The task of a connection polls the futures of its requests itself. Each request has a waker of its own, so that only
-//! the woken ones are polled, and the task is woken once for many of them.
+//! The task of a connection polls the futures of its requests itself. Each request has its own waker, so that the task
+//! polls only the woken requests and is woken once for many of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ struct Woken {
 }
 
 impl Ready {
-    /// The task begins to run. Its waker is kept for later.
+    /// Records that the task has begun to run, and keeps its waker.
     pub(super) fn begin(&self, task: &Waker) {
         let mut woken = self.0.lock();
         woken.is_polling = true;
@@ -31,21 +31,21 @@ impl Ready {
         }
     }
 
-    /// Exchanges the woken slots for an empty list. Returns false if there are none.
+    /// Swaps the list of woken slots with an empty list. Returns false if no slot was woken.
     pub(super) fn take(&self, slots: &mut Vec<u32>) -> bool {
         let mut woken = self.0.lock();
         std::mem::swap(&mut woken.slots, slots);
         !slots.is_empty()
     }
 
-    /// The task is about to sleep. Returns false if a slot was woken meanwhile.
+    /// Records that the task is about to sleep. Returns false if a slot has been woken since the task began to run.
     pub(super) fn end(&self) -> bool {
         let mut woken = self.0.lock();
         woken.is_polling = !woken.slots.is_empty();
         woken.slots.is_empty()
     }
 
-    /// The task sleeps although slots may be woken, because it has woken itself.
+    /// Records that the task yields. Slots may already be woken, so the task has woken itself.
     pub(super) fn yield_now(&self) {
         self.0.lock().is_polling = false;
     }
@@ -77,7 +77,7 @@ impl SlotWaker {
         Arc::new(Self { ready: Arc::clone(ready), slot, is_woken: AtomicBool::new(false) })
     }
 
-    /// The request is about to be polled.
+    /// Records that the request is about to be polled.
     pub(super) fn reset(&self) {
         self.is_woken.store(false, Ordering::Release);
     }

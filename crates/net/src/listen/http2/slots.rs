@@ -1,4 +1,4 @@
-//! The requests of a connection: each has a slot, which holds its future or the body of its answer.
+//! The requests of a connection. Each request has a slot, which holds the request's future or the response body.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,13 +16,13 @@ use super::body::Delivery;
 use super::ready::SlotWaker;
 use super::{CONTROL, Http2Service, Server, WholeCall};
 
-/// How many requests are woken at a time when the window of the connection opens.
+/// Maximum number of requests that are woken at a time when the connection's window opens.
 const WOKEN_FOR_ROOM_MAX: usize = 16;
 
 pub(super) struct Slot<G: Http2Service> {
     pub(super) stream: StreamId,
     pub(super) waker: Arc<SlotWaker>,
-    /// The waker as the futures get it.
+    /// The waker that is passed to futures.
     pub(super) task: Waker,
     pub(super) work: Work<G>,
     pub(super) delivery: Option<Delivery>,
@@ -39,18 +39,18 @@ pub(super) enum Work<G: Http2Service> {
         body: G::ResponseBody,
         part: Bytes,
     },
-    /// The last part of an answer. The trailers of a successful call follow it if the call was complete.
+    /// The last part of a response body. If the call was complete, the trailers of a successful call follow.
     Last {
         part: Bytes,
         is_whole: bool,
     },
 }
 
-/// What polling a slot has led to.
+/// The result of polling a slot.
 enum Step {
-    /// It waits for a wake.
+    /// The slot waits until it is woken.
     Waiting,
-    /// Its stream has ended.
+    /// The stream of the slot has ended.
     Done,
 }
 
@@ -84,7 +84,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             return;
         }
         slot.work = Work::Free;
-        // The client's window of the connection is shared by all streams.
+        // All streams share the connection's window.
         if let Some(delivery) = slot.delivery.take() {
             self.connection.release_of_connection(delivery.outstanding());
         }
@@ -94,7 +94,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
-    /// Drops all slots, and with them their places in the lists.
+    /// Drops all slots, and their positions in the lists.
     pub(super) fn forget_slots(&mut self) {
         self.slots = Vec::new();
         self.free = Vec::new();
@@ -173,7 +173,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         self.send_body(index)
     }
 
-    /// Returns how much may be sent on a stream now. If it is nothing, the slot is woken when there is room.
+    /// Returns the number of bytes that may be sent on a stream now. If it is 0, the slot is woken when there is room.
     fn room(&mut self, index: u32, stream: StreamId) -> usize {
         if self.is_output_full() {
             let slot = &mut self.slots[index as usize];
@@ -197,8 +197,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         0
     }
 
-    /// Wakes some of the slots that wait for the window of the connection, if it has room. The others follow when these
-    /// have left room, so that a client that opens the window a little does not cause work for every stream.
+    /// Wakes some of the slots that wait for the connection's window, if the window has room. The remaining slots are
+    /// woken only if these slots leave room, so that a small window update does not cause work for every stream.
     pub(super) fn wake_for_room(&mut self) {
         if !self.connection.has_room() {
             return;
@@ -256,7 +256,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             match Pin::new(&mut *body).poll_frame(&mut cx) {
                 Poll::Pending => return Step::Waiting,
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    // The body is dropped as soon as all of it is known, because it counts as a request in progress.
+                    // The body is dropped as soon as its last part is available, because a body counts as a request in
+                    // progress.
                     Ok(data) if body.is_end_stream() => {
                         self.slots[index as usize].work =
                             Work::Last { part: data, is_whole: false };

@@ -1,4 +1,4 @@
-//! Tests of served connections over a pipe in memory.
+//! Tests of served connections over an in-memory pipe.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use super::*;
 use crate::listen::{Activity, Ends, IncomingBody};
 
-/// A service that returns the body of a request, or never answers if the path says so.
+/// A service that returns the request body, or never responds if the path requests this.
 #[derive(Clone, Default)]
 struct Echo {
     dropped: Arc<AtomicU64>,
@@ -86,7 +86,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A POST of this path, which is short.
+/// Returns a POST request for this path, which must be short.
 fn request(stream: u32, path: &str) -> Vec<u8> {
     let length = u8::try_from(path.len()).unwrap();
     let block = [&[0x83, 0x86, 0x04, length][..], path.as_bytes()].concat();
@@ -102,7 +102,7 @@ async fn read_frame(client: &mut DuplexStream) -> (Header, Vec<u8>) {
     (header, payload)
 }
 
-/// Reads until a frame of this kind.
+/// Reads until a frame of this kind arrives.
 async fn read_until(client: &mut DuplexStream, kind: u8) -> (Header, Vec<u8>) {
     loop {
         let (header, payload) = read_frame(client).await;
@@ -209,7 +209,7 @@ async fn a_client_that_answers_no_ping_is_disconnected() {
 async fn unread_bodies_do_not_use_up_the_connection_window() {
     let mut client = serve(&Echo::default(), SETTINGS);
     greet(&mut client).await;
-    // The connection has a window of two streams; each of these fills that of its stream.
+    // The connection's window is as large as two stream windows, and each of these requests fills its stream's window.
     for stream in (1..40).step_by(2) {
         let mut bytes = request(stream, "/never");
         for _ in 0..4 {
@@ -337,7 +337,7 @@ async fn a_connection_with_more_data_yields_after_a_bounded_number_of_reads() {
 /// A client that repeatedly opens streams, lets them wait for its window and resets them uses no more memory each time.
 #[tokio::test]
 async fn the_lists_of_waiting_streams_are_dropped_with_their_slots() {
-    // More than 1,024 of them wait.
+    // More than 1,024 streams wait.
     const STREAMS: usize = 1800;
     let limits = Limits { streams_max: STREAMS, ..SETTINGS.limits };
     let (mut client, server) = tokio::io::duplex(1 << 20);

@@ -90,7 +90,7 @@ fn checking_puts_that_keep_values_against_deletions_has_near_linear_cost() {
     });
 }
 
-/// Returns a log with a lease of `size` keys, and with a user who may write these keys but is not
+/// Returns a log with a lease of `size` keys, and with a user that may write these keys but is not
 /// an administrator.
 fn leased_keys(size: usize) -> Log {
     let mut log = Log::new();

@@ -1,4 +1,4 @@
-//! Cases that a random run seldom or never reaches.
+//! Cases that a random run rarely or never reaches.
 
 use super::*;
 use crate::backend::BackendView;

@@ -201,8 +201,8 @@ proptest! {
         full in any::<bool>(),
     ) {
         let (keyspace, hub) = setup_with(limits);
-        // If held bytes are bounded, they may be at their maximum throughout the run, as if other
-        // streams did not read.
+        // If held bytes are bounded, some runs start with the bound already reached, as if other
+        // streams were not being read.
         let bounded = limits.held_bytes_max < usize::MAX;
         let _held = hub.hold(if full && bounded { limits.held_bytes_max } else { 0 });
         let mut clients: Vec<Client> =
