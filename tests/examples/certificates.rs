@@ -1,5 +1,5 @@
 //! Writes a CA (`ca`) and the certificates that it signed (`server` and `client`, each with its `.key`) to a folder,
-//! for comparisons over TLS. They are valid on this machine for 90 days.
+//! for comparisons over TLS. The certificates are valid on this machine for 90 days.
 
 use std::path::Path;
 use std::process::ExitCode;

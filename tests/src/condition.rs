@@ -49,8 +49,9 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Requests a membership change until it is answered. etcd drops a change that arrives before it has completed the
-/// previous one, even though it has already answered that one, and the caller would then wait forever.
+/// Requests a membership change repeatedly until it is answered. etcd drops a change that arrives before the previous
+/// change is complete, even though it has already answered the previous request. Without the repetition, the caller
+/// would wait forever.
 pub async fn changed<T>(ask: impl AsyncFn() -> T) -> T {
     loop {
         if let Ok(answer) = tokio::time::timeout(ASKED_AGAIN_AFTER, ask()).await {

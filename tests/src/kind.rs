@@ -83,7 +83,7 @@ pub fn skipped(text: &str) {
     notice(&format!("skipped: {text}"));
 }
 
-/// Prints once on the terminal which tests are skipped. It bypasses the test runner, which captures the output of
+/// Prints once on the terminal which tests are skipped. The text bypasses the test runner, which captures the output of
 /// passing tests.
 pub fn notice(text: &str) {
     static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -32,7 +32,7 @@ use leases::Leases;
 
 /// Number of clients with mixed operations.
 const CLIENTS: u64 = 6;
-/// Number of keys that they share.
+/// Number of keys that the clients share.
 const KEYS: u64 = 4;
 /// Time limit of the checker for each key.
 const BUDGET: Duration = Duration::from_secs(60);

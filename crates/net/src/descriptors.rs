@@ -6,8 +6,8 @@
 //!
 //! All client listeners share one budget, and the peer listener has its own. Neither clients nor unknown hosts on the
 //! peer port can therefore use descriptors that the cluster or the files need. A connection beyond a budget waits until
-//! another one closes. One such connection per listener waits with a reserved descriptor, and the others wait in the
-//! kernel's queue.
+//! another one closes. One such connection per listener waits with a reserved descriptor, and the other connections
+//! wait in the kernel's queue.
 //!
 //! # Not here
 //!

@@ -1,7 +1,7 @@
 //! A library that is loaded before the C library and intercepts its sync and clock functions.
 //!
-//! The machine's C compiler builds it from `shim.c` for each use. A file that the process maps into memory controls it.
-//! It has no effect on programs that do not use the C library.
+//! The machine's C compiler builds it from `shim.c` for each use. A file that the process maps into memory controls the
+//! library. The library has no effect on programs that do not use the C library.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

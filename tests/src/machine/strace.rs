@@ -64,7 +64,8 @@ impl Strace {
 
 impl Drop for Strace {
     fn drop(&mut self) {
-        // This signal makes `strace` detach. It may already have exited together with the process.
+        // This signal makes `strace` detach. `strace` may already have exited together with the
+        // process.
         let pid = self.tracer.id().to_string();
         drop(Command::new("kill").args(["-s", "TERM", &pid]).stderr(Stdio::null()).status());
         drop(self.tracer.wait());

@@ -1,9 +1,9 @@
 //! A lease that is renewed through all faults, and one that is not.
 //!
 //! A leader that is suspended for longer than the TTL finds the lease expired when it resumes, even if another leader
-//! has renewed it meanwhile. etcd's leader, too, is supposed to confirm its leadership with a quorum before it revokes
-//! the lease, but the first tick of its clock renews that confirmation, and may come before the new leader's message.
-//! For this reason the lease is not checked if a leader was suspended for that long.
+//! has renewed the lease in the meantime. etcd's leader, too, is supposed to confirm its leadership with a quorum
+//! before it revokes the lease, but the first tick of its clock renews that confirmation, and may come before the new
+//! leader's message. For this reason the lease is not checked if a leader was suspended for that long.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

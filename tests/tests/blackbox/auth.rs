@@ -438,7 +438,7 @@ async fn users_survive_a_change_between_etcd_and_quorate(kind: Kind) {
     let data = place.path().join("data");
     let other = if kind == Kind::Etcd { Kind::Quorate } else { Kind::Etcd };
     let mut before = 0;
-    // The directory changes hands in both directions.
+    // The directory is passed from one program to the other and back.
     for (round, kind) in [kind, other, kind].into_iter().enumerate() {
         let version = if kind == Kind::Quorate { &["--hold-cluster-version=3.5"][..] } else { &[] };
         let options = version.iter().fold(options(kind), |options, flag| options.flag(*flag));

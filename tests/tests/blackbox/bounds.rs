@@ -194,8 +194,8 @@ async fn proposals_beyond_the_byte_limit_are_refused(kind: Kind) {
     let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Everything);
     let bytes = "quorate_proposals_in_progress_bytes";
-    // Before requests become proposals, a separate limit applies to them. Nothing is executed meanwhile, so every
-    // request is either refused or cancelled, and a cancelled request leaves its proposal behind.
+    // Before requests become proposals, a separate limit applies to them. No request is executed during this time, so
+    // every request is either refused or cancelled, and a cancelled request leaves its proposal behind.
     while metric(&server, bytes) < 511.0 * MIB_FLOAT {
         let asking = ask_all(&server, 300, async |client, number| {
             client.put(put(format!("k{number}"), vec![b'v'; MIB])).await
@@ -471,7 +471,7 @@ async fn only_a_few_large_bodies_on_the_peer_port_are_read_at_a_time(kind: Kind)
     let held: Vec<TcpStream> = (0..6).map(|_| begin()).collect();
     reaches(&server, "quorate_peer_large_bodies", 4.0).await;
     assert!(metric(&server, "quorate_peer_large_bodies") <= 4.0);
-    // Other messages are accepted meanwhile.
+    // Other messages are still accepted.
     assert_eq!(call_as(&server, &greeting, 7), 500);
     drop(held);
     drops_to_zero(&server, "quorate_peer_large_bodies").await;

@@ -1,5 +1,5 @@
-//! Output and effects of an operator's tool in a cluster of three members, which must equal those with etcd word for
-//! word.
+//! The output and the effects of an operator's tool in a cluster of three members. Both must equal those with etcd,
+//! word for word.
 //!
 //! Each test runs `etcdctl` with the same commands in a cluster of etcd and in one of the kind under test, and compares
 //! the outputs. Values that differ between clusters, such as ids and addresses, are replaced with names, and all

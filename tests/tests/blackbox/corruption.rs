@@ -120,7 +120,7 @@ async fn wait_for_corrupt_alarm(cluster: &Cluster, member: usize, by: Kind) {
     })
     .await;
     let corrupt = |id: u64| vec![(id, i32::from(pb::AlarmType::Corrupt))];
-    // 3.5 takes the id from the header of the answer, where it is empty.
+    // etcd 3.5 takes the id from the header of the response, where the id is empty.
     let is_raised = raised == corrupt(cluster.id(member));
     assert!(is_raised || by == Kind::Etcd && raised == corrupt(0), "{raised:?}");
     let answer = cluster.client(sound).put(put("k", "v")).await;
@@ -145,7 +145,8 @@ pub(crate) async fn lead(cluster: &Cluster, member: usize) {
 
 async fn a_corrupt_member_does_not_start(kind: Kind) {
     let mut cluster = start([kind; 3], &[]).await;
-    // A starting member of 3.5 knows the other members only from a snapshot, so enough is written to cause one.
+    // A starting member of etcd 3.5 knows the other members only from a snapshot, so enough keys are written to cause a
+    // snapshot.
     for number in 0..10 {
         cluster.client(0).put(put("k", format!("{number}"))).await.unwrap();
     }

@@ -75,7 +75,7 @@ fn step_of(writer: usize, step: i64, size: usize) -> pb::TxnRequest {
     let value = format!("{step:<size$}");
     let mut operations: Vec<_> =
         PARTS.iter().map(|part| put_op(format!("{part}/{writer}"), &value)).collect();
-    // Every third step deletes a key. The others write it.
+    // Every third step deletes a key. The other steps write the key.
     operations.push(if step % 3 == 0 {
         write_op(delete(format!("even/{writer}"), ""))
     } else {

@@ -168,7 +168,7 @@ async fn invalid_values_exit_with_code_two(kind: Kind) {
 }
 
 async fn an_extra_argument_exits_with_code_one(kind: Kind) {
-    // With Quorate, a first word names one of its tools, which `words.rs` tests.
+    // With Quorate, the first word names one of its tools. `words.rs` tests this.
     let first_word = (kind == Kind::Etcd).then_some(&["word"][..]);
     for args in first_word.into_iter().chain([&["--pre-vote", "false"][..], &["--", "word"]]) {
         let ended = ends(kind, args, &[]);

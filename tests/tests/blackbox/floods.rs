@@ -94,8 +94,8 @@ async fn thousands_of_idle_streams_do_not_stop_the_member(kind: Kind) {
     for connection in &mut held {
         (0..streams).for_each(|_| _ = connection.open(&head));
     }
-    // The server reads frames in order, so an answer to the last call on each connection shows that it has read the
-    // others.
+    // The server reads frames in order, so a response to the last call on each connection shows that the server has
+    // read the other calls.
     for connection in &mut held {
         let id = connection.open(&call_head(RANGE));
         connection.send_body(id, &framed(&range("k", "").encode_to_vec()), true);
@@ -430,7 +430,7 @@ async fn many_calls_with_invented_tokens_do_not_stop_the_member(kind: Kind) {
             connection.send_body(id, &body, true);
         }
     }
-    // An answer to a request without a token shows that the server has read the others.
+    // A response to a request without a token shows that the server has read the other requests.
     for connection in &mut held {
         let id = connection.open(&call_head(RANGE));
         connection.send_body(id, &body, true);

@@ -134,7 +134,8 @@ fn open(server: &Server, token: Option<&str>) -> (RawHttp2, Vec<(String, u32)>) 
         (path, id)
     };
     let calls = asked_of(server, token).into_iter().map(open).collect();
-    // The server reads frames in order, so the answer to the last call shows that it has read the others.
+    // The server reads frames in order, so the response to the last call shows that the server has read the other
+    // calls.
     let last = connection.open(&call_head("/grpc.health.v1.Health/Check"));
     connection.send_body(last, &framed(b""), true);
     assert!(connection.read_answer(last).summary().starts_with("200 0"));

@@ -76,7 +76,7 @@ async fn no_acknowledged_write_is_lost_on_a_full_disk(kind: Kind) {
     server.start_again().await;
     let client = server.client();
     check_acknowledged(&client, acknowledged).await;
-    // A member of etcd does not raise an alarm.
+    // An etcd member does not raise an alarm.
     no_alarm(&client).await;
     client.write("after", "v").await;
 }

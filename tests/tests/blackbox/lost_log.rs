@@ -1,5 +1,5 @@
-//! Members and clusters that have lost acknowledged entries, and forged messages that no member sends. Neither causes
-//! the loss of further acknowledged writes, and a member that stops logs the remedy.
+//! Members and clusters that have lost acknowledged entries, and forged messages that no member sends. None of them
+//! causes the loss of further acknowledged writes, and a member that stops logs the remedy.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -149,7 +149,7 @@ async fn a_wiped_member_does_not_cause_the_loss_of_acknowledged_entries(kind: Ki
             assert!(said.contains("tocommit("), "{said}");
         }
     }
-    // The lagging member cannot be elected without the votes of the others.
+    // The lagging member cannot be elected without the votes of the other members.
     cluster.kill(full);
     cluster.launch(behind);
     cluster.launch(full);
@@ -222,7 +222,7 @@ async fn a_member_with_a_higher_commit_index_than_its_cluster_stops(kind: Kind) 
     assert!(said.contains("keep a copy of"), "{said}");
     assert!(said.contains(&format!("etcdctl member remove {id:x}")), "{said}");
     assert!(said.contains("--force-new-cluster"), "{said}");
-    // The full member still has the reported entries, which the others have lost.
+    // The full member still has the reported entries, which the other members have lost.
     for member in [behind, wiped] {
         cluster.kill(member);
     }

@@ -1,5 +1,5 @@
-//! `--rebuild-corrupt-member`: a corrupt member fetches its state from the others if a quorum of them agrees on it, and
-//! only then.
+//! `--rebuild-corrupt-member`: a corrupt member fetches its state from the other members, but only if a quorum of them
+//! agrees on a state.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -307,7 +307,7 @@ async fn the_state_is_sent_only_to_allowed_peer_names(ours: Kind) {
     let asked = (&own[..], Some(&member[..]));
     let status = image(&cluster, Some(&sign("server", &[])), asked).await.unwrap();
     assert_eq!(status, 200);
-    // A peer with another name is refused earlier, whatever alternative names its certificate contains.
+    // A peer with another name is refused earlier, regardless of the alternative names in its certificate.
     let refused = image(&cluster, Some(&sign("app", &["127.0.0.1"])), asked).await;
     assert!(refused.is_err(), "{refused:?}");
     assert!(!cluster.server(0).log().contains(SHARED));

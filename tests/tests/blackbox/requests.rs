@@ -158,7 +158,7 @@ async fn many_concurrent_requests_share_one_connection(kind: Kind) {
         tasks.spawn(async move {
             let name = format!("k{number}");
             client.write(&name, &name).await;
-            // In a cluster, the leader may change meanwhile, which fails waiting reads.
+            // In a cluster, the leader may change in the meantime. Waiting reads then fail.
             let read = loop {
                 match client.range(key(&name)).await {
                     Ok(read) => break read,

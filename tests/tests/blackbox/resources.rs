@@ -198,7 +198,7 @@ async fn open_streams_end_at_once_when_the_member_stops(kind: Kind) {
     let status = server.stop().await;
     assert_eq!(status.signal(), Some(15), "{status}");
     let ended = watch.try_next().await.unwrap_err();
-    // Clients of etcd reopen the stream after this code.
+    // etcd clients reopen the stream after this code.
     assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended}");
     assert_eq!(ended.message(), "etcdserver: server stopped");
     assert!(

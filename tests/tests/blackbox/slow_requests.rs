@@ -168,6 +168,6 @@ async fn a_slow_quorum_is_logged_as_a_stage_of_the_write(kind: Kind) {
     let (committed, applied) = (named("known to be committed"), named("applied"));
     assert!(queued < synced && synced < committed && committed < applied, "{steps:?}");
     let (_, took) = steps[committed].split_once("(duration: ").unwrap();
-    // The stage must include most of the time for which the leader waited for the others.
+    // The stage must include most of the time for which the leader waited for the other members.
     assert!(millis(took.trim_end_matches(')')) > 100.0, "{steps:?}");
 }

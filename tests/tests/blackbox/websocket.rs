@@ -73,7 +73,7 @@ async fn a_unary_call_is_one_websocket_message_in_each_direction(kind: Kind) {
     let answer = call(&server, "/v3/kv/put", &[], &json!({"key": K, "value": V}));
     let revision = answer["header"]["revision"].as_str().unwrap().to_owned();
     assert_eq!(server.client().read("k").await.unwrap(), b"v");
-    // The method is POST, whatever the query contains.
+    // The method is POST, regardless of the query.
     let answer = call(&server, "/v3/kv/range?method=GET", &[], &json!({"key": K}));
     assert_eq!(answer["kvs"][0]["value"], json!(V));
     assert_eq!(answer["kvs"][0]["mod_revision"], json!(revision));

@@ -157,7 +157,7 @@ async fn open_many_led(client: Client, stopped: watch::Receiver<bool>) {
     }
 }
 
-/// A follower of etcd accepts new streams until it notices the loss of its leader. A follower of Quorate notices at
+/// An etcd follower accepts new streams until it notices the loss of its leader. A Quorate follower notices the loss at
 /// once, and makes new streams wait for the next leader.
 async fn streams_that_require_a_leader_survive_a_killed_leader(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).timing(100, 2_000).start().await;

@@ -95,7 +95,8 @@ async fn the_cluster_survives_the_loss_of_messages_to_the_leader(kind: Kind) {
         for other in &others {
             ordeal.cluster.links().set(*other, leader, Rule::Drop);
         }
-        // The leader must notice that no member answers and step down. Otherwise the others would wait for it forever.
+        // The leader must notice that no member answers and step down. Otherwise, the other members would wait for the
+        // leader forever.
         ordeal.cluster.leader_among(&others).await;
         ordeal.progress().await;
         ordeal.cluster.links().heal();
@@ -134,7 +135,7 @@ async fn the_cluster_survives_a_broken_link_between_two_members(kind: Kind) {
     .await;
 }
 
-/// To the others, the process seems to have exited, but it still leads.
+/// To the other members, the process seems to have exited, but it still leads.
 async fn the_cluster_survives_a_leader_that_refuses_connections(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         for _ in 0..3 {

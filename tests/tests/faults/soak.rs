@@ -201,7 +201,7 @@ impl Worker {
             for _ in 0..=self.random.below(50) {
                 let response = watch.next().await;
                 if response.canceled {
-                    // The start revision was compacted meanwhile.
+                    // The start revision was compacted in the meantime.
                     assert!(response.compact_revision > 0, "{response:?}");
                     next_revision = response.compact_revision;
                     break;

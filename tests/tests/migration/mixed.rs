@@ -41,7 +41,7 @@ pub(crate) fn with_flags(options: Options, kind: Kind) -> Options {
     flags(kind).iter().fold(options.kind(kind), |options, flag| options.flag(*flag))
 }
 
-/// Returns the options of three members of etcd.
+/// Returns the options of three etcd members.
 fn founders() -> ClusterOptions {
     (0..3).fold(ClusterOptions::new(Kind::Etcd, 3), |options, number| {
         options.member(number, |member| with_flags(member, Kind::Etcd))
@@ -73,7 +73,7 @@ pub(crate) struct Mixed {
 }
 
 impl Mixed {
-    /// Starts three members of etcd, and clients that write, renew leases and watch.
+    /// Starts three etcd members, and clients that write, renew leases and watch.
     pub(crate) async fn start() -> Self {
         Self::over(founders().start().await, false).await
     }

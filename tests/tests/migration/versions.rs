@@ -198,8 +198,7 @@ pub(crate) async fn a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind(ki
     }
 }
 
-/// A leader of etcd whose last entry is a refused membership change sends a snapshot, which members of the other kind
-/// accept.
+/// Members of the other kind accept a snapshot from an etcd leader whose last entry is a refused membership change.
 pub(crate) async fn a_snapshot_after_a_refused_membership_change_is_accepted(kind: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     let leader = cluster.leader().await;
@@ -224,7 +223,7 @@ pub(crate) async fn a_snapshot_after_a_refused_membership_change_is_accepted(kin
     assert_eq!(cluster.list().await.len(), 3);
 }
 
-/// A learner of etcd catches up from a leader of the other kind, and serves once it is promoted.
+/// An etcd learner catches up from a leader of the other kind, and serves once it is promoted.
 pub(crate) async fn an_etcd_learner_joins_a_cluster_of_the_other_kind(kind: Kind) {
     let mut cluster = three(kind).await;
     fill(&cluster).await;

@@ -93,7 +93,7 @@ impl Witness {
         self.log.lock().unwrap().next
     }
 
-    /// Waits until it has received a revision, which must contain an event.
+    /// Waits until the witness has received a revision, which must contain an event.
     pub(crate) async fn reach(&self, revision: i64) {
         let what = format!("{} to see revision {revision}", self.name);
         eventually_ok(TIMEOUT, &what, async || {
@@ -104,7 +104,7 @@ impl Witness {
         .await;
     }
 
-    /// Returns the events that it has received, oldest first.
+    /// Returns the events that the witness has received, oldest first.
     pub(crate) fn sightings(&self) -> Vec<Sighting> {
         self.log.lock().unwrap().sightings.clone()
     }
@@ -117,8 +117,8 @@ impl Witness {
         found.map(|one| one.at)
     }
 
-    /// Checks that it received the same events as another witness, from its own start to a revision that both have
-    /// reached.
+    /// Checks that this witness received the same events as another witness, from its own start to a revision that both
+    /// have reached.
     pub(crate) fn check_against(&self, other: &Self, through: i64) {
         let common = |witness: &Self| {
             let inside = |one: &Sighting| (self.start..=through).contains(&one.revision());

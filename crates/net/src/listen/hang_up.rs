@@ -1,9 +1,10 @@
 //! Detects that an HTTP/1 client has disconnected while waiting for an answer.
 //!
 //! The HTTP library does not read between a request and its answer, because some clients close their sending side and
-//! still expect the answer. But an endless answer, or one that waits for other events, must end when its client
-//! disconnects. A service can request this ([`EndsWithClient`]). The connection then reads one byte ahead. The byte
-//! belongs to the next request. If there is no byte because the client has closed its side, the connection is closed.
+//! still expect the answer. However, an endless answer, or an answer that waits for other events, must end when its
+//! client disconnects. A service can request this ([`EndsWithClient`]). The connection then reads one byte ahead. The
+//! byte belongs to the next request. If there is no byte because the client has closed its side, the connection is
+//! closed.
 //!
 //! # Not here
 //!

@@ -97,8 +97,8 @@ const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;
 /// and the connection of a client that sends twice as much is closed.
 const HEADER_LIST_BYTES_MAX: usize = 256 << 10;
 
-/// Maximum number of streams that a client may open and reset before they are processed. A client that cancels many
-/// calls together is not an attacker.
+/// Maximum number of streams that a client may open and reset before they are processed. The limit is high because a
+/// client that cancels many calls together is not an attacker.
 const STREAMS_GIVEN_UP_MAX: u32 = 1024;
 
 /// Minimum amount of data that the client of a closing connection must accept within one timeout. It exceeds the size
@@ -528,8 +528,8 @@ where
 }
 
 /// Waits for the end of a connection that was asked to close. The connection is aborted if, for the length of one
-/// timeout, its client has no request in progress, starts none and accepts less than [`TAKEN_BYTES_MIN`]. Over HTTP/2
-/// too, the last part of an answer may still wait for the client after its request has ended.
+/// timeout, its client has no request in progress, starts none and accepts less than [`TAKEN_BYTES_MIN`]. Over HTTP/2,
+/// too, the last part of a response may still wait for the client after its request has ended.
 async fn end<T>(
     ending: impl Future<Output = Result<(), T>>,
     timeout: Option<Duration>,

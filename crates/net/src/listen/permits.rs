@@ -7,8 +7,8 @@
 //!
 //! # Bound
 //!
-//! There are at most as many connections as permits. Further connections wait, one at each listener and the others in
-//! the kernel's queue.
+//! There are at most as many connections as permits. Further connections wait, one at each listener and the rest in the
+//! kernel's queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -168,7 +168,7 @@ impl ConnectionPermits {
     }
 }
 
-/// Counts its owner until it is dropped.
+/// Counts the owner of this value until the value is dropped.
 #[derive(Debug)]
 pub(super) struct Counted<'a>(&'a AtomicUsize);
 

@@ -28,7 +28,7 @@ impl Rules {
         Self { floor, last_ping: None, early_count: 0, has_answered: false }
     }
 
-    /// Part of an answer was sent.
+    /// Records that a part of a response was sent.
     pub(super) const fn answered(&mut self) {
         self.has_answered = true;
     }
@@ -60,7 +60,7 @@ mod tests {
         for (secs, admitted) in pings {
             assert_eq!(rules.admit(after(secs), true), admitted, "{secs}");
         }
-        // Without a request in progress, the floor is two hours, whatever the flag.
+        // Without a request in progress, the floor is two hours, regardless of the flag.
         let mut idle = Rules::new(Duration::ZERO);
         let pings = [(0, true), (3600, true), (7199, true), (14_399, true), (21_000, false)];
         for (secs, admitted) in pings {

@@ -1,4 +1,4 @@
-//! Lets a connection leave HTTP/1 for another protocol, as requested with `Upgrade`.
+//! Switches a connection from HTTP/1 to another protocol, as requested with `Upgrade`.
 //!
 //! A service that accepts the upgrade answers with 101 and registers a function for the connection ([`Takeover`]).
 //! After the answer has been sent, the connection's own task runs the function. The connection's permits are held until

@@ -1,4 +1,4 @@
-//! Tests HTTP/2 connections that are asked to close because another connection needs their permit.
+//! Tests of HTTP/2 connections that are asked to close because another connection needs their permit.
 
 use http_body_util::Full;
 use tokio::io::DuplexStream;
