@@ -52,7 +52,7 @@ pub fn man_page() -> String {
 }
 
 /// Runs the benchmark described by the arguments. The first argument is the program's name. The exit code is 0 if every
-/// operation succeeded, 1 if some failed or the run was impossible, and 2 if the arguments are wrong.
+/// operation succeeded, 1 if some operations failed or the run could not start, and 2 if the arguments are wrong.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
     let streams: (&mut dyn Write, &mut dyn Write) =

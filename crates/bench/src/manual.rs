@@ -23,7 +23,7 @@ pub(crate) const MANUAL: Manual<Leads> = Manual {
     ],
     exits: &[
         ("0", "Every operation succeeded."),
-        ("1", "Some operations failed, or the run ended early or was impossible."),
+        ("1", "Some operations failed, or the run ended early or could not start."),
         ("2", "The command line is invalid."),
     ],
     see_also: &["quorate(1)", "quorate-ctl(1)"],

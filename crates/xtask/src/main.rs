@@ -1,7 +1,7 @@
 //! The development commands of the repository: `cargo xtask <command>`.
 //!
 //! Everything that continuous integration runs also runs locally, with only the Rust toolchain. Each command has its
-//! own module; this one dispatches. Called under the name `protoc`, the program is the protocol buffer compiler that
+//! own module; this module dispatches. Called under the name `protoc`, the program is the protocol buffer compiler that
 //! `etcd-client` needs at build time (see [`protoc`]).
 
 mod compare;

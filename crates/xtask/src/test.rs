@@ -6,11 +6,11 @@
 //! against the leader of three members, against a follower, and against a follower with authentication and with
 //! certificates for clients and peers. The long form also runs it with authentication and certificates against the
 //! single member and the leader. Parts of the suite also run through a proxy and through a gateway; the long form runs
-//! all of it through both. `QUORATE_GOLDEN` and `RAFT_TESTDATA`, if set, are passed to every test.
+//! the whole suite through both. `QUORATE_GOLDEN` and `RAFT_TESTDATA`, if set, are passed to every test.
 //!
 //! Tests whose material is missing are skipped, and the last lines of the output report their number. `QUORATE_REQUIRE`
-//! lists material that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`. It is passed to the tests as
-//! well, which then fail instead.
+//! lists material that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`. The variable is also passed
+//! to the tests, which then fail instead of being skipped.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -38,7 +38,7 @@ pub(crate) struct Link<T> {
     pub(crate) wire: Connection<T>,
     /// The number of connections made so far.
     pub(crate) dialled: u64,
-    /// The time since which no server has sent anything; `None` if one has sent data since the last connection was
+    /// The time since which no server has sent anything; `None` if a server has sent data since the last connection was
     /// lost.
     silent_since: Option<Instant>,
     /// Whether data has been received since the last dial.
@@ -57,8 +57,8 @@ enum State {
 }
 
 impl<T> Link<T> {
-    /// Connects to the part's endpoint on the current runtime. If it does not accept, connects to the next one that
-    /// does.
+    /// Connects to the part's endpoint on the current runtime. If the endpoint does not accept the connection, connects
+    /// to the next endpoint that does.
     pub(crate) async fn new(part: Part) -> Result<Self, BenchError> {
         let Part { endpoints, position, token, login, .. } = part;
         Ok(Self { login, ..Self::over(endpoints, position, token).await? })
@@ -204,7 +204,8 @@ impl<T> Link<T> {
     }
 }
 
-/// Connects to the endpoint at position `first`. If it does not accept, connects to the next one that does.
+/// Connects to the endpoint at position `first`. If this endpoint does not accept the connection, connects to the next
+/// endpoint that does.
 async fn dial_any(endpoints: &[Endpoint], first: usize) -> Result<(usize, Socket), BenchError> {
     let mut failure = None;
     for position in (first..endpoints.len()).chain(0..first) {
@@ -244,8 +245,8 @@ pub(crate) fn on_runtime<R>(
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
-/// Logs in over a separate connection to the endpoint at this position. If it does not accept, uses the next one that
-/// does.
+/// Logs in over a separate connection to the endpoint at this position. If this endpoint does not accept the
+/// connection, uses the next endpoint that does.
 pub(crate) fn log_in(
     endpoints: &[Endpoint],
     position: usize,

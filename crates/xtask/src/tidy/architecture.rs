@@ -2,10 +2,10 @@
 //!
 //! The diagram contains every crate, and every crate is named in a third-level heading. A path in backticks, such as
 //! `storage::wal`, names a file, a module or a declared item of that crate. Below the heading of a crate, a single name
-//! in backticks does too, unless it is the name of another crate.
+//! in backticks also names such an item, unless it is the name of another crate.
 //!
 //! In the table of terms, a row that ends with a type, such as `raft::Term`, reserves this name: no other crate
-//! declares a type with it.
+//! declares a type with this name.
 
 use std::collections::BTreeMap;
 
