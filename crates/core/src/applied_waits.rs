@@ -57,7 +57,7 @@ impl<T> AppliedWaits<T> {
         Some(waiters)
     }
 
-    /// Removes waiters that have given up.
+    /// Removes waiters that no longer wait.
     pub fn retain(&mut self, is_awaited: impl Fn(&T) -> bool) {
         self.by_index.retain(|_, waiters| {
             waiters.retain(&is_awaited);

@@ -1,7 +1,7 @@
 //! The consensus driver of a member. It works in batches: many proposals become one write, and many readers share one
 //! round of the read barrier.
 //!
-//! It wraps [`Node`] and enforces these rules for the surrounding threads:
+//! `Consensus` wraps [`Node`] and enforces these rules for the surrounding threads:
 //!
 //! * Consecutive proposals are combined into one event. The order of events is preserved.
 //! * At most one round of the read barrier is in progress. Readers that arrive during a round wait for the next one.

@@ -7,8 +7,8 @@
 //! # Invariants
 //!
 //! * While this member leads, no other leader was elected before the time of the last confirmation.
-//! * A leader that has not heard from a quorum for an election timeout does not count as confirmed, whatever the
-//!   reason: a broken link, a stalled disk, a suspended process.
+//! * A leader that has received no responses from a quorum for an election timeout does not count as confirmed,
+//!   regardless of the reason (a broken link, a stalled disk, a suspended process).
 //! * Reads skip the barrier only if no other member can have acknowledged a write.
 //!
 //! # Not here
@@ -125,7 +125,7 @@ impl LeadershipState {
         self.leaderless_since.is_some_and(|since| now >= since.plus(timeout_millis))
     }
 
-    /// Returns whether no leader was known at any moment since this time.
+    /// Returns whether this member has known no leader since this time.
     #[must_use]
     pub fn had_no_leader_since(&self, then: Millis) -> bool {
         self.leaderless_since.is_some_and(|since| since <= then)

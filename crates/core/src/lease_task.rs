@@ -50,7 +50,7 @@ enum Question {
     TimeToLive { keys: bool },
 }
 
-/// How far the task has got.
+/// The progress of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     New,

@@ -16,8 +16,8 @@ pub const UNCOMMITTED_BYTES_MAX: u64 = 1 << 30;
 pub const UNAPPLIED_BYTES_MAX: u64 = 256 << 20;
 
 /// Maximum bytes of the log in memory. Beyond the limit, a follower drops appends that would extend
-/// its log, however much of the log it has applied. The limit exceeds the limit on a leader's
-/// uncommitted entries, because the leader may need all of them in a follower's log.
+/// its log, regardless of how much of the log it has applied. The limit exceeds the limit on a
+/// leader's uncommitted entries, because the leader may need all of them in a follower's log.
 pub const LOG_BYTES_MAX: u64 = UNCOMMITTED_BYTES_MAX + (512 << 20);
 
 /// Maximum number of pending barriers. Further barriers are refused. The caller uses one barrier

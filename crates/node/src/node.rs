@@ -499,7 +499,7 @@ impl Node {
     }
 
     /// Logs a refused message, which has not changed the core's state. If the message proves that
-    /// entries were lost and that this member is the one that must stop, stops the node.
+    /// entries were lost and that this member must stop, stops the node.
     fn take_refusal(&mut self, source: Source, refusal: StepError) {
         let note = match refusal.kind() {
             RefusalKind::Ordinary => None,

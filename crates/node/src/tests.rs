@@ -438,7 +438,7 @@ fn a_leader_reported_as_ended_by_one_member_remains_leader() {
         let now = member.node.leadership();
         assert_eq!((now.leader, now.term), (1, term));
     }
-    // Only the end of the leader's process matters, not that of another member's.
+    // Only the end of the leader's process matters, not the end of another member's process.
     members[1].handle(Event::Gone(3));
     assert_eq!(members[1].node.leadership().leader, 1);
 }

@@ -81,9 +81,9 @@ pub enum StepError {
     Sender {
         /// The message's kind.
         kind: MessageKind,
-        /// Its sender.
+        /// The sender of the message.
         from: MemberId,
-        /// Its term.
+        /// The term of the message.
         term: Term,
     },
     /// An index is implausibly large, or a log term is higher than the term of the message.
@@ -91,7 +91,7 @@ pub enum StepError {
     OutOfRange {
         /// The message's kind.
         kind: MessageKind,
-        /// Its sender.
+        /// The sender of the message.
         from: MemberId,
     },
     /// The term is implausibly far ahead; accepting it could make further elections impossible.
@@ -101,9 +101,9 @@ pub enum StepError {
     Term {
         /// The message's kind.
         kind: MessageKind,
-        /// Its sender.
+        /// The sender of the message.
         from: MemberId,
-        /// Its term.
+        /// The term of the message.
         term: Term,
         /// The term of this member.
         own: Term,

@@ -54,7 +54,7 @@ pub(crate) struct Raft<S> {
     /// durable.
     pub(crate) messages_after_append: Vec<Message>,
     pub(crate) read_states: Vec<ReadState>,
-    /// The index that this member last acknowledged, and the term of the leader to which it did so.
+    /// The index that this member last acknowledged, and the term of the leader that received the acknowledgement.
     pub(crate) acknowledged: EntryId,
 
     pub(crate) reads: PendingReads,
@@ -272,9 +272,8 @@ impl<S: Storage> Raft<S> {
             {
                 self.send(Message::new(MessageKind::AppendResponse, message.from));
             }
-            // A candidate with a lower term also needs the current term. If it does not use
-            // pre-votes, members that do not know it as a member would never send it a term, and it
-            // would reach their term only by chance.
+            // A candidate with a lower term also needs the current term. Without pre-votes, members that do not know
+            // the candidate would never send it a term, and the candidate would reach their term only by chance.
             Body::VoteRequest(request) => self.reject_vote(request),
             Body::Request(_)
             | Body::Replication(_)

@@ -1,7 +1,7 @@
 //! Values that a member stores or reports: hard state, soft state, configuration and snapshots.
 //!
-//! These are plain data. [`Ready`](crate::Ready), which returns them, documents what must be
-//! durable before which message.
+//! The types in this file are plain data. [`Ready`](crate::Ready), which returns them, documents
+//! what must be durable before which message.
 
 use bytes::Bytes;
 

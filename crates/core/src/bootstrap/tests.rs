@@ -231,7 +231,7 @@ fn a_founder_with_an_empty_log_bootstraps_again_only_if_the_flags_describe_the_s
     let mut world = World { initial: Some(initial(&["a", "b", "c"])), ..World::default() };
     let found = |world: &World, joins| world.begin_again(joins, own());
     assert!(matches!(found(&world, false), Ok(Decision::Found(_))));
-    // If the flags do not describe the same cluster, the member waits for the others, like a member that joins.
+    // If the flags do not describe the same cluster, the member waits for the other members, like a member that joins.
     let waits =
         |decided| matches!(decided, Ok(Decision::Continue { others, .. }) if others.is_empty());
     assert!(waits(found(&world, true)));

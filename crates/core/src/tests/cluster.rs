@@ -1,6 +1,7 @@
 //! Three members and their network. The network drops the messages from and to a disconnected member.
 //!
-//! The first member's clock runs faster than the others', so it leads while it is running.
+//! The first member's clock runs faster than the clocks of the other members, so the first member leads while it is
+//! running.
 
 use quorate_raft::{ConfChange, ConfChangeKind, SnapshotOutcome};
 use quorate_seeded_random::SplitMix64;

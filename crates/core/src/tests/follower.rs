@@ -10,8 +10,8 @@ use super::Folder;
 use super::cluster::{COUNT, Cluster, PowerCut, VICTIM};
 use super::member::Promised;
 
-/// Makes writes, disconnects the follower twice during a membership change and further writes, and lets it catch up
-/// each time.
+/// Makes writes, disconnects the follower twice during a membership change and further writes, and reconnects it each
+/// time until it has caught up.
 fn run_workload(cluster: &mut Cluster) -> Result<(), PowerCut> {
     cluster.elect()?;
     cluster.write(6)?;
@@ -56,7 +56,8 @@ fn a_power_cut_at_any_operation_loses_no_entry_acknowledged_by_a_follower() {
     }
 }
 
-/// Restarts the follower from its disk after a power cut, and lets it catch up with the others, which have continued.
+/// Restarts the follower from its disk after a power cut, and waits until it has caught up with the other members,
+/// which have continued.
 fn restart_and_check(cluster: &mut Cluster, disk: &FaultyDisk, image: u64, what: &str) {
     let promised = cluster.take_victim().map_or_else(Promised::default, |victim| victim.promised);
     let folder = Folder::new();

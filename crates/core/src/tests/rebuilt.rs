@@ -62,7 +62,7 @@ fn take_over(disk: &Arc<dyn Disk>, folder: &Folder, image: &[u8]) -> Outcome<Log
     Ok(index)
 }
 
-/// Starts the follower, checks that it has kept its promises, and lets it catch up with the others.
+/// Starts the follower, checks that it has kept its promises, and waits until it has caught up with the other members.
 fn restart_and_check(
     mut cluster: Cluster,
     promised: Promised,

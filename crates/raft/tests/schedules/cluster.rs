@@ -420,7 +420,7 @@ impl Cluster {
             let change =
                 AnyConfChange::from_entry(&entry).expect("a membership change can be decoded");
             let applied = change.map(|change| node.apply_conf_change(change));
-            // A change that cannot be applied is refused by all members alike.
+            // Every member refuses a change that cannot be applied.
             if let Some(Ok(conf_state)) = applied {
                 member.conf_states.insert(entry.index, conf_state);
             }
