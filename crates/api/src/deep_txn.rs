@@ -1,9 +1,9 @@
 //! Decodes transactions that are nested more deeply than the generated decoder supports.
 //!
-//! The generated decoder limits the depth to about fifty nested transactions, which fits any stack. It needs
-//! a limit, because a level costs its sender only eight bytes. etcd's decoder allows ten thousand nested
-//! messages, and any transaction that `--max-txn-ops` permits may be in the log. Therefore this module
-//! decodes what the generated decoder refuses, as deeply as etcd does.
+//! The generated decoder limits the depth to about fifty nested transactions, which fits any stack. It needs a limit,
+//! because a level costs its sender only eight bytes. etcd's decoder allows ten thousand nested messages, and any
+//! transaction that `--max-txn-ops` permits may be in the log. Therefore this module decodes the transactions that the
+//! generated decoder refuses, up to the same depth as etcd.
 //!
 //! All processing of such a transaction (checks, encoding, execution, even dropping it) recurses to the same
 //! depth, so every thread that may handle one needs a stack of [`STACK_BYTES`].
@@ -17,8 +17,8 @@ use crate::etcdserverpb::{
     TxnRequest, request_op::Request,
 };
 
-/// The largest number of nested transactions. In the log each is two messages; the entry and the innermost
-/// operation add one each, which makes ten thousand.
+/// The largest number of nested transactions. In the log, each transaction consists of two messages. The entry and the
+/// innermost operation add one message each, so the total is ten thousand messages.
 pub const DEPTH_MAX: usize = 4_999;
 
 /// The stack size of threads that handle requests. Unused stack occupies no memory.
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn operations_on_the_deepest_transaction_fit_the_stack() {
-        // A part of the depth with a part of the stack, because the generated code needs time quadratic in
-        // the depth.
+        // The test uses only a part of the maximum depth and of the stack, because the time of the generated code is
+        // quadratic in the depth.
         const PART: usize = 10;
         on_a_stack_of(STACK_BYTES / PART, || {
             let data = entry(DEPTH_MAX.div_ceil(PART));

@@ -10,12 +10,12 @@ use crate::etcdserverpb::{
 use crate::record::{Fields, KeyValue};
 use crate::shape;
 
-/// Such short data cannot be nested too deeply for any stack, so it needs no thread of its own, which would
-/// slow down the fuzzer.
+/// Data of at most this length cannot be nested too deeply for any stack, so it is decoded without a separate thread,
+/// which would slow down the fuzzer.
 const SHALLOW_BYTES_MAX: usize = 400;
 
-/// Decodes arbitrary bytes as a request. The result must equal that of the generated decoder if that
-/// succeeds, and otherwise be a valid message.
+/// Decodes arbitrary bytes as a request. If the generated decoder succeeds, the result must equal its result. Otherwise
+/// the result must be a valid message.
 pub fn shape(data: &[u8]) {
     fn check<M: Message + Name + Default + PartialEq>(data: &Bytes) {
         let usual = M::decode(data.clone());
@@ -53,8 +53,8 @@ pub fn record(data: &[u8]) {
     assert_eq!(Fields::decode(received.encoded()), Some(fields));
 }
 
-/// Decodes arbitrary bytes as a transaction of any depth. The result must equal that of the generated
-/// decoder, unless that fails because of the depth alone.
+/// Decodes arbitrary bytes as a transaction of any depth. The result must equal the result of the generated decoder,
+/// unless the generated decoder fails only because of the depth.
 pub fn deep_txn(data: &[u8]) {
     let data = Bytes::copy_from_slice(data);
     if data.len() <= SHALLOW_BYTES_MAX {

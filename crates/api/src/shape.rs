@@ -130,7 +130,7 @@ mod tests {
         let txn = decoded::<TxnRequest>(&bytes);
         assert_eq!(txn.compare[0].key, "k");
         assert_eq!(txn.success.len(), 1);
-        // Variants of a oneof: the one with the wrong type does not replace the other.
+        // Variants of a oneof: the variant with the wrong type does not replace the other variant.
         let txn = decoded::<TxnRequest>(b"\x0a\x08\x1a\x01k\x20\x05\x2a\x01x");
         assert_eq!(txn.compare[0].target_union, Some(TargetUnion::Version(5)));
     }

@@ -2,10 +2,10 @@
 //! texts as etcd's tools.
 //!
 //! A call tries one endpoint after another until a server sends its first frame (HTTP/2's SETTINGS) or the timeout
-//! expires. Without a timeout, it waits indefinitely for the client's first connection. The request is not sent before
-//! that frame arrives, so any request can be retried on another connection if the connection fails earlier. A request
-//! that has been sent is sent again only if it is read-only. After a failure, the next endpoint is tried first and the
-//! failed endpoint last.
+//! expires. A call without a timeout waits indefinitely for the client's first connection. The request is not sent
+//! before that frame arrives, so any request can be retried on another connection if the connection fails earlier. A
+//! request that has been sent is sent again only if it is read-only. After a failure, the next endpoint is tried first
+//! and the failed endpoint last.
 //!
 //! # Not here
 //!

@@ -41,7 +41,7 @@ pub enum CompactionMode {
 pub enum Retention {
     /// The revisions of this period of time.
     Period(Duration),
-    /// This many revisions.
+    /// The number of revisions that are kept.
     Revisions(i64),
 }
 
@@ -127,7 +127,7 @@ pub struct Config {
     pub initial_election_tick_advance: bool,
     /// Whether a candidate holds a pre-vote before an election.
     pub pre_vote: bool,
-    /// Whether a leader gives up leadership while its log cannot be written for an election timeout.
+    /// Whether a leader hands over leadership while its log cannot be written for an election timeout.
     pub fence_stalled_disk: bool,
     /// Whether a member whose data differs from that of a quorum replaces its state with that of other members.
     pub rebuild_corrupt_member: bool,

@@ -31,7 +31,7 @@ impl Hidden {
             hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
             // The interrupt key ends the line instead of sending a signal.
             hidden.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
-            // This fails only if the terminal has been closed.
+            // The call fails only if the terminal has been closed.
             tcsetattr(stdin(), OptionalActions::Now, &hidden).ok();
         }
         Self { before }
@@ -66,7 +66,7 @@ impl Hidden {
 impl Drop for Hidden {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // This fails only if the terminal has been closed.
+            // The call fails only if the terminal has been closed.
             tcsetattr(stdin(), OptionalActions::Now, before).ok();
         }
     }

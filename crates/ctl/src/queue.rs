@@ -1,5 +1,5 @@
 //! A queue of keys, with which etcd's clients implement locks and elections. The client with the first key holds the
-//! lock or is the leader, and every other client waits for the one before it.
+//! lock or is the leader, and every other client waits for the client before it.
 //!
 //! # Guarantees
 //!
@@ -63,7 +63,7 @@ impl<'a> KeptLease<'a> {
         None
     }
 
-    /// Runs a future to completion and renews the lease meanwhile. The lease may end before the future does.
+    /// Runs a future to completion and renews the lease until then. The lease may end before the future does.
     pub(crate) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         match self.during(work.as_mut()).await {

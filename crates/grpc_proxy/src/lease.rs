@@ -1,4 +1,5 @@
-//! Lease keep-alives. While a keep-alive of a lease is in flight, other clients' keep-alives of that lease share it.
+//! Lease keep-alives. While a keep-alive of a lease is in flight, keep-alives of the same lease from other clients are
+//! not sent, but share its answer.
 //!
 //! All callers with the same identity share one stream to a member. A lost stream is opened again, and unanswered
 //! keep-alives are sent again, which is harmless because a second renewal changes nothing. For an expired lease the
@@ -6,8 +7,8 @@
 //!
 //! # Bound
 //!
-//! A client may have [`OUTSTANDING_MAX`] keep-alives in flight. Its further requests are not read until one of them is
-//! answered.
+//! A client may have [`OUTSTANDING_MAX`] keep-alives in flight. Further requests of the client are not read until a
+//! keep-alive is answered.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -286,7 +287,7 @@ impl Leases {
     }
 }
 
-/// Returns whether another attempt may succeed, on another member or later on the same one.
+/// Returns whether another attempt may succeed, on another member or later on the same member.
 fn is_retryable(status: &Status, requires_leader: bool) -> bool {
     let has_no_leader = status.message() == "etcdserver: no leader";
     status.code() == Code::Unavailable && !(requires_leader && has_no_leader)

@@ -207,7 +207,7 @@ impl Services {
         }
     }
 
-    /// Forwards a request of the lock or election service. The member creates the request's key below the name without
+    /// Forwards a request of the lock or election service. The member creates the request's key under the name without
     /// checking whether a proxy owns that key.
     async fn queue(
         &self,

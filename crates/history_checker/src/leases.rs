@@ -220,7 +220,8 @@ fn add_event_log(
 }
 
 fn check_lease(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verdict {
-    // Two facts decide: the last one that shows the lease alive, and the renewal with the latest deadline.
+    // Two facts are enough for this check: the last fact that shows the lease alive, and the renewal with the latest
+    // deadline.
     let asked = |alive: &Alive| match history.operations[alive.operation].request {
         // A deposed leader may still renew leases. Its renewals count from the moment at which a quorum last confirmed
         // it as leader.

@@ -1,7 +1,7 @@
 //! A watcher from its client's point of view: the request, and every received message.
 //!
 //! A watch that resumes after an interruption is recorded as a new watcher, which starts at the revision after the last
-//! one that the client received. The same check therefore covers new and resumed watches.
+//! revision that the client received. The same check therefore covers new and resumed watches.
 
 use bytes::Bytes;
 

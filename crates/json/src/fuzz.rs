@@ -3,9 +3,9 @@
 use crate::schema::{METHODS, message};
 use crate::{Values, read, write};
 
-/// Processes arbitrary bytes as a body. The first byte selects the method, and the second one the length of the pieces
-/// in which the body arrives. The values must not depend on the pieces. Each value must be converted or refused. A
-/// converted message must be the same after it is written as JSON and read again.
+/// Processes arbitrary bytes as a body. The first byte selects the method, and the second byte selects the length of
+/// the pieces in which the body arrives. The values must not depend on the pieces. Each value must be converted or
+/// refused. A converted message must be the same after it is written as JSON and read again.
 pub fn body(data: &[u8]) {
     let [method, piece, body @ ..] = data else { return };
     let of = message(METHODS[usize::from(*method) % METHODS.len()].input);

@@ -54,7 +54,7 @@ impl fmt::Display for OtherOrigin {
     }
 }
 
-/// This member's origin and the origins of the others.
+/// The origins of this member and of the other members.
 #[derive(Debug, Default)]
 pub(crate) struct Origin(Mutex<State>);
 

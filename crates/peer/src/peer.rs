@@ -1,4 +1,5 @@
-//! One other member: chooses the stream or request for each message, and runs the tasks that keep the connections open.
+//! Another member of the cluster: chooses the stream or request for each message, and runs the tasks that keep the
+//! connections open.
 //!
 //! Appends use the append stream, or the message stream if the peer has opened only that one. All other messages use
 //! the message stream. Without an open stream, messages go through the pipeline. A member that is not in the applied

@@ -85,7 +85,7 @@ struct Worker {
 impl Worker {
     async fn run(mut self) {
         loop {
-            // The worker that holds the lock waits for a message; the others wait for the lock.
+            // The worker that holds the lock waits for a message; the other workers wait for the lock.
             let next = self.receiver.lock().await.recv().await;
             let Some(message) = next else { return };
             self.contact.allowance.release(&message);

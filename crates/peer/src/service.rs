@@ -1,4 +1,4 @@
-//! The paths of the peer port below `/raft`: streams, single messages, snapshots and probes.
+//! The paths of the peer port under `/raft`: streams, single messages, snapshots and probes.
 //!
 //! The order of the checks and the error texts are etcd's, because etcd members depend on both.
 //!

@@ -22,7 +22,7 @@ const SETTINGS: HeaderName = HeaderName::from_static("x-quorate-settings");
 /// Maximum length of a header. Longer headers are ignored.
 const HEADER_BYTES_MAX: usize = 1024;
 
-/// The settings of this member and of the others.
+/// The settings of this member and of the other members.
 #[derive(Debug)]
 pub(crate) struct SharedSettings {
     /// Names and values. They never contain the header's separators.

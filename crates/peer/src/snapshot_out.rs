@@ -1,8 +1,8 @@
 //! Sends a snapshot in one request, whose body is the message followed by the backend file at a point in time.
 //!
 //! The snapshot's pages stay allocated until the transfer ends. They are read on threads outside the runtime, one piece
-//! at a time, each after the connection has accepted the previous piece. The result is always reported, because until
-//! then the consensus core sends nothing else to that member.
+//! at a time, each after the connection has accepted the previous piece. The result is always reported, because the
+//! consensus core sends nothing else to that member until it receives the result.
 //!
 //! # Bound
 //!

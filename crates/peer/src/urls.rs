@@ -30,7 +30,7 @@ impl Urls {
         is_change
     }
 
-    /// Returns the URL to use. For a member without URLs, it is empty, and connecting to it fails.
+    /// Returns the URL to use. For a member without URLs, the returned URL is empty, and connecting to it fails.
     pub(crate) fn pick(&self) -> String {
         let state = self.state.lock();
         state.urls.get(state.picked).cloned().unwrap_or_default()

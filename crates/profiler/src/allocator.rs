@@ -4,7 +4,7 @@
 //! start sampling. Before that call, an allocation costs one check of a flag. After it, each thread counts down the
 //! bytes to its next sampled allocation. For a sampled allocation, the thread walks its own stack with the unwinder of
 //! the language runtime, and passes the stack to `heap`. The address of freed memory is looked up only if a filter
-//! indicates that it may be that of a sample.
+//! indicates that it may be the address of a sample.
 //!
 //! # Invariants
 //!

@@ -11,9 +11,9 @@
 //!
 //! # Invariants
 //!
-//! * While no CPU profile is taken, the crate costs nothing: no signal interrupts requests, and there are no timers, no
-//!   thread, and no memory is used except a few kilobytes for the empty sample buffer. While heap sampling is off, an
-//!   allocation checks one flag.
+//! * While no CPU profile is taken, the crate costs nothing: no signal interrupts requests, and there are no timers and
+//!   no recording thread. It uses no memory except a few kilobytes for the empty sample buffer. While heap sampling is
+//!   off, an allocation checks one flag.
 //! * The signal handler only makes system calls that are allowed in a handler, and accesses atomics. It does not
 //!   allocate, take locks, or read memory that was not passed to it. Stacks are unwound on another thread, from a copy,
 //!   by code that treats all bytes as untrusted.

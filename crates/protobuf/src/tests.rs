@@ -1,4 +1,5 @@
-//! Encoded values decode to themselves, and malformed bytes are refused with the right error.
+//! Checks that decoding an encoded value yields the same value, and that malformed bytes are
+//! refused with the right error.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -12,8 +12,8 @@
 //! # }
 //! ```
 //!
-//! Clients connect to it as to any member, at `--listen-client-urls`. It is configured only with a server's flags,
-//! because the environment of the process belongs to the host.
+//! Clients connect to the embedded member, as to any member, at `--listen-client-urls`. It is configured only with a
+//! server's flags, because the environment of the process belongs to the host.
 //!
 //! # Guarantees
 //!

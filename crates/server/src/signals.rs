@@ -50,8 +50,8 @@ impl StopSignal {
         if rustix::process::getpid().is_init() {
             exit(0);
         }
-        // This returns only if the signal cannot be raised. The exit status is then the one that a shell reports for
-        // the signal.
+        // The call returns only if the signal cannot be raised. The exit status is then the status that a shell reports
+        // for the signal.
         let _outcome = signal_hook::low_level::emulate_default_handler(self.number());
         exit(128 + self.number())
     }

@@ -224,6 +224,10 @@ fn compaction(load: &mut Load, doomed: &[Vec<u8>]) {
     }
     let committed = load.commit_seconds;
     report("compaction with commits, per record", deleted, &started);
-    report("compaction without commits, per record", deleted, &started.without(&mut load.commit_seconds));
+    report(
+        "compaction without commits, per record",
+        deleted,
+        &started.without(&mut load.commit_seconds),
+    );
     println!("{deleted} records, commits {committed:.3} s, longest step {:.0} us", longest * 1e6);
 }

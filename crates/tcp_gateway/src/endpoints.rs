@@ -87,7 +87,7 @@ pub(crate) async fn refuse_own(listen: &str, services: &[Service]) -> Result<(),
     };
     let (host, port) = parts;
     let own = match host {
-        // An empty host means all addresses of this machine. A loop through one of them is not detected.
+        // An empty host means all addresses of this machine. A loop through one of these addresses is not detected.
         "" => BTreeSet::new(),
         _ => resolve(host).await.map_err(|_| EndpointError::ListenHost(host.to_owned()))?,
     };

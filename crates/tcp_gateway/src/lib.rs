@@ -7,7 +7,7 @@
 //! # Guarantees
 //!
 //! * The forwarded bytes are not inspected, so TLS is end-to-end between client and member.
-//! * If a member cannot be reached, the client is connected to another one. The member is skipped until a periodic
+//! * If a member cannot be reached, the client is connected to another member. The member is skipped until a periodic
 //!   check, every `--retry-delay`, can connect to it again.
 //! * When one side closes its direction of a connection, the other direction stays open.
 //!

@@ -1,7 +1,8 @@
-//! Chooses a member for each connection, and forwards its bytes.
+//! Chooses a member for each connection, and forwards the connection's bytes.
 //!
 //! Members are chosen by their SRV records (RFC 2782). Among the reachable members with the lowest priority value,
-//! members with a weight are chosen at random in proportion to it, and members without a weight in turn.
+//! members with a weight are chosen at random in proportion to their weights, and members without a weight are chosen
+//! in turn.
 
 use std::io;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! A member's log, metrics, spans of traced calls, and audit log.
 //!
-//! This crate depends on no other part of a member. The other parts report to it.
+//! This crate does not depend on any other part of a member. The other parts of a member report to
+//! this crate.
 
 pub mod audit;
 pub mod init_system;

@@ -43,7 +43,7 @@ const LEASES_PERIOD: Duration = Duration::from_secs(10);
 const MANY_LEASES_PERIOD: Duration = Duration::from_secs(120);
 const MANY_LEASES: u64 = 10_000;
 
-/// A member to which requests are sent.
+/// A member, or an endpoint whose member is not known yet, to which requests are sent.
 struct Target {
     /// The id of the member; 0 for an endpoint whose member is not known yet.
     id: u64,

@@ -261,7 +261,8 @@ impl History {
         }
         let (before, old) = self.revision.replace((at, revision))?;
         let secs = at.checked_sub(before)?.as_secs_f64();
-        // The member that now has the highest revision may be slightly behind the one that had it in the last sample.
+        // The member that now has the highest revision may be slightly behind the member that had the highest revision
+        // in the last sample.
         (secs > 0.0).then(|| revision.saturating_sub(old).max(0) as f64 / secs)
     }
 

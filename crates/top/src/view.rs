@@ -45,7 +45,7 @@ impl Pane {
     }
 }
 
-/// A sort order. The first five apply to members, the others to prefixes.
+/// A sort order. The first five orders apply to members, and the others apply to prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     Name,

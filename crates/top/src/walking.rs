@@ -18,7 +18,7 @@ const STEP_PAUSE: Duration = Duration::from_millis(100);
 const STEP_PAUSE_FACTOR: u32 = 10;
 /// The minimum pause between two walks. It is also extended to a multiple of the duration of the last walk.
 const WALK_PAUSE: Duration = Duration::from_secs(15);
-/// The pause after a failed request, and after a refused one.
+/// The pause after a failed request, and the pause after a refused request.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// The timeout of a request.

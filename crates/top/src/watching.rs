@@ -17,8 +17,8 @@ use crate::failure::status_text;
 /// The maximum number of events and of bytes in a window.
 const EVENTS_MAX: usize = 5_000;
 const BYTES_MAX: usize = 1 << 20;
-/// The minimum time between the starts of two watches if the first one reached a limit. With authentication, each watch
-/// needs a login.
+/// The minimum time between the starts of two watches if the first watch reached a limit. With authentication, each
+/// watch needs a login.
 const REST: Duration = Duration::from_secs(5);
 /// The pause after the cluster refuses the watch, and after any other error.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);

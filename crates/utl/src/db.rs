@@ -1,6 +1,7 @@
 //! `db`: inspects a backend file, or a snapshot of one, without changing it.
 //!
-//! It prints what `bbolt` prints for any bbolt file, and also decodes the keys of etcd's buckets.
+//! The module prints what `bbolt` prints for any bbolt file, and also decodes the keys of etcd's
+//! buckets.
 
 mod entries;
 mod pages;

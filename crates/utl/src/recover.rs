@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //!
-//! * The given directories are only read. They are locked meanwhile, so that no member can start on them.
+//! * The given directories are never modified. They are locked while the command runs, so that no member can start on
+//!   them.
 //! * Nothing is created without `--yes`, or before the plan is printed. The result always matches the plan.
 //! * If acknowledged changes may be missing, the user must accept that with a separate flag.
 //! * The same directories always lead to the same state, so the members of the new cluster can be created
@@ -111,7 +112,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     }
     let Some((chosen, outcome)) = choose(&*disk, &mut sources)? else {
         plan::show(session, &directories(&sources, None), None)?;
-        // Of the images, the one with the highest applied index is used.
+        // The image with the highest applied index is used.
         let images = sources.iter().filter_map(|source| source.image.as_ref());
         let best =
             images.filter(|image| image.revision.is_some()).max_by_key(|image| image.applied);
@@ -137,7 +138,7 @@ fn candidates(sources: &[Source]) -> Vec<Candidate> {
     sources.iter().map(Source::candidate).collect()
 }
 
-/// Checks that the new files are not created inside a given directory, because those are only read.
+/// Checks that the new files are not created inside a given directory, because these directories must not be modified.
 fn check_outside(member: &NewMember, sources: &[Source]) -> Result<(), Failure> {
     for output in [member.dirs().root(), member.dirs().wal()] {
         let real_output = resolved(output);
@@ -201,7 +202,7 @@ fn directories(sources: &[Source], chosen: Option<usize>) -> Vec<Directory> {
     sources.iter().enumerate().map(directory).collect()
 }
 
-/// Compares the chosen directory with the others.
+/// Compares the chosen directory with the other directories.
 fn plan(
     disk: &dyn Disk,
     sources: &[Source],
@@ -245,7 +246,8 @@ fn plan(
                 index
             }
         };
-        // An unsound directory proves nothing. It may contain entries that no other directory has.
+        // The log of an unsound directory does not prove that an entry was committed. It may contain entries that no
+        // other directory has.
         if other.is_sound() && first <= other.committed() {
             contradictions.push(format!(
                 "entry {first} of {path} is committed there, but missing or different in the chosen log"

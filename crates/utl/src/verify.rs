@@ -1,8 +1,8 @@
 //! `verify`: checks whether a member can start on a directory, and what it would lose.
 //!
-//! Each part (log, snapshots, backend file) is checked on its own, then against the others. The result is a list of
-//! findings, and a verdict with advice. Nothing is changed. A torn log tail does not count as damage, because a member
-//! never acknowledges a record before it is fully written.
+//! Each part (log, snapshots, backend file) is checked on its own, then against the other parts. The result is a list
+//! of findings, and a verdict with advice. Nothing is changed. A torn log tail does not count as damage, because a
+//! member never acknowledges a record before it is fully written.
 //!
 //! # Not here
 //!
@@ -60,7 +60,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     let [path] = session.arguments("verify requires exactly one argument")?;
     let wal_dir = Some(session.matches.text("wal-dir")).filter(|given| !given.is_empty());
     let dirs = files::data_dir(Path::new(&path), wal_dir.map(Path::new))?;
-    // The file stays open until the end, so that no member can start meanwhile.
+    // The file stays open until the check ends, so that no member can start on the directory until then.
     let backend = match files::open(session, &dirs.backend()) {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),
         opened => opened,

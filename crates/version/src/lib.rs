@@ -1,4 +1,4 @@
-//! Versions of this program: the etcd release that it emulates, and its own.
+//! Versions of this program: the etcd release that it emulates, and Quorate's own version.
 
 mod version;
 
@@ -58,7 +58,7 @@ pub fn go_arch() -> &'static str {
     }
 }
 
-/// Returns the output of `--version`: etcd's four lines, which tools parse, and then Quorate's own.
+/// Returns the output of `--version`: etcd's four lines, which tools parse, and then Quorate's own lines.
 pub fn version_text() -> String {
     format!(
         "etcd Version: {ETCD_VERSION}\nGit SHA: {}\nGo Version: none ({COMPILER})\n\

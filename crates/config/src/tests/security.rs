@@ -1,4 +1,4 @@
-//! Tests of security settings. Each must take effect from flags, environment and file alike, or be refused.
+//! Tests of security settings. Each setting must either take effect from flags, environment and file, or be refused.
 
 use super::*;
 use crate::{Security, TlsVersion};

@@ -77,7 +77,8 @@ fn only_arg(session: &Session, refusal: &str) -> Result<String, Failure> {
     }
 }
 
-/// Converts a failed call. These commands use a different exit code for it than the others.
+/// Converts a failed call. For a failed call, these commands use a different exit code than other
+/// commands.
 fn bad_connection(status: &Status) -> Failure {
     Failure::new(exit::BAD_CONNECTION, status_text(status))
 }

@@ -211,7 +211,7 @@ fn not_started(program: &[u8], error: &std::io::Error) -> String {
 
 type Following<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
-/// Reads lines, each with a new watch or a progress request, and prints the events of all watches meanwhile.
+/// Reads lines, each with a new watch or a progress request, and prints the events of all watches as they arrive.
 async fn interactive(session: &Session) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut lines = read_lines(session);

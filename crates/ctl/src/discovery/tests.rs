@@ -64,7 +64,7 @@ fn member() -> (u16, thread::JoinHandle<Vec<u8>>) {
     (port, first)
 }
 
-/// Starts a command in the background. The response for which it waits does not matter to the test.
+/// Starts a command in the background. The response for which the command waits does not matter to the test.
 fn begin(words: &[&str], env: &'static [(&'static str, &'static str)], server: SocketAddr) {
     let get = ["--command-timeout=60s", "--dial-timeout=60s", "get", "k"];
     let words: Vec<String> = [&get, words].concat().into_iter().map(str::to_owned).collect();

@@ -19,7 +19,8 @@ const ROOT: &str = "root";
 /// Range end of an open-ended range.
 const OPEN: &[u8] = b"\0";
 
-/// A reply about users or roles. A name before a response is that of the user or role concerned.
+/// A reply about users or roles. A name before a response is the name of the user or role that the
+/// response is about.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
     Status(AuthStatusResponse),

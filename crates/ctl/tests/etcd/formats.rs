@@ -69,7 +69,7 @@ const LINES: &[&str] = &[
     "lock locked false",
 ];
 
-/// Commands for which 3.7 does not print the same as 3.5: line prefixes, formats, and whether only with `--hex`.
+/// Commands for which the outputs of 3.7 and 3.5 differ: line prefixes, formats, and whether only with `--hex`.
 const OTHERWISE: &[(&str, &[&str], bool)] = &[
     // 3.5 prints only the header.
     ("lease list", &["protobuf"], false),

@@ -33,7 +33,7 @@ impl DeletionQueue {
         }
     }
 
-    /// Returns a leasing key to the queue, unless a later one with the same name is queued.
+    /// Returns a leasing key to the queue, unless a later leasing key with the same name is queued.
     pub(super) fn return_key(&mut self, name: Bytes, made: i64) {
         if !self.keys.contains_key(&name) {
             self.push(name, made);

@@ -46,7 +46,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Maximum number of consecutive renewal periods without a response on the watch. One more ends the session.
+/// Maximum number of consecutive renewal periods without a response on the watch. A further period without a response
+/// ends the session.
 const SILENCE_MAX: u32 = 3;
 
 /// A granted lease.

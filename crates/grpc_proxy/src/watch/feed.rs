@@ -137,7 +137,7 @@ impl Feeds {
         FeedWatch { feed, id }
     }
 
-    /// Removes a feed if it is empty, and returns whether it was.
+    /// Removes a feed if it is empty, and returns whether it was empty.
     fn take_empty(&self, caller: &Caller, feed: &Arc<Feed>) -> bool {
         let mut by_caller = self.by_caller.lock();
         if !feed.state.lock().watches.is_empty() {

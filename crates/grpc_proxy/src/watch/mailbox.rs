@@ -26,7 +26,7 @@ pub(super) struct Notice {
     pub(super) change: WatcherChange,
 }
 
-/// The messages for one client stream. It holds at most one notice of each kind per watcher or progress request.
+/// The messages for one client stream. A mailbox holds at most one notice of each kind per watcher or progress request.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     pub(super) outbox: Arc<Outbox>,

@@ -77,7 +77,7 @@ impl Members {
     }
 }
 
-/// Returns whether the watch may continue on another member, or later on the same one.
+/// Returns whether the watch may continue on another member, or later on the same member.
 pub(super) fn is_retryable(status: &Status, caller: &Caller) -> bool {
     let has_no_leader = status.message() == "etcdserver: no leader";
     status.code() == Code::Unavailable && !(caller.requires_leader() && has_no_leader)

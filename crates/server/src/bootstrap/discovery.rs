@@ -1,7 +1,7 @@
 //! Discovery: the founders of a cluster find each other through another running cluster (`--discovery-*`).
 //!
 //! An operator writes the number of founders to that cluster. Each founder registers itself there and waits until that
-//! many founders have registered. The first ones to register found the new cluster:
+//! many founders have registered. The first founders to register found the new cluster:
 //!
 //! ```text
 //! /_etcd/registry/TOKEN/_config/size        3
@@ -54,7 +54,7 @@ pub(crate) enum DiscoveryError {
     TooManyRetries,
 }
 
-/// Registers this member and waits for the others. Returns all founders in registration order.
+/// Registers this member and waits for the other founders. Returns all founders in registration order.
 ///
 /// `own` is this member's registration: its name and peer URLs.
 pub(super) async fn join(

@@ -152,7 +152,7 @@ fn unix_secs() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Replaces this member's state with that of a quorum of the others. Retries until it succeeds.
+/// Replaces this member's state with the state of a quorum of the other members. Retries until it succeeds.
 pub(super) async fn rebuild(
     config: &Config,
     disk: &Arc<dyn Disk>,

@@ -139,7 +139,7 @@ pub(super) async fn is_compatible(
 }
 
 /// Returns whether a downgrade is in progress. The first answer is used, because the answering member has already asked
-/// the others.
+/// the other members.
 async fn is_downgrade_enabled(
     others: &BTreeMap<MemberId, Vec<String>>,
     ways: (&Dialer, Duration),

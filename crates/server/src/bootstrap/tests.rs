@@ -49,7 +49,7 @@ fn refusal(config: &Config) -> String {
     log::error_chain(&boot_with(config, &real_disk(), &NoNames).unwrap_err())
 }
 
-/// A resolver that knows no names.
+/// A resolver that cannot resolve any name.
 struct NoNames;
 
 impl Names for NoNames {

@@ -24,7 +24,7 @@ pub(super) fn name_files(disk: &dyn Disk, dirs: &DataDir) {
     }
 }
 
-/// Logs anything unusual about the directory itself.
+/// Logs what is unusual about the directory itself.
 pub(super) fn name_oddities(data_dir: &str, oddities: &DirectoryWarnings) {
     for name in &oddities.unexpected {
         log::warn!(

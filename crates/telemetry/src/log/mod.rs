@@ -229,7 +229,7 @@ pub(crate) fn put_value(text: &mut Vec<u8>, value: &Value<'_>) {
 
 /// Writes a line to standard error as JSON, from `info` upward, independently of the configured log.
 ///
-/// This is for lines before the log is configured.
+/// Used before the log is configured.
 pub fn write_early(line: &Line) {
     if line.level >= Level::Info {
         let now = jiff::Timestamp::now();

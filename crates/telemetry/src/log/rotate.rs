@@ -35,7 +35,7 @@ use super::stderr::write_stderr;
 pub struct Rotation {
     /// The maximum size of a file. It is rotated before it would exceed this size.
     pub bytes_max: u64,
-    /// The maximum age of a rotated file. Older ones are removed; `None` keeps all.
+    /// The maximum age of a rotated file. Older files are removed; `None` keeps all files.
     pub age_max: Option<Duration>,
     /// The number of newest rotated files that are kept; `None` keeps all.
     pub backups_max: Option<usize>,
@@ -220,7 +220,7 @@ fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
     Ok(caretaker)
 }
 
-/// Removes rotated files beyond the maximum age or number, and compresses the others.
+/// Removes rotated files beyond the maximum age or number, and compresses the other rotated files.
 pub(super) fn tend(path: &Path, rotation: &Rotation, now: Timestamp) -> io::Result<()> {
     let parts = Parts::of(path);
     let dir = match path.parent() {

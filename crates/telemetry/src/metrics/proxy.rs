@@ -27,7 +27,7 @@ pub struct ProxyMetrics {
     pub events_coalescing: Arc<Counter>,
     /// The number of watchers that left a shared watch because their clients were too slow.
     pub watchers_behind: Arc<Counter>,
-    /// The number of keep-alives that were merged into another one.
+    /// The number of keep-alives that were merged into another keep-alive.
     pub keep_alives_coalescing: Arc<Counter>,
     /// The number of keys that the proxy owns.
     pub owned_keys: Arc<Gauge>,

@@ -76,7 +76,7 @@ pub(crate) enum RecoveryError {
         /// Reasons for the doubt.
         reasons: String,
     },
-    /// The result differs from the printed plan because a directory has changed meanwhile.
+    /// The result differs from the printed plan because a directory has changed since the plan was printed.
     #[error("{} changed while it was read: nothing was created", .0.display())]
     Changed(PathBuf),
 }

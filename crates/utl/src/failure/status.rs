@@ -13,7 +13,7 @@ pub(crate) enum StatusError {
         /// The first findings, one per line.
         described: String,
     },
-    /// The file is a bbolt file, but not a backend file of etcd.
+    /// The file is a bbolt file, but not an etcd backend file.
     #[error("{path}: not an etcd backend file: bucket {bucket} is missing")]
     Foreign {
         /// Path of the file.

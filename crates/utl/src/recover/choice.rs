@@ -2,9 +2,9 @@
 //!
 //! The choice follows Raft's rule for votes: the log whose last entry has the highest term wins, and among those the
 //! longest log. An acknowledged entry is on the disks of a majority of the voters. Every other majority shares a voter
-//! with that one, and a log that is at least as up to date as that voter's log contains the entry, too. As a result, if
-//! sound logs of a majority of the voters are given, the most up-to-date log contains all acknowledged entries. The
-//! highest commit index is no substitute, because the commit index on disk lags behind.
+//! with that majority, and a log that is at least as up to date as that voter's log contains the entry, too. As a
+//! result, if sound logs of a majority of the voters are given, the most up-to-date log contains all acknowledged
+//! entries. The highest commit index is no substitute, because the commit index on disk lags behind.
 //!
 //! # Not here
 //!
@@ -55,8 +55,8 @@ pub(super) fn check_identities(candidates: &[Candidate]) -> Result<(), RecoveryE
     Ok(())
 }
 
-/// Returns the sound directory with the most up-to-date log. Among equal ones, prefers the one with the fewest entries
-/// to replay, then the first.
+/// Returns the sound directory with the most up-to-date log. Among equally up-to-date directories, prefers the
+/// directory with the fewest entries to replay, then the first.
 pub(super) fn furthest(candidates: &[Candidate]) -> Option<usize> {
     let sound = candidates.iter().enumerate().filter(|(_, candidate)| candidate.is_sound);
     let by_log = |(at, candidate): &(usize, &Candidate)| {

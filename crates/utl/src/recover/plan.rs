@@ -54,16 +54,16 @@ pub(super) struct Directory {
 pub(super) enum Other {
     /// All its entries are also in the chosen directory.
     Contained,
-    /// It has entries that the chosen directory lacks.
+    /// The directory has entries that the chosen directory lacks.
     Lacking {
         /// Indexes of the entries that the chosen directory lacks.
         indexes: RangeInclusive<u64>,
         /// Descriptions of the first of these entries.
         described: Vec<String>,
     },
-    /// Its log cannot be read to its end.
+    /// The directory's log cannot be read to the end.
     Unreadable,
-    /// Its last entries cannot be compared with the chosen log.
+    /// The last entries of the directory's log cannot be compared with the chosen log.
     Unknown {
         /// Indexes of the entries that cannot be compared.
         indexes: RangeInclusive<u64>,

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * All files are opened for reading only. The backend file stays locked until the end, so that no member can start on
-//!   the directory meanwhile. A directory in use by a running member is refused.
+//! * All files are opened for reading only. The backend file stays locked while the command runs, so that no member can
+//!   start on the directory. A directory in use by a running member is refused.
 //! * A directory is sound if `verify` finds no damage in it and its member need not fetch its state from another
 //!   member. Whether the cluster has removed the member does not matter.
 
