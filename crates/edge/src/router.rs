@@ -180,8 +180,8 @@ impl Router {
         Ok(permit)
     }
 
-    /// Counts the call and performs the checks that every call must pass. The order decides which error a call gets
-    /// that fails several of them.
+    /// Counts the call and performs the checks that every call must pass. The order of the checks decides which error a
+    /// call gets that fails several checks.
     fn check_in(
         &self,
         method: (usize, usize),

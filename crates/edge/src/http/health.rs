@@ -1,6 +1,6 @@
 //! Health checks: `/health` returns a single result, `/livez` and `/readyz` return a list of checks.
 //!
-//! Orchestrators use `/livez` to decide on restarts and `/readyz` for routing; older ones use `/health`. A
+//! Orchestrators use `/livez` to decide on restarts and `/readyz` for routing; older orchestrators use `/health`. A
 //! full backend fails `/health` only: the member still serves reads, and a restart would not help.
 
 use http::StatusCode;

@@ -10,7 +10,7 @@
 //! * Otherwise the CA may also have signed client certificates, so the certificate must be valid for the host of one of
 //!   the member's peer URLs.
 //!
-//! Every request is written to the audit log, including refused ones.
+//! Every request is written to the audit log, including refused requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

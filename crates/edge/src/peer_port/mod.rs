@@ -9,8 +9,7 @@
 //!
 //! # Not here
 //!
-//! The senders of these requests (`versions`, `membership`, `lease_holder`), and paths below `/raft`
-//! (`peer`).
+//! The senders of these requests (`versions`, `membership`, `lease_holder`), and paths under `/raft` (`peer`).
 
 mod image;
 mod leases;

@@ -1,9 +1,9 @@
-//! Detects members whose state differs from that of the others, by comparing hashes.
+//! Detects members whose state differs from the state of the other members, by comparing hashes.
 //!
-//! There are three checks, as in etcd, and a fourth by which a member checks its own state (`own`).
-//! [`check_before_serving`] compares this member with the others before it starts to serve, and prevents it from
-//! serving if they differ. In [`compare_periodically`] the leader compares the whole keyspace with each member. In
-//! [`compare_compactions`] the leader compares the stored hashes of compactions, so that members need no additional
+//! There are three checks, as in etcd, and a fourth check by which a member checks its own state (`own`).
+//! [`check_before_serving`] compares this member with the other members before it starts to serve, and prevents it from
+//! serving if the states differ. In [`compare_periodically`] the leader compares the whole keyspace with each member.
+//! In [`compare_compactions`] the leader compares the stored hashes of compactions, so that members need no additional
 //! scan. If one of the last two checks finds a difference, the leader raises an alarm. No writes are accepted until an
 //! operator deactivates the alarm.
 //!
@@ -50,8 +50,8 @@ pub enum CheckError {
     Unreadable(u64, #[source] MvccError),
 }
 
-/// Compares this member's state with the others before it starts to serve. A member that cannot be reached, or whose
-/// last compaction is a different one, does not count as different.
+/// Compares this member's state with the other members before it starts to serve. A member that cannot be reached, or
+/// whose last compaction is a different one, does not count as different.
 pub async fn check_before_serving(
     identity: &Identity,
     view: Arc<View>,
@@ -168,7 +168,7 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     Ok(finding)
 }
 
-/// Returns whether a quorum of the others contradicts this member.
+/// Returns whether a quorum of the other members contradicts this member.
 fn is_contradicted(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> bool {
     matches!(own::verdict(handles, held, answers), Verdict::Bad { .. })
 }

@@ -1,4 +1,4 @@
-//! A member's check of its own state against a quorum of the others (`--rebuild-corrupt-member`).
+//! A member's check of its own state against a quorum of the other members (`--rebuild-corrupt-member`).
 //!
 //! [`watch_own_state`] checks periodically, and whenever an alarm names this member. If this member's state differs
 //! from that of a quorum of the others twice in a row, it stops serving ([`crate::threads::fatal::End::Rebuild`]), and
@@ -135,7 +135,7 @@ fn has_source(handles: &Handles) -> bool {
     others.any(|member| handles.peers.setting_of(member.id.0, gate).is_some())
 }
 
-/// Compares this member's state with those of the others.
+/// Compares this member's state with the states of the other members.
 async fn compare(handles: &Handles) -> Result<Verdict, MvccError> {
     let held = hash_now(handles).await?;
     let answers = successful_answers(survey(handles).take(&held).await);

@@ -1,9 +1,9 @@
 //! Compares a restored member with members that do not publish the origin of their state, such as etcd members, before
 //! it serves clients.
 //!
-//! At that time the member has joined consensus and has applied the committed entries. If the others were not restored
-//! from the same snapshot, this member has applied their log to a different state, so the revisions or the hashes
-//! differ.
+//! At that time the member has joined consensus and has applied the committed entries. If the other members were not
+//! restored from the same snapshot, this member has applied their log to a different state, so the revisions or the
+//! hashes differ.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub struct StateDiffers {
 ///
 /// # Errors
 ///
-/// One of the others has a different state.
+/// One of the other members has a different state.
 pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), StateDiffers> {
     let mut left: Vec<u64> = others.to_vec();
     for _ in 0..ATTEMPTS {
@@ -62,7 +62,7 @@ pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), S
     Ok(())
 }
 
-/// Compares this member with another one. Returns whether a comparison was possible.
+/// Compares this member with another member. Returns whether a comparison was possible.
 async fn compare_with(handles: &Handles, member: u64) -> Result<bool, StateDiffers> {
     let survey = survey(handles);
     let Some(newest) = hash_of(&survey, member, &NEWEST).await.map(|(_, _, revision)| revision)

@@ -89,7 +89,7 @@ pub(super) enum Agreement {
     None { accused: Vec<u64> },
 }
 
-/// Compares this member's hash of a compaction with those of the others.
+/// Compares this member's hash of a compaction with the hashes of the other members.
 pub(super) fn agree<E>(own: u64, hash: &HashKv, answers: &[(u64, Result<Answer, E>)]) -> Agreement {
     if answers.is_empty() {
         return Agreement::Alone;
@@ -118,12 +118,12 @@ pub(super) fn agree<E>(own: u64, hash: &HashKv, answers: &[(u64, Result<Answer, 
     Agreement::None { accused }
 }
 
-/// The verdict on this member's state according to the hashes of the others.
+/// The verdict on this member's state according to the hashes of the other members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// A quorum has the same state.
     Sound,
-    /// A quorum of the others agrees on a different state.
+    /// A quorum of the other members agrees on a different state.
     Bad { hash: u32 },
     /// Too few members could be compared, or they do not agree.
     Unknown,
