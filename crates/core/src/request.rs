@@ -14,7 +14,7 @@
 //! # Not here
 //!
 //! Permissions, which are checked when a write is applied or a read is carried out (`state::apply`). Bounds on requests
-//! in progress (`member::admission`).
+//! in progress (`requests::admission`).
 
 use prost::Message as _;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;

@@ -1,24 +1,22 @@
-//! The client and peer ports of a member. They convert requests into calls on the member's handles: gRPC, HTTP and the
-//! JSON gateway for clients, and all requests between members except consensus traffic.
+//! The client ports of a server. They convert requests into calls on the server's handles: gRPC, HTTP and the JSON
+//! gateway. The services do not know which data store holds the keys.
 //!
 //! ```text
 //! http ──► json_gateway ──► router ──► services ──► calls
-//!    └───► websocket        ▲                           peer_port (members)
+//!    └───► websocket        ▲
 //!                         gRPC
 //! ```
 //!
 //! # Not here
 //!
-//! Accepting connections (`net::listen`), executing requests (`member`).
+//! Accepting connections (`net::listen`), executing requests (`requests::DataStore`), and the peer port (`peer_port`).
 
 mod calls;
 mod http;
 mod json_gateway;
 pub mod methods;
-mod peer_port;
 mod router;
 mod services;
-mod snapshot_stream;
 mod websocket;
 
 /// Entry points of the fuzz targets.
@@ -30,5 +28,4 @@ pub mod fuzz {
 }
 
 pub use http::{Access, Endpoints, HttpService, MemberProbe, Surface};
-pub use peer_port::{ImagePolicy, PeerService};
 pub use router::{Observers, Router};

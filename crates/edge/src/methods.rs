@@ -3,7 +3,7 @@
 //!
 //! The table of methods itself is `grpc::methods`. Compilation fails if a method has no entry here.
 
-use quorate_grpc::methods::{SERVICES, Service, is_same};
+use quorate_grpc::methods::{IMAGE_METHOD, SERVICES, Service, is_same};
 use quorate_telemetry::audit::MethodName;
 use quorate_telemetry::metrics::GrpcService;
 
@@ -164,9 +164,6 @@ pub fn is_known(name: &MethodName) -> bool {
     let image = IMAGE_METHOD.trim_start_matches('/').split_once('/');
     all.chain(image).any(|(service, method)| name.fits(service, method))
 }
-
-/// Audit log name of a peer-port request for a member's whole state.
-pub(crate) const IMAGE_METHOD: &str = "/quorate.Peer/Image";
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! Executing requests (`member`, `state`), and code shared by several services (`calls`).
+//! Executing requests (`requests`, `member`), and code shared by several services (`calls`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,12 +46,10 @@ use quorate_grpc::head::{self, requires_leader};
 use quorate_grpc::methods::{Kind, SERVICES};
 use quorate_grpc::observed::Observed;
 use quorate_http2::head::Head;
-use quorate_member::access::{AccessControl, Credentials, Remembered};
-use quorate_member::admission::{CallPermit, Caller, Full, LoginSource};
-use quorate_member::leadership::LeaderWatch;
-use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Handles, MemberInfo, RequestError};
 use quorate_net::listen::{Activity, ClientCertificate, Ends, Http2Service, WholeCall};
+use quorate_requests::access::{AccessControl, Credentials, Remembered};
+use quorate_requests::admission::{CallPermit, Caller, Full, LoginSource};
+use quorate_requests::{RequestError, ServerHandles, ServerInfo};
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::trace::Tracer;
 
@@ -82,9 +80,8 @@ pub(crate) struct Admitted {
 
 #[derive(Debug)]
 struct Services {
-    info: Arc<MemberInfo>,
+    info: Arc<ServerInfo>,
     access_control: Arc<AccessControl>,
-    leader: LeaderWatch,
     /// The tracer and the audit log, if tracing or auditing is on.
     observers: Option<Observers>,
     message_bytes_max: usize,
@@ -103,7 +100,7 @@ struct Services {
 
 impl Router {
     /// Creates the services of this member. `observers` trace and audit the calls.
-    pub fn new(handles: &Handles, observers: Option<Observers>) -> Self {
+    pub fn new(handles: &ServerHandles, observers: Option<Observers>) -> Self {
         let bytes_max = handles.info.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
             ($server:ident, $service:expr) => {
@@ -113,23 +110,22 @@ impl Router {
                     .max_encoding_message_size(i32::MAX as usize)
             };
         }
-        let leases = Arc::new(LeaseHolder::new(handles));
         macro_rules! guarded {
             ($server:ident, $service:expr) => {
                 server!($server, Guarded::new(&handles.access_control, $service))
             };
         }
         let kv = Arc::new(kv::Kv::new(handles));
-        let lease = Arc::new(lease::LeaseService::new(handles, Arc::clone(&leases)));
+        let lease = Arc::new(lease::LeaseService::new(handles));
         let recipes = Recipes::new(handles, Arc::clone(&kv), Arc::clone(&lease));
         let recipes = Arc::new(recipes);
-        let caller = Arc::new(Caller::new(Arc::clone(&handles.reader.admission().calls)));
+        let caller = Arc::new(Caller::new(Arc::clone(&handles.info.admission().calls)));
         let services = Services {
             whole_kv: Arc::clone(&kv),
             kv: guarded!(KvServer, kv),
             watch: watch::WatchService::new(handles, bytes_max),
             lease: guarded!(LeaseServer, lease),
-            keep_alive: keep_alive::KeepAliveService::new(handles, leases, bytes_max),
+            keep_alive: keep_alive::KeepAliveService::new(handles, bytes_max),
             cluster: guarded!(ClusterServer, Arc::new(cluster::ClusterService::new(handles))),
             maintenance: guarded!(
                 MaintenanceServer,
@@ -141,7 +137,6 @@ impl Router {
             health: server!(HealthServer, health::HealthService::new(handles)),
             info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
-            leader: LeaderWatch::new(handles),
             observers,
             message_bytes_max: bytes_max,
         };
@@ -263,7 +258,7 @@ impl Router {
         }
         let router = self.clone();
         Box::pin(async move {
-            match router.services.leader.require_leader().await {
+            match router.services.info.require_leader().await {
                 Ok(()) => router.enter(method, request, noted).await,
                 Err(error) => Ok(status(error).into_http()),
             }

@@ -4,6 +4,9 @@
 
 use quorate_gotext::quote::go_quote_bytes;
 
+/// Audit log name of a peer-port request for a member's whole state.
+pub const IMAGE_METHOD: &str = "/quorate.Peer/Image";
+
 /// The sides of a call that send a stream of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

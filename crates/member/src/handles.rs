@@ -1,40 +1,33 @@
 //! Handles of a running member: [`MemberInfo`] for status, [`AccessControl`] for permission checks, [`Reader`] for
-//! reads, [`Proposer`] for changes, [`Accounts`] for logins and users, [`Administrator`] for maintenance, and
-//! [`StreamEnds`] for the end of streams.
+//! reads, [`Proposer`] for changes, [`Administrator`] for maintenance, and [`StreamEnds`] for the end of streams.
 //!
 //! Every connection runtime may call the handles. No call blocks: long operations are awaited, and the data of the core
-//! threads is accessed through messages or published views. A service takes only the handles that it needs.
+//! threads is accessed through messages or published views.
 //!
 //! # Not here
 //!
-//! gRPC and HTTP (`edge`), the member's background work (`housekeeping`), and the modules that use the handles: access
-//! to the leader (`leadership`), lease renewal (`lease_holder`), membership changes (`membership`), and agreement on
-//! versions (`versions`).
+//! The interface for the services (`data_store`), the member's background work (`housekeeping`), and the modules that
+//! use the handles: access to the leader (`leadership`), lease renewal (`lease_holder`), membership changes
+//! (`membership`), and agreement on versions (`versions`).
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use quorate_core::bootstrap::Identity;
 use quorate_peer::Peers;
+use quorate_requests::access::{AccessControl, Provider};
+use quorate_requests::{Limits, ServerInfo, StreamEnds};
 use quorate_state::apply::PublishedState;
 use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
-use quorate_telemetry::throttle::LogThrottle;
 
-use crate::requests::access::{AccessControl, Provider};
-use crate::requests::accounts::Accounts;
 use crate::requests::administrator::Administrator;
-use crate::requests::admission::Admission;
-use crate::requests::limits::Limits;
 use crate::requests::member_info::MemberInfo;
-use crate::requests::passwords::Passwords;
 use crate::requests::proposer::Proposer;
 use crate::requests::reader::Reader;
-use crate::requests::slow::TracedWrites;
-use crate::requests::stream_ends::StreamEnds;
+use crate::requests::slow_writes::TracedWrites;
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::channels::{ApplierHandle, DriverHandle, Order};
-use crate::threads::clock::Clock;
 use crate::threads::fatal::FaultReports;
 use crate::threads::member_status::MemberStatus;
 use crate::threads::pending_proposals::PendingProposals;
@@ -45,7 +38,6 @@ use crate::threads::request_id::RequestIds;
 pub(crate) struct Parts {
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
-    pub(crate) clock: Clock,
     pub(crate) driver: DriverHandle,
     pub(crate) peers: Arc<Peers>,
     pub(crate) applier: ApplierHandle,
@@ -72,8 +64,6 @@ pub struct Handles {
     pub reader: Arc<Reader>,
     /// Changes through the log.
     pub proposer: Arc<Proposer>,
-    /// Logins and changes of users.
-    pub accounts: Arc<Accounts>,
     /// Maintenance operations of the threads.
     pub administrator: Arc<Administrator>,
     /// Notifies streams that have to end.
@@ -85,22 +75,26 @@ pub struct Handles {
 
 impl Handles {
     pub(crate) fn new(parts: Parts) -> Self {
-        let admission = Arc::new(Admission::default());
+        let published = &parts.published;
+        let server = Arc::new(ServerInfo::new(
+            (parts.identity.cluster_id, parts.identity.member_id),
+            parts.limits,
+            published.facts.clone(),
+            Arc::clone(&parts.member_status) as _,
+            parts.metrics,
+        ));
+        let admission = Arc::clone(server.admission());
+        let access_control = Arc::new(AccessControl::new(
+            Arc::clone(&server),
+            published.auth.clone(),
+            published.leases.clone(),
+            parts.provider,
+        ));
         let info = Arc::new(MemberInfo {
+            server,
             identity: parts.identity,
-            limits: parts.limits,
-            clock: parts.clock,
             member_status: parts.member_status,
-            published: parts.published.clone(),
-            metrics: parts.metrics,
             dialer: parts.peers.dialer().clone(),
-        });
-        let access_control = Arc::new(AccessControl {
-            info: Arc::clone(&info),
-            published: parts.published.clone(),
-            provider: parts.provider,
-            admission: Arc::clone(&admission),
-            refusals: LogThrottle::default(),
         });
         let reader = Reader {
             info: Arc::clone(&info),
@@ -114,7 +108,6 @@ impl Handles {
         let proposer = Proposer {
             info: Arc::clone(&info),
             access_control: Arc::clone(&access_control),
-            reader: Arc::clone(&reader),
             driver: parts.driver.clone(),
             pending: parts.pending,
             request_ids: parts.request_ids,
@@ -135,21 +128,11 @@ impl Handles {
             serving: tokio::sync::watch::Sender::new(true),
             compactions: parts.compactions.clone(),
         };
-        let proposer = Arc::new(proposer);
-        let accounts = Accounts {
-            info: Arc::clone(&info),
-            access_control: Arc::clone(&access_control),
-            reader: Arc::clone(&reader),
-            proposer: Arc::clone(&proposer),
-            passwords: Passwords::new(info.limits().bcrypt_cost),
-            refusals: LogThrottle::default(),
-        };
         Self {
             info,
             access_control,
             reader,
-            proposer,
-            accounts: Arc::new(accounts),
+            proposer: Arc::new(proposer),
             administrator: Arc::new(administrator),
             streams: Arc::default(),
             peers: parts.peers,

@@ -21,8 +21,6 @@ use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::threads;
 
 use crate::handles::{Handles, Parts};
-use crate::requests::access::Provider;
-use crate::requests::limits::Limits;
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::applier::{self, Applier, SharedApplier};
 use crate::threads::channels::{
@@ -40,6 +38,8 @@ use crate::threads::persist::LogWriter;
 use crate::threads::reports::Reports;
 use crate::threads::request_id::RequestIds;
 use crate::threads::timed_disk::DiskTimes;
+use quorate_requests::Limits;
+use quorate_requests::access::Provider;
 
 /// The input channels of a member. They are created before the member, because the transport needs them for its
 /// reports, and the member needs the transport.
@@ -202,7 +202,6 @@ pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
     let handles = Arc::new(Handles::new(Parts {
         identity,
         limits: start.limits,
-        clock,
         driver: driver_handle.clone(),
         peers,
         applier: applier_handle.clone(),

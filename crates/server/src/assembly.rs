@@ -11,15 +11,16 @@ use std::time::Duration;
 use quorate_api::deep_txn;
 use quorate_config::{Config, FeatureGate, Retention};
 use quorate_core::{Pace, Purger, lease_rules};
-use quorate_member::access::Provider;
 use quorate_member::fatal::FaultReports;
 use quorate_member::space::SpaceRules;
 use quorate_member::{
-    DiskTimes, Handles, Identity, Limits, MemberInputs, Running, Start, corruption, housekeeping,
-    space, versions,
+    DiskTimes, Handles, Identity, MemberInputs, Running, Start, corruption, housekeeping, space,
+    versions,
 };
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_peer::Dialer;
+use quorate_requests::access::Provider;
+use quorate_requests::{Limits, ServerHandles};
 use quorate_state::members::{Member, Members};
 use quorate_state::units::MemberId;
 use quorate_storage::data_dir::DataDir;
@@ -39,6 +40,8 @@ const SLOW_APPLY: Duration = Duration::from_millis(100);
 /// The core threads and the runtimes of a member.
 pub(crate) struct Core {
     pub(crate) handles: Arc<Handles>,
+    /// The handles for the services of the client ports.
+    pub(crate) services: ServerHandles,
     pub(crate) running: Running,
     pub(crate) runtimes: Arc<Runtimes>,
     /// The transport's runtime, which also serves the peer listener.
@@ -103,6 +106,7 @@ impl Core {
         let runtimes = Runtimes::start(threads, |_| quorate_member::deliver_outcomes())?;
         Ok(Self {
             handles: Arc::clone(&running.handles),
+            services: running.handles.for_services(),
             running,
             runtimes: Arc::new(runtimes),
             peer_runtimes,

@@ -8,19 +8,27 @@ use std::sync::Arc;
 
 use quorate_member::Handles;
 use quorate_net::descriptors::Budget;
+use quorate_requests::accounts::Accounts;
 use quorate_telemetry::metrics::{Metrics, StateSample};
 
 /// Registers the callbacks that read the member. They hold weak references, because the member owns the
 /// metrics.
-pub(crate) fn register_callbacks(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget) {
+pub(crate) fn register_callbacks(
+    metrics: &Metrics,
+    (handles, accounts): (&Arc<Handles>, &Arc<Accounts>),
+    budget: &Budget,
+) {
     let (handles, budget) = (Arc::downgrade(handles), budget.clone());
+    let accounts = Arc::downgrade(accounts);
     metrics.watch_state(move || {
-        let Some(handles) = handles.upgrade() else { return StateSample::default() };
+        let (Some(handles), Some(accounts)) = (handles.upgrade(), accounts.upgrade()) else {
+            return StateSample::default();
+        };
         let (view, stats) = (handles.reader.view(), handles.reader.backend().stats());
         let watches = handles.reader.hub().stats();
         let (admission, proposals) = (handles.reader.admission(), handles.proposer.load());
         let (clients, peers) = (budget.clients.load(), budget.peers.load());
-        let (passwords, messages) = (handles.accounts.passwords_load(), handles.peers.load());
+        let (passwords, messages) = (accounts.passwords_load(), handles.peers.load());
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         StateSample {

@@ -124,7 +124,7 @@ pub(crate) fn run(
         .map_err(StartError::Thread)?;
     let handles = Arc::clone(&core.handles);
     supervisor.note_started(&handles, &metrics);
-    scrape::register_callbacks(&metrics, &handles, &budget);
+    scrape::register_callbacks(&metrics, (&handles, &core.services.accounts), &budget);
     // Peers are served first, because without them there is no leader that could accept this member's name.
     let Listeners { peer, for_clients } = listeners;
     let serving_peers = serve_peers(peer, config, &core, observing.auditor(), &budget.peers);

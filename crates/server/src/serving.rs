@@ -8,13 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_config::Config;
-use quorate_edge::{
-    Access, Endpoints, HttpService, ImagePolicy, MemberProbe, Observers, PeerService, Router,
-    Surface,
-};
+use quorate_edge::{Access, Endpoints, HttpService, MemberProbe, Observers, Router, Surface};
 use quorate_net::listen::{
     AddressLimit, ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Listener, Services,
 };
+use quorate_peer_port::{ImagePolicy, PeerService};
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -67,7 +65,7 @@ impl ClientListeners {
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
         let endpoints = Endpoints::new(
-            Arc::new(MemberProbe::new(&core.handles)),
+            Arc::new(MemberProbe::new(&core.services)),
             Arc::clone(metrics),
             Access::new(config),
             quorate_config::without_secrets(arguments),
@@ -77,12 +75,12 @@ impl ClientListeners {
         }
         let endpoints =
             Arc::new(if config.serves_profiles() { endpoints.with_profiles() } else { endpoints });
-        let grpc = Router::new(&core.handles, observers);
+        let grpc = Router::new(&core.services, observers);
         let http = |surface| {
-            let service = HttpService::new(&core.handles, Arc::clone(&endpoints), surface);
+            let service = HttpService::new(&core.services, Arc::clone(&endpoints), surface);
             match surface {
                 Surface::Client if config.enable_grpc_gateway => {
-                    service.with_gateway(&core.handles, &grpc)
+                    service.with_gateway(&core.services, &grpc)
                 }
                 Surface::Client | Surface::Metrics => service,
             }

@@ -5,7 +5,7 @@ use quorate_config::{AuthToken, AuthTokenFault};
 use quorate_jwt::Method;
 
 use quorate_config::Config;
-use quorate_member::access::{KeySource, Provider, Signer, SourceFault};
+use quorate_requests::access::{KeySource, Provider, Signer, SourceFault};
 use quorate_telemetry::log;
 
 /// Why the token provider cannot be created.

@@ -11,9 +11,9 @@
 use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, Request};
-use quorate_member::RequestError;
-use quorate_member::access::{AccessControl, Client, Credentials};
-use quorate_member::admission::LoginSource;
+use quorate_requests::RequestError;
+use quorate_requests::access::{AccessControl, Client, Credentials};
+use quorate_requests::admission::LoginSource;
 
 use super::asked::Asks;
 use crate::methods::Needs;

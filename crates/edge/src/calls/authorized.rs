@@ -14,7 +14,7 @@
 //! each message. Requests whose permissions depend on the message (`Needs::Message`), which their services
 //! check. Requests that are checked when they are applied (`Needs::Judged`).
 
-use quorate_member::access::{AccessControl, Client};
+use quorate_requests::access::{AccessControl, Client};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 

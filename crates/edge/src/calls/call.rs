@@ -17,7 +17,7 @@ use super::status::status;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::observed::{Observed, Observer as _};
 use quorate_grpc::wording::in_grpc_gos_words;
-use quorate_member::RequestError;
+use quorate_requests::RequestError;
 
 pub(crate) type ResponseFuture =
     Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

@@ -26,8 +26,8 @@ use tonic::{Response, Status};
 
 use quorate_grpc::ending::Ending;
 use quorate_grpc::framing::{HEAD_BYTES, message_head};
-use quorate_member::RequestError;
-use quorate_member::admission::{Bound, OwnedPermit};
+use quorate_requests::RequestError;
+use quorate_requests::admission::{Bound, OwnedPermit};
 
 /// Replies of at least this size are counted and encoded in parts. Encoding in parts is also faster: allocating and
 /// freeing one large buffer per reply costs a page fault for every 4 KiB.

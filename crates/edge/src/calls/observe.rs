@@ -16,8 +16,8 @@ use quorate_grpc::framing::{Follower, HEAD_BYTES, Passed};
 use quorate_grpc::methods::{Kind, SERVICES};
 use quorate_grpc::observed::Observer;
 use quorate_grpc::status::code_name;
-use quorate_member::MemberInfo;
-use quorate_member::admission::CallPermit;
+use quorate_requests::ServerInfo;
+use quorate_requests::admission::CallPermit;
 use quorate_telemetry::audit::Outcome;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -57,7 +57,7 @@ struct Followed {
 
 impl CallStats {
     pub(crate) fn start(
-        info: &MemberInfo,
+        info: &ServerInfo,
         (service, method): (usize, usize),
         kind: Kind,
         remote: Option<SocketAddr>,
@@ -333,7 +333,7 @@ mod tests {
     use http_body_util::BodyExt as _;
     use quorate_api::etcdserverpb::RangeResponse;
     use quorate_api::record::{Fields, KeyValue};
-    use quorate_member::admission::Bound;
+    use quorate_requests::admission::Bound;
 
     use super::super::large_reply::{Reply, body_of};
     use super::*;

@@ -30,9 +30,9 @@ use super::observe::Received;
 use super::status::status;
 use quorate_grpc::framing::{HEAD_BYTES, message_len, whole_message};
 use quorate_grpc::methods::Kind;
-use quorate_member::RequestError;
-use quorate_member::admission::CallPermit;
 use quorate_net::pace::Pace;
+use quorate_requests::RequestError;
+use quorate_requests::admission::CallPermit;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -298,7 +298,7 @@ mod tests {
     use tokio_stream::StreamExt as _;
 
     use super::*;
-    use quorate_member::admission::{Caller, Calls};
+    use quorate_requests::admission::{Caller, Calls};
 
     #[test]
     fn a_second_message_is_detected_however_the_bytes_are_split() {

@@ -19,8 +19,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use quorate_api::etcdserverpb::response_op::Response as OpResponse;
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
-use quorate_member::access::Client;
-use quorate_member::{MemberInfo, ReadKind, ReadTimes, Reader, RequestError, request_text};
+use quorate_requests::access::Client;
+use quorate_requests::slow::{self, ReadKind, ReadTimes};
+use quorate_requests::{RequestError, ServerInfo, request_text};
 use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::trace::Operation;
 use tonic::Status;
@@ -32,8 +33,7 @@ use super::spans::{self, ReadTxn, Spanned};
 /// The records of one request while it is executed.
 #[derive(Debug)]
 pub(crate) struct RequestScope<'a> {
-    info: &'a MemberInfo,
-    reader: &'a Reader,
+    info: &'a ServerInfo,
     client: &'a Client,
     /// The time at which the service received the request; `None` for requests made by locks and elections, which have
     /// no request statistics.
@@ -48,18 +48,14 @@ pub(crate) struct RequestScope<'a> {
 
 impl<'a> RequestScope<'a> {
     /// Starts to observe a call to the KV service.
-    pub(crate) fn of_call(info: &'a MemberInfo, reader: &'a Reader, client: &'a Client) -> Self {
-        Self { received: Some(Instant::now()), ..Self::within_call(info, reader, client) }
+    pub(crate) fn of_call(info: &'a ServerInfo, client: &'a Client) -> Self {
+        Self { received: Some(Instant::now()), ..Self::within_call(info, client) }
     }
 
     /// Starts to observe a request made on behalf of a call to another service.
-    pub(crate) const fn within_call(
-        info: &'a MemberInfo,
-        reader: &'a Reader,
-        client: &'a Client,
-    ) -> Self {
+    pub(crate) const fn within_call(info: &'a ServerInfo, client: &'a Client) -> Self {
         let entry = Bytes::new();
-        Self { info, reader, client, received: None, operation: None, times: None, entry }
+        Self { info, client, received: None, operation: None, times: None, entry }
     }
 
     /// Returns the client that sent the request.
@@ -106,7 +102,7 @@ impl<'a> RequestScope<'a> {
             let durations = &self.info.metrics().server.request_duration;
             durations.observe(R::SERIES, result.is_ok(), took);
             times.tell(self.client, took);
-            self.reader.note_done(R::LINE, times, took, || {
+            slow::note_read(self.info, (R::LINE, times), took, || {
                 (request.text(), result.as_ref().map(R::response_text))
             });
         }

@@ -7,7 +7,7 @@
 //!
 //! # Not here
 //!
-//! The log line (`observe`), the texts of requests (`quorate_member::request_text`).
+//! The log line (`observe`), the texts of requests (`quorate_requests::request_text`).
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use prost::Message;
 use quorate_api::etcdserverpb::{DeleteRangeResponse, PutResponse, RangeRequest, TxnResponse};
 use quorate_api::etcdserverpb::{RangeResponse, TxnRequest};
-use quorate_member::{MemberInfo, request_text};
+use quorate_requests::{ServerInfo, request_text};
 use quorate_telemetry::log;
 
 thread_local! {
@@ -42,7 +42,7 @@ impl Default for RequestStats {
 }
 
 /// Returns whether the line will be logged for a call that began at `started` and ends now.
-pub(crate) fn is_wanted(info: &MemberInfo, started: Instant) -> bool {
+pub(crate) fn is_wanted(info: &ServerInfo, started: Instant) -> bool {
     log::enabled(log::Level::Debug) || started.elapsed() > info.limits().slow_unary
 }
 

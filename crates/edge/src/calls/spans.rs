@@ -8,7 +8,7 @@ use quorate_api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest,
     LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest,
 };
-use quorate_member::access::Client;
+use quorate_requests::access::Client;
 use quorate_telemetry::trace::{self, Attribute};
 
 /// Maximum number of watchers per stream whose spans last until the watchers end. The spans of further watchers end

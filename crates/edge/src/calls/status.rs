@@ -8,7 +8,7 @@ use quorate_state::lease::LeaseRefusal;
 use quorate_state::members::MembershipRefusal;
 use tonic::{Code, Status};
 
-use quorate_member::RequestError;
+use quorate_requests::RequestError;
 
 /// Returns the status for a failure.
 pub(crate) fn status(error: impl Into<RequestError>) -> Status {

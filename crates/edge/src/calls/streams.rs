@@ -21,7 +21,7 @@ use super::call::ResponseFuture;
 use super::client_body::ClientBody;
 use super::request_body::RequestBody;
 use super::status::status;
-use quorate_member::StreamEnd;
+use quorate_requests::StreamEnd;
 use quorate_telemetry::metrics::Metrics;
 
 /// Returns a client's message stream and its request headers.

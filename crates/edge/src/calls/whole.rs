@@ -18,9 +18,9 @@ use quorate_grpc::framing::framed;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::observed::{Observed, Observer as _};
 use quorate_grpc::wording::in_grpc_gos_words;
-use quorate_member::RequestError;
-use quorate_member::access::{AccessControl, Client};
 use quorate_net::listen::{WholeAnswer, WholeCall};
+use quorate_requests::RequestError;
+use quorate_requests::access::{AccessControl, Client};
 use tonic::body::Body;
 use tonic::{Code, Response, Status};
 

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use http::{Method, Request, StatusCode};
-use quorate_member::access::{AccessControl, Credentials, Remembered};
 use quorate_net::listen::IncomingBody;
 use quorate_net::listen::{ClientCertificate, Ends};
+use quorate_requests::access::{AccessControl, Credentials, Remembered};
 use quorate_telemetry::log::{self, Level};
 use serde::Deserialize;
 

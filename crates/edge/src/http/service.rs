@@ -21,27 +21,21 @@ use crate::websocket;
 use quorate_http_pages::profiles::{read_body, takes_body};
 use quorate_http_pages::reply::{self, Reply};
 use quorate_http_pages::unread_body::pass_over;
-use quorate_member::access::AccessControl;
-use quorate_member::leadership::LeaderWatch;
-use quorate_member::{Handles, MemberInfo, Reader, RequestError};
 use quorate_net::listen::{self, ClientCertificate, Ends, Takeover};
+use quorate_requests::access::AccessControl;
+use quorate_requests::{DataStore, RequestError, ServerHandles, ServerInfo};
 
 /// Reads the member's state for the HTTP endpoints.
 #[derive(Debug)]
 pub struct MemberProbe {
-    info: Arc<MemberInfo>,
-    reader: Arc<Reader>,
-    leader: LeaderWatch,
+    info: Arc<ServerInfo>,
+    store: Arc<dyn DataStore>,
 }
 
 impl MemberProbe {
     /// Creates a probe of this member.
-    pub fn new(handles: &Handles) -> Self {
-        Self {
-            info: Arc::clone(&handles.info),
-            reader: Arc::clone(&handles.reader),
-            leader: LeaderWatch::new(handles),
-        }
+    pub fn new(handles: &ServerHandles) -> Self {
+        Self { info: Arc::clone(&handles.info), store: Arc::clone(&handles.store) }
     }
 }
 
@@ -60,7 +54,7 @@ impl Probe for MemberProbe {
     }
 
     async fn has_leader(&self) -> bool {
-        self.leader.require_leader().await.is_ok()
+        self.info.require_leader().await.is_ok()
     }
 
     fn is_learner(&self) -> bool {
@@ -70,11 +64,11 @@ impl Probe for MemberProbe {
     async fn read(&self, is_serializable: bool) -> Result<(), String> {
         let read = async {
             if !is_serializable {
-                self.reader.read_barrier().await?;
+                self.store.read_barrier().await?;
             }
             // No key is empty, so this read passes through all stages and returns no record.
             let query = RangeQuery { limit: 1, keys_only: true, ..RangeQuery::default() };
-            self.reader.range(&query).map(drop)
+            self.store.range(&query).await.map(drop)
         };
         read.await.map_err(|error: RequestError| error.to_string())
     }
@@ -92,20 +86,20 @@ impl Probe for MemberProbe {
     }
 
     fn storage_version(&self) -> Option<String> {
-        self.info.member_status().storage_version().map(|version| version.to_string())
+        self.info.status().storage_version().map(|version| version.to_string())
     }
 
     fn raft_status(&self) -> String {
-        let member_status = self.info.member_status();
+        let progress = self.info.status().progress();
         format!(
             "{{\"id\":\"{:x}\",\"term\":{},\"commit\":{},\"applied\":{},\"lead\":\"{:x}\",\
              \"raftState\":\"{}\"}}",
             self.info.id(),
-            member_status.applied_term(),
-            member_status.committed(),
-            member_status.applied(),
-            member_status.leader(),
-            if member_status.leads() { "StateLeader" } else { "StateFollower" },
+            progress.term,
+            progress.committed,
+            progress.applied,
+            progress.leader,
+            if progress.leads { "StateLeader" } else { "StateFollower" },
         )
     }
 }
@@ -125,7 +119,7 @@ pub struct HttpService {
 impl HttpService {
     /// Creates a service with the endpoints of this kind of listener.
     pub fn new(
-        handles: &Handles,
+        handles: &ServerHandles,
         endpoints: Arc<Endpoints<MemberProbe>>,
         surface: Surface,
     ) -> Self {
@@ -139,7 +133,7 @@ impl HttpService {
 
     /// Adds a gateway in front of these gRPC services.
     #[must_use]
-    pub fn with_gateway(self, handles: &Handles, router: &Router) -> Self {
+    pub fn with_gateway(self, handles: &ServerHandles, router: &Router) -> Self {
         let gateway = Some(Arc::new(Gateway::new(handles, router.clone())));
         Self { gateway, ..self }
     }

@@ -24,8 +24,8 @@ use crate::calls::status::status;
 use quorate_grpc::ending::CONTENT_TYPE as GRPC;
 use quorate_grpc::framing::{HEAD_BYTES, message_len};
 use quorate_grpc::observed::Observed;
-use quorate_member::RequestError;
-use quorate_member::admission::{Bound, OwnedPermit};
+use quorate_requests::RequestError;
+use quorate_requests::admission::{Bound, OwnedPermit};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The header by which clients of etcd's JSON gateway detect that the call was answered.

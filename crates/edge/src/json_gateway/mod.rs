@@ -43,9 +43,9 @@ use self::request_body::{JsonBody, JsonMessages, read_message};
 use crate::calls::client_body::ClientBody;
 use crate::router::{Admitted, Router};
 use quorate_grpc::methods::{Kind, Route, SERVICES, route};
-use quorate_member::Handles;
-use quorate_member::admission::Bound;
 use quorate_net::listen::{Ends, EndsWithClient};
+use quorate_requests::ServerHandles;
+use quorate_requests::admission::Bound;
 
 /// Maximum size of a message's JSON, as a multiple of the message size. Base64 enlarges bytes by a third. Text that
 /// consists only of escapes would grow sixfold, but does not occur in practice.
@@ -71,8 +71,8 @@ struct Target {
 }
 
 impl Gateway {
-    pub(crate) fn new(handles: &Handles, router: Router) -> Self {
-        let replies = Arc::clone(&handles.reader.admission().replies);
+    pub(crate) fn new(handles: &ServerHandles, router: Router) -> Self {
+        let replies = Arc::clone(&handles.info.admission().replies);
         Self { router, replies, timeout: handles.info.limits().request_timeout }
     }
 

@@ -21,9 +21,9 @@ use tonic::Status;
 use crate::calls::status::status;
 use quorate_grpc::framing::{HEAD_BYTES, fill_head};
 use quorate_http_pages::unread_body::pass_over;
-use quorate_member::RequestError;
-use quorate_member::admission::CallPermit;
 use quorate_net::pace::Pace;
+use quorate_requests::RequestError;
+use quorate_requests::admission::CallPermit;
 
 /// The source of a request's bytes.
 #[derive(Debug)]

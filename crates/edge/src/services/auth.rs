@@ -1,6 +1,6 @@
 //! The Auth service: users, roles, turning authentication on and off, and login.
 //!
-//! All changes go through the log and are checked when they are applied. A token is returned only to the client that
+//! All changes are writes, which are checked when they are executed. A token is returned only to the client that
 //! logs in, and passwords are never returned.
 
 use std::sync::Arc;
@@ -25,52 +25,52 @@ use crate::calls::asked;
 use crate::calls::authorized::Authorized;
 use crate::calls::status::status;
 use crate::calls::status::unexpected;
-use quorate_member::access::Client;
-use quorate_member::accounts::Accounts;
-use quorate_member::{Handles, MemberInfo, Proposer};
+use quorate_requests::access::Client;
+use quorate_requests::accounts::Accounts;
+use quorate_requests::{ServerHandles, ServerInfo, Writer};
 use quorate_telemetry::metrics::RequestKind;
 
 /// The Auth service.
 #[derive(Debug)]
 pub(crate) struct AuthService {
-    info: Arc<MemberInfo>,
-    proposer: Arc<Proposer>,
+    info: Arc<ServerInfo>,
+    writer: Arc<Writer>,
     accounts: Arc<Accounts>,
 }
 
 impl AuthService {
-    pub(crate) fn new(handles: &Handles) -> Self {
+    pub(crate) fn new(handles: &ServerHandles) -> Self {
         Self {
             info: Arc::clone(&handles.info),
-            proposer: Arc::clone(&handles.proposer),
+            writer: Arc::clone(&handles.writer),
             accounts: Arc::clone(&handles.accounts),
         }
     }
 
-    async fn propose(
+    async fn write(
         &self,
         client: &Client,
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Outcome, Status> {
-        self.proposer.propose_for(client, request, kind).await.map_err(status)
+        self.writer.write_for(client, request, kind).await.map_err(status)
     }
 
-    /// Proposes a change and returns the response header with its revision.
+    /// Executes a change and returns the response header with its revision.
     async fn change(
         &self,
         client: &Client,
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Option<ResponseHeader>, Status> {
-        match self.propose(client, request, kind).await? {
+        match self.write(client, request, kind).await? {
             Outcome::AuthDone(header) => Ok(self.info.complete(header)),
             other => Err(unexpected(&other)),
         }
     }
 }
 
-/// Proposes a change whose response consists only of a header.
+/// Executes a change whose response consists only of a header.
 macro_rules! change {
     ($service:ident, $request:ident, $field:ident, $kind:ident, $response:ident) => {{
         let (client, message) = $request.into_parts();
@@ -87,7 +87,7 @@ macro_rules! look_up {
         let (client, message) = $request.into_parts();
         let $field = Some(message);
         let request = InternalRaftRequest { $field, ..InternalRaftRequest::default() };
-        match $service.propose(&client, request, RequestKind::$kind).await? {
+        match $service.write(&client, request, RequestKind::$kind).await? {
             Outcome::$kind(mut response) => {
                 response.header = $service.info.complete(response.header);
                 Ok(Response::new(response))

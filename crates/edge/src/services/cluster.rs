@@ -14,26 +14,23 @@ use tonic::{Response, Status};
 use crate::calls::authorized::Authorized;
 use crate::calls::large_reply::counted;
 use crate::calls::status::status;
-use quorate_member::access::AccessControl;
-use quorate_member::membership::Membership;
-use quorate_member::{Handles, MemberInfo, Reader};
+use quorate_requests::access::AccessControl;
+use quorate_requests::{DataStore, ServerHandles, ServerInfo};
 
 /// The Cluster service.
 #[derive(Debug)]
 pub(crate) struct ClusterService {
-    info: Arc<MemberInfo>,
+    info: Arc<ServerInfo>,
     access_control: Arc<AccessControl>,
-    reader: Arc<Reader>,
-    membership: Membership,
+    store: Arc<dyn DataStore>,
 }
 
 impl ClusterService {
-    pub(crate) fn new(handles: &Handles) -> Self {
+    pub(crate) fn new(handles: &ServerHandles) -> Self {
         Self {
             info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
-            reader: Arc::clone(&handles.reader),
-            membership: Membership::new(handles),
+            store: Arc::clone(&handles.store),
         }
     }
 }
@@ -45,8 +42,10 @@ impl ClusterService {
         request: Authorized<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
         let (client, request) = request.into_parts();
-        let added =
-            self.membership.add(&client.credentials, &request.peer_urls, request.is_learner).await;
+        let added = self
+            .store
+            .add_member(&client.credentials, &request.peer_urls, request.is_learner)
+            .await;
         let (row, rows) = added.map_err(status)?;
         Ok(Response::new(MemberAddResponse {
             header: Some(self.info.header(0)),
@@ -60,7 +59,8 @@ impl ClusterService {
         request: Authorized<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
         let (client, request) = request.into_parts();
-        let rows = self.membership.remove(&client.credentials, request.id).await.map_err(status)?;
+        let rows =
+            self.store.remove_member(&client.credentials, request.id).await.map_err(status)?;
         let header = Some(self.info.header(0));
         Ok(Response::new(MemberRemoveResponse { header, members: to_messages(rows) }))
     }
@@ -71,7 +71,7 @@ impl ClusterService {
     ) -> Result<Response<MemberUpdateResponse>, Status> {
         let (client, request) = request.into_parts();
         let updated =
-            self.membership.update(&client.credentials, request.id, &request.peer_urls).await;
+            self.store.update_member(&client.credentials, request.id, &request.peer_urls).await;
         let rows = updated.map_err(status)?;
         let header = Some(self.info.header(0));
         Ok(Response::new(MemberUpdateResponse { header, members: to_messages(rows) }))
@@ -83,12 +83,12 @@ impl ClusterService {
     ) -> Result<Response<MemberListResponse>, Status> {
         let (client, request) = request.into_parts();
         if request.linearizable {
-            self.reader.read_barrier().await.map_err(status)?;
+            self.store.read_barrier().await.map_err(status)?;
             self.access_control.check_user(&client.credentials).map_err(status)?;
         }
         let (header, rows) = (Some(self.info.header(0)), self.info.rows());
         let response = MemberListResponse { header, members: to_messages(rows) };
-        counted(response, &self.reader.admission().replies).map_err(status)
+        counted(response, &self.info.admission().replies).map_err(status)
     }
 
     pub(crate) async fn member_promote(
@@ -98,7 +98,7 @@ impl ClusterService {
         let token = token_of(request.metadata()).map(str::to_owned);
         let (client, request) = request.into_parts();
         let promoted =
-            self.membership.promote(&client.credentials, request.id, token.as_deref()).await;
+            self.store.promote_member(&client.credentials, request.id, token.as_deref()).await;
         let rows = promoted.map_err(status)?;
         let header = Some(self.info.header(0));
         Ok(Response::new(MemberPromoteResponse { header, members: to_messages(rows) }))

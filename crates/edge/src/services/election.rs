@@ -32,7 +32,7 @@ use crate::calls::large_reply::counted;
 use crate::calls::status::status;
 use crate::calls::streams::until;
 use quorate_grpc::head::requires_leader;
-use quorate_member::access::Client;
+use quorate_requests::access::Client;
 
 /// The Election service.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ impl ElectionService {
             return Err(Status::unknown("election: no leader"));
         };
         let response = LeaderResponse { header: found.header, kv: Some(kv) };
-        let replies = &self.recipes.reader.admission().replies;
+        let replies = &self.recipes.info.admission().replies;
         counted(response, replies).map_err(|error| as_client_error(status(error)))
     }
 

@@ -18,7 +18,7 @@ use quorate_api::v3electionpb as el;
 use quorate_api::v3electionpb::election_server::Election;
 use quorate_api::v3lockpb as lk;
 use quorate_api::v3lockpb::lock_server::Lock;
-use quorate_member::access::AccessControl;
+use quorate_requests::access::AccessControl;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 

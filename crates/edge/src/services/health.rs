@@ -19,25 +19,22 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use quorate_member::{Administrator, Handles, StreamEnds};
+use quorate_requests::{DataStore, ServerHandles, StreamEnds};
 
 /// The health service.
 #[derive(Debug)]
 pub(crate) struct HealthService {
-    administrator: Arc<Administrator>,
+    store: Arc<dyn DataStore>,
     streams: Arc<StreamEnds>,
 }
 
 impl HealthService {
-    pub(crate) fn new(handles: &Handles) -> Self {
-        Self {
-            administrator: Arc::clone(&handles.administrator),
-            streams: Arc::clone(&handles.streams),
-        }
+    pub(crate) fn new(handles: &ServerHandles) -> Self {
+        Self { store: Arc::clone(&handles.store), streams: Arc::clone(&handles.streams) }
     }
 
     fn status(&self) -> HealthCheckResponse {
-        answer(serving_status(*self.administrator.serving().borrow()))
+        answer(serving_status(*self.store.serving().borrow()))
     }
 }
 
@@ -67,7 +64,7 @@ impl Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<BoxStream<HealthCheckResponse>>, Status> {
         if request.get_ref().service.is_empty() {
-            let statuses = Statuses { next: next_status(self.administrator.serving(), None) };
+            let statuses = Statuses { next: next_status(self.store.serving(), None) };
             let end = self.streams.wait(false);
             return Ok(Response::new(Box::pin(crate::calls::streams::until(statuses, end))));
         }

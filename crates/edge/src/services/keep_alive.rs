@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! The renewal itself (`lease_holder`).
+//! The renewal itself (`DataStore::renew_lease`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -36,9 +36,8 @@ use quorate_grpc::framing::put_message;
 use quorate_grpc::head::requires_leader;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::wording::in_grpc_gos_words;
-use quorate_member::access::Client;
-use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Handles, MemberInfo, Reader, StreamEnd, StreamEnds};
+use quorate_requests::access::Client;
+use quorate_requests::{DataStore, ServerHandles, ServerInfo, StreamEnd, StreamEnds};
 
 /// Number of response bytes collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 32 * 1024;
@@ -46,22 +45,17 @@ const CHUNK_BYTES: usize = 32 * 1024;
 /// The keep-alive service.
 #[derive(Debug)]
 pub(crate) struct KeepAliveService {
-    info: Arc<MemberInfo>,
-    reader: Arc<Reader>,
+    info: Arc<ServerInfo>,
+    store: Arc<dyn DataStore>,
     streams: Arc<StreamEnds>,
-    leases: Arc<LeaseHolder>,
     message_bytes_max: usize,
 }
 
 impl KeepAliveService {
-    pub(crate) fn new(
-        handles: &Handles,
-        leases: Arc<LeaseHolder>,
-        message_bytes_max: usize,
-    ) -> Self {
-        let (reader, streams) = (Arc::clone(&handles.reader), Arc::clone(&handles.streams));
+    pub(crate) fn new(handles: &ServerHandles, message_bytes_max: usize) -> Self {
+        let (store, streams) = (Arc::clone(&handles.store), Arc::clone(&handles.streams));
         let info = Arc::clone(&handles.info);
-        Self { info, reader, streams, leases, message_bytes_max }
+        Self { info, store, streams, message_bytes_max }
     }
 
     pub(crate) fn call(&self, request: Request<RequestBody<ClientBody>>) -> ResponseFuture {
@@ -70,8 +64,7 @@ impl KeepAliveService {
             requests,
             client: Arc::new(client_by(&head)),
             info: Arc::clone(&self.info),
-            reader: Arc::clone(&self.reader),
-            leases: Arc::clone(&self.leases),
+            store: Arc::clone(&self.store),
             renewal: None,
             is_renewing: false,
             end: self.streams.wait(requires_leader(&head.headers)),
@@ -88,9 +81,8 @@ struct Session {
     requests: Streaming<LeaseKeepAliveRequest>,
     /// The client that opened the stream. Its permissions are checked for each renewal.
     client: Arc<Client>,
-    info: Arc<MemberInfo>,
-    reader: Arc<Reader>,
-    leases: Arc<LeaseHolder>,
+    info: Arc<ServerInfo>,
+    store: Arc<dyn DataStore>,
     /// The current or the last renewal. All renewals reuse one allocation.
     renewal: Option<ReusableBoxFuture<'static, Renewed>>,
     is_renewing: bool,
@@ -138,15 +130,15 @@ impl Session {
 
     /// Starts a renewal.
     fn renew(&mut self, id: i64) {
-        let (reader, leases) = (Arc::clone(&self.reader), Arc::clone(&self.leases));
+        let (info, store) = (Arc::clone(&self.info), Arc::clone(&self.store));
         let client = Arc::clone(&self.client);
         let renewal = async move {
             // The header contains the revision before the renewal.
-            let header = Some(reader.current_header());
+            let header = Some(info.header(store.current_revision()));
             let _renewal = spans::begin(&client, &LeaseKeepAliveRequest { id });
             // A missing lease is reported with a TTL of zero.
-            let ttl = leases
-                .renew(&client.credentials, LeaseId(id))
+            let ttl = store
+                .renew_lease(&client.credentials, LeaseId(id))
                 .await
                 .map_err(status)?
                 .unwrap_or_default();

@@ -1,9 +1,7 @@
-//! The KV service. Reads use the newest view, and writes go through the log.
+//! The KV service: reads at a revision, and writes in one order.
 
 use std::sync::Arc;
 
-use prost::Message as _;
-use quorate_api::etcdserverpb::request_op::Request as Operation;
 use quorate_api::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
     InternalRaftRequest, PutRequest, PutResponse, RangeRequest, RangeResponse, RangeStreamResponse,
@@ -14,51 +12,47 @@ use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
 use tonic::codegen::BoxStream;
 use tonic::{Response, Status};
 
-use super::range_stream::ChunkedRange;
+use super::range_stream::{ChunkedRange, Chunks};
 use crate::calls::authorized::Authorized;
-use crate::calls::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamPermits};
+use crate::calls::large_reply::{Large, Reply, StreamPermits};
 use crate::calls::request_scope::RequestScope;
 use crate::calls::spans::{self, RangeStream, ReadTxn};
 use crate::calls::status::status;
 use crate::calls::status::unexpected;
-use quorate_member::access::{AccessControl, Client, Pass};
-use quorate_member::admission::{Bound, OwnedPermit};
-use quorate_member::{
-    Administrator, Ask, Handles, MemberInfo, Proposer, Reader, Ready, RequestError, StreamEnds,
-    Weight,
+use quorate_requests::access::{AccessControl, Client};
+use quorate_requests::admission::{Bound, OwnedPermit};
+use quorate_requests::{
+    Ask, DataStore, Listed, Ready, RequestError, ServerHandles, ServerInfo, StreamEnds, Writer,
 };
-use quorate_net::runtime::blocking;
 use quorate_telemetry::metrics::RequestKind;
 
 /// The KV service.
 #[derive(Debug)]
 pub(crate) struct Kv {
-    info: Arc<MemberInfo>,
+    info: Arc<ServerInfo>,
     access_control: Arc<AccessControl>,
-    reader: Arc<Reader>,
-    proposer: Arc<Proposer>,
-    administrator: Arc<Administrator>,
+    store: Arc<dyn DataStore>,
+    writer: Arc<Writer>,
     streams: Arc<StreamEnds>,
 }
 
 impl Kv {
-    pub(crate) fn new(handles: &Handles) -> Self {
+    pub(crate) fn new(handles: &ServerHandles) -> Self {
         Self {
             info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
-            reader: Arc::clone(&handles.reader),
-            proposer: Arc::clone(&handles.proposer),
-            administrator: Arc::clone(&handles.administrator),
+            store: Arc::clone(&handles.store),
+            writer: Arc::clone(&handles.writer),
             streams: Arc::clone(&handles.streams),
         }
     }
 
     fn scope<'a>(&'a self, client: &'a Client) -> RequestScope<'a> {
-        RequestScope::of_call(&self.info, &self.reader, client)
+        RequestScope::of_call(&self.info, client)
     }
 
     fn scope_within<'a>(&'a self, client: &'a Client) -> RequestScope<'a> {
-        RequestScope::within_call(&self.info, &self.reader, client)
+        RequestScope::within_call(&self.info, client)
     }
 
     /// Answers a range request on behalf of another service.
@@ -85,7 +79,7 @@ impl Kv {
         client: &Client,
         txn: TxnRequest,
     ) -> Result<TxnResponse, Status> {
-        self.proposer.prepare(client, Ask::Txn(&txn)).await.map_err(status)?;
+        self.writer.prepare(client, Ask::Txn(&txn)).await.map_err(status)?;
         self.write_txn(&mut self.scope_within(client), txn).await
     }
 
@@ -107,7 +101,7 @@ impl Kv {
         if !request.serializable && self.info.is_learner() {
             return Err(RequestError::NotSupportedForLearner);
         }
-        let ready = self.proposer.prepare(scope.client(), Ask::Range(request)).await?;
+        let ready = self.writer.prepare(scope.client(), Ask::Range(request)).await?;
         scope.begin_read(request);
         self.read_range(scope, request, ready).await
     }
@@ -117,10 +111,10 @@ impl Kv {
         scope: &mut RequestScope<'_>,
         put: PutRequest,
     ) -> Result<PutResponse, Status> {
-        self.proposer.prepare(scope.client(), Ask::Put(&put)).await.map_err(status)?;
+        self.writer.prepare(scope.client(), Ask::Put(&put)).await.map_err(status)?;
         scope.begin(&put);
         let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
-        match self.propose(scope, request, RequestKind::Put).await? {
+        match self.write(scope, request, RequestKind::Put).await? {
             Outcome::Put(mut response) => {
                 response.header = self.info.complete(response.header);
                 Ok(response)
@@ -134,11 +128,11 @@ impl Kv {
         scope: &mut RequestScope<'_>,
         delete: DeleteRangeRequest,
     ) -> Result<DeleteRangeResponse, Status> {
-        self.proposer.prepare(scope.client(), Ask::DeleteRange(&delete)).await.map_err(status)?;
+        self.writer.prepare(scope.client(), Ask::DeleteRange(&delete)).await.map_err(status)?;
         scope.begin(&delete);
         let request =
             InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
-        match self.propose(scope, request, RequestKind::DeleteRange).await? {
+        match self.write(scope, request, RequestKind::DeleteRange).await? {
             Outcome::DeleteRange(mut response) => {
                 response.header = self.info.complete(response.header);
                 Ok(response)
@@ -155,7 +149,7 @@ impl Kv {
     ) -> Result<TxnResponse, Status> {
         scope.begin(&txn);
         let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
-        match self.propose(scope, request, RequestKind::Txn).await? {
+        match self.write(scope, request, RequestKind::Txn).await? {
             Outcome::Txn(mut response) => {
                 response.header = self.info.complete(response.header);
                 Ok(response)
@@ -164,15 +158,15 @@ impl Kv {
         }
     }
 
-    /// Proposes a write and waits for its outcome.
-    async fn propose(
+    /// Executes a write and waits for its outcome.
+    async fn write(
         &self,
         scope: &mut RequestScope<'_>,
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Outcome, Status> {
         let (client, entry) = (scope.client(), scope.entry());
-        self.proposer.propose_and_keep(client, request, kind, entry).await.map_err(status)
+        self.writer.write_and_keep(client, request, kind, entry).await.map_err(status)
     }
 
     /// Answers a range that has passed its checks. If the limit on replies is reached, the records are dropped and read
@@ -188,7 +182,7 @@ impl Kv {
         let credentials = &scope.client().credentials;
         let pass =
             self.access_control.pass_to_read(credentials, |may| may.check_range(request)).await?;
-        let replies = &self.reader.admission().replies;
+        let replies = &self.info.admission().replies;
         let reply = match self.gather_range(&query).await?.admit(replies) {
             Ok(reply) => reply,
             Err(bytes) => {
@@ -207,18 +201,14 @@ impl Kv {
         scope: &mut RequestScope<'_>,
     ) -> Result<(), RequestError> {
         if ready == (Ready::Read { needs_barrier: true }) {
-            self.reader.read_barrier().await?;
+            self.store.read_barrier().await?;
             scope.note_barrier();
         }
         Ok(())
     }
 
     async fn gather_range(&self, query: &RangeQuery) -> Result<Reply<RangeResponse>, RequestError> {
-        let weight = self.reader.weigh([query]).await?;
-        let query = query.clone();
-        let (result, permit) =
-            gather(&self.reader, weight, move |reader| reader.range(&query)).await;
-        let result = result?;
+        let Listed { result, permit } = self.store.range(query).await?;
         let response = RangeResponse {
             header: Some(self.info.header(result.revision)),
             kvs: result.kvs,
@@ -252,7 +242,7 @@ impl Kv {
         let credentials = &scope.client().credentials;
         let pass =
             self.access_control.pass_to_read(credentials, |may| may.check_txn(request)).await?;
-        let replies = &self.reader.admission().replies;
+        let replies = &self.info.admission().replies;
         let reply = match self.gather_txn(request).await?.admit(replies) {
             Ok(reply) => reply,
             Err(bytes) => {
@@ -268,91 +258,20 @@ impl Kv {
         &self,
         request: &Arc<TxnRequest>,
     ) -> Result<Reply<TxnResponse>, RequestError> {
-        // The branch that will be taken is not known yet.
-        let queries: Vec<_> = request
-            .success
-            .iter()
-            .chain(&request.failure)
-            .filter_map(|operation| match &operation.request {
-                Some(Operation::RequestRange(range)) => RangeQuery::from_request(range),
-                _ => None,
-            })
-            .collect();
-        let weight = self.reader.weigh(&queries).await?;
-        let request = Arc::clone(request);
-        let read = move |reader: &Reader| reader.txn(&request);
-        let (response, permit) = gather(&self.reader, weight, read).await;
-        let mut response = response?;
+        let Listed { result: mut response, permit } = self.store.read_txn(request).await?;
         response.header = self.info.complete(response.header);
         Ok(Reply::new(response, permit))
     }
 
-    /// Returns a range in chunks, each read when it is requested. A chunk counts against the limit on replies until it
-    /// is sent. The stream ends with an error if the limit is reached or if users or roles have changed.
-    fn chunks(
-        &self,
-        query: RangeQuery,
-        pass: Pass,
-        permits: StreamPermits,
-    ) -> impl Iterator<Item = Result<RangeStreamResponse, Status>> + use<> {
-        let (info, reader) = (Arc::clone(&self.info), Arc::clone(&self.reader));
-        let access_control = Arc::clone(&self.access_control);
-        let mut range = ChunkedRange::new(query, info.limits().request_bytes_max);
-        let mut next = move || {
-            let mut chunk = match range.next(|query| reader.range(query))? {
-                Ok(chunk) => chunk,
-                Err(error) => return Some(Err(status(error))),
-            };
-            if let Err(error) = access_control.still_holds(pass) {
-                return Some(Err(status(error)));
-            }
-            if chunk.header.is_some() {
-                chunk.header = info.complete(chunk.header);
-            }
-            let len = chunk.encoded_len();
-            if len >= COUNTED_BYTES_MIN {
-                // The library's buffer may be twice the size of its content.
-                match Bound::take_owned(&reader.admission().replies, 2 * len as u64) {
-                    Ok(permit) => permits.push(permit),
-                    Err(full) => return Some(Err(status(full))),
-                }
-            }
-            Some(Ok(RangeStreamResponse { range_response: Some(chunk) }))
-        };
-        let mut has_failed = false;
-        std::iter::from_fn(move || {
-            let chunk = if has_failed { None } else { next() };
-            has_failed = matches!(chunk, Some(Err(_)));
-            chunk
-        })
-    }
-
     /// Returns the reply to an executed request, even beyond the limit on replies.
     fn reply_regardless<M: Large>(&self, response: M) -> Result<Response<M>, Status> {
-        Reply::new(response, None)
-            .admit_regardless(&self.reader.admission().replies)
-            .into_response()
+        Reply::new(response, None).admit_regardless(&self.info.admission().replies).into_response()
     }
 
     async fn wait_for_permit(&self, bytes: u64) -> Result<OwnedPermit, RequestError> {
         let timeout = self.info.limits().request_timeout;
-        Ok(Bound::take_within(&self.reader.admission().replies, bytes, timeout).await?)
+        Ok(Bound::take_within(&self.info.admission().replies, bytes, timeout).await?)
     }
-}
-
-/// Reads on the connection's thread, or on a blocking thread if the read takes long.
-async fn gather<T: Send + 'static>(
-    reader: &Arc<Reader>,
-    weight: Weight,
-    read: impl FnOnce(&Reader) -> T + Send + 'static,
-) -> (T, Option<OwnedPermit>) {
-    let Weight { is_long, permit } = weight;
-    if !is_long {
-        return (read(reader), permit);
-    }
-    let reader = Arc::clone(reader);
-    // The permit moves to the blocking thread, because the read continues even if the client disconnects.
-    blocking(move || (read(&reader), permit)).await
 }
 
 fn to_query(request: &RangeRequest) -> RangeQuery {
@@ -375,7 +294,7 @@ impl Kv {
         request: Authorized<RangeRequest>,
     ) -> Result<Response<BoxStream<RangeStreamResponse>>, Status> {
         let (client, request) = request.into_parts();
-        let ready = self.proposer.prepare(&client, Ask::Range(&request)).await.map_err(status)?;
+        let ready = self.writer.prepare(&client, Ask::Range(&request)).await.map_err(status)?;
         let query = to_query(&request);
         let in_key_order = query.sort_order == SortOrder::None
             || (query.sort_order == SortOrder::Ascend && query.sort_target == SortTarget::Key);
@@ -400,15 +319,17 @@ impl Kv {
         let pass = pass.map_err(status)?;
         let end = self.streams.wait(false);
         let permits = StreamPermits::default();
-        let mut chunks = self.chunks(query, pass, permits.clone());
+        let mut chunks = Chunks {
+            range: ChunkedRange::new(query, self.info.limits().request_bytes_max),
+            info: Arc::clone(&self.info),
+            store: Arc::clone(&self.store),
+            access_control: Arc::clone(&self.access_control),
+            pass,
+            permits: permits.clone(),
+        };
         // The first chunk is read now, so that its error becomes the error of the call.
-        let mut first = chunks.next().transpose()?;
-        let chunks = std::iter::from_fn(move || {
-            // Keeps the span open until the stream ends.
-            let _lasting = &operation;
-            first.take().map(Ok).or_else(|| chunks.next())
-        });
-        let chunks = crate::calls::streams::until(tokio_stream::iter(chunks), end);
+        let first = chunks.next().await.transpose()?;
+        let chunks = crate::calls::streams::until(chunks.after(first, operation), end);
         let mut response: Response<BoxStream<_>> = Response::new(Box::pin(chunks));
         response.extensions_mut().insert(permits);
         Ok(response)
@@ -442,7 +363,7 @@ impl Kv {
     ) -> Result<Response<TxnResponse>, Status> {
         let (client, txn) = request.into_parts();
         let mut scope = self.scope(&client);
-        let ready = self.proposer.prepare(&client, Ask::Txn(&txn)).await.map_err(status)?;
+        let ready = self.writer.prepare(&client, Ask::Txn(&txn)).await.map_err(status)?;
         if ready != Ready::Propose {
             let reply = self.answer_txn(scope, txn, ready).await;
             return reply.map_err(status)?.into_response();
@@ -458,15 +379,15 @@ impl Kv {
     ) -> Result<Response<CompactionResponse>, Status> {
         let (client, mut compaction) = request.into_parts();
         let _operation = spans::begin(&client, &compaction);
-        compaction.revision = self.proposer.compaction_point(compaction.revision);
+        compaction.revision = self.store.compaction_point(compaction.revision);
         let is_physical = compaction.physical;
         let request =
             InternalRaftRequest { compaction: Some(compaction), ..InternalRaftRequest::default() };
-        let outcome = self.proposer.propose_for(&client, request, RequestKind::Compaction).await;
+        let outcome = self.writer.write_for(&client, request, RequestKind::Compaction).await;
         if is_physical {
             // This also applies if the revision was already compacted, because a physical compaction returns only after
             // the history is deleted.
-            self.administrator.wait_compacted().await.map_err(status)?;
+            self.store.wait_compacted().await.map_err(status)?;
         }
         match outcome.map_err(status)? {
             Outcome::Compaction(response) => {

@@ -1,5 +1,4 @@
-//! The Lease service except keep-alive (`keep_alive`). Grants and revocations go through the log, and lookups go to the
-//! leader.
+//! The Lease service except keep-alive (`keep_alive`). Grants and revocations are writes.
 
 use std::sync::Arc;
 
@@ -18,29 +17,26 @@ use crate::calls::large_reply::counted;
 use crate::calls::spans;
 use crate::calls::status::status;
 use crate::calls::status::unexpected;
-use quorate_member::access::{AccessControl, Client};
-use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Ask, Handles, MemberInfo, Proposer, Reader};
+use quorate_requests::access::{AccessControl, Client};
+use quorate_requests::{Ask, DataStore, ServerHandles, ServerInfo, Writer};
 use quorate_telemetry::metrics::RequestKind;
 
 /// The Lease service.
 #[derive(Debug)]
 pub(crate) struct LeaseService {
-    info: Arc<MemberInfo>,
+    info: Arc<ServerInfo>,
     access_control: Arc<AccessControl>,
-    reader: Arc<Reader>,
-    proposer: Arc<Proposer>,
-    leases: Arc<LeaseHolder>,
+    store: Arc<dyn DataStore>,
+    writer: Arc<Writer>,
 }
 
 impl LeaseService {
-    pub(crate) fn new(handles: &Handles, leases: Arc<LeaseHolder>) -> Self {
+    pub(crate) fn new(handles: &ServerHandles) -> Self {
         Self {
             info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
-            reader: Arc::clone(&handles.reader),
-            proposer: Arc::clone(&handles.proposer),
-            leases,
+            store: Arc::clone(&handles.store),
+            writer: Arc::clone(&handles.writer),
         }
     }
 
@@ -50,16 +46,16 @@ impl LeaseService {
         client: &Client,
         mut grant: LeaseGrantRequest,
     ) -> Result<LeaseGrantResponse, Status> {
-        self.proposer.prepare(client, Ask::LeaseGrant).await.map_err(status)?;
+        self.writer.prepare(client, Ask::LeaseGrant).await.map_err(status)?;
         if grant.id == 0 {
-            grant.id = self.proposer.next_lease_id();
+            grant.id = self.store.next_lease_id();
         }
         let _operation = spans::begin(client, &grant);
         let request =
             InternalRaftRequest { lease_grant: Some(grant), ..InternalRaftRequest::default() };
         match self
-            .proposer
-            .propose_for(client, request, RequestKind::LeaseGrant)
+            .writer
+            .write_for(client, request, RequestKind::LeaseGrant)
             .await
             .map_err(status)?
         {
@@ -95,8 +91,8 @@ impl LeaseService {
         let request =
             InternalRaftRequest { lease_revoke: Some(revoke), ..InternalRaftRequest::default() };
         match self
-            .proposer
-            .propose_for(&client, request, RequestKind::LeaseRevoke)
+            .writer
+            .write_for(&client, request, RequestKind::LeaseRevoke)
             .await
             .map_err(status)?
         {
@@ -120,7 +116,7 @@ impl LeaseService {
             if request.keys { may.check_lease(Access::Read, id) } else { Ok(()) }
         });
         let pass = pass.await.map_err(status)?;
-        let found = self.leases.time_to_live(&request).await.map_err(status)?;
+        let found = self.store.time_to_live(&request).await.map_err(status)?;
         if request.keys {
             self.access_control.confirm(pass).await.map_err(status)?;
             // The leader may return keys that this member has not applied yet.
@@ -138,9 +134,9 @@ impl LeaseService {
             ttl: -1,
             ..LeaseTimeToLiveResponse::default()
         });
-        let header = Some(self.reader.current_header());
+        let header = Some(self.info.header(self.store.current_revision()));
         let response = LeaseTimeToLiveResponse { header, ..response };
-        counted(response, &self.reader.admission().replies).map_err(status)
+        counted(response, &self.info.admission().replies).map_err(status)
     }
 
     pub(crate) async fn lease_leases(
@@ -150,16 +146,16 @@ impl LeaseService {
         let (client, _) = request.into_parts();
         let pass = self.access_control.pass(&client.credentials, |may| {
             may.check_user()?;
-            let all = self.reader.leases().list();
+            let all = self.store.lease_ids();
             all.into_iter().try_for_each(|id| may.check_lease(Access::Read, id))
         });
         let pass = pass.await.map_err(status)?;
-        let ids = self.reader.leases().list();
+        let ids = self.store.lease_ids();
         self.access_control.confirm(pass).await.map_err(status)?;
         let response = LeaseLeasesResponse {
-            header: Some(self.reader.current_header()),
+            header: Some(self.info.header(self.store.current_revision())),
             leases: ids.into_iter().map(|id| LeaseStatus { id: id.0 }).collect(),
         };
-        counted(response, &self.reader.admission().replies).map_err(status)
+        counted(response, &self.info.admission().replies).map_err(status)
     }
 }

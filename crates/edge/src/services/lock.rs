@@ -14,7 +14,7 @@ use tonic::{Response, Status};
 use super::recipes::{Entered, Recipes, Undo, Withdrawal, enter, revision};
 use crate::calls::authorized::Authorized;
 use crate::calls::contended_name::Name;
-use quorate_member::access::Client;
+use quorate_requests::access::Client;
 
 /// The Lock service.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl LockService {
         let Entered { created, .. } = Entered::read(&answer);
         let undo = Undo::Delete(key.clone());
         let withdrawal = Withdrawal::prepare(&self.recipes, &client, undo, permit);
-        if self.recipes.is_first_at(&name, created, revision(&answer)) {
+        if self.recipes.is_first_at(&name, created, revision(&answer)).await {
             withdrawal.forget();
             return Ok(Response::new(LockResponse { header: answer.header, key }));
         }

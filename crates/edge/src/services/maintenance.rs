@@ -13,53 +13,41 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_state::alarm::Alarm;
 use quorate_state::apply::Response as Outcome;
+use tokio_stream::StreamExt as _;
 use tonic::codegen::BoxStream;
 use tonic::{Response, Status};
 
 use crate::calls::authorized::Authorized;
 use crate::calls::status::status;
 use crate::calls::status::unexpected;
-use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
-use quorate_member::access::{AccessControl, Client};
-use quorate_member::admission::Bound;
-use quorate_member::versions::Downgrades;
-use quorate_member::{
-    Administrator, Handles, MemberInfo, Proposer, Reader, RequestError, StreamEnds,
+use quorate_requests::access::{AccessControl, Client};
+use quorate_requests::admission::Bound;
+use quorate_requests::{
+    DataStore, RequestError, STREAM_BYTES, ServerHandles, ServerInfo, SnapshotStream, StreamEnds,
+    Writer,
 };
-use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
 /// The Maintenance service.
 #[derive(Debug)]
 pub(crate) struct MaintenanceService {
-    info: Arc<MemberInfo>,
+    info: Arc<ServerInfo>,
     access_control: Arc<AccessControl>,
-    reader: Arc<Reader>,
-    proposer: Arc<Proposer>,
-    administrator: Arc<Administrator>,
-    downgrades: Downgrades,
+    store: Arc<dyn DataStore>,
+    writer: Arc<Writer>,
     streams: Arc<StreamEnds>,
 }
 
 impl MaintenanceService {
-    pub(crate) fn new(handles: &Handles) -> Self {
+    pub(crate) fn new(handles: &ServerHandles) -> Self {
         Self {
             info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
-            reader: Arc::clone(&handles.reader),
-            proposer: Arc::clone(&handles.proposer),
-            administrator: Arc::clone(&handles.administrator),
-            downgrades: Downgrades::new(handles),
+            store: Arc::clone(&handles.store),
+            writer: Arc::clone(&handles.writer),
             streams: Arc::clone(&handles.streams),
         }
-    }
-
-    /// Waits until all applied entries are committed to the backend file. This may take a long time if the disk is
-    /// full, so the client is authorized again afterwards.
-    async fn commit_backend(&self, client: &Client) -> Result<(), RequestError> {
-        self.administrator.commit_backend().await?;
-        self.access_control.check_admin(&client.credentials)
     }
 }
 
@@ -79,14 +67,9 @@ impl MaintenanceService {
         checked.map_err(status)?;
         let request =
             InternalRaftRequest { alarm: Some(request), ..InternalRaftRequest::default() };
-        match self
-            .proposer
-            .propose_for(&client, request, RequestKind::Alarm)
-            .await
-            .map_err(status)?
-        {
+        match self.writer.write_for(&client, request, RequestKind::Alarm).await.map_err(status)? {
             Outcome::Alarm(mut response) => {
-                response.header = Some(self.reader.current_header());
+                response.header = Some(self.info.header(self.store.current_revision()));
                 Ok(Response::new(response))
             }
             other => Err(unexpected(&other)),
@@ -97,9 +80,9 @@ impl MaintenanceService {
         &self,
         _: Authorized<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        let (facts, member_status) = (self.info.facts(), self.info.member_status());
+        let (facts, progress) = (self.info.facts(), self.info.status().progress());
         let downgrade = facts.versions.downgrade();
-        let stats = self.reader.backend().stats();
+        let sizes = self.store.sizes();
         let mut errors = Vec::new();
         if !self.info.has_leader() {
             errors.push(RequestError::NoLeader.to_string());
@@ -108,17 +91,19 @@ impl MaintenanceService {
         let quota = self.info.limits().quota_configured;
         let target = downgrade.target_version.clone();
         Ok(Response::new(StatusResponse {
-            header: Some(self.reader.current_header()),
+            header: Some(self.info.header(self.store.current_revision())),
             version: self.info.version_text(),
-            db_size: to_signed(stats.size_bytes),
-            leader: member_status.leader(),
-            raft_index: member_status.committed().get(),
-            raft_term: member_status.applied_term().get(),
-            raft_applied_index: member_status.applied().get(),
+            db_size: to_signed(sizes.total_bytes),
+            leader: progress.leader,
+            raft_index: progress.committed,
+            raft_term: progress.term,
+            raft_applied_index: progress.applied,
             errors,
-            db_size_in_use: to_signed(stats.in_use_bytes),
+            db_size_in_use: to_signed(sizes.in_use_bytes),
             is_learner: self.info.is_learner(),
-            storage_version: member_status
+            storage_version: self
+                .info
+                .status()
                 .storage_version()
                 .map_or_else(String::new, |v| v.to_string()),
             db_size_quota: quota,
@@ -135,7 +120,7 @@ impl MaintenanceService {
     ) -> Result<Response<DefragmentResponse>, Status> {
         log::info!("starting defragment");
         let started = Instant::now();
-        let defragmented = self.administrator.defragment().await.map_err(status)?;
+        let defragmented = self.store.defragment().await.map_err(status)?;
         self.info.metrics().disk.backend_defrag.observe(started.elapsed());
         log::info!(
             "finished defragment",
@@ -151,13 +136,11 @@ impl MaintenanceService {
         request: Authorized<HashRequest>,
     ) -> Result<Response<HashResponse>, Status> {
         let (client, _) = request.into_parts();
-        self.commit_backend(&client).await.map_err(status)?;
-        let backend = self.reader.backend().clone();
-        let started = Instant::now();
-        let hash = blocking(move || backend.read().hash()).await;
-        let hash = hash.map_err(|fault| self.reader.fault(fault)).map_err(status)?;
-        self.info.metrics().mvcc.hash.observe(started.elapsed());
-        Ok(Response::new(HashResponse { header: Some(self.reader.current_header()), hash }))
+        let hash = self.store.hash(&client.credentials).await.map_err(status)?;
+        Ok(Response::new(HashResponse {
+            header: Some(self.info.header(self.store.current_revision())),
+            hash,
+        }))
     }
 
     pub(crate) async fn hash_kv(
@@ -165,14 +148,8 @@ impl MaintenanceService {
         request: Authorized<HashKvRequest>,
     ) -> Result<Response<HashKvResponse>, Status> {
         let (client, HashKvRequest { revision }) = request.into_parts();
-        self.administrator.wait_hashed(revision).await;
-        self.access_control.check_admin(&client.credentials).map_err(status)?;
-        let view = self.reader.view();
-        let started = Instant::now();
-        let current = view.current_revision();
-        let hashed = blocking(move || view.hash_kv(revision)).await;
-        let hashed = hashed.map_err(|error| self.reader.read_error(error)).map_err(status)?;
-        self.info.metrics().mvcc.hash_revision.observe(started.elapsed());
+        let hashed = self.store.hash_kv(&client.credentials, revision).await;
+        let (current, hashed) = hashed.map_err(status)?;
         Ok(Response::new(HashKvResponse {
             header: Some(self.info.header(current)),
             hash: hashed.hash,
@@ -186,14 +163,12 @@ impl MaintenanceService {
         request: Authorized<SnapshotRequest>,
     ) -> Result<Response<BoxStream<SnapshotResponse>>, Status> {
         let (client, _) = request.into_parts();
-        let replies = &self.reader.admission().replies;
+        let replies = &self.info.admission().replies;
         let permit = Bound::take_owned(replies, STREAM_BYTES).map_err(RequestError::from);
         let permit = permit.map_err(status)?;
-        self.commit_backend(&client).await.map_err(status)?;
-        let storage_version = self.info.member_status().storage_version();
-        let version = storage_version.map_or_else(String::new, |version| version.to_string());
-        let metrics = Arc::clone(self.info.metrics());
-        let stream = SnapshotStream::new(self.reader.backend(), metrics, version, permit);
+        let image = self.store.snapshot(&client.credentials).await.map_err(status)?;
+        let stream = SnapshotStream::new(image, Arc::clone(self.info.metrics()), permit);
+        let stream = stream.map(|part| part.map_err(status));
         let end = self.streams.wait(false);
         Ok(Response::new(Box::pin(crate::calls::streams::until(stream, end))))
     }
@@ -203,7 +178,7 @@ impl MaintenanceService {
         request: Authorized<MoveLeaderRequest>,
     ) -> Result<Response<MoveLeaderResponse>, Status> {
         let (_, request) = request.into_parts();
-        self.administrator.move_leader(request.target_id).await.map_err(status)?;
+        self.store.move_leader(request.target_id).await.map_err(status)?;
         Ok(Response::new(MoveLeaderResponse { header: None }))
     }
 
@@ -212,19 +187,19 @@ impl MaintenanceService {
         request: Authorized<DowngradeRequest>,
     ) -> Result<Response<DowngradeResponse>, Status> {
         let (Client { credentials, .. }, request) = request.into_parts();
-        let downgrades = &self.downgrades;
+        let store = &self.store;
         let cluster = match DowngradeAction::try_from(request.action) {
             Ok(DowngradeAction::Validate) => {
-                Some(downgrades.validate(&request.version).await.map_err(status)?)
+                Some(store.validate_downgrade(&request.version).await.map_err(status)?)
             }
             Ok(DowngradeAction::Enable) => {
-                Some(downgrades.enable(&credentials, &request.version).await.map_err(status)?)
+                Some(store.enable_downgrade(&credentials, &request.version).await.map_err(status)?)
             }
-            Ok(DowngradeAction::Cancel) => downgrades.cancel(&credentials).await,
+            Ok(DowngradeAction::Cancel) => store.cancel_downgrade(&credentials).await,
             Err(_) => return Err(status(RequestError::UnknownMethod)),
         };
         let version = cluster.map(|version| format!("{}.{}", version.major, version.minor));
-        let header = Some(self.reader.current_header());
+        let header = Some(self.info.header(self.store.current_revision()));
         Ok(Response::new(DowngradeResponse { header, version: version.unwrap_or_default() }))
     }
 }

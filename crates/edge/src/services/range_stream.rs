@@ -12,11 +12,25 @@
 //! A chunk ends once it reaches its size in bytes, even if more keys were read for it, because small records may be
 //! followed by large ones.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
 use bytes::Bytes;
 use prost::Message;
-use quorate_api::etcdserverpb::{RangeResponse, ResponseHeader};
+use quorate_api::etcdserverpb::{RangeResponse, RangeStreamResponse, ResponseHeader};
 use quorate_api::record::{Fields, KeyValue};
+use quorate_requests::access::{AccessControl, Pass};
+use quorate_requests::admission::Bound;
+use quorate_requests::{DataStore, Listed, RequestError, ServerInfo};
 use quorate_state::mvcc::{RangeQuery, RangeResult, SortTarget};
+use quorate_telemetry::trace::Operation;
+use tokio_stream::Stream;
+use tonic::Status;
+
+use crate::calls::large_reply::{COUNTED_BYTES_MIN, StreamPermits};
+use crate::calls::status::status;
 
 /// Number of keys read for the first chunk.
 const FIRST_CHUNK_KEYS: i64 = 10;
@@ -58,19 +72,18 @@ impl ChunkedRange {
         }
     }
 
-    /// Returns the next chunk, or `None` after the last one. Only the last chunk has a header. It contains the
-    /// revision, and the caller adds the other fields.
-    pub(crate) fn next<E>(
-        &mut self,
-        read: impl FnOnce(&RangeQuery) -> Result<RangeResult, E>,
-    ) -> Option<Result<RangeResponse, E>> {
+    /// Returns the query of the next chunk, or `None` after the last one. The caller passes its result to
+    /// [`ChunkedRange::take`].
+    fn next_query(&mut self) -> Option<RangeQuery> {
         let mut query = self.rest.take()?;
         if !query.count_only {
             query.limit = self.chunk_keys.min(self.limit - self.sent_count);
         }
-        Some(read(&query).map(|result| self.take(query, result)))
+        Some(query)
     }
 
+    /// Returns the chunk with the result of a query. Only the last chunk has a header. It contains the revision, and the
+    /// caller adds the other fields.
     fn take(&mut self, mut query: RangeQuery, result: RangeResult) -> RangeResponse {
         let RangeResult { revision, mut kvs, more: _, count } = result;
         let first_revision = *self.revision.get_or_insert(revision);
@@ -107,12 +120,98 @@ impl ChunkedRange {
         response
     }
 
+    /// Drops the part of the range that was not read yet.
+    fn end(&mut self) {
+        self.rest = None;
+    }
+
     fn size_next_chunk(&mut self, was_cut: bool, chunk_count: i64, bytes: usize) {
         if was_cut {
             self.chunk_keys = chunk_count;
         } else if bytes < self.chunk_bytes / 2 {
             self.chunk_keys = self.chunk_keys.saturating_mul(2);
         }
+    }
+}
+
+/// Reads the chunks of a range. A chunk counts against the limit on replies until it is sent.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    pub(crate) range: ChunkedRange,
+    pub(crate) info: Arc<ServerInfo>,
+    pub(crate) store: Arc<dyn DataStore>,
+    pub(crate) access_control: Arc<AccessControl>,
+    /// The permissions under which the stream began.
+    pub(crate) pass: Pass,
+    pub(crate) permits: StreamPermits,
+}
+
+impl Chunks {
+    /// Returns the next chunk, or `None` after the last one. Fails if the limit on replies is reached or if users or
+    /// roles have changed. After an error there are no more chunks.
+    pub(crate) async fn next(&mut self) -> Option<Result<RangeStreamResponse, Status>> {
+        let query = self.range.next_query()?;
+        let chunk = self.read(query).await.map_err(status);
+        Some(chunk.map(|chunk| RangeStreamResponse { range_response: Some(chunk) }))
+    }
+
+    async fn read(&mut self, query: RangeQuery) -> Result<RangeResponse, RequestError> {
+        let Listed { result, permit: _permit } = self.store.range(&query).await?;
+        self.access_control.still_holds(self.pass)?;
+        let mut chunk = self.range.take(query, result);
+        if chunk.header.is_some() {
+            chunk.header = self.info.complete(chunk.header);
+        }
+        let len = chunk.encoded_len();
+        if len >= COUNTED_BYTES_MIN {
+            // The library's buffer may be twice the size of its content.
+            let replies = &self.info.admission().replies;
+            let permit = Bound::take_owned(replies, 2 * len as u64);
+            // Without the permit, the stream ends with an error, so the rest of the range is not read.
+            self.permits.push(permit.inspect_err(|_| self.range.end())?);
+        }
+        Ok(chunk)
+    }
+
+    /// Returns the stream of the chunks, beginning with one that was already read. The operation ends with the stream.
+    pub(crate) fn after(
+        self,
+        first: Option<RangeStreamResponse>,
+        operation: Option<Operation>,
+    ) -> impl Stream<Item = Result<RangeStreamResponse, Status>> + Send {
+        ChunkStream { first, chunks: Some(self), reading: None, _operation: operation }
+    }
+}
+
+type Reading = Pin<Box<dyn Future<Output = (Chunks, Option<ChunkResult>)> + Send>>;
+type ChunkResult = Result<RangeStreamResponse, Status>;
+
+/// The stream of [`Chunks::after`].
+struct ChunkStream {
+    first: Option<RangeStreamResponse>,
+    /// `None` while a chunk is being read.
+    chunks: Option<Chunks>,
+    reading: Option<Reading>,
+    _operation: Option<Operation>,
+}
+
+impl Stream for ChunkStream {
+    type Item = ChunkResult;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ChunkResult>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        if let Some(mut chunks) = self.chunks.take() {
+            self.reading = Some(Box::pin(async move {
+                let chunk = chunks.next().await;
+                (chunks, chunk)
+            }));
+        }
+        let reading = self.reading.as_mut().expect("a chunk is being read while there are none");
+        let (chunks, chunk) = ready!(reading.as_mut().poll(cx));
+        self.chunks = Some(chunks);
+        Poll::Ready(chunk)
     }
 }
 
@@ -156,8 +255,6 @@ fn successor(key: &[u8]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -173,7 +270,7 @@ mod tests {
     }
 
     /// Answers a query as a store with these records would.
-    fn read(records: &[KeyValue], query: &RangeQuery) -> Result<RangeResult, Infallible> {
+    fn read(records: &[KeyValue], query: &RangeQuery) -> RangeResult {
         let rest = records.iter().filter(|record| *record.key() >= query.key[..]);
         let limit = usize::try_from(query.limit).unwrap();
         assert!(limit > 0, "a limit of zero means no limit");
@@ -183,15 +280,19 @@ mod tests {
         let kvs: Vec<KeyValue> = rest.clone().take(limit).map(credentials).collect();
         let count = rest.count();
         let more = kvs.len() < count;
-        Ok(RangeResult { revision: 7, kvs, more, count: count as i64 })
+        RangeResult { revision: 7, kvs, more, count: count as i64 }
+    }
+
+    fn next(range: &mut ChunkedRange, records: &[KeyValue]) -> Option<RangeResponse> {
+        let query = range.next_query()?;
+        let result = read(records, &query);
+        Some(range.take(query, result))
     }
 
     fn chunks(records: &[KeyValue], limit: i64) -> Vec<RangeResponse> {
         let mut range =
             ChunkedRange::new(RangeQuery { limit, ..RangeQuery::default() }, CHUNK_BYTES);
-        std::iter::from_fn(|| range.next(|query| read(records, query)))
-            .map(Result::unwrap)
-            .collect()
+        std::iter::from_fn(|| next(&mut range, records)).collect()
     }
 
     fn check(records: &[KeyValue], limit: i64) {
@@ -246,9 +347,9 @@ mod tests {
             for keys_only in [false, true] {
                 let query = RangeQuery { sort_target, keys_only, ..RangeQuery::default() };
                 let mut range = ChunkedRange::new(query, CHUNK_BYTES);
-                let chunks = std::iter::from_fn(|| range.next(|query| read(&records, query)));
+                let chunks = std::iter::from_fn(|| next(&mut range, &records));
                 let mut first = 0;
-                for chunk in chunks.map(Result::unwrap) {
+                for chunk in chunks {
                     let keys: Vec<u8> = chunk.kvs.iter().map(|record| record.key()[0]).collect();
                     let next = first + u8::try_from(keys.len()).unwrap();
                     assert_eq!(keys, (first..next).rev().collect::<Vec<_>>(), "{sort_target:?}");

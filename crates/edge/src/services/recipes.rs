@@ -46,9 +46,9 @@ use super::lease::LeaseService;
 use super::watch::denial;
 use crate::calls::contended_name::Name;
 use crate::calls::status::status;
-use quorate_member::access::{AccessControl, Client};
-use quorate_member::admission::{Bound, OwnedPermit};
-use quorate_member::{Handles, MemberInfo, Reader, RequestError, StreamEnds};
+use quorate_requests::access::{AccessControl, Client};
+use quorate_requests::admission::{Bound, OwnedPermit};
+use quorate_requests::{DataStore, RequestError, ServerHandles, ServerInfo, StreamEnds};
 
 /// TTL of the lease granted to a contender that names no lease.
 const TTL_SECS: i64 = 60;
@@ -63,19 +63,19 @@ pub(crate) struct Recipes {
     kv: Arc<Kv>,
     leases: Arc<LeaseService>,
     access_control: Arc<AccessControl>,
-    info: Arc<MemberInfo>,
-    pub(crate) reader: Arc<Reader>,
+    pub(crate) info: Arc<ServerInfo>,
+    store: Arc<dyn DataStore>,
     pub(crate) streams: Arc<StreamEnds>,
 }
 
 impl Recipes {
-    pub(crate) fn new(handles: &Handles, kv: Arc<Kv>, leases: Arc<LeaseService>) -> Self {
+    pub(crate) fn new(handles: &ServerHandles, kv: Arc<Kv>, leases: Arc<LeaseService>) -> Self {
         Self {
             kv,
             leases,
             access_control: Arc::clone(&handles.access_control),
             info: Arc::clone(&handles.info),
-            reader: Arc::clone(&handles.reader),
+            store: Arc::clone(&handles.store),
             streams: Arc::clone(&handles.streams),
         }
     }
@@ -92,7 +92,7 @@ impl Recipes {
 
     /// Takes a permit for a possible waiter whose key and value together have this size.
     pub(crate) fn take_permit(&self, bytes: usize) -> Result<OwnedPermit, Status> {
-        let waiters = &self.reader.admission().waiters;
+        let waiters = &self.info.admission().waiters;
         let permit = Bound::take_owned(waiters, WAITER_BYTES + bytes as u64);
         permit.map_err(|full| as_client_error(status(full)))
     }
@@ -141,10 +141,10 @@ impl Recipes {
 
     /// Returns whether no key under the name was older, at an applied revision, than the key created at `created`.
     /// Returns false if the revision is compacted.
-    pub(crate) fn is_first_at(&self, name: &Name, created: i64, revision: i64) -> bool {
+    pub(crate) async fn is_first_at(&self, name: &Name, created: i64, revision: i64) -> bool {
         let before = RangeRequest { revision, ..name.last_before(created) };
         let query = RangeQuery::from_request(&before).expect("the sort options are valid");
-        self.reader.range(&query).is_ok_and(|found| found.kvs.is_empty())
+        self.store.range(&query).await.is_ok_and(|found| found.result.kvs.is_empty())
     }
 
     /// Waits until no key under the name is older than the key created at `created`.
@@ -182,7 +182,7 @@ impl Recipes {
         start_revision: i64,
         filters: &[FilterType],
     ) -> KeyWatch {
-        let mut stream = self.reader.hub().open_stream(usize::MAX);
+        let mut stream = self.store.hub().open_stream(usize::MAX);
         let filters = filters.iter().map(|filter| i32::from(*filter)).collect();
         let create =
             WatchCreateRequest { key, range_end, start_revision, filters, ..Default::default() };
@@ -191,8 +191,8 @@ impl Recipes {
                 .check_watch(&client.credentials, key, end)
                 .map_err(|error| denial(&error))
         });
-        let (info, reader) = (Arc::clone(&self.info), Arc::clone(&self.reader));
-        KeyWatch { stream, info, reader }
+        let (info, store) = (Arc::clone(&self.info), Arc::clone(&self.store));
+        KeyWatch { stream, info, store }
     }
 }
 
@@ -205,8 +205,8 @@ fn deletes(response: &WatchResponse) -> bool {
 #[derive(Debug)]
 pub(crate) struct KeyWatch {
     stream: WatchStream,
-    info: Arc<MemberInfo>,
-    reader: Arc<Reader>,
+    info: Arc<ServerInfo>,
+    store: Arc<dyn DataStore>,
 }
 
 impl KeyWatch {
@@ -216,13 +216,13 @@ impl KeyWatch {
             let header = HeaderFields {
                 cluster_id: self.info.cluster_id(),
                 member_id: self.info.id(),
-                raft_term: self.info.applied_term().get(),
+                raft_term: self.info.status().term(),
             };
             self.stream.poll_next(cx, &header)
         });
         let frame = frame.await.map_err(|fault| {
             let status = Status::unknown(fault.to_string());
-            self.reader.report_history_fault(fault);
+            self.store.report_history_fault(fault);
             status
         })?;
         let mut encoded = BytesMut::with_capacity(frame.encoded_len());

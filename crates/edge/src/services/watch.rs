@@ -43,8 +43,8 @@ use quorate_grpc::head::requires_leader;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::status::code_name;
 use quorate_grpc::wording::in_grpc_gos_words;
-use quorate_member::access::{AccessControl, Client};
-use quorate_member::{Handles, MemberInfo, Reader, RequestError, StreamEnd, StreamEnds};
+use quorate_requests::access::{AccessControl, Client};
+use quorate_requests::{DataStore, RequestError, ServerHandles, ServerInfo, StreamEnd, StreamEnds};
 use quorate_state::apply::{AuthRefusal, Refusal};
 use quorate_telemetry::audit::Outcome;
 
@@ -55,18 +55,18 @@ const CHUNK_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct WatchService {
     access_control: Arc<AccessControl>,
-    info: Arc<MemberInfo>,
-    reader: Arc<Reader>,
+    info: Arc<ServerInfo>,
+    store: Arc<dyn DataStore>,
     streams: Arc<StreamEnds>,
     message_bytes_max: usize,
 }
 
 impl WatchService {
-    pub(crate) fn new(handles: &Handles, message_bytes_max: usize) -> Self {
+    pub(crate) fn new(handles: &ServerHandles, message_bytes_max: usize) -> Self {
         Self {
             access_control: Arc::clone(&handles.access_control),
             info: Arc::clone(&handles.info),
-            reader: Arc::clone(&handles.reader),
+            store: Arc::clone(&handles.store),
             streams: Arc::clone(&handles.streams),
             message_bytes_max,
         }
@@ -74,14 +74,14 @@ impl WatchService {
 
     pub(crate) fn call(&self, request: Request<RequestBody<ClientBody>>) -> ResponseFuture {
         let (head, requests) = streams::requests(request, self.message_bytes_max);
-        let stream = self.reader.hub().open_stream(self.message_bytes_max);
+        let stream = self.store.hub().open_stream(self.message_bytes_max);
         streams::respond(Session {
             stream,
             client: client_by(&head),
             access_control: Arc::clone(&self.access_control),
             requests: Some(requests),
             info: Arc::clone(&self.info),
-            reader: Arc::clone(&self.reader),
+            store: Arc::clone(&self.store),
             progress: progress_timer(self.info.limits().progress_interval),
             end: self.streams.wait(requires_leader(&head.headers)),
             chunk: BytesMut::new(),
@@ -112,8 +112,8 @@ struct Session {
     access_control: Arc<AccessControl>,
     /// `None` after the client has closed its side of the stream. Events are still sent.
     requests: Option<Streaming<WatchRequest>>,
-    info: Arc<MemberInfo>,
-    reader: Arc<Reader>,
+    info: Arc<ServerInfo>,
+    store: Arc<dyn DataStore>,
     progress: Interval,
     /// Resolves when the server ends the stream.
     end: StreamEnd,
@@ -178,7 +178,7 @@ impl Session {
         let header = HeaderFields {
             cluster_id: self.info.cluster_id(),
             member_id: self.info.id(),
-            raft_term: self.info.applied_term().get(),
+            raft_term: self.info.status().term(),
         };
         let (mut begun, mut event_count) = (None, 0);
         while self.chunk.len() < CHUNK_BYTES {
@@ -194,7 +194,7 @@ impl Session {
                 }
                 Poll::Ready(Err(fault)) => {
                     let status = Status::unknown(fault.to_string());
-                    self.reader.report_history_fault(fault);
+                    self.store.report_history_fault(fault);
                     return Err(status);
                 }
                 Poll::Pending => break,
@@ -270,7 +270,7 @@ impl Body for Session {
         if !this.chunk.is_empty() {
             let mut chunk = this.chunk.split().freeze();
             if chunk.len() >= COUNTED_BYTES_MIN {
-                let held = this.reader.hub().hold(chunk.len());
+                let held = this.store.hub().hold(chunk.len());
                 chunk = hold(chunk, held);
             }
             return Poll::Ready(Some(Ok(Frame::data(chunk))));

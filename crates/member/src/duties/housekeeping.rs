@@ -21,13 +21,14 @@ use quorate_state::units::{LeaseId, MemberId};
 use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::Handles;
 use crate::duties::compactor::Compactor;
 use crate::duties::leadership::LeaderWatch;
-use crate::requests::access::KEYS_READ_EVERY;
 use crate::threads::fatal::FaultReports;
-use crate::{Handles, RequestError};
 use quorate_config::Retention;
 use quorate_net::runtime::blocking;
+use quorate_requests::RequestError;
+use quorate_requests::access::KEYS_READ_EVERY;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use quorate_raft::{NONE, Role};
 use quorate_state::units::MemberId;
 
-use crate::{Handles, MemberInfo, Reader, RequestError};
+use crate::{Handles, MemberInfo, Reader};
+use quorate_requests::RequestError;
 use quorate_telemetry::log;
 
 /// Pause between two attempts to send a request to the leader.
@@ -40,17 +41,6 @@ impl LeaderWatch {
     /// Creates a watch from these handles.
     pub fn new(handles: &Handles) -> Self {
         Self { info: Arc::clone(&handles.info), reader: Arc::clone(&handles.reader) }
-    }
-
-    /// Waits until there is a leader. Fails if there has been no leader for an election timeout.
-    ///
-    /// When the leader's process ends, its followers notice immediately, and a successor is elected within a few ticks
-    /// (decision record 0009). etcd's followers would still accept requests during that time, because they have not
-    /// noticed the loss. Here, those requests wait for the successor.
-    pub async fn require_leader(&self) -> Result<(), RequestError> {
-        let timeout = self.info.limits().election_timeout;
-        let is_led = self.info.member_status().has_leader_within(timeout).await;
-        if is_led { Ok(()) } else { Err(RequestError::NoLeader) }
     }
 
     /// Waits until there is a leader with known peer URLs.

@@ -26,11 +26,12 @@ use quorate_state::auth::Access;
 use quorate_state::units::LeaseId;
 
 use crate::duties::leadership::{LeaderWatch, RETRY_PAUSE};
-use crate::requests::access::{AccessControl, Credentials};
-use crate::{Handles, MemberInfo, Proposer, Reader, RequestError};
+use crate::{Handles, MemberInfo, Proposer, Reader};
 use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_peer::pool::ConnectionPool;
+use quorate_requests::RequestError;
+use quorate_requests::access::{AccessControl, Credentials};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 

@@ -1,4 +1,8 @@
 //! Proposes requests: sends them through the log and returns their outcomes.
+//!
+//! # Not here
+//!
+//! The checks of a client's request before it is proposed (`requests::writer`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,49 +10,41 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
-use quorate_api::etcdserverpb::{
-    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, TxnRequest,
-};
-use quorate_core::request::{Ask, Course, QuotaHeadroom, Ready, Step, encode, no_space_alarm};
-use quorate_node::Proposal;
+use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader};
+use quorate_core::request::{QuotaHeadroom, encode, no_space_alarm};
+use quorate_node::{Proposal, ProposalFailure};
+use quorate_peer::Peers;
 use quorate_raft::{ConfChange, Term};
+use quorate_requests::access::AccessControl;
+use quorate_requests::slow::Trace;
+use quorate_requests::{RequestError, Write, WriteFuture};
 use quorate_state::alarm::Cause;
-use quorate_state::apply::{PublishedState, Refusal, Response, check_overlap};
+use quorate_state::apply::{PublishedState, Response};
 use quorate_state::backend::Backend;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::RequestKind;
+use quorate_telemetry::trace::CallTrace;
 
-use crate::error::RequestError;
-use crate::requests::access::{AccessControl, Author, Client};
 use crate::requests::compaction_point;
 use crate::requests::member_info::MemberInfo;
-use crate::requests::reader::Reader;
-use crate::requests::slow::{self, Trace, TracedWrites};
+use crate::requests::slow_writes::{self, TracedWrites};
 use crate::requests::timeout::{Lead, TimedOut};
 use crate::threads::channels::{DriverHandle, Input};
-use crate::threads::completion;
+use crate::threads::completion::{self, Waiting};
 use crate::threads::limit_notices::warn_of_full_store;
 use crate::threads::outcome::{AWAITING, Answer, Outcome};
 use crate::threads::pending_proposals::{Load, PendingProposals};
 use crate::threads::request_id::RequestIds;
 use crate::threads::write_stages::Stages;
-use quorate_net::runtime::blocking;
-use quorate_peer::Peers;
-use quorate_telemetry::log;
-use quorate_telemetry::metrics::RequestKind;
-use quorate_telemetry::trace::CallTrace;
 
 /// Maximum wait for a membership change if the caller sets no deadline. etcd waits without a limit.
 const CONF_CHANGE_TIMEOUT: Duration = Duration::from_secs(3600);
-
-/// Maximum number of operations of a transaction that are compared with each other on a connection thread. This takes
-/// less than a millisecond.
-const COMPARED_INLINE_MAX: usize = 1_024;
 
 /// Proposes requests to the log and returns their outcomes.
 #[derive(Debug)]
 pub struct Proposer {
     pub(crate) info: Arc<MemberInfo>,
     pub(crate) access_control: Arc<AccessControl>,
-    pub(crate) reader: Arc<Reader>,
     pub(crate) driver: DriverHandle,
     pub(crate) pending: Arc<PendingProposals>,
     pub(crate) request_ids: Arc<RequestIds>,
@@ -71,45 +67,26 @@ impl Proposer {
         self.request_ids.next_lease()
     }
 
-    /// Checks a client's request before it is proposed or read.
-    pub async fn prepare(&self, client: &Client, ask: Ask<'_>) -> Result<Ready, RequestError> {
-        let mut course = Course::new(self.info.limits().txn_ops_max);
-        loop {
-            match course.step(ask)? {
-                Step::Credentials => self.check_credentials(client).await?,
-                Step::Quota { cost } => self.check_room(client, cost).await?,
-                Step::Compare { operation_count } => {
-                    if let Ask::Txn(txn) = ask {
-                        compare(txn, operation_count).await?;
-                    }
-                }
-                Step::Ready(ready) => return Ok(ready),
-            }
+    /// Refuses a request if too many entries wait for the applier.
+    pub(crate) fn check_load(&self, kind: RequestKind) -> Result<(), RequestError> {
+        let first = kind == RequestKind::LeaseRevoke && self.info.limits().revocations_first;
+        if self.info.member_status().is_overloaded(first) {
+            return Err(RequestError::TooManyRequests);
         }
+        Ok(())
     }
 
-    /// Sends a client's request through the log and waits for its outcome. Permissions are checked when the entry is
-    /// applied. A client without credentials, or with an invalid token, is refused before its request is proposed, so
-    /// that the request takes no space in the log.
-    pub async fn propose_for(
-        &self,
-        client: &Client,
-        request: InternalRaftRequest,
-        kind: RequestKind,
-    ) -> Result<Response, RequestError> {
-        self.propose_by(Input::Propose, Author::Client(client), request, kind, None).await
-    }
-
-    /// Like [`Proposer::propose_for`], but also sets `kept` to the encoded request, for the log line about a slow
-    /// request. `kept` shares its memory with the log.
-    pub async fn propose_and_keep(
-        &self,
-        client: &Client,
-        request: InternalRaftRequest,
-        kind: RequestKind,
-        kept: &mut Bytes,
-    ) -> Result<Response, RequestError> {
-        self.propose_by(Input::Propose, Author::Client(client), request, kind, Some(kept)).await
+    /// Sends a client's request through the log. The future waits for the outcome. Permissions are checked when the
+    /// entry is applied. `kept` receives the encoded request, which shares its memory with the log.
+    pub(crate) fn propose_for<'a>(
+        &'a self,
+        Write { request, kind, user, trace }: Write<'a>,
+        kept: Option<&mut Bytes>,
+    ) -> WriteFuture<'a, Result<Response, RequestError>> {
+        match self.send(Input::Propose, user, request, kind, kept) {
+            Ok(sent) => WriteFuture::from(self.outcome_of(sent, trace)),
+            Err(error) => WriteFuture::from(std::future::ready(Err(error))),
+        }
     }
 
     /// Proposes a request of the member itself, which needs no permission.
@@ -118,7 +95,7 @@ impl Proposer {
         request: InternalRaftRequest,
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
-        self.propose_by(Input::Propose, Author::Member, request, kind, None).await
+        self.propose_own(Input::Propose, request, kind).await
     }
 
     /// Proposes a request that depends on the clocks of this leader. The proposal fails unless the member still leads
@@ -130,29 +107,31 @@ impl Proposer {
         kind: RequestKind,
     ) -> Result<Response, RequestError> {
         let input = |proposal| Input::ProposeAsLeader { term, proposal };
-        self.propose_by(input, Author::Member, request, kind, None).await
+        self.propose_own(input, request, kind).await
     }
 
-    async fn propose_by(
+    async fn propose_own(
         &self,
         input: impl FnOnce(Proposal) -> Input,
-        author: Author<'_>,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
+        self.check_load(kind)?;
+        let user = self.access_control.user_for_own_write();
+        let sent = self.send(input, user, request, kind, None)?;
+        self.outcome_of(sent, None).await
+    }
+
+    /// Encodes a request and sends it to the driver.
+    fn send(
+        &self,
+        input: impl FnOnce(Proposal) -> Input,
+        (username, auth_revision): (String, u64),
         request: InternalRaftRequest,
         kind: RequestKind,
         kept: Option<&mut Bytes>,
-    ) -> Result<Response, RequestError> {
-        let member_status = self.info.member_status();
-        let first = kind == RequestKind::LeaseRevoke && self.info.limits().revocations_first;
-        if member_status.is_overloaded(first) {
-            return Err(RequestError::TooManyRequests);
-        }
-        if let Author::Client(client) = author
-            && needs_user(kind)
-        {
-            self.check_credentials(client).await?;
-        }
+    ) -> Result<Sent<'_>, RequestError> {
         let request_id = self.request_ids.next();
-        let (username, auth_revision) = self.access_control.sign(author)?;
         let header = RequestHeader { id: request_id, username, auth_revision };
         let bytes_max = self.info.limits().request_bytes_max;
         let proposal = encode(header, request, bytes_max).ok_or(RequestError::TooLarge)?;
@@ -169,10 +148,20 @@ impl Proposer {
             drop(self.pending.take(request_id));
             return Err(full.into());
         }
+        Ok(Sent { waiting, ticket })
+    }
+
+    /// Waits for the outcome of a request that was sent.
+    async fn outcome_of(
+        &self,
+        Sent { waiting, ticket }: Sent<'_>,
+        trace: Option<&Arc<CallTrace>>,
+    ) -> Result<Response, RequestError> {
+        let Ticket { request_id, kind, started, .. } = ticket;
         match waiting.await {
             Some(Outcome::Applied(answer)) => {
                 ticket.succeed();
-                if let Author::Client(Client { trace: Some(trace), .. }) = author {
+                if let Some(trace) = trace {
                     self.trace_stages(trace, started, &answer);
                 }
                 if self.traced.wants(answer.applied.saturating_duration_since(started)) {
@@ -180,7 +169,7 @@ impl Proposer {
                 }
                 answer.outcome.map_err(RequestError::from)
             }
-            Some(Outcome::ProposalFailed(failure)) => Err(failure.into()),
+            Some(Outcome::ProposalFailed(failure)) => Err(proposal_error(failure)),
             Some(Outcome::BarrierFailed(_) | Outcome::Ready | Outcome::ConfChange(_)) => {
                 unreachable!("the slot of a proposal receives its outcome")
             }
@@ -197,7 +186,9 @@ impl Proposer {
         trace.note_event("Receive raft result", answered);
         let (trace, parent) = (Arc::clone(trace), trace.current());
         let done = move |stages: Option<Stages>| {
-            for (name, start, end) in slow::spans_of_write(stages, started, (applied, answered)) {
+            for (name, start, end) in
+                slow_writes::spans_of_write(stages, started, (applied, answered))
+            {
                 trace.stage(parent, name, start, end);
             }
         };
@@ -212,8 +203,8 @@ impl Proposer {
         let answered = Instant::now();
         let done = move |stages: Option<Stages>| {
             let detail = [("index", index.get().to_string())];
-            let (id, operation) = (Some(request_id), slow::operation(kind));
-            let steps = slow::steps_of_write(stages, applied, answered);
+            let (id, operation) = (Some(request_id), slow_writes::operation(kind));
+            let steps = slow_writes::steps_of_write(stages, applied, answered);
             Trace { id, operation, detail: &detail, started, steps: &steps }.log();
         };
         // If the driver is overloaded, these stages are not reported.
@@ -233,7 +224,7 @@ impl Proposer {
         self.driver.request(Input::ProposeConfChange(change), false)?;
         match waiting.await {
             Some(Outcome::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
-            Some(Outcome::ProposalFailed(failure)) => Err(failure.into()),
+            Some(Outcome::ProposalFailed(failure)) => Err(proposal_error(failure)),
             Some(Outcome::Applied(_) | Outcome::BarrierFailed(_) | Outcome::Ready) => {
                 unreachable!("the slot of a membership change receives its outcome")
             }
@@ -252,32 +243,21 @@ impl Proposer {
         (stats.size_bytes, stats.in_use_bytes)
     }
 
-    /// Refuses a client without credentials if authentication is enabled. Another member may have disabled it a moment
-    /// ago, so the check is repeated after a read barrier before the client is refused.
-    async fn check_credentials(&self, client: &Client) -> Result<(), RequestError> {
-        if self.access_control.check_user(&client.credentials).is_ok() {
-            return Ok(());
-        }
-        self.reader.read_barrier().await?;
-        self.access_control.check_user(&client.credentials)
-    }
-
-    /// Refuses a client's write that exceeds the quota, and raises the alarm. The client's credentials are checked first,
-    /// because the alarm is a proposal.
-    async fn check_room(&self, client: &Client, cost: u64) -> Result<(), RequestError> {
+    /// Returns whether the quota allows the backend file to grow by `cost` bytes.
+    pub(crate) fn has_room(&self, cost: u64) -> bool {
         let (quota, size_bytes) = (self.published.quota, self.backend.size_bytes());
         let headroom = QuotaHeadroom { quota, headroom_bytes: self.info.limits().quota_headroom };
-        if headroom.allows(size_bytes, cost) {
-            return Ok(());
-        }
-        self.check_credentials(client).await?;
+        headroom.allows(size_bytes, cost)
+    }
+
+    /// Logs that a client's write exceeds the quota, and raises the alarm.
+    pub(crate) async fn refuse_growth(&self) {
         // The excess is logged only once. Until the alarm is disarmed, every refused write reaches this line.
         if !self.info.facts().alarms.is_out_of_space() {
-            warn_of_full_store(quota, size_bytes);
+            warn_of_full_store(self.published.quota, self.backend.size_bytes());
         }
         // The write is refused even if raising the alarm fails.
         drop(self.raise_no_space(Cause::Other).await);
-        Err(RequestError::Refused(Refusal::NoSpace))
     }
 
     /// Raises the CORRUPT alarm for a member, or for member id 0 if the corrupt member is unknown.
@@ -351,18 +331,17 @@ impl Proposer {
     }
 }
 
-/// Checks that no two operations of a transaction conflict. Large transactions are checked on a blocking thread.
-async fn compare(txn: &TxnRequest, operation_count: usize) -> Result<(), RequestError> {
-    if operation_count <= COMPARED_INLINE_MAX {
-        return Ok(check_overlap(txn)?);
+fn proposal_error(failure: ProposalFailure) -> RequestError {
+    match failure {
+        ProposalFailure::Dropped => RequestError::ProposalDropped,
+        ProposalFailure::QueueFull => RequestError::TooManyRequests,
     }
-    let txn = txn.clone();
-    Ok(blocking(move || check_overlap(&txn)).await?)
 }
 
-/// Returns whether requests of this kind are refused without credentials.
-const fn needs_user(kind: RequestKind) -> bool {
-    !matches!(kind, RequestKind::Authenticate | RequestKind::AuthStatus)
+/// A request on its way through the log.
+struct Sent<'a> {
+    waiting: Waiting<Outcome>,
+    ticket: Ticket<'a>,
 }
 
 /// Withdraws a membership change when its caller no longer waits. It is removed immediately, because the change may

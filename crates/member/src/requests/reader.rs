@@ -3,11 +3,16 @@
 //! A read awaits [`Reader::read_barrier`], then takes a view, which is immutable.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use quorate_api::etcdserverpb::{ResponseHeader, TxnRequest, TxnResponse};
+use quorate_api::etcdserverpb::request_op::Request as Operation;
+use quorate_api::etcdserverpb::{TxnRequest, TxnResponse};
 use quorate_api::record::KeyValue;
 use quorate_core::{LeadershipState, LeaseView};
+use quorate_net::runtime::blocking;
+use quorate_node::BarrierFailure;
+use quorate_requests::admission::{Admission, Bound};
+use quorate_requests::{Image, Listed, RequestError, StoreFuture};
 use quorate_state::apply::{PublishedState, read_txn};
 use quorate_state::backend::Backend;
 use quorate_state::lease::Leases;
@@ -15,10 +20,7 @@ use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTar
 use quorate_state::units::Millis;
 use quorate_state::watch::{HistoryFault, Hub};
 
-use crate::error::RequestError;
-use crate::requests::admission::{Admission, Bound, OwnedPermit};
 use crate::requests::member_info::MemberInfo;
-use crate::requests::slow::{self, ReadDone, ReadKind, ReadTimes};
 use crate::threads::channels::{DriverHandle, Input};
 use crate::threads::completion;
 use crate::threads::fatal::FaultReports;
@@ -31,13 +33,20 @@ const LONG_LIST_RECORDS: usize = 16 * 1024;
 /// other requests on the connection thread.
 const LONG_WALK_KEYS: usize = 32 * 1024;
 
-/// The resources that a read needs.
-#[derive(Debug)]
-pub struct Weight {
-    /// Whether the read must not run on a connection thread.
-    pub is_long: bool,
-    /// The permit for the list that the read returns.
-    pub permit: Option<OwnedPermit>,
+/// An estimate of the resources that a read needs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weight {
+    /// The number of records that the read returns.
+    returned: usize,
+    /// The number of keys that the read visits.
+    walked: usize,
+}
+
+impl Weight {
+    /// Returns whether the read may run on a connection thread, and its list needs no permit.
+    const fn is_small(self) -> bool {
+        self.returned < LONG_LIST_RECORDS && self.walked < LONG_WALK_KEYS
+    }
 }
 
 /// Reads published views, after a read barrier if necessary.
@@ -62,6 +71,12 @@ impl Reader {
         &self.backend
     }
 
+    /// Returns the backend file as of the last commit.
+    pub fn image(&self) -> Image {
+        let version = self.info.member_status().storage_version();
+        Image { file: self.backend.db().read(), version }
+    }
+
     /// Returns the hub that serves the watchers.
     pub const fn hub(&self) -> &Hub {
         &self.published.hub
@@ -75,11 +90,6 @@ impl Reader {
     /// Returns the newest published view of the keyspace.
     pub fn view(&self) -> Arc<View> {
         self.published.view()
-    }
-
-    /// Returns the header of a response at the current revision.
-    pub fn current_header(&self) -> ResponseHeader {
-        self.info.header(self.view().current_revision())
     }
 
     /// Waits until a read of the newest view is linearizable.
@@ -97,7 +107,10 @@ impl Reader {
             Some(Outcome::Ready) => Ok(()),
             Some(Outcome::BarrierFailed(failure)) => {
                 self.info.metrics().server.read_indexes_failed.inc();
-                Err(failure.into())
+                Err(match failure {
+                    BarrierFailure::LeaderChanged => RequestError::LeaderChanged,
+                    BarrierFailure::QueueFull => RequestError::TooManyRequests,
+                })
             }
             Some(Outcome::Applied(_) | Outcome::ProposalFailed(_) | Outcome::ConfChange(_)) => {
                 unreachable!("the slot of a read barrier receives its outcome")
@@ -124,13 +137,72 @@ impl Reader {
         waiting.await.map(drop).ok_or(RequestError::TimeoutWaitingForApply)
     }
 
-    /// Estimates the resources that these queries need, and waits for a permit if the result is long. The estimate is
-    /// based on the newest revision, which is close enough for queries at older ones.
-    pub async fn weigh<'a>(
+    /// Reads a range from the newest view. A long read runs on a blocking thread.
+    pub(crate) fn range(
+        self: &Arc<Self>,
+        query: &RangeQuery,
+    ) -> StoreFuture<'_, Result<Listed<RangeResult>, RequestError>> {
+        match self.weigh([query]) {
+            Ok(weight) if weight.is_small() => StoreFuture::ready(listed(self.range_now(query))),
+            Ok(weight) => {
+                let query = query.clone();
+                StoreFuture::pending(self.gather(weight, move |reader| reader.range_now(&query)))
+            }
+            Err(error) => StoreFuture::ready(Err(error)),
+        }
+    }
+
+    /// Executes a read-only transaction on the newest view. A long read runs on a blocking thread.
+    pub(crate) fn txn(
+        self: &Arc<Self>,
+        request: &Arc<TxnRequest>,
+    ) -> StoreFuture<'_, Result<Listed<TxnResponse>, RequestError>> {
+        // The branch that will be taken is not known yet.
+        let queries: Vec<_> = request
+            .success
+            .iter()
+            .chain(&request.failure)
+            .filter_map(|operation| match &operation.request {
+                Some(Operation::RequestRange(range)) => RangeQuery::from_request(range),
+                _ => None,
+            })
+            .collect();
+        match self.weigh(&queries) {
+            Ok(weight) if weight.is_small() => StoreFuture::ready(listed(self.txn_now(request))),
+            Ok(weight) => {
+                let request = Arc::clone(request);
+                StoreFuture::pending(self.gather(weight, move |reader| reader.txn_now(&request)))
+            }
+            Err(error) => StoreFuture::ready(Err(error)),
+        }
+    }
+
+    /// Waits for the permit of a long list, and reads on a blocking thread.
+    async fn gather<T: Send + 'static>(
+        self: &Arc<Self>,
+        weight: Weight,
+        read: impl FnOnce(&Self) -> Result<T, RequestError> + Send + 'static,
+    ) -> Result<Listed<T>, RequestError> {
+        let permit = if weight.returned < LONG_LIST_RECORDS {
+            None
+        } else {
+            let bytes = weight.returned.saturating_mul(size_of::<KeyValue>()) as u64;
+            let timeout = self.info.limits().request_timeout;
+            Some(Bound::take_within(&self.admission.lists, bytes, timeout).await?)
+        };
+        let reader = Arc::clone(self);
+        // The permit moves to the blocking thread, because the read continues even if the client disconnects.
+        let (result, permit) = blocking(move || (read(&reader), permit)).await;
+        Ok(Listed { result: result?, permit })
+    }
+
+    /// Estimates the resources that these queries need. The estimate is based on the newest revision, which is close
+    /// enough for queries at older ones.
+    fn weigh<'a>(
         &self,
         queries: impl IntoIterator<Item = &'a RangeQuery>,
     ) -> Result<Weight, RequestError> {
-        let (mut returned, mut walked) = (0_usize, 0_usize);
+        let mut weight = Weight::default();
         for query in queries {
             if query.range_end.is_empty() {
                 continue;
@@ -148,21 +220,13 @@ impl Reader {
             let is_historic = query.revision > 0 && query.revision < view.current_revision();
             let walked_bound = if is_historic { i64::MAX } else { bound };
             let at_most = |bound: i64| usize::try_from(count.min(bound)).unwrap_or(usize::MAX);
-            returned = returned.saturating_add(at_most(bound));
-            walked = walked.saturating_add(at_most(walked_bound));
+            weight.returned = weight.returned.saturating_add(at_most(bound));
+            weight.walked = weight.walked.saturating_add(at_most(walked_bound));
         }
-        let permit = if returned < LONG_LIST_RECORDS {
-            None
-        } else {
-            let bytes = returned.saturating_mul(size_of::<KeyValue>()) as u64;
-            let timeout = self.info.limits().request_timeout;
-            Some(Bound::take_within(&self.admission.lists, bytes, timeout).await?)
-        };
-        Ok(Weight { is_long: permit.is_some() || walked >= LONG_WALK_KEYS, permit })
+        Ok(weight)
     }
 
-    /// Reads a range from the newest view.
-    pub fn range(&self, query: &RangeQuery) -> Result<RangeResult, RequestError> {
+    fn range_now(&self, query: &RangeQuery) -> Result<RangeResult, RequestError> {
         self.info.metrics().mvcc.range.inc();
         let started = Instant::now();
         let result = self.view().range(query);
@@ -171,31 +235,13 @@ impl Reader {
         result.map_err(|error| self.read_error(error))
     }
 
-    /// Executes a read-only transaction on the newest view.
-    pub fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, RequestError> {
+    fn txn_now(&self, request: &TxnRequest) -> Result<TxnResponse, RequestError> {
         let (outcome, looks) =
             read_txn(&self.view(), request).map_err(|fault| self.fault(fault))?;
         let metrics = &self.info.metrics().mvcc;
         metrics.range.add(looks.ranges);
         metrics.txn.add(looks.txns);
         outcome.map_err(RequestError::Refused)
-    }
-
-    /// Logs a slow read with the times of its steps. `texts` returns the request and the response as text, and is
-    /// called only if the read was slow.
-    pub fn note_done<'a>(
-        &self,
-        kind: ReadKind,
-        times: ReadTimes,
-        took: Duration,
-        texts: impl FnOnce() -> (String, Result<String, &'a RequestError>),
-    ) {
-        let limits = self.info.limits();
-        if slow::is_worth_a_line(took, limits) {
-            let (request, response) = texts();
-            let read = ReadDone { times, took, kind, request, response };
-            slow::log_slow_read(read, limits, self.info.metrics());
-        }
     }
 
     /// Converts an error of a read. A fault of this machine stops the member.
@@ -231,6 +277,10 @@ impl LeaseView for Reader {
     fn leadership(&self) -> LeadershipState {
         self.info.member_status().state()
     }
+}
+
+fn listed<T>(result: Result<T, RequestError>) -> Result<Listed<T>, RequestError> {
+    result.map(|result| Listed { result, permit: None })
 }
 
 /// Returns whether a range reads only the records that it returns. Other sort orders and filters read all records of

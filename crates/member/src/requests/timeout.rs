@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::RequestError;
+use quorate_requests::RequestError;
 
 /// The leader at the time of the deadline.
 #[derive(Clone, Debug)]

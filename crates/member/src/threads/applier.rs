@@ -50,9 +50,9 @@ use crate::threads::member_status::MemberStatus;
 use crate::threads::outcome::{Answer, Outcome};
 use crate::threads::pending_proposals::PendingProposals;
 use crate::threads::request_id::RequestIds;
-use crate::threads::request_text::{self, OfEntry};
-use crate::threads::slow_apply::Slow;
 use quorate_peer::Peers;
+use quorate_requests::request_text::{self, OfEntry};
+use quorate_requests::slow_apply::Slow;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::{Metrics, RequestKind};
 

@@ -13,11 +13,11 @@ use quorate_raft::{ConfChange, LogIndex, MemberId, SnapshotOutcome, Status, Term
 use quorate_storage::wal::SnapshotMark;
 
 use crate::threads::batch_queue::{self, Closed, ReceiveError, Receiver, Sender};
-use crate::threads::bound::Full;
 use crate::threads::completion::Completer;
 use crate::threads::outcome::Outcome;
 use crate::threads::write_stages::Stages;
 use quorate_peer::Received;
+use quorate_requests::bound::Full;
 
 /// A callback for the completion of an operation.
 pub(crate) type Done<T> = Box<dyn FnOnce(T) + Send>;

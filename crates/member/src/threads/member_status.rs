@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use quorate_core::{AppliedWaits, LeadershipState};
 use quorate_node::Leadership;
 use quorate_raft::{LogIndex, MemberId, NONE, Term};
+use quorate_state::units::Millis;
 use quorate_state::versions::Version;
 use tokio::sync::watch;
 
@@ -163,6 +164,11 @@ impl MemberStatus {
         self.state().has_ticked_within(self.clock.now(), to_millis(last))
     }
 
+    /// Returns the current time on the clock of the state machine.
+    pub(crate) fn clock_now(&self) -> Millis {
+        self.clock.now()
+    }
+
     /// Subscribes to changes of leadership.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.subscribe()
@@ -228,7 +234,6 @@ impl MemberStatus {
 #[cfg(test)]
 mod tests {
     use quorate_raft::Role;
-    use quorate_state::units::Millis;
 
     use super::*;
 

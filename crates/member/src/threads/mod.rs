@@ -12,7 +12,6 @@
 pub(crate) mod accepted_compactions;
 pub(crate) mod applier;
 pub(crate) mod batch_queue;
-pub(crate) mod bound;
 pub(crate) mod channels;
 pub(crate) mod clock;
 pub(crate) mod committer;
@@ -27,8 +26,6 @@ pub(crate) mod pending_proposals;
 pub(crate) mod persist;
 pub(crate) mod reports;
 pub(crate) mod request_id;
-pub mod request_text;
-pub(crate) mod slow_apply;
 mod ticks;
 pub(crate) mod timed_disk;
 pub(crate) mod waitlist;

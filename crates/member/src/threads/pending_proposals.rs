@@ -13,9 +13,9 @@ pub use quorate_core::Load;
 use quorate_core::Pending;
 use quorate_raft::Term;
 
-use crate::threads::bound::Full;
 use crate::threads::completion::Completer;
 use crate::threads::outcome::Outcome;
+use quorate_requests::bound::Full;
 
 /// Limit on the proposals that this member has accepted but not yet applied.
 pub(crate) const PROPOSALS: ProposalLimit =

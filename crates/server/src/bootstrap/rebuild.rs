@@ -20,7 +20,7 @@
 //!
 //! # Not here
 //!
-//! Detecting a bad state (`member::corruption`), and providing the state to other members (`edge::peer_port`).
+//! Detecting a bad state (`member::corruption`), and providing the state to other members (`peer_port`).
 
 use std::path::PathBuf;
 use std::sync::Arc;

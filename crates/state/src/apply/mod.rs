@@ -60,7 +60,7 @@ pub use self::check::{
 pub use self::engine::CommittedBatch;
 pub use self::fault::Fault;
 pub use self::permission::Permission;
-pub use self::published::{Facts, PublishedState};
+pub use self::published::{Facts, PublishedFacts, PublishedState};
 pub use self::read::{
     SelectedReads, is_read_only, is_serializable, read_range, read_txn, selected_reads,
 };

@@ -26,6 +26,29 @@ pub struct Facts {
     pub versions: Versions,
 }
 
+/// A handle to the published facts, for any thread.
+#[derive(Clone, Debug, Default)]
+pub struct PublishedFacts(Arc<ArcSwap<Facts>>);
+
+impl PublishedFacts {
+    /// Returns the last published facts.
+    #[must_use]
+    pub fn get(&self) -> Arc<Facts> {
+        self.0.load_full()
+    }
+
+    /// Calls a function with the last published facts without cloning them, for checks that run on
+    /// every request.
+    pub fn look<T>(&self, look: impl FnOnce(&Facts) -> T) -> T {
+        look(&self.0.load())
+    }
+
+    /// Replaces the facts. Only the owner of the state calls this.
+    pub fn publish(&self, facts: Facts) {
+        self.0.store(Arc::new(facts));
+    }
+}
+
 /// Handles to the published state, for any thread.
 #[derive(Clone, Debug)]
 pub struct PublishedState {
@@ -37,9 +60,10 @@ pub struct PublishedState {
     pub hub: Hub,
     /// The effective quota.
     pub quota: Quota,
+    /// Members, alarms and versions.
+    pub facts: PublishedFacts,
     /// The reader of the store. It is replaced when a snapshot replaces the store.
     pub(super) store: Arc<ArcSwap<StoreReader>>,
-    pub(super) facts: Arc<ArcSwap<Facts>>,
     pub(super) applied: Arc<Applied>,
 }
 
@@ -60,13 +84,13 @@ impl PublishedState {
     /// Returns the last published members, alarms and versions.
     #[must_use]
     pub fn facts(&self) -> Arc<Facts> {
-        self.facts.load_full()
+        self.facts.get()
     }
 
     /// Calls a function with the last published facts without cloning them, for checks that run on
     /// every request.
     pub fn look<T>(&self, look: impl FnOnce(&Facts) -> T) -> T {
-        look(&self.facts.load())
+        self.facts.look(look)
     }
 
     /// Returns the index of the last entry whose effects are published.
@@ -106,7 +130,7 @@ impl State {
         }
         drop(publication);
         if std::mem::take(&mut self.facts_changed) {
-            self.published.facts.store(Arc::new(self.facts()));
+            self.published.facts.publish(self.facts());
         }
         self.auth.publish();
         let (index, term) = self.applied;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
-use super::published::PublishedState;
+use super::published::{PublishedFacts, PublishedState};
 use super::{State, StateOptions};
 use crate::alarm::Alarms;
 use crate::auth::{Auth, View as AuthView};
@@ -146,7 +146,7 @@ impl State {
             auth: auth.reader(),
             hub: hub.clone(),
             quota,
-            facts: Arc::default(),
+            facts: PublishedFacts::default(),
             applied: Arc::default(),
         };
         let mut state = Self {

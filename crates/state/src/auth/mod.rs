@@ -15,7 +15,7 @@
 //! # Not here
 //!
 //! The permissions that a request needs (`apply::permission`), password hashing
-//! (`member::passwords`) and signed tokens (`jwt`).
+//! (`requests::passwords`) and signed tokens (`jwt`).
 
 mod key_set;
 mod record;

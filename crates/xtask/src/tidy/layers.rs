@@ -24,7 +24,7 @@ struct Layers {
 const LAYERS: &[Layers] = &[Layers {
     src: "crates/member/src/",
     layers: &["duties", "requests", "threads"],
-    top: &["error", "handles", "start"],
+    top: &["data_store", "handles", "start"],
 }];
 
 /// Reports imports by a lower layer from a higher one, and files outside the layers.

@@ -15,7 +15,7 @@
 //! # Not here
 //!
 //! The contents of a hash (`state::mvcc`), the effect of the alarm (`state::apply`), and the answers to other members
-//! (`edge::peer_port`).
+//! (`peer_port`).
 
 mod own;
 mod restored;
@@ -35,8 +35,9 @@ pub use self::restored::{StateDiffers, compare_restored};
 use self::rules::{Agreement, Finding, Progress, Verdict};
 use self::survey::{Answer, Survey};
 use crate::threads::fatal::FaultReports;
-use crate::{Handles, Identity, RequestError};
+use crate::{Handles, Identity};
 use quorate_net::runtime::blocking;
+use quorate_requests::RequestError;
 use quorate_telemetry::log;
 
 /// Why a member does not start to serve.

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use quorate_state::members::{Member, MembershipRefusal};
 
 use super::{Membership, peer_text};
-use crate::RequestError;
 use crate::duties::leadership::RETRY_PAUSE;
-use crate::requests::access::Credentials;
 use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
+use quorate_requests::RequestError;
+use quorate_requests::access::Credentials;
 use quorate_telemetry::log;
 
 /// The path of the request. The learner's id is appended in decimal.

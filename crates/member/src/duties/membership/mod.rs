@@ -22,10 +22,11 @@ use quorate_state::units::MemberId;
 use self::checks::{Danger, Link, Voter};
 pub use self::forwarding::PROMOTE_PATH;
 use crate::duties::leadership::LeaderWatch;
-use crate::requests::access::{AccessControl, Credentials};
-use crate::{Administrator, Handles, MemberInfo, Proposer, Reader, RequestError};
+use crate::{Administrator, Handles, MemberInfo, Proposer, Reader};
 use quorate_config::Url;
 use quorate_peer::Peers;
+use quorate_requests::RequestError;
+use quorate_requests::access::{AccessControl, Credentials};
 use quorate_telemetry::log;
 
 /// Minimum time for which a peer must have been connected to count as connected.

@@ -10,8 +10,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::rules::{downgrade_of, is_downgraded, parse_target};
 use super::survey::Survey;
-use crate::requests::access::{AccessControl, Credentials};
-use crate::{Handles, MemberInfo, Proposer, Reader, RequestError};
+use crate::{Handles, MemberInfo, Proposer, Reader};
+use quorate_requests::RequestError;
+use quorate_requests::access::{AccessControl, Credentials};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 

@@ -21,7 +21,8 @@ use quorate_state::apply::{AlarmCommand, AuthCommand, ClusterCommand, Command, R
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// Formats the request in the data of a log entry, together with its user.
-pub(crate) struct OfEntry<'a>(pub(crate) &'a Bytes);
+#[derive(Debug)]
+pub struct OfEntry<'a>(pub &'a Bytes);
 
 impl Display for OfEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,7 +42,7 @@ impl Display for OfEntry<'_> {
 }
 
 /// Returns the size of a response as text.
-pub(crate) fn size_of(response: &Response) -> String {
+pub fn size_of(response: &Response) -> String {
     let bytes = match response {
         Response::Range(response) => response.encoded_len(),
         Response::Put(response) => response.encoded_len(),

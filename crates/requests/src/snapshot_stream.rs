@@ -1,9 +1,10 @@
-//! Streams the backend file as of one point in time, while writes continue.
+//! Streams a snapshot: a file as of one point in time, while writes continue.
 //!
 //! The pages of that version stay unchanged while the stream exists. They are read outside the connection threads, one
 //! large piece at a time, each after the client has accepted the previous one. A slow client therefore only occupies
 //! the memory of one piece and delays the reuse of pages.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb::SnapshotResponse;
-use quorate_state::backend::Backend;
 use quorate_storage::bolt::{BoltError, ReadTx};
 use sha2::{Digest, Sha256};
 use tokio_stream::Stream;
-use tonic::Status;
 
-use quorate_member::admission::OwnedPermit;
+use crate::admission::OwnedPermit;
+use crate::data_store::Image;
+use crate::error::RequestError;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -30,12 +31,12 @@ const BLOB_BYTES: usize = 32 * 1024;
 const PIECE_BYTES: usize = 1024 * 1024;
 
 /// Memory of a stream: the piece being sent, and the part of it or of the previous piece still held by the transport.
-pub(crate) const STREAM_BYTES: u64 = 2 * PIECE_BYTES as u64;
+pub const STREAM_BYTES: u64 = 2 * PIECE_BYTES as u64;
 
 type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, BoltError>, Sha256)> + Send>>;
 
 /// A snapshot as a stream of responses.
-pub(crate) struct SnapshotStream {
+pub struct SnapshotStream {
     metrics: Arc<Metrics>,
     image: ReadTx,
     version: String,
@@ -52,15 +53,21 @@ pub(crate) struct SnapshotStream {
     _permit: OwnedPermit,
 }
 
+impl fmt::Debug for SnapshotStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { total_bytes, sent_bytes, .. } = self;
+        f.debug_struct("SnapshotStream")
+            .field("total_bytes", total_bytes)
+            .field("sent_bytes", sent_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
 impl SnapshotStream {
     /// Creates a stream that holds a permit for [`STREAM_BYTES`].
-    pub(crate) fn new(
-        backend: &Backend,
-        metrics: Arc<Metrics>,
-        version: String,
-        permit: OwnedPermit,
-    ) -> Self {
-        let image = backend.db().read();
+    pub fn new(image: Image, metrics: Arc<Metrics>, permit: OwnedPermit) -> Self {
+        let Image { file: image, version } = image;
+        let version = version.map_or_else(String::new, |version| version.to_string());
         let total_bytes = image.image_len();
         log::info!(
             "sending database snapshot to client",
@@ -131,7 +138,7 @@ impl SnapshotStream {
 }
 
 impl Stream for SnapshotStream {
-    type Item = Result<SnapshotResponse, Status>;
+    type Item = Result<SnapshotResponse, RequestError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -150,10 +157,11 @@ impl Stream for SnapshotStream {
                     }
                     Ok(_) => {
                         let text = "the backend file is shorter than its snapshot";
-                        return Poll::Ready(Some(Err(Status::unknown(text))));
+                        return Poll::Ready(Some(Err(RequestError::Fault(text.into()))));
                     }
                     Err(error) => {
-                        return Poll::Ready(Some(Err(Status::unknown(error.to_string()))));
+                        let text = error.to_string();
+                        return Poll::Ready(Some(Err(RequestError::Fault(text.into()))));
                     }
                 }
                 continue;

@@ -6,7 +6,7 @@ use quorate_telemetry::audit::CallAccount;
 use quorate_telemetry::trace::{Attribute, CallTrace, Operation};
 
 use super::credentials::Credentials;
-use crate::requests::admission::LoginSource;
+use crate::admission::LoginSource;
 
 /// The client of a request.
 #[derive(Clone, Debug)]

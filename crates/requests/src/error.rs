@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use quorate_node::{BarrierFailure, ProposalFailure};
 use quorate_state::apply::{Refusal, RequestRefusal};
 use quorate_state::members::MembershipRefusal;
 
-use crate::threads::bound::Full;
+use crate::bound::Full;
 
 /// A request that failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -91,24 +90,6 @@ pub enum RequestError {
 impl From<Full> for RequestError {
     fn from(_: Full) -> Self {
         Self::TooManyRequests
-    }
-}
-
-impl From<BarrierFailure> for RequestError {
-    fn from(failure: BarrierFailure) -> Self {
-        match failure {
-            BarrierFailure::LeaderChanged => Self::LeaderChanged,
-            BarrierFailure::QueueFull => Self::TooManyRequests,
-        }
-    }
-}
-
-impl From<ProposalFailure> for RequestError {
-    fn from(failure: ProposalFailure) -> Self {
-        match failure {
-            ProposalFailure::Dropped => Self::ProposalDropped,
-            ProposalFailure::QueueFull => Self::TooManyRequests,
-        }
     }
 }
 

@@ -31,9 +31,9 @@ use std::time::Instant;
 use arc_swap::Guard;
 use http::{HeaderMap, HeaderValue};
 use quorate_jwt::Claims;
-use quorate_raft::LogIndex;
-use quorate_state::apply::{AuthRefusal, Permission, PublishedState, Refusal};
-use quorate_state::auth::{Access, Caller, ROOT, Stamp, Tokens, View};
+use quorate_state::apply::{AuthRefusal, Permission, Refusal};
+use quorate_state::auth::{Access, AuthReader, Caller, ROOT, Stamp, Tokens, View};
+use quorate_state::lease::Leases;
 use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
 
@@ -43,29 +43,17 @@ pub use self::credentials::{Credentials, Remembered, Signed};
 use self::provider::now;
 pub use self::provider::{KEYS_READ_EVERY, KeySource, Provider, Signer, SourceFault};
 use crate::error::RequestError;
-use crate::requests::admission::Admission;
-use crate::requests::member_info::MemberInfo;
-use crate::threads::completion;
-use crate::threads::outcome::AWAITING;
-
-/// The author of a proposal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Author<'a> {
-    /// This member. Its own proposals need no permission.
-    Member,
-    /// A client.
-    Client(&'a Client),
-}
+use crate::server_info::ServerInfo;
 
 /// Identifies the users of requests and checks their permissions.
 #[derive(Debug)]
 pub struct AccessControl {
-    pub(crate) info: Arc<MemberInfo>,
-    pub(crate) published: PublishedState,
+    info: Arc<ServerInfo>,
+    auth: AuthReader,
+    leases: Leases,
     pub(crate) provider: Provider,
-    pub(crate) admission: Arc<Admission>,
     /// Limits the rate of log lines about refused tokens.
-    pub(crate) refusals: LogThrottle,
+    refusals: LogThrottle,
 }
 
 /// The version of the permissions in force when a read began.
@@ -80,16 +68,26 @@ impl From<AuthRefusal> for RequestError {
 }
 
 impl AccessControl {
+    /// Creates the access control of a server from its published users, roles and leases.
+    pub fn new(
+        info: Arc<ServerInfo>,
+        auth: AuthReader,
+        leases: Leases,
+        provider: Provider,
+    ) -> Self {
+        Self { info, auth, leases, provider, refusals: LogThrottle::default() }
+    }
+
     /// Returns whether authentication is disabled, so that requests need no credentials.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        !self.published.auth.may_be_enabled()
+        !self.auth.may_be_enabled()
     }
 
     /// Returns the number of valid tokens that were issued through the log.
     #[must_use]
     pub fn tokens_held(&self) -> usize {
-        self.published.auth.tokens().count()
+        self.auth.tokens().count()
     }
 
     /// Returns the credentials of a request without waiting. If the token is not the last one used on the connection,
@@ -110,7 +108,7 @@ impl AccessControl {
         if let Provider::Simple = self.provider {
             let index = std::str::from_utf8(text_of(&value)).ok().and_then(Tokens::index);
             let is_applied = match index {
-                Some(index) => self.wait_applied(LogIndex(index)).await,
+                Some(index) => self.wait_applied(index).await,
                 None => false,
             };
             if !is_applied {
@@ -142,12 +140,9 @@ impl AccessControl {
     fn find(&self, value: &HeaderValue) -> Credentials {
         let text = text_of(value);
         match &self.provider {
-            Provider::Simple => self
-                .published
-                .auth
-                .tokens()
-                .find(text)
-                .map_or(Credentials::Invalid, Credentials::Given),
+            Provider::Simple => {
+                self.auth.tokens().find(text).map_or(Credentials::Invalid, Credentials::Given)
+            }
             Provider::Signed(signer) => {
                 let keys = Arc::clone(&signer.keys());
                 let claims = std::str::from_utf8(text).ok().and_then(|text| signer.read(text));
@@ -171,20 +166,16 @@ impl AccessControl {
     }
 
     /// Waits until an entry is applied, but at most for the request timeout. A forged token may name an entry that will
-    /// never exist, so at most [`TOKENS_WAITING_MAX`](crate::requests::admission::TOKENS_WAITING_MAX) requests wait at
+    /// never exist, so at most [`TOKENS_WAITING_MAX`](crate::admission::TOKENS_WAITING_MAX) requests wait at
     /// a time.
-    async fn wait_applied(&self, index: LogIndex) -> bool {
-        let member_status = self.info.member_status();
-        if member_status.applied() >= index {
+    async fn wait_applied(&self, index: u64) -> bool {
+        let status = self.info.status();
+        if status.progress().applied >= index {
             return true;
         }
-        let Ok(_permit) = self.admission.tokens.take(1) else { return false };
+        let Ok(_permit) = self.info.admission().tokens.take(1) else { return false };
         let deadline = Instant::now() + self.info.limits().request_timeout;
-        let Some((completer, waiting)) = completion::wait(&AWAITING, deadline) else {
-            return false;
-        };
-        member_status.when_applied(index, completer);
-        waiting.await.is_some()
+        status.wait_applied(index, deadline).await
     }
 
     /// Calls `take` with the user that the credentials identify.
@@ -234,7 +225,7 @@ impl AccessControl {
         if self.is_open() {
             return Ok(());
         }
-        let view = self.published.auth.view();
+        let view = self.auth.view();
         if !view.is_enabled() {
             return Ok(());
         }
@@ -242,12 +233,12 @@ impl AccessControl {
     }
 
     /// Returns whether this member uses signed tokens.
-    pub(crate) const fn has_keys(&self) -> bool {
+    pub const fn has_keys(&self) -> bool {
         matches!(self.provider, Provider::Signed(_))
     }
 
     /// Reloads the keys for signed tokens.
-    pub(crate) fn reload_keys(&self) {
+    pub fn reload_keys(&self) {
         if let Provider::Signed(signer) = &self.provider {
             signer.reload();
         }
@@ -255,7 +246,7 @@ impl AccessControl {
 
     /// Returns the published users and roles.
     pub(crate) fn view(&self) -> Guard<Arc<View>> {
-        self.published.auth.view()
+        self.auth.view()
     }
 
     /// Returns the revision of the users and roles.
@@ -313,14 +304,14 @@ impl AccessControl {
                 return Ok(Pass(stamp));
             }
             let checked = {
-                let view = self.published.auth.view();
-                let leases = &self.published.leases;
+                let view = self.auth.view();
+                let leases = &self.leases;
                 self.with_caller(&view, credentials, |caller| {
                     check(Permission { auth: &view, caller, leases })
                 })
             };
             // If users or roles have changed since the check began, the check is repeated.
-            if self.published.auth.stamp() == Some(stamp) {
+            if self.auth.stamp() == Some(stamp) {
                 checked??;
                 return Ok(Pass(stamp));
             }
@@ -344,7 +335,7 @@ impl AccessControl {
 
     /// Checks after a read that the permissions did not change during the read.
     pub async fn confirm(&self, Pass(begun): Pass) -> Result<(), RequestError> {
-        if self.published.auth.stamp() == Some(begun) {
+        if self.auth.stamp() == Some(begun) {
             return Ok(());
         }
         let now = self.stamp().await;
@@ -357,8 +348,7 @@ impl AccessControl {
     /// Checks, without waiting, that the permissions for the next part of a long read have not changed. Fails while new
     /// users or roles are being published.
     pub fn still_holds(&self, Pass(begun): Pass) -> Result<(), RequestError> {
-        let holds =
-            self.published.auth.stamp() == Some(begun) || !begun.is_enabled() && self.is_open();
+        let holds = self.auth.stamp() == Some(begun) || !begun.is_enabled() && self.is_open();
         if holds { Ok(()) } else { Err(AuthRefusal::OldRevision.into()) }
     }
 
@@ -366,27 +356,35 @@ impl AccessControl {
     /// are, which takes only a short time.
     async fn stamp(&self) -> Stamp {
         loop {
-            match self.published.auth.stamp() {
+            match self.auth.stamp() {
                 Some(stamp) => return stamp,
                 None => tokio::task::yield_now().await,
             }
         }
     }
 
-    /// Returns the user name and auth revision for the header of a proposal.
-    pub(crate) fn sign(&self, author: Author<'_>) -> Result<(String, u64), RequestError> {
+    /// Returns the user of a client's write, and the revision of users and roles that the user's token is valid for.
+    /// Both are empty while authentication is disabled.
+    pub fn user_for_write(&self, client: &Credentials) -> Result<(String, u64), RequestError> {
+        self.user_for(|view| {
+            self.with_caller(view, client, |caller| (caller.name.to_owned(), caller.revision))
+        })
+    }
+
+    /// Like [`AccessControl::user_for_write`], for a write of this server itself, which needs no permission.
+    pub fn user_for_own_write(&self) -> (String, u64) {
+        let user = self.user_for(|view| Ok((ROOT.to_owned(), view.revision())));
+        user.expect("the server's own user is valid")
+    }
+
+    fn user_for(
+        &self,
+        find: impl FnOnce(&View) -> Result<(String, u64), RequestError>,
+    ) -> Result<(String, u64), RequestError> {
         if self.is_open() {
             return Ok((String::new(), 0));
         }
-        let view = self.published.auth.view();
-        if !view.is_enabled() {
-            return Ok((String::new(), 0));
-        }
-        match author {
-            Author::Member => Ok((ROOT.to_owned(), view.revision())),
-            Author::Client(client) => self.with_caller(&view, &client.credentials, |caller| {
-                (caller.name.to_owned(), caller.revision)
-            }),
-        }
+        let view = self.auth.view();
+        if view.is_enabled() { find(&view) } else { Ok((String::new(), 0)) }
     }
 }

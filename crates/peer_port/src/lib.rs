@@ -31,12 +31,12 @@ use quorate_state::members::Member;
 pub use self::image::ImagePolicy;
 use self::route::{Endpoint, Routed, route};
 use quorate_http_pages::reply::{self, Reply};
-use quorate_member::access::AccessControl;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::membership::Membership;
 use quorate_member::{Administrator, Handles, MemberInfo, Reader};
 use quorate_peer::image::{CLUSTER_HEADER, IMAGE_PATH};
 use quorate_peer::{PeerBody, Peers};
+use quorate_requests::access::AccessControl;
 use quorate_telemetry::throttle::LogThrottle;
 
 /// Maximum size of a request body. Bodies contain only ids and revisions.

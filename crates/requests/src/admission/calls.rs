@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::logins::{LoginSource, Logins};
-use crate::threads::bound::{Bound, Full};
+use crate::bound::{Bound, Full};
 
 /// Size below which the bytes of a request are not counted. Such requests are covered by the bound on calls.
 pub(crate) const COUNTED_BYTES_MIN: u64 = 4 << 10;

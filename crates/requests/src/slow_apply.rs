@@ -1,5 +1,5 @@
 //! Logs etcd's warning about a request that took longer than `--warning-apply-duration`. Writes are reported by the
-//! applier, reads by `requests::slow`.
+//! data store, reads by `slow`.
 
 use std::time::Duration;
 
@@ -8,18 +8,22 @@ use quorate_telemetry::metrics::Metrics;
 
 /// A request that took longer to apply than the limit.
 #[derive(Debug)]
-pub(crate) struct Slow<'a> {
-    pub(crate) took: Duration,
+pub struct Slow<'a> {
+    /// The duration.
+    pub took: Duration,
     /// The kind of request. Empty for a write.
-    pub(crate) prefix: &'a str,
-    pub(crate) request: String,
-    pub(crate) response: String,
-    pub(crate) error: Option<String>,
+    pub prefix: &'a str,
+    /// The request as text.
+    pub request: String,
+    /// The response as text. Empty if there is an error.
+    pub response: String,
+    /// The error as text.
+    pub error: Option<String>,
 }
 
 impl Slow<'_> {
     /// Counts the request and logs the warning.
-    pub(crate) fn log(&self, limit: Duration, metrics: &Metrics) {
+    pub fn log(&self, limit: Duration, metrics: &Metrics) {
         metrics.server.slow_apply.inc();
         log::warn!(
             "apply request took too long",

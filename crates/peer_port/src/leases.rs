@@ -8,10 +8,10 @@ use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
 use quorate_net::listen::IncomingBody;
 use quorate_state::units::LeaseId;
 
-use super::{PeerService, read_body};
+use crate::{PeerService, read_body};
 use quorate_http_pages::reply::{self, Reply};
-use quorate_member::RequestError;
 use quorate_member::lease_holder::LeaseAnswer;
+use quorate_requests::RequestError;
 
 impl PeerService {
     pub(super) async fn renew_lease(&self, request: Request<IncomingBody>) -> Reply {

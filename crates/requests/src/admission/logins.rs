@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use parking_lot::Mutex;
 
-use crate::threads::bound::{Bound, Full};
+use crate::bound::{Bound, Full};
 
 /// Divisor for the share of the bound that one source may use once half of the bound is in use.
 const SHARE: u64 = 16;

@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 pub use self::calls::{CallPermit, Caller, Calls};
 pub use self::logins::{LoginSource, Logins};
-pub use crate::threads::bound::{Bound, Full, Permit};
+pub use crate::bound::{Bound, Full, Permit};
 
 /// Maximum number of linearizable reads that wait for their read barrier, and of requests that wait until the committed
 /// entries are applied.

@@ -22,13 +22,13 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::throttle::LogThrottle;
 
+use crate::access::{AccessControl, Client, Credentials, Provider};
+use crate::admission::LoginSource;
+use crate::data_store::DataStore;
 use crate::error::RequestError;
-use crate::requests::access::{AccessControl, Client, Credentials, Provider};
-use crate::requests::admission::LoginSource;
-use crate::requests::member_info::MemberInfo;
-use crate::requests::passwords::{Passwords, PasswordsLoad, Requester};
-use crate::requests::proposer::Proposer;
-use crate::requests::reader::Reader;
+use crate::passwords::{Passwords, PasswordsLoad, Requester};
+use crate::server_info::ServerInfo;
+use crate::writer::Writer;
 
 /// Number of letters in the random part of a token.
 const PREFIX_LETTERS: usize = 16;
@@ -39,15 +39,31 @@ const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 /// Performs logins and prepares user changes.
 #[derive(Debug)]
 pub struct Accounts {
-    pub(crate) info: Arc<MemberInfo>,
-    pub(crate) access_control: Arc<AccessControl>,
-    pub(crate) reader: Arc<Reader>,
-    pub(crate) proposer: Arc<Proposer>,
-    pub(crate) passwords: Passwords,
-    pub(crate) refusals: LogThrottle,
+    info: Arc<ServerInfo>,
+    access_control: Arc<AccessControl>,
+    store: Arc<dyn DataStore>,
+    writer: Arc<Writer>,
+    passwords: Passwords,
+    refusals: LogThrottle,
 }
 
 impl Accounts {
+    pub(crate) fn new(
+        info: &Arc<ServerInfo>,
+        access_control: &Arc<AccessControl>,
+        store: &Arc<dyn DataStore>,
+        writer: &Arc<Writer>,
+    ) -> Self {
+        Self {
+            info: Arc::clone(info),
+            access_control: Arc::clone(access_control),
+            store: Arc::clone(store),
+            writer: Arc::clone(writer),
+            passwords: Passwords::new(info.limits().bcrypt_cost),
+            refusals: LogThrottle::default(),
+        }
+    }
+
     /// Returns the number of waiting passwords and of refused ones.
     #[must_use]
     pub fn passwords_load(&self) -> PasswordsLoad {
@@ -70,7 +86,7 @@ impl Accounts {
         let deadline = Instant::now() + self.info.limits().request_timeout;
         let nobody = Client { credentials: Credentials::Nothing, ..client.clone() };
         loop {
-            self.reader.read_barrier().await?;
+            self.store.read_barrier().await?;
             let revision = self.check_password(client.source, user, password).await?;
             let simple_token = match &self.access_control.provider {
                 Provider::Simple => token_prefix()?,
@@ -84,7 +100,7 @@ impl Accounts {
                 ..InternalRaftRequest::default()
             };
             let kind = RequestKind::Authenticate;
-            let outcome = self.proposer.propose_for(&nobody, request, kind).await?;
+            let outcome = self.writer.write_for(&nobody, request, kind).await?;
             let Response::Authenticated { mut response, auth_revision } = outcome else {
                 unreachable!("a login is answered with a token")
             };
@@ -183,7 +199,7 @@ impl Accounts {
     async fn hash(&self, client: &Credentials, password: &str) -> Result<String, RequestError> {
         if self.access_control.check_admin(client).is_err() {
             // Another member may have made this user an administrator a moment ago.
-            self.reader.read_barrier().await?;
+            self.store.read_barrier().await?;
             self.access_control.check_admin(client)?;
         }
         let user = self.access_control.user_of(client);

@@ -19,23 +19,23 @@ use std::time::Instant;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use quorate_member::RequestError;
-use quorate_member::admission::Bound;
 use quorate_net::listen::IncomingBody;
 use quorate_net::listen::{ClientCertificate, Ends};
 use quorate_peer::PeerBody;
 use quorate_peer::image::{CLUSTER_HEADER, FROM_HEADER};
+use quorate_requests::RequestError;
+use quorate_requests::admission::Bound;
 use quorate_state::units::MemberId;
 use quorate_telemetry::audit::{Asked, Auditor, Outcome};
 use quorate_telemetry::log;
 use tokio_stream::StreamExt;
 use tonic::Code;
 
-use super::{PeerService, not_allowed};
-use crate::methods::IMAGE_METHOD;
-use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
+use crate::{PeerService, not_allowed};
+use quorate_grpc::methods::IMAGE_METHOD;
 use quorate_grpc::status::code_name;
 use quorate_http_pages::reply::{self, Reply};
+use quorate_requests::{STREAM_BYTES, SnapshotStream};
 
 /// The conditions under which the state is served.
 #[derive(Clone, Debug, Default)]
@@ -76,7 +76,7 @@ impl PeerService {
             ));
         }
         let from = self.member_that_asks(request)?;
-        let replies = &self.reader.admission().replies;
+        let replies = &self.info.admission().replies;
         let unavailable = |error: RequestError| {
             let answer = reply::error(StatusCode::SERVICE_UNAVAILABLE, &error.to_string());
             Box::new(self.named(answer))
@@ -90,10 +90,7 @@ impl PeerService {
             "remote-peer-id" = from.to_string(),
             "remote-addr" = remote_of(request).map(|remote| remote.to_string()).unwrap_or_default()
         );
-        let version = self.info.member_status().storage_version();
-        let version = version.map_or_else(String::new, |version| version.to_string());
-        let metrics = Arc::clone(self.info.metrics());
-        Ok(SnapshotStream::new(self.reader.backend(), metrics, version, permit))
+        Ok(SnapshotStream::new(self.reader.image(), Arc::clone(self.info.metrics()), permit))
     }
 
     /// Returns the requesting member, if the request names a member and the certificate belongs to that member.

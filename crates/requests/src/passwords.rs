@@ -31,8 +31,8 @@ use bcrypt::Version;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
+use crate::admission::LoginSource;
 use crate::error::RequestError;
-use crate::requests::admission::LoginSource;
 use quorate_telemetry::throttle::LogThrottle;
 use quorate_telemetry::{log, threads};
 

@@ -6,13 +6,13 @@ use quorate_state::members::{Member, MembershipRefusal};
 use quorate_state::mvcc::{HashKv, MvccError};
 use serde::Deserialize;
 
-use super::{JSON, PeerService, read_body};
+use crate::{JSON, PeerService, read_body};
 use quorate_http_pages::reply::{self, Reply};
-use quorate_member::RequestError;
-use quorate_member::access::{Credentials, Remembered};
 use quorate_member::membership::peer_text;
 use quorate_net::runtime::blocking;
 use quorate_peer::image::CLUSTER_HEADER;
+use quorate_requests::RequestError;
+use quorate_requests::access::{Credentials, Remembered};
 use quorate_telemetry::log;
 
 /// A request for a hash.

@@ -1,0 +1,48 @@
+//! The status of the data store: the second part of its interface, next to `data_store`.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use quorate_state::units::Millis;
+use quorate_state::versions::Version;
+
+use crate::store_future::StoreFuture;
+
+/// How far the writes have been executed, and who decides their order.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// The term of the last executed write. It rises when another server begins to decide the order of writes.
+    pub term: u64,
+    /// The position of the last write that is known to be durable.
+    pub committed: u64,
+    /// The position of the last write whose effects this server shows.
+    pub applied: u64,
+    /// The id of the server that decides the order of writes, or 0 if none is known.
+    pub leader: u64,
+    /// Whether this server decides the order of writes.
+    pub leads: bool,
+}
+
+/// The status of a data store. No method except the two waits takes longer than a memory access.
+pub trait Status: Debug + Send + Sync {
+    /// Returns the current position in the order of writes.
+    fn progress(&self) -> Progress;
+
+    /// Returns the term of the last executed write, which response headers contain.
+    fn term(&self) -> u64;
+
+    /// Returns whether a leader is known.
+    fn has_leader(&self) -> bool;
+
+    /// Returns the time on the clock by which tokens and leases expire.
+    fn now(&self) -> Millis;
+
+    /// Returns the storage version of the data, if it is known.
+    fn storage_version(&self) -> Option<Version>;
+
+    /// Waits until the write at this position is applied, but at most until the deadline. Returns whether it is.
+    fn wait_applied(&self, index: u64, deadline: Instant) -> StoreFuture<'_, bool>;
+
+    /// Waits for a leader, but at most until there has been none for this long. Returns whether there is one.
+    fn wait_for_leader(&self, timeout: Duration) -> StoreFuture<'_, bool>;
+}

@@ -1,0 +1,61 @@
+//! The result of an operation of the data store, which is often available immediately.
+//!
+//! The interface to the data store is a trait object, so its futures have no type of their own. An operation that
+//! completes without waiting, such as a read from memory, returns [`StoreFuture::Ready`] and allocates no memory. Writes
+//! always wait, and have a type of their own: [`WriteFuture`].
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use stackfuture::StackFuture;
+
+/// Size of a future that waits for the outcome of a write, in bytes. The compiler refuses a larger one.
+const WRITE_BYTES: usize = 192;
+
+/// The future of a write, which always waits. It is stored in place, because an allocation costs 2 % of a put.
+pub type WriteFuture<'a, T> = StackFuture<'a, T, WRITE_BYTES>;
+
+/// A future of the data store.
+pub enum StoreFuture<'a, T> {
+    /// The operation is complete. `None` after the result was taken.
+    Ready(Option<T>),
+    /// The operation waits.
+    Pending(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
+}
+
+impl<'a, T> StoreFuture<'a, T> {
+    /// Returns a future that is complete.
+    pub const fn ready(result: T) -> Self {
+        Self::Ready(Some(result))
+    }
+
+    /// Returns a future that may have to wait.
+    pub fn pending(operation: impl Future<Output = T> + Send + 'a) -> Self {
+        Self::Pending(Box::pin(operation))
+    }
+}
+
+impl<T> fmt::Debug for StoreFuture<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ready(_) => "Ready",
+            Self::Pending(_) => "Pending",
+        })
+    }
+}
+
+impl<T: Unpin> Future for StoreFuture<'_, T> {
+    type Output = T;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        match &mut *self {
+            Self::Ready(result) => {
+                Poll::Ready(result.take().expect("a completed future is polled only once"))
+            }
+            Self::Pending(operation) => operation.as_mut().poll(cx),
+        }
+    }
+}
