@@ -12,3 +12,4 @@ mod proxy;
 mod requests;
 mod servers;
 mod support;
+mod tls;

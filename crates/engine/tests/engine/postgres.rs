@@ -18,6 +18,8 @@ pub(crate) struct Postgres {
     dir: TempDir,
     programs: PathBuf,
     port: u16,
+    /// Further settings of the server.
+    settings: String,
     server: Option<Child>,
 }
 
@@ -31,13 +33,20 @@ pub(crate) fn shared() -> Option<&'static Postgres> {
 impl Postgres {
     /// Creates a database cluster and starts a server for it.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with("", &[])
+    }
+
+    /// Creates a database cluster with these files in its directory, and starts a server with these
+    /// settings.
+    pub(crate) fn start_with(settings: &str, files: &[(&str, &str)]) -> Option<Self> {
         let Some(programs) = programs() else {
             missing();
             return None;
         };
         let dir = tempfile::Builder::new().prefix("quorate-postgres").tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-        let mut postgres = Self { dir, programs, port: free_port(), server: None };
+        let mut postgres =
+            Self { dir, programs, port: free_port(), settings: settings.to_owned(), server: None };
         let data = postgres.data();
         let created = postgres
             .command("initdb")
@@ -55,6 +64,15 @@ impl Postgres {
             .unwrap();
         let log = String::from_utf8_lossy(&created.stderr).into_owned();
         assert!(created.status.success(), "initdb failed: {log}");
+        for (name, content) in files {
+            // The server refuses a private key that other users can read.
+            let given = postgres.dir.path().join(name);
+            std::fs::write(&given, content).unwrap();
+            let script = "cp \"$0\" \"$1\" && chmod 600 \"$1\"";
+            let mut copy = postgres.command("sh");
+            copy.args(["-c", script]).arg(given).arg(data.join(name));
+            assert!(copy.status().unwrap().success());
+        }
         postgres.launch();
         Some(postgres)
     }
@@ -87,7 +105,7 @@ impl Postgres {
     /// latest when this process ends.
     fn launch(&mut self) {
         let script = "\"$0\" -D \"$1\" -p \"$2\" -c listen_addresses=127.0.0.1 -c unix_socket_directories=\"$3\" \
-                      -c fsync=off -c full_page_writes=off -c max_connections=300 >>\"$3/log\" 2>&1 & \
+                      -c fsync=off -c full_page_writes=off -c max_connections=300 $4 >>\"$3/log\" 2>&1 & \
                       server=$!; cat >/dev/null; kill -QUIT $server; wait $server";
         let mut command = self.command("sh");
         let server = command
@@ -96,6 +114,7 @@ impl Postgres {
             .arg(self.data())
             .arg(self.port.to_string())
             .arg(self.dir.path())
+            .arg(&self.settings)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

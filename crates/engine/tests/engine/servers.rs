@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
 use quorate_engine::{Engine, EngineError};
+use quorate_state::apply::{AuthRefusal, Refusal, Response};
 use quorate_state::watch::{Frame, HeaderFields, WatchStream};
 
 use crate::postgres::shared;
@@ -122,6 +123,66 @@ async fn a_sequencer_whose_epoch_has_ended_appends_nothing() {
     assert_eq!(last.get::<_, i64>(0), 2);
     assert_eq!(shown(&read(&engine, &range_of("k", b"")).await.unwrap()), ["k=1"]);
     engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_and_tokens_reach_every_server() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("users");
+    let network = Network::default();
+    let one = start(&url, 1, &network).await;
+    let two = start(&url, 2, &network).await;
+    let mut commands = Vec::new();
+    for name in ["root", "eve"] {
+        let mut add = pb::InternalRaftRequest::default();
+        let hashed_password = "aGFzaA==".to_owned();
+        let user =
+            pb::AuthUserAddRequest { name: name.into(), hashed_password, ..Default::default() };
+        add.auth_user_add = Some(user);
+        commands.push(add);
+    }
+    let mut grant = pb::InternalRaftRequest::default();
+    let (user, role) = ("root".to_owned(), "root".to_owned());
+    grant.auth_user_grant_role = Some(pb::AuthUserGrantRoleRequest { user, role });
+    let auth_enable = Some(pb::AuthEnableRequest::default());
+    let enable = pb::InternalRaftRequest { auth_enable, ..Default::default() };
+    commands.extend([grant, enable]);
+    for command in commands {
+        propose(&two, command).await.unwrap();
+    }
+    let mut login = pb::InternalRaftRequest::default();
+    let simple_token = "secret".to_owned();
+    let name = "eve".to_owned();
+    login.authenticate =
+        Some(pb::InternalAuthenticateRequest { name, simple_token, ..Default::default() });
+    let done = propose(&two, login).await.unwrap();
+    let Response::Authenticated { response, .. } = done else { panic!("{done:?}") };
+    for engine in [&one, &two] {
+        engine.barrier().await.unwrap();
+        let auth = &engine.published().auth;
+        assert!(auth.view().is_enabled());
+        let token = auth.tokens().find(response.token.as_bytes()).unwrap();
+        assert_eq!(token.validate(engine.now()).map(|user| &**user), Some("eve"));
+    }
+    // The sequencer checks permissions, whichever server receives the request.
+    let as_user = |name: &str| {
+        let auth_revision = two.published().auth.view().revision();
+        let header =
+            pb::RequestHeader { username: name.into(), auth_revision, ..Default::default() };
+        pb::InternalRaftRequest { header: Some(header), ..put("k", "1") }
+    };
+    let denied = propose(&two, as_user("eve")).await;
+    assert_eq!(denied, Err(Refusal::Auth(AuthRefusal::PermissionDenied)));
+    propose(&two, as_user("root")).await.unwrap();
+    // A deleted user's token is revoked on every server.
+    let mut delete =
+        pb::InternalRaftRequest { header: as_user("root").header, ..Default::default() };
+    delete.auth_user_delete = Some(pb::AuthUserDeleteRequest { name: "eve".into() });
+    propose(&one, delete).await.unwrap();
+    two.barrier().await.unwrap();
+    assert!(two.published().auth.tokens().find(response.token.as_bytes()).is_none());
+    one.stop().await;
+    two.stop().await;
 }
 
 /// A watch stream, and the events that it has received as `TYPE key=value@revision`.
