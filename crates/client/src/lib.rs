@@ -114,9 +114,9 @@ pub enum Repeat {
 /// A client of one cluster.
 #[expect(missing_debug_implementations, reason = "an active client has no useful debug output")]
 pub struct Client {
-    targets: Vec<Target>,
+    targets: Rc<[Target]>,
     limits: Limits,
-    state: RefCell<State>,
+    state: Rc<RefCell<State>>,
     credentials: Rc<Credentials>,
     /// The user's token.
     token: RefCell<Option<Token>>,
@@ -243,7 +243,7 @@ impl Client {
             }
             Ok(Target { text, endpoint, connector, fault, dial_timeout })
         });
-        let targets = targets.collect::<Result<Vec<_>, Failure>>()?;
+        let targets = targets.collect::<Result<Rc<[_]>, Failure>>()?;
         let token = match &*credentials {
             Credentials::Token(token) => Some(token.clone()),
             Credentials::None | Credentials::Login { .. } => None,
@@ -251,13 +251,42 @@ impl Client {
         Ok(Self {
             targets,
             limits,
-            state: RefCell::default(),
+            state: Rc::default(),
             credentials,
             token: RefCell::new(token),
             dial_timeout,
             awaits_server: true,
             logger,
         })
+    }
+
+    /// Returns a client for another user. It shares the connections of this client, whose calls carry no user of their
+    /// own: each call carries this token, or none.
+    #[must_use]
+    pub fn for_user(&self, token: Option<Token>) -> Self {
+        let credentials = token.clone().map_or(Credentials::None, Credentials::Token);
+        Self {
+            targets: Rc::clone(&self.targets),
+            limits: self.limits,
+            state: Rc::clone(&self.state),
+            credentials: Rc::new(credentials),
+            token: RefCell::new(token),
+            dial_timeout: self.dial_timeout,
+            awaits_server: self.awaits_server,
+            logger: self.logger.clone(),
+        }
+    }
+
+    /// Returns the token that calls carry.
+    pub fn token(&self) -> Option<Token> {
+        self.token.borrow().clone()
+    }
+
+    /// Limits the size of responses, in bytes. A larger response is refused as soon as its length has arrived.
+    #[must_use]
+    pub fn receiving_at_most(mut self, bytes: usize) -> Self {
+        self.limits.receive_bytes = bytes;
+        self
     }
 
     /// Makes calls fail at once if no endpoint accepts a connection, unless they have a timeout.

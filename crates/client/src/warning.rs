@@ -30,10 +30,7 @@ impl Client {
         let first = self.targets.first().map_or("", |target| &*target.text);
         let authority = first.split_once("://").map_or(first, |(_, rest)| rest);
         let fields = vec![
-            (
-                "target",
-                format!("etcd-endpoints://{:p}/{authority}", &raw const self.targets).into(),
-            ),
+            ("target", format!("etcd-endpoints://{:p}/{authority}", self.targets.as_ptr()).into()),
             ("attempt", attempt.into()),
             ("error", self.reason(status).into()),
         ];

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use tower_service::Service;
 
 use crate::connect::Connector;
+use crate::facts::CertificateFacts;
 use crate::greeting::{Greeting, greeted};
 
 /// The address of a server.
@@ -69,6 +70,21 @@ impl ChannelConnector {
         let (report, greeting) = oneshot::channel();
         let report = Some(Arc::new(Mutex::new(Some(report))));
         (Self { report, ..self.clone() }, greeting)
+    }
+
+    /// Performs a handshake, and returns what the server's certificate says; `None` without TLS or if it cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// If the connection or the handshake fails.
+    pub async fn server_certificate(&self) -> io::Result<Option<CertificateFacts>> {
+        let (Place::Host(authority), Some(tls)) = (&self.place, &self.tls) else { return Ok(None) };
+        let stream = TcpStream::connect(authority).await?;
+        let host = authority.rsplit_once(':').map_or(&**authority, |(host, _)| host);
+        let stream = tls.connect(Some(host), stream).await.map_err(io::Error::other)?;
+        let (_, session) = stream.get_ref();
+        let first = session.peer_certificates().and_then(<[_]>::first);
+        Ok(first.and_then(CertificateFacts::of))
     }
 
     /// Connects once.

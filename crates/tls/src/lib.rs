@@ -21,6 +21,7 @@ mod channel;
 mod connect;
 mod errors;
 mod expiry;
+mod facts;
 mod greeting;
 mod identity;
 mod material;
@@ -41,6 +42,7 @@ pub use channel::{ChannelConnector, ChannelIo, ChannelStream, Place, host_of_fil
 pub use connect::{ConnectError, Connector, ConnectorSettings};
 pub use errors::tls_reason;
 pub use expiry::{Expiry, Part};
+pub use facts::CertificateFacts;
 pub use greeting::Greeting;
 pub use identity::Pair;
 pub use material::MaterialError;

@@ -13,7 +13,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use quorate_api::etcdserverpb::{
     LeaseLeasesRequest, Member as Listed, MemberListRequest, MemberListResponse, StatusRequest,
@@ -27,7 +27,7 @@ use tonic::{Code, Status};
 
 use super::metrics::Metrics;
 use super::sample::{Member, Sample, Standing, Trouble};
-use crate::Host;
+use crate::Cluster;
 use crate::client::{Client, Repeat, http_stream};
 use crate::failure::Failure;
 
@@ -43,6 +43,9 @@ const LEASES_PERIOD: Duration = Duration::from_secs(10);
 const MANY_LEASES_PERIOD: Duration = Duration::from_secs(120);
 const MANY_LEASES: u64 = 10_000;
 
+/// The name of a member that has not started yet.
+const UNNAMED: &str = "(unnamed)";
+
 /// A member, or an endpoint whose member is not known yet, to which requests are sent.
 struct Target {
     /// The id of the member; 0 for an endpoint whose member is not known yet.
@@ -50,6 +53,8 @@ struct Target {
     name: String,
     is_learner: bool,
     endpoints: Vec<String>,
+    peer_urls: Vec<String>,
+    client_urls: Vec<String>,
     client: Result<Rc<Client>, String>,
     http: Vec<ChannelConnector>,
     was_asked: Cell<bool>,
@@ -69,7 +74,7 @@ struct Answer {
 
 /// Sends requests to the members, and keeps the connections from one refresh to the next.
 pub(super) struct Collector<'a> {
-    host: &'a Host<'a>,
+    cluster: &'a Cluster<'a>,
     start: Instant,
     /// The endpoints from the command line.
     given: Vec<String>,
@@ -86,12 +91,12 @@ pub(super) struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(host: &'a Host<'a>) -> Self {
+    pub(super) fn new(cluster: &'a Cluster<'a>) -> Self {
         let now = Instant::now();
         let mut collector = Self {
-            host,
+            cluster,
             start: now,
-            given: host.endpoints.clone(),
+            given: cluster.endpoints.clone(),
             owners: BTreeMap::new(),
             members: Vec::new(),
             strays: Vec::new(),
@@ -102,7 +107,10 @@ impl<'a> Collector<'a> {
         };
         let strays = collector.given.iter();
         collector.strays = strays
-            .map(|endpoint| collector.target(0, endpoint, false, vec![endpoint.clone()]))
+            .map(|endpoint| {
+                let unknown = Listed { name: endpoint.clone(), ..Listed::default() };
+                collector.target(&unknown, vec![endpoint.clone()])
+            })
             .collect();
         collector
     }
@@ -137,19 +145,29 @@ impl<'a> Collector<'a> {
         asking.join_all().await
     }
 
-    fn target(&self, id: u64, name: &str, is_learner: bool, endpoints: Vec<String>) -> Rc<Target> {
+    fn target(&self, listed: &Listed, endpoints: Vec<String>) -> Rc<Target> {
         let client = match endpoints.is_empty() {
             true => Err("the member has not started yet".to_owned()),
-            false => match (self.host.connect)(endpoints.clone()) {
+            false => match (self.cluster.connect)(endpoints.clone()) {
                 Ok(client) => Ok(Rc::new(client.without_warnings().failing_fast())),
                 Err(failure) => Err(failure.message.unwrap_or_default()),
             },
         };
-        let transport = &self.host.transport;
+        let transport = &self.cluster.transport;
         let http = endpoints.iter().filter_map(|endpoint| http_stream(endpoint, transport).ok());
-        let (name, http) = (name.to_owned(), http.collect());
-        let (was_asked, is_logged_in) = (Cell::new(false), Cell::new(false));
-        Rc::new(Target { id, name, is_learner, endpoints, client, http, was_asked, is_logged_in })
+        let name = if listed.name.is_empty() { UNNAMED } else { &listed.name };
+        Rc::new(Target {
+            id: listed.id,
+            name: name.to_owned(),
+            is_learner: listed.is_learner,
+            peer_urls: listed.peer_urls.clone(),
+            client_urls: listed.client_urls.clone(),
+            http: http.collect(),
+            endpoints,
+            client,
+            was_asked: Cell::new(false),
+            is_logged_in: Cell::new(false),
+        })
     }
 
     /// Updates the member list and the ids at the given endpoints.
@@ -193,14 +211,16 @@ impl<'a> Collector<'a> {
         endpoints.extend(
             urls.filter(|url| !self.owners.keys().any(|own| place(own) == place(url))).cloned(),
         );
-        let name = if listed.name.is_empty() { "(unnamed)" } else { &listed.name };
+        let name = if listed.name.is_empty() { UNNAMED } else { &listed.name };
         let same = self.members.iter().find(|old| {
             old.id == listed.id
                 && old.name == name
                 && old.is_learner == listed.is_learner
+                && old.peer_urls == listed.peer_urls
+                && old.client_urls == listed.client_urls
                 && old.endpoints == endpoints
         });
-        same.cloned().unwrap_or_else(|| self.target(listed.id, name, listed.is_learner, endpoints))
+        same.cloned().unwrap_or_else(|| self.target(listed, endpoints))
     }
 
     fn choose_reader(&mut self, answers: &[Answer]) {
@@ -292,6 +312,8 @@ impl Answer {
             id: if self.target.id == 0 { id } else { self.target.id },
             name: self.target.name.clone(),
             is_learner: self.target.is_learner,
+            peer_urls: self.target.peer_urls.clone(),
+            client_urls: self.target.client_urls.clone(),
             standing,
             took: self.took,
             at: self.at,
@@ -376,7 +398,20 @@ async fn read_metrics_of(place: &ChannelConnector) -> Option<Metrics> {
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let is_there = head.split(' ').nth(1) == Some("200");
-    is_there.then(|| Metrics::read(body))
+    is_there.then(|| {
+        let mut metrics = Metrics::read(body);
+        metrics.clock = clock_of(head);
+        metrics
+    })
+}
+
+/// Returns the time at which the server wrote a response head, in seconds since 1970.
+fn clock_of(head: &str) -> Option<f64> {
+    let is_date = |name: &str| name.eq_ignore_ascii_case("date");
+    let (_, date) =
+        head.lines().filter_map(|line| line.split_once(':')).find(|(name, _)| is_date(name))?;
+    let time = httpdate::parse_http_date(date.trim()).ok()?;
+    Some(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs_f64())
 }
 
 #[cfg(test)]
@@ -390,6 +425,13 @@ mod tests {
         assert_eq!(short.text, "dial tcp 127.0.0.1:1: connect: connection refused");
         assert!(!short.is_refusal);
         assert!(trouble(&Status::permission_denied("etcdserver: permission denied")).is_refusal);
+    }
+
+    #[test]
+    fn the_clock_of_a_member_is_read_from_the_response_head() {
+        let head = "HTTP/1.0 200 OK\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: x";
+        assert_eq!(clock_of(head), Some(784_111_777.0));
+        assert_eq!(clock_of("HTTP/1.0 200 OK\r\nDate: today"), None);
     }
 
     #[test]

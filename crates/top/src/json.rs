@@ -37,11 +37,13 @@ pub(super) fn line(report: &Report, since_1970: Duration) -> String {
     value.to_string() + "\n"
 }
 
-fn latency(latency: Latency) -> Value {
+/// Returns the median and the 99th percentile.
+pub fn latency(latency: Latency) -> Value {
     json!({ "p50": latency.p50, "p99": latency.p99 })
 }
 
-fn member(row: &MemberRow) -> Value {
+/// Returns the figures of a member.
+pub fn member(row: &MemberRow) -> Value {
     let (role, down_secs) = match &row.role {
         Role::Leader => ("leader", None),
         Role::Follower => ("follower", None),
@@ -93,6 +95,8 @@ const fn gauge(gauge: &Gauge) -> &'static str {
         Gauge::PendingProposals => "pending_proposals",
         Gauge::ResidentBytes => "resident_bytes",
         Gauge::Quota => "quota_bytes",
+        Gauge::CompactRevision => "compact_revision",
+        Gauge::StartTime => "start_time",
     }
 }
 
@@ -107,6 +111,7 @@ const fn counter(counter: &Counter) -> &'static str {
         Counter::BytesOut => "bytes_out",
         Counter::LeaderChanges => "leader_changes",
         Counter::FailedProposals => "failed_proposals",
+        Counter::CpuSeconds => "cpu_seconds",
     }
 }
 

@@ -7,6 +7,8 @@
 //!                            keys ──► view
 //! ```
 //!
+//! The console shows the same figures: `Reports` and `PrefixMeter` serve programs that display them themselves.
+//!
 //! Everything between `collect` and `console` is a pure function of values: `report` reads no clock, and
 //! `screen` needs no terminal.
 //!
@@ -19,13 +21,14 @@
 
 mod collect;
 mod console;
-mod json;
+pub mod json;
 mod line;
-mod metrics;
+pub mod metrics;
 mod panes;
-mod prefixes;
-mod report;
-mod sample;
+pub mod prefixes;
+mod programs;
+pub mod report;
+pub mod sample;
 mod screen;
 mod shared;
 mod table;
@@ -49,6 +52,7 @@ use tokio::time::{Instant, sleep_until};
 use self::collect::Collector;
 use self::console::{Console, TerminalEvent};
 use self::prefixes::Shape;
+pub use self::programs::{PrefixMeter, Reports};
 use self::report::{History, Prefixes, Report};
 use self::shared::{Shared, Watching};
 use self::view::{INTERVAL_MIN, Sort, View};
@@ -89,15 +93,22 @@ pub const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// The resources that `top` needs from the program that runs it.
+/// How to reach the members of a cluster.
 #[expect(missing_debug_implementations, reason = "closures have no useful debug output")]
-pub struct Host<'a> {
+pub struct Cluster<'a> {
     /// The endpoints from the command line.
     pub endpoints: Vec<String>,
     /// The TLS settings of connections to members.
     pub transport: Transport,
     /// Creates a client for these endpoints. The client is not logged in yet.
     pub connect: &'a dyn Fn(Vec<String>) -> Result<Client, Failure>,
+}
+
+/// The resources that `top` needs from the program that runs it.
+#[expect(missing_debug_implementations, reason = "closures have no useful debug output")]
+pub struct Host<'a> {
+    /// The cluster to show.
+    pub cluster: Cluster<'a>,
     /// Prints to standard output.
     pub print: &'a dyn Fn(&str) -> Result<(), Failure>,
     /// Takes standard input, from which `top` reads keys.
@@ -193,7 +204,7 @@ pub async fn run(settings: Settings, host: &Host<'_>) -> Result<(), Failure> {
     }
     let clock = RefCell::new(Clock::new());
     let mut source = Source {
-        collector: Collector::new(host),
+        collector: Collector::new(&host.cluster),
         history: History::default(),
         shared: &shared,
         clock: &clock,

@@ -9,25 +9,41 @@ use std::collections::BTreeMap;
 
 /// The kinds of requests, in display order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// Reads.
     Range,
+    /// Reads whose response is a stream.
     RangeStream,
+    /// Writes of one key.
     Put,
+    /// Deletions of a range.
     Delete,
+    /// Transactions.
     Txn,
+    /// Compactions.
     Compact,
+    /// Messages on watch streams.
     Watch,
+    /// Grants of leases.
     LeaseGrant,
+    /// Revocations of leases.
     LeaseRevoke,
+    /// Renewals of leases.
     KeepAlive,
+    /// All other requests about leases.
     Lease,
+    /// Requests about members.
     Cluster,
+    /// Maintenance requests.
     Maintenance,
+    /// Requests about users and roles, and logins.
     Auth,
 }
 
 impl Kind {
-    pub(super) const fn name(self) -> &'static str {
+    /// Returns the name to display.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Range => "range",
             Self::RangeStream => "range stream",
@@ -84,7 +100,7 @@ impl Kind {
 
 /// A stage of request processing for which a member reports durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub enum Stage {
     /// Applying changes to the state machine, without waiting for other members or the disk.
     Apply,
     /// Syncing the write-ahead log.
@@ -96,9 +112,12 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    pub(super) const ALL: [Self; 4] = [Self::Apply, Self::Fsync, Self::Commit, Self::RoundTrip];
+    /// All stages, in display order.
+    pub const ALL: [Self; 4] = [Self::Apply, Self::Fsync, Self::Commit, Self::RoundTrip];
 
-    pub(super) const fn name(self) -> &'static str {
+    /// Returns the name to display.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Apply => "apply",
             Self::Fsync => "log fsync",
@@ -110,16 +129,27 @@ impl Stage {
 
 /// Values that only increase while a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Counter {
+pub enum Counter {
+    /// Events sent to watchers.
     Events,
+    /// Granted leases.
     LeasesGranted,
+    /// Revoked leases.
     LeasesRevoked,
+    /// Expired leases.
     LeasesExpired,
+    /// Renewals of leases.
     LeasesRenewed,
+    /// Bytes received from clients.
     BytesIn,
+    /// Bytes sent to clients.
     BytesOut,
+    /// Changes of the leader that the member has seen.
     LeaderChanges,
+    /// Proposals that failed.
     FailedProposals,
+    /// CPU time of the process, in seconds.
+    CpuSeconds,
 }
 
 impl Counter {
@@ -134,6 +164,7 @@ impl Counter {
             "etcd_network_client_grpc_sent_bytes_total" => Self::BytesOut,
             "etcd_server_leader_changes_seen_total" => Self::LeaderChanges,
             "etcd_server_proposals_failed_total" => Self::FailedProposals,
+            "process_cpu_seconds_total" => Self::CpuSeconds,
             _ => return None,
         })
     }
@@ -141,15 +172,27 @@ impl Counter {
 
 /// Values that may rise and fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Gauge {
+pub enum Gauge {
+    /// Keys.
     Keys,
+    /// Watchers.
     Watchers,
+    /// Streams that carry watches.
     WatchStreams,
+    /// Watchers that are behind.
     SlowWatchers,
+    /// Events that wait to be sent.
     PendingEvents,
+    /// Proposals that have not been applied yet.
     PendingProposals,
+    /// Memory of the process.
     ResidentBytes,
+    /// The backend quota, in bytes.
     Quota,
+    /// The revision of the last compaction.
+    CompactRevision,
+    /// The start of the process, in seconds since 1970.
+    StartTime,
 }
 
 impl Gauge {
@@ -163,6 +206,8 @@ impl Gauge {
             "etcd_server_proposals_pending" => Self::PendingProposals,
             "process_resident_memory_bytes" => Self::ResidentBytes,
             "etcd_server_quota_backend_bytes" => Self::Quota,
+            "etcd_debugging_mvcc_compact_revision" => Self::CompactRevision,
+            "process_start_time_seconds" => Self::StartTime,
             _ => return None,
         })
     }
@@ -242,6 +287,11 @@ pub(super) struct Metrics {
     /// The durations of complete requests, if the member reports them.
     pub(super) requests: BTreeMap<Kind, Histogram>,
     pub(super) stages: BTreeMap<Stage, Histogram>,
+    /// When the first certificate of each file expires, in seconds since 1970. The keys are the flags that name the
+    /// files.
+    pub(super) certificates: BTreeMap<String, f64>,
+    /// The clock of the member, in seconds since 1970, as the response reports it.
+    pub(super) clock: Option<f64>,
     /// The durations measured by the gRPC server, which are reported only with `--metrics=extensive`.
     at_the_door: BTreeMap<Kind, Histogram>,
 }
@@ -267,6 +317,8 @@ impl Metrics {
             *self.counters.entry(counter).or_default() += value;
         } else if let Some(gauge) = Gauge::named(name) {
             self.gauges.insert(gauge, value);
+        } else if name == "quorate_certificate_expiration_timestamp_seconds" {
+            self.certificates.insert(label(labels, "file")?.to_owned(), value);
         } else if let Some(histogram) = name.strip_suffix("_bucket") {
             self.bucket(histogram, labels, value)?;
         } else {

@@ -31,17 +31,18 @@ const STEM_KEYS_MIN: usize = 8;
 
 /// The rules by which keys are grouped.
 #[derive(Clone, Debug)]
-pub(super) struct Shape {
+pub struct Shape {
     /// The common prefix of all keys that are counted.
-    pub(super) base: Vec<u8>,
-    pub(super) separator: Vec<u8>,
+    pub base: Vec<u8>,
+    /// The separator; not empty.
+    pub separator: Vec<u8>,
     /// The number of separators in a prefix after the base. A separator directly after the base is not counted.
-    pub(super) depth: usize,
+    pub depth: usize,
 }
 
 /// The kind of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Form {
+pub enum Form {
     /// Keys that begin with the group's name, which has the full number of separators.
     Full,
     /// Keys with fewer separators. The group's name ends at their last separator.
@@ -52,9 +53,11 @@ pub(super) enum Form {
 
 /// A group of keys: a prefix, or keys that share a beginning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Group {
-    pub(super) name: Vec<u8>,
-    pub(super) form: Form,
+pub struct Group {
+    /// The beginning of its keys.
+    pub name: Vec<u8>,
+    /// Its kind.
+    pub form: Form,
 }
 
 impl Group {
@@ -71,14 +74,19 @@ impl Group {
 
 /// A group and its measurements.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Prefix {
-    pub(super) group: Group,
-    pub(super) keys: Option<u64>,
+pub struct Prefix {
+    /// The group.
+    pub group: Group,
+    /// The number of keys.
+    pub keys: Option<u64>,
     /// The estimated total size of keys and values, in bytes.
-    pub(super) bytes: Option<f64>,
-    pub(super) puts_per_sec: Option<f64>,
-    pub(super) deletes_per_sec: Option<f64>,
-    pub(super) bytes_per_sec: Option<f64>,
+    pub bytes: Option<f64>,
+    /// The rate of puts.
+    pub puts_per_sec: Option<f64>,
+    /// The rate of deletions.
+    pub deletes_per_sec: Option<f64>,
+    /// The rate of written bytes.
+    pub bytes_per_sec: Option<f64>,
 }
 
 impl Shape {

@@ -17,22 +17,33 @@ use super::sample::{Alarm, Member, Sample, Standing, Trouble};
 
 /// The data to display.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Report {
-    pub(super) cluster_id: u64,
+pub struct Report {
+    /// The id of the cluster.
+    pub cluster_id: u64,
     /// The highest revision that a member reported.
-    pub(super) revision: i64,
-    pub(super) revisions_per_sec: Option<f64>,
+    pub revision: i64,
+    /// The rate of new revisions.
+    pub revisions_per_sec: Option<f64>,
     /// The name of the leader in the newest term.
-    pub(super) leader: Option<String>,
-    pub(super) term: u64,
-    pub(super) leases: Option<u64>,
+    pub leader: Option<String>,
+    /// The id of that leader.
+    pub leader_id: Option<u64>,
+    /// The newest term.
+    pub term: u64,
+    /// The number of leases, if it is known.
+    pub leases: Option<u64>,
     /// The highest number of keys that a member reports.
-    pub(super) keys: Option<f64>,
-    pub(super) members: Vec<MemberRow>,
-    pub(super) kinds: Vec<KindRow>,
-    pub(super) stages: Vec<StageRow>,
-    pub(super) alarms: Vec<String>,
-    pub(super) prefixes: Prefixes,
+    pub keys: Option<f64>,
+    /// The members.
+    pub members: Vec<MemberRow>,
+    /// The kinds of requests that have occurred.
+    pub kinds: Vec<KindRow>,
+    /// The durations of the stages.
+    pub stages: Vec<StageRow>,
+    /// The active alarms, as texts.
+    pub alarms: Vec<String>,
+    /// The data on prefixes.
+    pub prefixes: Prefixes,
 }
 
 impl Report {
@@ -56,31 +67,39 @@ impl Report {
 
 /// The data on prefixes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Prefixes {
-    pub(super) rows: Vec<Prefix>,
+pub struct Prefixes {
+    /// The known prefixes.
+    pub rows: Vec<Prefix>,
     /// The note on prefixes for the user.
-    pub(super) note: String,
+    pub note: String,
     /// The time since the last complete count.
-    pub(super) age: Option<Duration>,
+    pub age: Option<Duration>,
 }
 
 /// The role of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub enum Role {
+    /// It leads.
     Leader,
+    /// It follows a leader.
     Follower,
+    /// It has no vote.
     Learner,
     /// The member knows no leader.
     Lost,
+    /// It does not answer, since when and why.
     Unreachable(Duration, String),
+    /// It refuses to answer this user, and why.
     Refused(String),
 }
 
 /// The median and the 99th percentile of a duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Latency {
-    pub(super) p50: Option<f64>,
-    pub(super) p99: Option<f64>,
+pub struct Latency {
+    /// The median, in seconds.
+    pub p50: Option<f64>,
+    /// The 99th percentile, in seconds.
+    pub p99: Option<f64>,
 }
 
 impl Latency {
@@ -91,45 +110,74 @@ impl Latency {
 
 /// A row of the table of members.
 #[derive(Clone, Debug)]
-pub(super) struct MemberRow {
-    pub(super) id: u64,
-    pub(super) name: String,
-    pub(super) role: Role,
+pub struct MemberRow {
+    /// The id; 0 if the member at an endpoint is unknown.
+    pub id: u64,
+    /// The name, or the endpoint if the member is unknown.
+    pub name: String,
+    /// The role.
+    pub role: Role,
+    /// Whether it is a learner.
+    pub is_learner: bool,
+    /// The URLs at which other members connect.
+    pub peer_urls: Vec<String>,
+    /// The URLs at which clients connect.
+    pub client_urls: Vec<String>,
     /// The reported status; `None` if the member did not answer.
-    pub(super) standing: Option<Standing>,
+    pub standing: Option<Standing>,
     /// The number of entries that the cluster has committed but this member has not applied.
-    pub(super) lag: Option<u64>,
+    pub lag: Option<u64>,
     /// The duration of the status request.
-    pub(super) took: Option<Duration>,
-    pub(super) requests_per_sec: Option<f64>,
-    pub(super) failures_per_sec: Option<f64>,
-    pub(super) requests: Latency,
-    pub(super) stages: BTreeMap<Stage, Latency>,
-    pub(super) gauges: BTreeMap<Gauge, f64>,
-    pub(super) counters_per_sec: BTreeMap<Counter, f64>,
+    pub took: Option<Duration>,
+    /// The rate of requests.
+    pub requests_per_sec: Option<f64>,
+    /// The rate of failed requests.
+    pub failures_per_sec: Option<f64>,
+    /// The duration of requests.
+    pub requests: Latency,
+    /// The duration of each stage.
+    pub stages: BTreeMap<Stage, Latency>,
+    /// The reported gauges.
+    pub gauges: BTreeMap<Gauge, f64>,
+    /// The reported counters, since the member's start.
+    pub counters: BTreeMap<Counter, f64>,
+    /// The rates of the counters.
+    pub counters_per_sec: BTreeMap<Counter, f64>,
+    /// When the first certificate of each file expires, in seconds since 1970, by the flag that names the file.
+    pub certificates: BTreeMap<String, f64>,
+    /// The member's clock, in seconds since 1970, to the second.
+    pub clock: Option<f64>,
+    /// The time of the answers since the start of the program that shows them.
+    pub at: Duration,
 }
 
 /// A row of the table of requests: one kind, summed over all members.
 #[derive(Clone, Debug)]
-pub(super) struct KindRow {
-    pub(super) kind: Kind,
-    pub(super) per_sec: Option<f64>,
-    pub(super) failures_per_sec: Option<f64>,
-    pub(super) latency: Latency,
+pub struct KindRow {
+    /// The kind.
+    pub kind: Kind,
+    /// The rate.
+    pub per_sec: Option<f64>,
+    /// The rate of failures.
+    pub failures_per_sec: Option<f64>,
+    /// The duration.
+    pub latency: Latency,
     /// The rate of each member, in member order.
-    pub(super) by_member: Vec<Option<f64>>,
+    pub by_member: Vec<Option<f64>>,
 }
 
 /// A row of the table of stages: one stage, with its latency on each member.
 #[derive(Clone, Debug)]
-pub(super) struct StageRow {
-    pub(super) stage: Stage,
-    pub(super) by_member: Vec<Latency>,
+pub struct StageRow {
+    /// The stage.
+    pub stage: Stage,
+    /// The latency of each member, in member order.
+    pub by_member: Vec<Latency>,
 }
 
 /// Values from previous samples that are needed for rates.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub struct History {
     /// The last metrics of each member, with the time of the sample.
     metrics: BTreeMap<Identity, (Duration, Metrics)>,
     /// The time at which each unreachable member stopped answering.
@@ -215,6 +263,7 @@ impl History {
             revision,
             revisions_per_sec,
             leader: leader.map(|id| name_of(&sample.members, id)),
+            leader_id: leader,
             term: standings().map(|standing| standing.term).max().unwrap_or_default(),
             leases: sample.leases,
             keys: keys.reduce(f64::max),
@@ -311,10 +360,14 @@ fn row(member: &Member, between: Option<&Between>, gone: Duration, newest_index:
         Ok(_) if member.is_learner => Role::Learner,
         Ok(_) => Role::Follower,
     };
+    let metrics = member.metrics.clone().unwrap_or_default();
     let mut row = MemberRow {
         id: member.id,
         name: member.name.clone(),
         role,
+        is_learner: member.is_learner,
+        peer_urls: member.peer_urls.clone(),
+        client_urls: member.client_urls.clone(),
         standing: standing.cloned(),
         lag: standing.map(|standing| newest_index.saturating_sub(standing.applied)),
         took: standing.map(|_| member.took),
@@ -322,8 +375,12 @@ fn row(member: &Member, between: Option<&Between>, gone: Duration, newest_index:
         failures_per_sec: None,
         requests: Latency::default(),
         stages: BTreeMap::new(),
-        gauges: member.metrics.as_ref().map(|metrics| metrics.gauges.clone()).unwrap_or_default(),
+        gauges: metrics.gauges,
+        counters: metrics.counters,
         counters_per_sec: BTreeMap::new(),
+        certificates: metrics.certificates,
+        clock: metrics.clock,
+        at: member.at,
     };
     if let Some(between) = between {
         fill(&mut row, between);
@@ -420,6 +477,8 @@ mod tests {
             id,
             name: format!("m{id}"),
             is_learner: false,
+            peer_urls: Vec::new(),
+            client_urls: Vec::new(),
             standing: Ok(standing),
             took: Duration::from_millis(1),
             at: SECOND * secs,

@@ -25,6 +25,10 @@ pub(super) struct Member {
     /// The name of the member, or the endpoint if the member is unknown.
     pub(super) name: String,
     pub(super) is_learner: bool,
+    /// The URLs at which other members connect.
+    pub(super) peer_urls: Vec<String>,
+    /// The URLs at which clients connect.
+    pub(super) client_urls: Vec<String>,
     pub(super) standing: Result<Standing, Trouble>,
     /// The duration of the status request.
     pub(super) took: Duration,
@@ -43,29 +47,38 @@ pub(super) struct Trouble {
 
 /// The status of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
-    pub(super) version: String,
+pub struct Standing {
+    /// The version of the server.
+    pub version: String,
     /// The id of the leader; 0 if there is none.
-    pub(super) leader: u64,
-    pub(super) term: u64,
-    pub(super) index: u64,
-    pub(super) applied: u64,
-    pub(super) revision: i64,
-    pub(super) db_bytes: u64,
+    pub leader: u64,
+    /// The term.
+    pub term: u64,
+    /// The index of the last committed entry that the member knows.
+    pub index: u64,
+    /// The index of the last applied entry.
+    pub applied: u64,
+    /// The revision of the keyspace.
+    pub revision: i64,
+    /// The size of the backend file.
+    pub db_bytes: u64,
     /// The used bytes of the backend, which etcd reports since 3.4.
-    pub(super) used_bytes: Option<u64>,
+    pub used_bytes: Option<u64>,
     /// The backend quota, which etcd reports since 3.6.
-    pub(super) quota_bytes: Option<u64>,
-    pub(super) alarms: Vec<Alarm>,
+    pub quota_bytes: Option<u64>,
+    /// The active alarms.
+    pub alarms: Vec<Alarm>,
     /// The texts of other errors that the member reports.
-    pub(super) errors: Vec<String>,
+    pub errors: Vec<String>,
 }
 
 /// An active alarm.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Alarm {
-    pub(super) member: u64,
-    pub(super) name: String,
+pub struct Alarm {
+    /// The id of the member that raised it.
+    pub member: u64,
+    /// The name, such as NOSPACE.
+    pub name: String,
 }
 
 impl Standing {

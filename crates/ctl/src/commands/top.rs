@@ -5,7 +5,7 @@ use crate::failure::{Failure, exit};
 use crate::output::Format;
 use crate::security::transport;
 use crate::session::Session;
-use quorate_top::{Host, Settings};
+use quorate_top::{Cluster, Host, Settings};
 
 pub(crate) const TOP: Command = Command {
     usage: "top [options]",
@@ -37,9 +37,11 @@ async fn show(session: &Session) -> Result<(), Failure> {
     // The password prompt and a login error appear before the screen changes.
     drop(session.client().await?);
     let host = Host {
-        endpoints: session.endpoints().await?,
-        transport: transport(&session.matches),
-        connect: &|endpoints| session.prepare(endpoints),
+        cluster: Cluster {
+            endpoints: session.endpoints().await?,
+            transport: transport(&session.matches),
+            connect: &|endpoints| session.prepare(endpoints),
+        },
         print: &|text| session.print(text),
         take_input: &|| session.take_input(),
     };

@@ -28,6 +28,9 @@ fn member(id: u64, name: &str, role: Role) -> MemberRow {
         id,
         name: name.to_owned(),
         role,
+        is_learner: false,
+        peer_urls: Vec::new(),
+        client_urls: Vec::new(),
         standing: is_there.then_some(standing),
         lag: is_there.then_some(id),
         took: is_there.then_some(Duration::from_millis(2)),
@@ -36,7 +39,11 @@ fn member(id: u64, name: &str, role: Role) -> MemberRow {
         requests: Latency { p50: Some(0.001), p99: Some(0.2) },
         stages: BTreeMap::from([(Stage::Fsync, Latency { p50: Some(0.001), p99: Some(0.004) })]),
         gauges: BTreeMap::from([(Gauge::Watchers, 12.0)]),
+        counters: BTreeMap::new(),
         counters_per_sec: BTreeMap::from([(Counter::BytesOut, 5_000.0)]),
+        certificates: BTreeMap::new(),
+        clock: None,
+        at: Duration::ZERO,
     }
 }
 
@@ -68,6 +75,7 @@ fn report() -> Report {
         revision: 900,
         revisions_per_sec: Some(56.0),
         leader: Some("one".to_owned()),
+        leader_id: Some(1),
         term: 4,
         leases: Some(3),
         keys: Some(5_780.0),
