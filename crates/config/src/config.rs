@@ -111,6 +111,10 @@ pub struct Config {
     pub listen_client_http_urls: Vec<Url>,
     /// The URLs on which the member listens for metrics and health checks.
     pub listen_metrics_urls: Vec<Url>,
+    /// The URLs on which the member serves the web console.
+    pub listen_console_urls: Vec<Url>,
+    /// Whether the web console may change the cluster.
+    pub console_allow_writes: bool,
     /// The number of snapshot files to keep; 0 for all.
     pub max_snapshots: u64,
     /// The number of WAL files to keep; 0 for all.
@@ -275,6 +279,8 @@ impl Default for Config {
             listen_client_urls: only(DEFAULT_CLIENT_URL),
             listen_client_http_urls: Vec::new(),
             listen_metrics_urls: Vec::new(),
+            listen_console_urls: Vec::new(),
+            console_allow_writes: false,
             max_snapshots: 5,
             max_wals: 5,
             snapshot_count: 10_000,

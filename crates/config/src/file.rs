@@ -280,13 +280,14 @@ fn apply_gates(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Resul
 /// Sets the URLs, in the order in which etcd checks them. An invalid URL ends the program at once, with a message on
 /// standard error instead of a log line.
 fn apply_urls(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result<(), Stop> {
-    const ORDER: [&str; 6] = [
+    const ORDER: [&str; 7] = [
         "listen-peer-urls",
         "listen-client-urls",
         "listen-client-http-urls",
         "initial-advertise-peer-urls",
         "advertise-client-urls",
         "listen-metrics-urls",
+        "listen-console-url",
     ];
     for name in ORDER {
         let found = coded_flags(coded).find(|(flag, _)| flag.name == name);

@@ -7,6 +7,7 @@
 //! A flag is in the table only if it has an effect, or if etcd also accepts it without effect. Flags that etcd has
 //! removed are in `absent`.
 
+mod console;
 mod sections;
 mod table;
 

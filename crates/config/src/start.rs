@@ -29,6 +29,15 @@ pub enum StartRefusal {
         "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url"
     )]
     NoCertificateForMetrics,
+    /// The console would receive passwords in plaintext.
+    #[error(
+        "--listen-console-url={0}: the console would receive passwords and tokens in plaintext; use a loopback address, \
+         or https with --cert-file and --key-file"
+    )]
+    PlaintextConsole(Url),
+    /// The console is a page for browsers.
+    #[error("--listen-console-url={0}: the console needs an http or https URL")]
+    ConsoleSocket(Url),
     /// Either the key or the certificate is missing.
     #[error("KeyFile and CertFile must both be present[key: {key}, cert: {cert}]")]
     HalfPair {
@@ -125,6 +134,18 @@ impl Config {
         }
         if secured(&self.listen_metrics_urls).is_some() && without(client) {
             return Err(StartRefusal::NoCertificateForMetrics);
+        }
+        if let Some(url) = secured(&self.listen_console_urls).filter(|_| without(client)) {
+            let flags = "TLS key/cert (--cert-file, --key-file)";
+            return Err(StartRefusal::NoCertificate { flags, what: "console url", url });
+        }
+        for url in &self.listen_console_urls {
+            if url.scheme().is_unix() {
+                return Err(StartRefusal::ConsoleSocket(url.clone()));
+            }
+            if !url.scheme().is_tls() && !url.is_loopback() {
+                return Err(StartRefusal::PlaintextConsole(url.clone()));
+            }
         }
         for transport in [client, peer] {
             check_transport(transport)?;

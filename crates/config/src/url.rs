@@ -141,6 +141,12 @@ impl Url {
         split_host_port(&self.authority).map_or("", |(host, _)| host)
     }
 
+    /// Returns whether only this machine can connect to the URL's host.
+    pub fn is_loopback(&self) -> bool {
+        let host = self.host();
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
     /// Returns the port as written in the URL; empty for a Unix socket, and if nothing follows the colon.
     pub fn port(&self) -> &str {
         split_host_port(&self.authority).map_or("", |(_, port)| port)

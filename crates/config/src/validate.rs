@@ -248,6 +248,7 @@ fn check_urls(config: &Config, lines: &mut Vec<Pending>) -> Result<(), Refusal> 
         )));
     }
     bindable(&config.listen_metrics_urls)?;
+    bindable(&config.listen_console_urls)?;
     url::check_advertisable(&config.initial_advertise_peer_urls).map_err(|reason| {
         let urls = url::joined(&config.initial_advertise_peer_urls);
         Refusal::AdvertisedPeer { urls, reason }

@@ -5,6 +5,7 @@ pub(crate) mod auth;
 pub(crate) mod check;
 pub(crate) mod compaction;
 pub(crate) mod completion;
+pub(crate) mod console;
 pub(crate) mod defrag;
 pub(crate) mod del;
 pub(crate) mod diff;
@@ -61,6 +62,7 @@ pub(crate) const ROOT: Command = Command {
         &check::CHECK,
         &compaction::COMPACTION,
         &completion::COMPLETION,
+        &console::CONSOLE,
         &defrag::DEFRAG,
         &del::DEL,
         &diff::DIFF,

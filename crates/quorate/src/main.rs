@@ -1,9 +1,9 @@
 //! The binary, which runs a program according to its own name and first argument.
 //!
 //! A link named `etcdctl` or `etcdutl` runs that tool. Otherwise the first argument may name a program (`ctl`, `utl`,
-//! `bench`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent to the flags with these names. Any
-//! other first argument that is not a flag is refused. Everything else is the server's command line. A link named
-//! `etcd` accepts only etcd's subcommands (`gateway`, `grpc-proxy`).
+//! `bench`, `console`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` are equivalent to the flags with these
+//! names. Any other first argument that is not a flag is refused. Everything else is the server's command line. A link
+//! named `etcd` accepts only etcd's subcommands (`gateway`, `grpc-proxy`).
 
 mod manual;
 
@@ -91,6 +91,8 @@ fn choose(args: &mut Vec<OsString>) -> Program {
             args[1] = "--version".into();
             return Program::Server;
         }
+        // This is a command of the client tool.
+        Some("console") => return Program::Ctl,
         Some("ctl") => Program::Ctl,
         Some("bench") => Program::Bench,
         Some("utl") => Program::Utl,
@@ -134,6 +136,7 @@ mod tests {
         check("quorate grpc-proxy", Program::Proxy, "quorate grpc-proxy");
         check("etcdutl version", Program::Utl, "etcdutl version");
         check("quorate utl --help", Program::Utl, "quorate --help");
+        check("quorate console --listen :0", Program::Ctl, "quorate console --listen :0");
         check("quorate manual ctl", Program::Manual, "quorate ctl");
         check("quorate", Program::Server, "quorate");
         check("quorate help", Program::Server, "quorate --help");

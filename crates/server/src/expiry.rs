@@ -75,8 +75,9 @@ const DIALER_FLAGS: Flags = Flags { certificate: "peer-client-cert-file", ..PEER
 
 impl Watch {
     pub(crate) fn over(security: &Security, config: &Config) -> Self {
-        let Security { client, metrics, peer, dialer } = security;
-        let for_clients = client.iter().chain(metrics).map(|acceptor| (acceptor, CLIENT_FLAGS));
+        let Security { client, metrics, console, peer, dialer } = security;
+        let for_clients =
+            client.iter().chain(metrics).chain(console).map(|acceptor| (acceptor, CLIENT_FLAGS));
         let for_peers = peer.iter().map(|acceptor| (acceptor, PEER_FLAGS));
         let own = config.security.peer.client_cert_file.is_empty();
         let flags = if own { PEER_FLAGS } else { DIALER_FLAGS };

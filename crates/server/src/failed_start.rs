@@ -24,7 +24,8 @@ pub(crate) const fn heading(error: &StartError) -> &'static str {
         | StartError::Config(_)
         | StartError::Tokens(_)
         | StartError::Thread(_)
-        | StartError::Observing(_) => "failed to start etcd",
+        | StartError::Observing(_)
+        | StartError::Console(_) => "failed to start etcd",
     }
 }
 

@@ -5,6 +5,7 @@
 mod assembly;
 mod bootstrap;
 mod collector;
+mod console;
 mod damage;
 mod embedded;
 mod expiry;

@@ -33,6 +33,7 @@ pub(crate) struct ClientListeners {
     pub(crate) client: Vec<Listener>,
     pub(crate) client_http: Vec<Listener>,
     pub(crate) metrics: Vec<Listener>,
+    pub(crate) console: Vec<Listener>,
 }
 
 impl Listeners {
@@ -55,6 +56,7 @@ impl Listeners {
                     security.client.as_ref(),
                 )?,
                 metrics: bind_all(&config.listen_metrics_urls, reuse, security.metrics.as_ref())?,
+                console: bind_all(&config.listen_console_urls, reuse, security.console.as_ref())?,
             },
         })
     }

@@ -36,6 +36,8 @@ pub(crate) struct Security {
     /// `None` if no client listener uses TLS.
     pub(crate) client: Option<Acceptor>,
     pub(crate) metrics: Option<Acceptor>,
+    /// `None` if the web console does not use TLS.
+    pub(crate) console: Option<Acceptor>,
     pub(crate) peer: Option<Acceptor>,
     pub(crate) dialer: Dialer,
 }
@@ -62,6 +64,7 @@ impl Security {
         let mut security = Self {
             client: None,
             metrics: None,
+            console: None,
             peer: None,
             dialer: dialer(config, &protocols, peer_pair.as_ref())?,
         };
@@ -73,6 +76,13 @@ impl Security {
         if is_secured(&metrics_urls) {
             let clients = client_check(&flags.client, checks_origin);
             security.metrics = acceptor(&client_pair, clients, true, "client")?;
+        }
+        let console_urls: Vec<&Url> = config.listen_console_urls.iter().collect();
+        if is_secured(&console_urls) {
+            // Browsers use HTTP/1 for the console. Their certificates only open the listener and name no user.
+            let clients = client_check(&flags.client, checks_origin)
+                .map(|check| ClientCheck { names_users: false, ..check });
+            security.console = acceptor(&client_pair, clients, false, "console")?;
         }
         if is_secured(&peer_urls) {
             let checks_origin = !flags.peer.skip_client_san_verification;

@@ -31,7 +31,7 @@ use crate::security::{Security, SecurityError, warn_of_open_peers};
 use crate::serving::{Serving, serve_peers};
 use crate::supervisor::{Stop, Supervisor};
 use crate::watchdog::Watchdog;
-use crate::{bootstrap, damage, expiry, metrics, scrape, start_line, tokens};
+use crate::{bootstrap, console, damage, expiry, metrics, scrape, start_line, tokens};
 
 /// Pause between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
@@ -89,6 +89,8 @@ pub(crate) enum StartError {
     Thread(#[source] std::io::Error),
     #[error(transparent)]
     Observing(#[from] ObservingError),
+    #[error(transparent)]
+    Console(#[from] quorate_console::StartError),
 }
 
 /// Runs a member until it ends. The debug pages show the arguments.
@@ -111,6 +113,7 @@ pub(crate) fn run(
     warn_of_open_peers(config);
     // The observers are started first, so that errors in their configuration are reported before files are created.
     let observing = Observing::start(config, &metrics)?;
+    let console = console::open(config)?;
     let booted = match bootstrap::boot(config, &disk, &security.dialer) {
         // The member was removed earlier. This is not an error, so that a supervisor does not restart the member.
         Err(bootstrap::BootError::Refused(Refusal::Removed)) => {
@@ -157,8 +160,8 @@ pub(crate) fn run(
     housekeeping::show_learner(&handles);
     log::info!("ready to serve client requests");
     let observers = observing.observers();
-    let serving =
-        for_clients.serve(config, &core, arguments, (&metrics, observers), &budget.clients);
+    let services = (&metrics, observers, console);
+    let serving = for_clients.serve(config, &core, arguments, services, &budget.clients);
     supervisor.note_ready();
     let alive = supervisor.watchdog();
     let ended = control.block_on(async {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_config::Config;
+use quorate_console::{Console, NoHttp2};
 use quorate_edge::{Access, Endpoints, HttpService, MemberProbe, Observers, Router, Surface};
 use quorate_net::listen::{
     AddressLimit, ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Listener, Services,
@@ -60,7 +61,7 @@ impl ClientListeners {
         config: &Config,
         core: &Core,
         arguments: &[String],
-        (metrics, observers): (&Arc<Metrics>, Option<Observers>),
+        (metrics, observers, console): (&Arc<Metrics>, Option<Observers>, Option<Console>),
         permits: &Arc<ConnectionPermits>,
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
@@ -110,6 +111,11 @@ impl ClientListeners {
         }
         for listener in self.metrics {
             let services = http_only(Surface::Metrics);
+            listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
+        }
+        for listener in self.console {
+            log::info!("serving the web console", "address" = listener.to_string());
+            let services = Services { grpc: None::<NoHttp2>, http: console.clone() };
             listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
         }
         serving

@@ -1,5 +1,6 @@
-//! Downloads Debian packages: etcd for the interoperability tests, Patroni, which is tested with our server, and
-//! promtool, which tests the alert rules.
+//! Downloads Debian packages: etcd for the interoperability tests, Patroni, which is tested with our server, promtool,
+//! which tests the alert rules, and Chromium, in which the page of the console is tested. axe-core, which checks the
+//! accessibility of that page, comes from npm.
 //!
 //! The machine's apt downloads the packages from the configured mirror, but from the suite named in the call. Apt runs
 //! with a separate root under the target directory, so that the system's package lists, cache and hooks are not touched
@@ -42,6 +43,10 @@ const PATRONI: [&str; 15] = [
     "python3-wcwidth",
     "python3-yaml",
 ];
+/// The browser, its driver, and a font. With them, all packages that they need are downloaded.
+const CHROMIUM: [&str; 3] = ["chromium", "chromium-driver", "fonts-dejavu-core"];
+/// The checker of accessibility.
+const AXE: &str = "axe-core@4.10.3";
 const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
@@ -59,9 +64,18 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         println!("{}", promtool()?.display());
         return Ok(());
     }
+    if suite == "chromium" {
+        let Browser { chromium, driver } = chromium()?;
+        println!("{}\n{}", chromium.display(), driver.display());
+        return Ok(());
+    }
+    if suite == "axe" {
+        println!("{}", axe()?.display());
+        return Ok(());
+    }
     if !SUITES.contains(&suite) {
         return Err(format!(
-            "unknown suite {suite}: one of {}, patroni, or promtool",
+            "unknown suite {suite}: one of {}, patroni, promtool, chromium, or axe",
             SUITES.join(", ")
         ));
     }
@@ -94,17 +108,97 @@ pub(crate) fn etcd(suite: &str) -> Result<PathBuf, String> {
     Ok(binaries(&home.join(version)))
 }
 
-/// Returns the root into which Patroni of the machine's release is unpacked. Patroni is downloaded if it does not
-/// exist.
-pub(crate) fn patroni() -> Result<PathBuf, String> {
+/// Returns the name of the machine's Debian release.
+fn release() -> Result<String, String> {
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let field = |name: &str| release.lines().find_map(|line| line.strip_prefix(name));
     let suite = field("VERSION_CODENAME=").filter(|_| field("ID=") == Some("debian"));
-    let suite = suite.ok_or("this machine does not run Debian")?;
+    Ok(suite.ok_or("this machine does not run Debian")?.to_owned())
+}
+
+/// A browser and the program that drives it.
+#[derive(Debug)]
+pub(crate) struct Browser {
+    pub(crate) chromium: PathBuf,
+    pub(crate) driver: PathBuf,
+}
+
+/// Returns Chromium and its driver: those of the machine, or those of its release, which are downloaded with all packages
+/// that they need if they do not exist.
+pub(crate) fn chromium() -> Result<Browser, String> {
+    let of = |folder: &Path| Browser {
+        chromium: folder.join("chromium"),
+        driver: folder.join("chromedriver"),
+    };
+    let installed = of(Path::new("/usr/bin"));
+    if installed.chromium.is_file() && installed.driver.is_file() {
+        return Ok(installed);
+    }
+    let suite = release()?;
+    let home = target()?.join("provisioned");
+    let place = home.join(format!("chromium-{suite}"));
+    if !place.exists() {
+        from_a_mirror(&home, &suite, |apt| {
+            let options = ["install", "--download-only", "--no-install-recommends", "--yes"];
+            apt.run(&[&options[..], &CHROMIUM].concat())?;
+            let unpacked = home.join(format!("unpacking.{}", std::process::id()));
+            for package in apt.cached()? {
+                output(Command::new("dpkg").arg("-x").arg(package).arg(&unpacked))?;
+            }
+            let programs = [
+                ("chromium", "usr/lib/chromium/chromium"),
+                ("chromedriver", "usr/bin/chromedriver"),
+            ];
+            for (name, program) in programs {
+                start_script(&unpacked, &place, name, program)?;
+            }
+            std::fs::rename(&unpacked, &place)
+                .map_err(|error| format!("{}: {error}", place.display()))
+        })?;
+    }
+    Ok(of(&place))
+}
+
+/// Writes a script that runs an unpacked program with its libraries.
+fn start_script(unpacked: &Path, place: &Path, name: &str, program: &str) -> Outcome {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let root = place.display();
+    let arch = std::env::consts::ARCH;
+    let text = format!(
+        "#!/bin/sh\nLD_LIBRARY_PATH={root}/usr/lib/{arch}-linux-gnu:{root}/lib/{arch}-linux-gnu\n\
+         export LD_LIBRARY_PATH\nexec {root}/{program} \"$@\"\n"
+    );
+    let path = unpacked.join(name);
+    let write = || -> std::io::Result<()> {
+        std::fs::write(&path, text)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+    };
+    write().map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Returns the path of axe-core, which is downloaded with npm if it does not exist.
+pub(crate) fn axe() -> Result<PathBuf, String> {
+    let place = target()?.join("provisioned").join(AXE);
+    let script = place.join("package").join("axe.min.js");
+    if !script.is_file() {
+        std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+        let packed =
+            output(Command::new("npm").args(["pack", "--silent", AXE]).current_dir(&place))?;
+        let file = packed.lines().last().unwrap_or_default().trim().to_owned();
+        output(Command::new("tar").arg("-xzf").arg(file).current_dir(&place))?;
+    }
+    if script.is_file() { Ok(script) } else { Err(format!("{}: missing", script.display())) }
+}
+
+/// Returns the root into which Patroni of the machine's release is unpacked. Patroni is downloaded if it does not
+/// exist.
+pub(crate) fn patroni() -> Result<PathBuf, String> {
+    let suite = release()?;
     let home = target()?.join("provisioned");
     let place = home.join(format!("patroni-{suite}"));
     if !place.exists() {
-        from_a_mirror(&home, suite, |apt| {
+        from_a_mirror(&home, &suite, |apt| {
             let unpacked = unpack(apt, &home, &PATRONI)?;
             std::fs::rename(unpacked, &place)
                 .map_err(|error| format!("{}: {error}", place.display()))
@@ -259,6 +353,14 @@ impl Apt {
         // By default, apt only warns about a package list that cannot be downloaded.
         command.arg("-qq").arg("-o").arg("APT::Update::Error-Mode=any");
         output(command.args(args).current_dir(&self.root)).map(drop)
+    }
+
+    /// Returns the packages that `install --download-only` has downloaded.
+    fn cached(&self) -> Result<Vec<PathBuf>, String> {
+        let folder = self.root.join("cache/archives");
+        let entries = std::fs::read_dir(&folder).map_err(|error| error.to_string())?;
+        let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+        Ok(paths.filter(|path| path.extension().is_some_and(|it| it == "deb")).collect())
     }
 
     /// Returns the newest downloaded file of a package.

@@ -9,8 +9,8 @@
 //! the whole suite through both. `QUORATE_GOLDEN` and `RAFT_TESTDATA`, if set, are passed to every test.
 //!
 //! Tests whose material is missing are skipped, and the last lines of the output report their number. `QUORATE_REQUIRE`
-//! lists material that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`. The variable is also passed
-//! to the tests, which then fail instead of being skipped.
+//! lists material that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`, `promtool`, `chromium`,
+//! `axe`. The variable is also passed to the tests, which then fail instead of being skipped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -26,15 +26,19 @@ const BLACK_BOX: &str = "quorate-tests";
 const BLACK_BOX_THREADS: &str = "6";
 
 /// Test material: the name in `QUORATE_REQUIRE`, and the environment variable with the path.
-const MATERIAL: [(&str, &str); 5] = [
+const MATERIAL: [(&str, &str); 7] = [
     ("golden", "QUORATE_GOLDEN"),
     ("raft-testdata", "RAFT_TESTDATA"),
     (ETCD, "ETCD_BIN_DIR"),
     (PROMTOOL, "PROMTOOL"),
     ("postgres", "POSTGRES_BIN_DIR"),
+    (CHROMIUM, "CHROMIUM"),
+    (AXE, "AXE_CORE"),
 ];
 const ETCD: &str = "etcd";
 const PROMTOOL: &str = "promtool";
+const CHROMIUM: &str = "chromium";
+const AXE: &str = "axe";
 
 /// The value of `QUORATE_CLUSTER` for tests whose clients use a proxy.
 const PROXY: &str = "proxy";
@@ -145,6 +149,8 @@ struct Material {
     etcd: Option<PathBuf>,
     patroni: Option<PathBuf>,
     promtool: Option<PathBuf>,
+    browser: Option<provision::Browser>,
+    axe: Option<PathBuf>,
     is_long: bool,
 }
 
@@ -159,7 +165,8 @@ impl Material {
             say(&format!("provision: Patroni is not available, its test is skipped: {why}"));
         });
         let promtool = promtool(required.contains(&PROMTOOL))?;
-        Ok(Self { protoc, server, etcd, patroni: patroni.ok(), promtool, is_long })
+        let (browser, axe) = browser(required)?;
+        Ok(Self { protoc, server, etcd, patroni: patroni.ok(), promtool, browser, axe, is_long })
     }
 
     fn passed_to(&self, mut command: Command) -> Command {
@@ -172,6 +179,12 @@ impl Material {
         }
         if let Some(program) = &self.promtool {
             command.env("PROMTOOL", program);
+        }
+        if let Some(provision::Browser { chromium, driver }) = &self.browser {
+            command.env("CHROMIUM", chromium).env("CHROMEDRIVER", driver);
+        }
+        if let Some(script) = &self.axe {
+            command.env("AXE_CORE", script);
         }
         if self.is_long {
             command.env("QUORATE_LONG", "1");
@@ -201,12 +214,12 @@ fn required(list: &str) -> Result<Vec<&'static str>, String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(named).collect()
 }
 
-/// Checks that required material exists at the path in its variable; etcd and promtool may still be downloaded.
+/// Checks that required material exists at the path in its variable; some of it may still be downloaded.
 fn check_material(required: &[&str]) -> Outcome {
     for (name, variable) in MATERIAL {
         let path = std::env::var_os(variable).map(PathBuf::from);
         let is_there = path.as_ref().is_some_and(|path| path.exists());
-        let is_fetched = [ETCD, PROMTOOL].contains(&name) && path.is_none();
+        let is_fetched = [ETCD, PROMTOOL, CHROMIUM, AXE].contains(&name) && path.is_none();
         if required.contains(&name) && !is_there && !is_fetched {
             return Err(format!(
                 "{name} is required (QUORATE_REQUIRE), but {variable} is not the path of an existing file or folder"
@@ -249,6 +262,30 @@ fn promtool(is_required: bool) -> Result<Option<PathBuf>, String> {
             Ok(None)
         }
     }
+}
+
+/// Returns the browser and the checker of accessibility, if they are configured or can be downloaded.
+fn browser(required: &[&str]) -> Result<(Option<provision::Browser>, Option<PathBuf>), String> {
+    let configured = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let browser = match (configured("CHROMIUM"), configured("CHROMEDRIVER")) {
+        (Some(chromium), Some(driver)) => Ok(provision::Browser { chromium, driver }),
+        _ => provision::chromium(),
+    };
+    let axe = configured("AXE_CORE").map_or_else(provision::axe, Ok);
+    let missing = |name: &str, what: &str, why: &String| {
+        if required.contains(&name) {
+            return Err(format!("{name} is required (QUORATE_REQUIRE): {why}"));
+        }
+        say(&format!("provision: {what}: {why}"));
+        Ok(())
+    };
+    if let Err(why) = &browser {
+        missing(CHROMIUM, "Chromium is not available, the browser tests are skipped", why)?;
+    }
+    if let Err(why) = &axe {
+        missing(AXE, "axe-core is not available, the accessibility checks are skipped", why)?;
+    }
+    Ok((browser.ok(), axe.ok()))
 }
 
 /// Lints for production code only, where a numeric conversion must preserve every value. Tests use small numbers.

@@ -250,6 +250,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "quorate-api",
             "quorate-config",
+            "quorate-console",
             "quorate-core",
             "quorate-dns",
             "quorate-edge",
@@ -287,11 +288,25 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-client", &["quorate-api", "quorate-grpc", "quorate-tls"]),
     ("quorate-top", &["quorate-api", "quorate-cli", "quorate-client", "quorate-tls"]),
     (
+        "quorate-console",
+        &[
+            "quorate-api",
+            "quorate-cli",
+            "quorate-client",
+            "quorate-net",
+            "quorate-telemetry",
+            "quorate-tls",
+            "quorate-top",
+            "quorate-version",
+        ],
+    ),
+    (
         "quorate-ctl",
         &[
             "quorate-api",
             "quorate-cli",
             "quorate-client",
+            "quorate-console",
             "quorate-dns",
             "quorate-version",
             "quorate-top",

@@ -1,9 +1,7 @@
 //! The rows of the table of flags.
 
-use super::super::setting::Setting::{
-    Bool, Duration, Gates, Hosts, Int, Int64, OneOf, Origins, SomeOf, Text, Texts, Uint, Uint32,
-    Uint64, UniqueTexts, Urls,
-};
+use super::super::setting::Setting::*;
+use super::console::{CONSOLE_ALLOW_WRITES, LISTEN_CONSOLE_URL};
 use super::sections::{
     ACCESS, AUTH, CLUSTERING, FEATURES, MEMBER, MONITORING, SECURITY, SPECIAL, UNSAFE,
 };
@@ -81,6 +79,8 @@ pub(crate) static FLAGS: &[Flag] = &[
         Urls(|d| &mut d.config.listen_metrics_urls),
         "Comma-separated URLs to listen on for metrics and health checks only.",
     ),
+    LISTEN_CONSOLE_URL,
+    CONSOLE_ALLOW_WRITES,
     flag(
         MEMBER,
         "max-snapshots",

@@ -92,6 +92,8 @@ const SHOWN: &[(&str, Effect)] = &[
     ("force-new-cluster", Test("tests/tests/blackbox/lost_log.rs", "a_member_with_a_higher_commit_index_than_its_cluster_stops")),
     ("config-file", Test("tests/tests/blackbox/flags.rs", "a_configuration_file_replaces_flags_and_environment")),
     ("listen-client-http-urls", Test("tests/tests/blackbox/flag_effects.rs", "separate_listeners_serve_only_metrics_or_http")),
+    ("listen-console-url", Test("tests/tests/blackbox/console_users.rs", "a_member_serves_the_console_for_itself")),
+    ("console-allow-writes", Test("tests/tests/blackbox/console_users.rs", "a_member_serves_the_console_for_itself")),
     ("listen-metrics-urls", Test("tests/tests/blackbox/flag_effects.rs", "separate_listeners_serve_only_metrics_or_http")),
     ("backend-batch-interval", Test("tests/tests/blackbox/flag_effects.rs", "backend_batches_are_committed_at_their_limit_or_interval")),
     ("backend-batch-limit", Test("tests/tests/blackbox/flag_effects.rs", "backend_batches_are_committed_at_their_limit_or_interval")),

@@ -1,0 +1,198 @@
+//! Access to the console: the decision before each call, and logins.
+//!
+//! The cluster checks the permissions of a user. The console adds one rule. If authentication is off, its listener must
+//! be on loopback or verify client certificates.
+//!
+//! # Bound
+//!
+//! * [`PAGE_LOGINS_MAX`] logins at once. A failed one is answered after a pause, and hashing a password is costly for the
+//!   cluster, which has its own bounds.
+//! * The tokens of [`KNOWN_MAX`] users are remembered, for [`KNOWN_TIME`] after the cluster has accepted them.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb::{AuthenticateRequest, RangeRequest};
+use quorate_client::credentials::{Token, token};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::Caller;
+use crate::input::Input;
+use crate::refusal::{Kind, Refusal};
+
+const PAGE_LOGINS_MAX: usize = 4;
+const FAILED_LOGIN_PAUSE: Duration = Duration::from_millis(500);
+const KNOWN_MAX: usize = 64;
+const KNOWN_TIME: Duration = Duration::from_secs(10);
+
+/// How long it is known whether authentication is on.
+const MODE_TIME: Duration = Duration::from_secs(5);
+
+/// The listener of a console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exposure {
+    /// Whether it can be reached from this machine only.
+    pub is_loopback: bool,
+    /// Whether it uses TLS.
+    pub is_secured: bool,
+    /// Whether it accepts only clients with a certificate.
+    pub verifies_clients: bool,
+}
+
+impl Exposure {
+    /// Returns whether a cluster without authentication may be used through this listener.
+    const fn is_private(self) -> bool {
+        self.is_loopback || self.verifies_clients
+    }
+}
+
+/// Whether users must log in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    On,
+    Off,
+}
+
+/// The knowledge about users.
+pub(crate) struct Access {
+    pub(crate) exposure: Exposure,
+    mode: RefCell<Option<(Instant, Mode)>>,
+    known: RefCell<VecDeque<(Instant, Token)>>,
+    logins: Semaphore,
+}
+
+impl Access {
+    pub(crate) fn new(exposure: Exposure) -> Self {
+        let (mode, known) = (RefCell::default(), RefCell::default());
+        Self { exposure, mode, known, logins: Semaphore::new(PAGE_LOGINS_MAX) }
+    }
+
+    /// Returns whether authentication is on. `nobody` makes calls without a user.
+    pub(crate) async fn mode(&self, nobody: &Caller) -> Result<Mode, Refusal> {
+        let last = *self.mode.borrow();
+        if let Some((at, mode)) = last
+            && at.elapsed() < MODE_TIME
+        {
+            return Ok(mode);
+        }
+        let mode = match is_accepted(nobody).await {
+            Ok(()) => Mode::Off,
+            Err(refused) if refused.kind == Kind::LoginRequired => Mode::On,
+            Err(refused) => return Err(refused),
+        };
+        *self.mode.borrow_mut() = Some((Instant::now(), mode));
+        Ok(mode)
+    }
+
+    /// Forgets whether authentication is on, after it was turned on or off.
+    pub(crate) fn forget_mode(&self) {
+        *self.mode.borrow_mut() = None;
+    }
+
+    /// Decides whether a call may be made at all.
+    pub(crate) async fn admit(&self, is_logged_in: bool, nobody: &Caller) -> Result<(), Refusal> {
+        if is_logged_in && self.exposure.is_private() {
+            return Ok(());
+        }
+        match self.mode(nobody).await? {
+            Mode::On if is_logged_in => Ok(()),
+            Mode::On => Err(Refusal::login_required()),
+            Mode::Off if self.exposure.is_private() => Ok(()),
+            Mode::Off => Err(Refusal::new(
+                Kind::AuthenticationOff,
+                "authentication is off in this cluster, so that everyone who can reach this console could use it",
+            )
+            .advising(
+                "Turn authentication on, or let the console listen on 127.0.0.1, or let it verify client certificates \
+                 with --trusted-ca-file.",
+            )),
+        }
+    }
+
+    /// Checks with the cluster that a user's token is valid, unless it was valid a moment ago. The figures that the
+    /// console collects for all users are shown only after this check.
+    pub(crate) async fn confirm(
+        &self,
+        user: &Caller,
+        user_token: Option<&Token>,
+    ) -> Result<(), Refusal> {
+        let Some(user_token) = user_token else { return Ok(()) };
+        {
+            let mut known = self.known.borrow_mut();
+            known.retain(|(at, _)| at.elapsed() < KNOWN_TIME);
+            if known.iter().any(|(_, other)| other == user_token) {
+                return Ok(());
+            }
+        }
+        is_accepted(user).await?;
+        let mut known = self.known.borrow_mut();
+        if known.len() == KNOWN_MAX {
+            known.pop_front();
+        }
+        known.push_back((Instant::now(), user_token.clone()));
+        Ok(())
+    }
+
+    fn login_permit(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        let busy = |_| Refusal::new(Kind::Busy, "too many logins at once");
+        self.logins.try_acquire().map_err(busy)
+    }
+
+    /// Exchanges a user name and a password for a token.
+    pub(crate) async fn log_in(&self, nobody: &Caller, input: &Input) -> Result<Value, Refusal> {
+        let user = input.required_text("user")?.to_owned();
+        let password = input.required_text("password")?.to_owned();
+        let _permit = self.login_permit()?;
+        let request = AuthenticateRequest { name: user.clone(), password };
+        let client = nobody.client.for_user(None);
+        let make = async |channel, request| client.auth(channel).authenticate(request).await;
+        let caller = Caller { client: client.for_user(None), is_logged_in: false };
+        match caller.read(request, make).await {
+            Ok(reply) if token(&reply.token).is_some() => {
+                Ok(json!({ "token": reply.token, "user": user }))
+            }
+            Ok(_) => Err(Refusal::new(Kind::Cluster, "the cluster returned an invalid token")),
+            Err(refused) if refused.message == "etcdserver: authentication is not enabled" => {
+                Err(Refusal::bad_request(refused.message))
+            }
+            Err(refused) => {
+                sleep(FAILED_LOGIN_PAUSE).await;
+                Err(refused)
+            }
+        }
+    }
+}
+
+/// Asks the cluster whether it accepts a user, with a small read. A user without permission to read is still a user.
+async fn is_accepted(caller: &Caller) -> Result<(), Refusal> {
+    let request = RangeRequest {
+        key: Bytes::from_static(&[0]),
+        count_only: true,
+        serializable: true,
+        ..RangeRequest::default()
+    };
+    match caller.range(request).await {
+        Ok(_) => Ok(()),
+        Err(refused) if refused.kind == Kind::PermissionDenied => Ok(()),
+        Err(refused) => Err(refused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logins_beyond_the_limit_are_refused() {
+        let exposure = Exposure { is_loopback: true, is_secured: false, verifies_clients: false };
+        let access = Access::new(exposure);
+        let held: Vec<_> = (0..PAGE_LOGINS_MAX).map(|_| access.login_permit().unwrap()).collect();
+        assert_eq!(access.login_permit().unwrap_err().kind, Kind::Busy);
+        drop(held);
+        assert!(access.login_permit().is_ok());
+    }
+}

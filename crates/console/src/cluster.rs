@@ -1,0 +1,172 @@
+//! Calls to the cluster, each as the user who asked for it.
+//!
+//! The console has connections, but no user of its own: every call carries the token of the caller. Without a login, it
+//! carries none. If the console itself has a client certificate, that certificate may name a user of the cluster. A call
+//! without a login then carries a token that no server has issued ([`NOBODY`]), so the cluster refuses it instead of
+//! accepting it in the name of the certificate's user. A cluster without authentication ignores tokens.
+//!
+//! # Bound
+//!
+//! * A response has at most [`RECEIVE_BYTES_MAX`]. A larger one is refused before it is read.
+//! * Every call has a time limit.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use prost::Message;
+use quorate_api::etcdserverpb::{Member, MemberListRequest, RangeRequest, RangeResponse};
+use quorate_client::credentials::{Credentials, Token, token};
+use quorate_client::failure::Failure;
+use quorate_client::transport::Transport;
+use quorate_client::{Client, Limits, Logger, Repeat, Timeouts};
+use tokio::time::{sleep, timeout};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+use crate::refusal::{Kind, Refusal};
+
+/// Maximum length of a response.
+pub(crate) const RECEIVE_BYTES_MAX: usize = 16 << 20;
+
+/// Time limits of calls that read and that change something.
+const READ_TIME_MAX: Duration = Duration::from_secs(10);
+const CHANGE_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Attempts of a call that only reads, and the pause between them.
+const READ_ATTEMPTS: usize = 3;
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// The token of a call that must not be made in the name of the console's certificate.
+const NOBODY: &str = "console.nobody";
+
+/// How the console reaches its cluster.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The endpoints.
+    pub endpoints: Vec<String>,
+    /// The TLS settings.
+    pub transport: Transport,
+    /// The time limits of connections.
+    pub timeouts: Timeouts,
+}
+
+impl Cluster {
+    /// Returns a client for these endpoints, without a user.
+    pub(crate) fn connect(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
+        let limits = Limits::new(0, RECEIVE_BYTES_MAX)?;
+        let nobody = Rc::new(Credentials::None);
+        let logger = Logger::default();
+        let client = Client::new(endpoints, &self.transport, nobody, self.timeouts, limits, logger);
+        Ok(client?.failing_fast())
+    }
+
+    /// Returns the token with which a call of this caller is made.
+    pub(crate) fn token_of(&self, caller: Option<Token>) -> Option<Token> {
+        let needs_one = caller.is_none() && !self.transport.cert.is_empty();
+        if needs_one { token(NOBODY) } else { caller }
+    }
+}
+
+/// A caller, with or without a user, on the connections of the console.
+pub(crate) struct Caller {
+    pub(crate) client: Client,
+    pub(crate) is_logged_in: bool,
+}
+
+impl Caller {
+    pub(crate) fn refusal(&self, status: &Status) -> Refusal {
+        Refusal::of(status, self.is_logged_in)
+    }
+
+    /// Makes a call that only reads. If its member is lost, another member is asked.
+    pub(crate) async fn read<M, R>(
+        &self,
+        message: M,
+        make: impl AsyncFn(Channel, Request<M>) -> Result<Response<R>, Status>,
+    ) -> Result<R, Refusal>
+    where
+        M: Clone + Message,
+    {
+        let asking = async {
+            let mut attempts = 1;
+            loop {
+                let asked =
+                    Box::pin(self.client.call(None, Repeat::Safe, message.clone(), &make)).await;
+                match asked {
+                    Err(status) if is_lost(&status) && attempts < READ_ATTEMPTS => {
+                        attempts += 1;
+                        sleep(RETRY_PAUSE).await;
+                    }
+                    asked => return asked.map_err(|status| self.refusal(&status)),
+                }
+            }
+        };
+        timeout(READ_TIME_MAX, asking).await.unwrap_or_else(|_| Err(Refusal::no_answer()))
+    }
+
+    /// Makes a call that changes something. It is never repeated.
+    pub(crate) async fn change<M, R>(
+        &self,
+        message: M,
+        make: impl AsyncFn(Channel, Request<M>) -> Result<Response<R>, Status>,
+    ) -> Result<R, Refusal>
+    where
+        M: Clone + Message,
+    {
+        self.change_within(CHANGE_TIME_MAX, message, make).await
+    }
+
+    /// Makes a call that changes something and may take this long.
+    pub(crate) async fn change_within<M, R>(
+        &self,
+        time_limit: Duration,
+        message: M,
+        make: impl AsyncFn(Channel, Request<M>) -> Result<Response<R>, Status>,
+    ) -> Result<R, Refusal>
+    where
+        M: Clone + Message,
+    {
+        let asking = Box::pin(self.client.call(None, Repeat::Never, message, make));
+        match timeout(time_limit, asking).await {
+            Ok(asked) => asked.map_err(|status| self.refusal(&status)),
+            Err(_) => Err(Refusal::new(
+                Kind::Timeout,
+                "the cluster did not answer in time; the change may still take effect",
+            )),
+        }
+    }
+
+    pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Refusal> {
+        self.read(request, async |channel, request| self.client.kv(channel).range(request).await)
+            .await
+    }
+
+    pub(crate) async fn members(&self) -> Result<Vec<Member>, Refusal> {
+        let list = async |channel, request| self.client.cluster(channel).member_list(request).await;
+        Ok(self.read(MemberListRequest { linearizable: false }, list).await?.members)
+    }
+}
+
+/// Returns whether a call failed because of its connection, so that another member may answer it.
+fn is_lost(status: &Status) -> bool {
+    status.code() == Code::Unavailable && !status.message().starts_with("etcdserver: ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_of_nobody_never_takes_the_user_of_the_consoles_certificate() {
+        let second = Duration::from_secs(1);
+        let timeouts =
+            Timeouts { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
+        let plain = Cluster { endpoints: Vec::new(), transport: Transport::default(), timeouts };
+        assert!(plain.token_of(None).is_none());
+        let transport = Transport { cert: "/c".to_owned(), ..Transport::default() };
+        let named = Cluster { transport, ..plain };
+        assert_eq!(named.token_of(None).unwrap(), NOBODY);
+        let own = token("own");
+        assert_eq!(named.token_of(own.clone()), own);
+    }
+}

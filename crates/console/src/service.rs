@@ -1,0 +1,258 @@
+//! The HTTP service: checks each request, reads its body, and passes API calls to the console's thread.
+//!
+//! # Bound
+//!
+//! * [`PAGE_CALLS_MAX`] calls and [`PAGE_STREAMS_MAX`] streams at once. Further ones are refused.
+//! * The body of a request has at most [`BODY_BYTES_MAX`], and must arrive within [`BODY_TIME_MAX`].
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, HeaderName, HeaderValue};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use quorate_client::credentials::{Token, token};
+use quorate_net::listen::{
+    Activity, Ends, EndsWithClient, Http1Service, Http2Service, IncomingBody,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::assets;
+use crate::checks::{Hosts, Purpose, check};
+use crate::refusal::{Kind, Refusal};
+use crate::reply::{self, Reply};
+
+/// Maximum number of API calls in progress.
+const PAGE_CALLS_MAX: usize = 32;
+
+/// Maximum number of open streams and downloads.
+const PAGE_STREAMS_MAX: usize = 32;
+
+/// Maximum length of a request's body. A value of 1 MiB fits, in base64.
+const BODY_BYTES_MAX: usize = 2 << 20;
+
+/// Maximum time until the body of a request has arrived.
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Calls that wait for the console's thread. Each holds one of [`PAGE_CALLS_MAX`] permits, so the queue is never full.
+pub(crate) const QUEUE_CALLS_MAX: usize = PAGE_CALLS_MAX + PAGE_STREAMS_MAX;
+
+const TOKEN: HeaderName = HeaderName::from_static("x-quorate-token");
+const CALLS: &str = "/api/v1/";
+const DOWNLOADS: &str = "/download/";
+
+/// The names of the calls whose answers are streams.
+const STREAMS: [&str; 2] = ["keys/watch", "keys/prefixes"];
+
+/// An API call or a download, for the console's thread.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// The name of the call, or the id of a download.
+    pub(crate) name: String,
+    pub(crate) is_download: bool,
+    pub(crate) body: Bytes,
+    pub(crate) token: Option<Token>,
+    /// Held until the answer, or the stream, has ended.
+    pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) reply: oneshot::Sender<Reply>,
+}
+
+/// The HTTP service of a console.
+#[derive(Clone, Debug)]
+pub struct Console {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    hosts: Hosts,
+    jobs: mpsc::Sender<Job>,
+    calls: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+}
+
+impl Console {
+    pub(crate) fn new(hosts: Hosts, jobs: mpsc::Sender<Job>) -> Self {
+        let (calls, streams) = (Semaphore::new(PAGE_CALLS_MAX), Semaphore::new(PAGE_STREAMS_MAX));
+        let (calls, streams) = (Arc::new(calls), Arc::new(streams));
+        Self { shared: Arc::new(Shared { hosts, jobs, calls, streams }) }
+    }
+
+    async fn answer(self, request: Request<IncomingBody>) -> Reply {
+        let path = request.uri().path();
+        let purpose = match path {
+            "/" | "/index.html" => Purpose::Page,
+            _ if path.starts_with(CALLS) => Purpose::Call,
+            _ => Purpose::File,
+        };
+        if let Err(refused) = check(&request, purpose, &self.shared.hosts) {
+            return of_refusal(&refused);
+        }
+        let outcome = match (purpose, path.strip_prefix(DOWNLOADS)) {
+            (Purpose::Call, _) => self.call(request).await,
+            (Purpose::File, Some(id)) => {
+                let id = id.to_owned();
+                self.download(&request, id).await
+            }
+            (Purpose::Page | Purpose::File, _) => {
+                return assets::answer(path, request.headers())
+                    .unwrap_or_else(|| of_refusal(&Refusal::new(Kind::NotFound, "no such page")));
+            }
+        };
+        outcome.unwrap_or_else(|refused| of_refusal(&refused))
+    }
+
+    async fn call(&self, request: Request<IncomingBody>) -> Result<Reply, Refusal> {
+        let name = request.uri().path().strip_prefix(CALLS).unwrap_or_default().to_owned();
+        let is_stream = STREAMS.contains(&&*name);
+        let permit = self.permit(is_stream)?;
+        let token = match request.headers().get(TOKEN).map(HeaderValue::to_str) {
+            None | Some(Ok("")) => None,
+            Some(Ok(text)) => token(text),
+            Some(Err(_)) => return Err(Refusal::bad_request("the token is not valid in a header")),
+        };
+        if is_stream {
+            end_with_client(&request);
+        }
+        let body = read(request.into_body()).await?;
+        self.ask(|reply| Job { name, is_download: false, body, token, permit, reply }).await
+    }
+
+    async fn download(
+        &self,
+        request: &Request<IncomingBody>,
+        id: String,
+    ) -> Result<Reply, Refusal> {
+        let permit = self.permit(true)?;
+        end_with_client(request);
+        let make = |reply| Job {
+            name: id,
+            is_download: true,
+            body: Bytes::new(),
+            token: None,
+            permit,
+            reply,
+        };
+        self.ask(make).await
+    }
+
+    fn permit(&self, is_stream: bool) -> Result<OwnedSemaphorePermit, Refusal> {
+        let free = if is_stream { &self.shared.streams } else { &self.shared.calls };
+        Arc::clone(free).try_acquire_owned().map_err(|_| {
+            Refusal::new(Kind::Busy, "too many requests at once")
+                .advising("Close other pages of this console, and try again.")
+        })
+    }
+
+    async fn ask(
+        &self,
+        make: impl FnOnce(oneshot::Sender<Reply>) -> Job,
+    ) -> Result<Reply, Refusal> {
+        let gone = || Refusal::new(Kind::Unavailable, "the console is shutting down");
+        let (reply, answer) = oneshot::channel();
+        self.shared.jobs.try_send(make(reply)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())
+    }
+}
+
+/// Reads a body, within the limits.
+async fn read<B>(body: B) -> Result<Bytes, Refusal>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(_)) => {
+            let text = format!("the body of a request has at most {BODY_BYTES_MAX} bytes");
+            Err(Refusal::new(Kind::TooLarge, text))
+        }
+        Err(_) => Err(Refusal::bad_request("the body did not arrive in time")),
+    }
+}
+
+/// Ends the answer as soon as its client is gone.
+fn end_with_client<B>(request: &Request<B>) {
+    if let Some(client) = request.extensions().get::<EndsWithClient>() {
+        client.ask();
+    }
+}
+
+/// Returns the answer for an error. Where only other methods are allowed, the answer names them.
+fn of_refusal(refused: &Refusal) -> Reply {
+    let mut reply = reply::refusal(refused);
+    if refused.message.starts_with("only GET and HEAD") {
+        *reply.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    reply
+}
+
+impl Http1Service for Console {
+    const ANSWERS_HALF_CLOSED: bool = false;
+}
+
+impl hyper::service::Service<Request<IncomingBody>> for Console {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<IncomingBody>) -> Self::Future {
+        let console = self.clone();
+        Box::pin(async move { Ok(reply::guarded(console.answer(request).await)) })
+    }
+}
+
+/// The HTTP/2 service of a console, of which there is none: browsers use HTTP/1.
+#[derive(Clone, Copy, Debug)]
+pub enum NoHttp2 {}
+
+impl hyper::service::Service<Request<IncomingBody>> for NoHttp2 {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = std::future::Pending<Result<Reply, Infallible>>;
+
+    fn call(&self, _: Request<IncomingBody>) -> Self::Future {
+        match *self {}
+    }
+}
+
+impl Http2Service for NoHttp2 {
+    fn for_connection(&self, _: Ends) -> Self {
+        *self
+    }
+
+    fn activity(&self) -> Activity {
+        match *self {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+
+    #[test]
+    fn calls_and_streams_beyond_the_limits_are_refused() {
+        let console = Console::new(Hosts::default(), mpsc::channel(1).0);
+        for (is_stream, most) in [(false, PAGE_CALLS_MAX), (true, PAGE_STREAMS_MAX)] {
+            let held: Vec<_> = (0..most).map(|_| console.permit(is_stream).unwrap()).collect();
+            assert_eq!(console.permit(is_stream).unwrap_err().kind, Kind::Busy);
+            drop(held);
+            assert!(console.permit(is_stream).is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_overlong_body_is_refused() {
+        let body = |len: usize| Full::new(Bytes::from(vec![b' '; len]));
+        assert_eq!(read(body(BODY_BYTES_MAX)).await.unwrap().len(), BODY_BYTES_MAX);
+        let refused = read(body(BODY_BYTES_MAX + 1)).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::TooLarge);
+    }
+}

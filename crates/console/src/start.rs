@@ -1,0 +1,224 @@
+//! Starts a console: on its own (`quorate console`), or as a service for the listeners of a member.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorate_cli::flags::{Flag, Kind, Matches};
+use quorate_client::failure::Failure;
+use quorate_net::listen::{
+    ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Listener, Reuse, Security, Services,
+};
+use quorate_net::runtime::{Runtimes, Threads};
+use quorate_tls::{
+    Acceptor, AcceptorSettings, Allowed, ClientCheck, Pair, Protocols, SetupError, Trust,
+};
+use tokio::sync::{mpsc, watch};
+
+use crate::access::{Access, Exposure};
+use crate::checks::Hosts;
+use crate::cluster::{Caller, Cluster};
+use crate::refusal::Kind as RefusalKind;
+use crate::service::{Console, NoHttp2, QUEUE_CALLS_MAX};
+use crate::settings::Settings;
+use crate::worker;
+
+/// Maximum number of connections of a console that runs on its own.
+const CONNECTIONS_MAX: u64 = 128;
+
+/// Stack of the thread that serves connections.
+const STACK_BYTES: usize = 1 << 20;
+
+/// The flags of `quorate console`.
+pub const FLAGS: &[Flag] = &[
+    Flag::bool(
+        "allow-writes",
+        "Allow the page to change the cluster; without it, the console only reads",
+    ),
+    Flag {
+        name: "allowed-hosts",
+        short: None,
+        kind: Kind::List,
+        default: "",
+        usage: "Names under which browsers may open the console, in addition to its address, for example behind a proxy",
+    },
+    Flag::text("cert-file", "", "Certificate of the console, for https"),
+    Flag::text("key-file", "", "Private key of the console's certificate"),
+    Flag::text("listen", "127.0.0.1:2383", "Address on which the console listens"),
+    Flag::text(
+        "trusted-ca-file",
+        "",
+        "Authorities whose client certificates browsers must present to the console",
+    ),
+];
+
+/// The values of [`FLAGS`].
+#[derive(Clone, Debug, Default)]
+pub struct ListenFlags {
+    allows_writes: bool,
+    allowed_hosts: Vec<String>,
+    pair: Option<Pair>,
+    listen: String,
+    trusted_ca_file: String,
+}
+
+impl ListenFlags {
+    /// Reads the flags.
+    pub fn of(matches: &Matches) -> Result<Self, Failure> {
+        let (cert, key) = (matches.text("cert-file"), matches.text("key-file"));
+        if cert.is_empty() != key.is_empty() {
+            return Err(Failure::bad_args("--cert-file and --key-file must be given together"));
+        }
+        let trusted_ca_file = matches.text("trusted-ca-file").to_owned();
+        if cert.is_empty() && !trusted_ca_file.is_empty() {
+            return Err(Failure::bad_args("--trusted-ca-file needs --cert-file and --key-file"));
+        }
+        let hosts = matches.list("allowed-hosts").into_iter().filter(|host| !host.is_empty());
+        Ok(Self {
+            allows_writes: matches.bool("allow-writes"),
+            allowed_hosts: hosts.collect(),
+            pair: (!cert.is_empty()).then(|| Pair::new(cert, key)),
+            listen: matches.text("listen").to_owned(),
+            trusted_ca_file,
+        })
+    }
+}
+
+/// Why a console cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is invalid or in use.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// Passwords would be sent in plaintext.
+    #[error(
+        "the console would receive passwords and tokens in plaintext on {0}; let it listen on 127.0.0.1, or give it a \
+         certificate with --cert-file and --key-file"
+    )]
+    Plaintext(SocketAddr),
+    /// Everyone could use the cluster.
+    #[error("{0}")]
+    Open(String),
+    /// A certificate is invalid.
+    #[error(transparent)]
+    Tls(#[from] SetupError),
+    /// The settings of connections to the cluster are invalid.
+    #[error("{0}")]
+    Cluster(String),
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// Starts the thread of a console, and returns its service.
+pub fn open(settings: Settings) -> Result<Console, StartError> {
+    worker::check(&settings)
+        .map_err(|failure| StartError::Cluster(failure.message.unwrap_or_default()))?;
+    let (jobs, receiver) = mpsc::channel(QUEUE_CALLS_MAX);
+    let hosts = Hosts::new(&settings.allowed_hosts);
+    worker::start(settings, receiver).map_err(StartError::Thread)?;
+    Ok(Console::new(hosts, jobs))
+}
+
+/// A console that runs on its own. Dropping it ends it.
+#[derive(Debug)]
+pub struct Running {
+    /// The address of the page.
+    pub url: String,
+    stop: watch::Sender<bool>,
+    _runtimes: Arc<Runtimes>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+/// Runs a console on its own.
+pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, StartError> {
+    let failed = |source| StartError::Listen { address: flags.listen.clone(), source };
+    let full = match flags.listen.strip_prefix(':') {
+        Some(port) => format!("0.0.0.0:{port}"),
+        None => flags.listen.clone(),
+    };
+    let found: Vec<SocketAddr> = full.to_socket_addrs().map_err(failed)?.collect();
+    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    let chosen = chosen.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
+    let exposure = Exposure {
+        is_loopback: chosen.ip().is_loopback(),
+        is_secured: flags.pair.is_some(),
+        verifies_clients: !flags.trusted_ca_file.is_empty(),
+    };
+    if !exposure.is_loopback && !exposure.is_secured {
+        return Err(StartError::Plaintext(*chosen));
+    }
+    check_exposure(&cluster, exposure).await?;
+    let security = security_of(flags)?;
+    let listener = Listener::bind(*chosen, Reuse::default()).map_err(failed)?.secured(security);
+    let address = listener.address().unwrap_or(*chosen);
+    let console = open(Settings {
+        cluster,
+        allows_writes: flags.allows_writes,
+        member: None,
+        exposure,
+        allowed_hosts: flags.allowed_hosts.clone(),
+    })?;
+    let threads = Threads { name: "web", count: 1, stack_bytes: STACK_BYTES };
+    let runtimes = Runtimes::start(threads, |_| std::future::pending::<()>());
+    let runtimes = Arc::new(runtimes.map_err(StartError::Thread)?);
+    let limits = ConnectionLimits {
+        max_concurrent_streams: None,
+        timeouts: ConnectionTimeouts::FOR_CLIENTS,
+        permits: Arc::new(ConnectionPermits::new(CONNECTIONS_MAX)),
+        per_address: None,
+        keepalive: None,
+        ping_floor: Duration::from_secs(5),
+    };
+    let (stop, stopping) = watch::channel(false);
+    let (alive, _) = mpsc::channel(1);
+    let services = Services { grpc: None::<NoHttp2>, http: Some(console) };
+    listener.spawn(&runtimes, services, &limits, &stopping, &alive);
+    let scheme = if exposure.is_secured { "https" } else { "http" };
+    Ok(Running { url: format!("{scheme}://{address}/"), stop, _runtimes: runtimes })
+}
+
+/// Refuses a listener that would let everyone use a cluster without authentication. If the cluster does not answer yet,
+/// each request is checked instead.
+async fn check_exposure(cluster: &Cluster, exposure: Exposure) -> Result<(), StartError> {
+    let client = cluster.connect(cluster.endpoints.clone());
+    let client =
+        client.map_err(|failure| StartError::Cluster(failure.message.unwrap_or_default()))?;
+    let nobody = Caller { client: client.for_user(cluster.token_of(None)), is_logged_in: false };
+    match Access::new(exposure).admit(false, &nobody).await {
+        Err(refused) if refused.kind == RefusalKind::AuthenticationOff => {
+            Err(StartError::Open(refused.text()))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn security_of(flags: &ListenFlags) -> Result<Security, StartError> {
+    let Some(pair) = &flags.pair else { return Ok(Security::Plain) };
+    let clients = (!flags.trusted_ca_file.is_empty()).then(|| ClientCheck {
+        trust: Trust::File((&flags.trusted_ca_file).into()),
+        allowed: Allowed::All,
+        revocations: None,
+        checks_origin: false,
+        names_users: false,
+    });
+    let settings = AcceptorSettings {
+        pair: pair.clone(),
+        protocols: Protocols::default(),
+        clients,
+        http2: false,
+        endpoint: "console",
+    };
+    Ok(Security::Tls(Acceptor::new(settings)?))
+}

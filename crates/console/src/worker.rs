@@ -1,0 +1,245 @@
+//! The thread of the console: it owns the connections to the cluster, and answers all API calls.
+//!
+//! All calls share one thread, so that a console uses at most one core, and its state needs no locks.
+
+use std::io;
+use std::rc::Rc;
+
+use quorate_client::Client;
+use quorate_client::credentials::Token;
+use quorate_client::failure::Failure;
+use quorate_telemetry::threads;
+use serde_json::{Value, json};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc;
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::access::{Access, Mode};
+use crate::cluster::{Caller, Cluster};
+use crate::input::Input;
+use crate::keys::{self, Large, VALUE_BYTES_SHOWN};
+use crate::live::{self, Lines, Watch, shape_of};
+use crate::members::Members;
+use crate::overview::{INTERVAL, Overview};
+use crate::refusal::{Kind, Refusal};
+use crate::reply::{self, Reply};
+use crate::service::Job;
+use crate::settings::Settings;
+use crate::snapshots::Downloads;
+use crate::{accounts, history, leases, operations};
+
+/// Maximum length of a value that can be put, so that it fits into a request in base64.
+const VALUE_BYTES_PUT: usize = 1 << 20;
+
+/// The name of the thread.
+const NAME: &str = "console";
+
+/// What all calls share.
+struct Context {
+    settings: Settings,
+    cluster: Rc<Cluster>,
+    /// The connections, without a user.
+    client: Client,
+    members: Members,
+    access: Access,
+    overview: Rc<Overview>,
+    downloads: Downloads,
+    large: Large,
+}
+
+/// Starts the thread. It ends when no service has a sender of jobs any more.
+pub(crate) fn start(settings: Settings, jobs: mpsc::Receiver<Job>) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name(NAME.to_owned());
+    threads::spawn(thread, move || {
+        let client = match settings.cluster.connect(settings.cluster.endpoints.clone()) {
+            Ok(client) => client,
+            // The settings were checked when the console was started, so only a file can have vanished since.
+            Err(failure) => {
+                quorate_telemetry::log::error!(
+                    "the console cannot connect",
+                    "error" = failure.message.unwrap_or_default()
+                );
+                return;
+            }
+        };
+        let context = Rc::new(Context {
+            cluster: Rc::new(settings.cluster.clone()),
+            client,
+            members: Members::new(settings.cluster.clone()),
+            access: Access::new(settings.exposure),
+            overview: Rc::new(Overview::new()),
+            downloads: Downloads::default(),
+            large: Large::new(),
+            settings,
+        });
+        LocalSet::new().block_on(&runtime, work(context, jobs));
+    })?;
+    Ok(())
+}
+
+/// Checks that a client can be made of these settings.
+pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
+    settings.cluster.connect(settings.cluster.endpoints.clone()).map(drop)
+}
+
+async fn work(context: Rc<Context>, mut jobs: mpsc::Receiver<Job>) {
+    while let Some(job) = jobs.recv().await {
+        let context = Rc::clone(&context);
+        spawn_local(async move { context.answer(job).await });
+    }
+}
+
+impl Context {
+    /// Answers a call. If its client is gone, the call ends.
+    async fn answer(self: &Rc<Self>, job: Job) {
+        let Job { name, is_download, body, token, permit, mut reply } = job;
+        let answering = async {
+            let answered = match is_download {
+                true => self.download(&name).await,
+                false => Box::pin(self.call(&name, &body, token)).await,
+            };
+            answered.unwrap_or_else(|refused| Answer::whole(reply::refusal(&refused)))
+        };
+        let answer = tokio::select! {
+            answer = answering => answer,
+            () = reply.closed() => return,
+        };
+        // The client may be gone; the stream then ends at once.
+        drop(reply.send(answer.reply));
+        if let Some(stream) = answer.stream {
+            stream.await;
+        }
+        drop(permit);
+    }
+
+    async fn download(&self, id: &str) -> Result<Answer, Refusal> {
+        let (file, parts, fetching) = self.downloads.begin(id).await?.split();
+        Ok(Answer { reply: reply::file(&file, parts), stream: Some(Box::pin(fetching)) })
+    }
+
+    async fn call(
+        self: &Rc<Self>,
+        name: &str,
+        body: &[u8],
+        token: Option<Token>,
+    ) -> Result<Answer, Refusal> {
+        let input = Input::parse(body)?;
+        let nobody = self.caller(None);
+        match name {
+            "session" => return Ok(Answer::of(&self.session(&nobody).await?)),
+            "login" => return Ok(Answer::of(&self.access.log_in(&nobody, &input).await?)),
+            _ => {}
+        }
+        self.access.admit(token.is_some(), &nobody).await?;
+        let caller = self.caller(token.clone());
+        if let Some(name) = name.strip_prefix("write/") {
+            return Ok(Answer::of(&Box::pin(self.write(name, caller, &input)).await?));
+        }
+        let value = match name {
+            "overview" => {
+                self.access.confirm(&caller, token.as_ref()).await?;
+                self.overview.latest(&self.cluster, token).await?
+            }
+            "whoami" => accounts::who_am_i(&caller, &input).await?,
+            "keys/tree" => Box::pin(keys::tree(&caller, &input)).await?,
+            "keys/list" => keys::list(&caller, &input).await?,
+            "keys/get" => keys::get(&caller, &input, &self.large).await?,
+            "keys/history" => Box::pin(history::history(&caller, &input, &self.large)).await?,
+            "keys/watch" => {
+                let (watch, (lines, parts)) = (Watch::of(&input)?, Lines::new());
+                let watching = async move { watch.run(&caller, lines).await };
+                return Ok(Answer { reply: reply::lines(parts), stream: Some(Box::pin(watching)) });
+            }
+            "keys/prefixes" => {
+                self.access.confirm(&caller, token.as_ref()).await?;
+                let (shape, (lines, parts)) = (shape_of(&input)?, Lines::new());
+                let measuring = live::measure(caller, shape, lines);
+                return Ok(Answer {
+                    reply: reply::lines(parts),
+                    stream: Some(Box::pin(measuring)),
+                });
+            }
+            "leases/list" => leases::list(&caller, &input).await?,
+            "leases/get" => leases::get(&caller, &input).await?,
+            "auth/list" => accounts::list(&caller).await?,
+            "auth/role" => accounts::role(&caller, &input).await?,
+            "snapshot_progress" => self.downloads.progress(&input)?,
+            _ => return Err(Refusal::new(Kind::NotFound, "there is no such call")),
+        };
+        Ok(Answer::of(&value))
+    }
+
+    async fn write(
+        self: &Rc<Self>,
+        name: &str,
+        caller: Caller,
+        input: &Input,
+    ) -> Result<Value, Refusal> {
+        if !self.settings.allows_writes {
+            return Err(Refusal::new(Kind::ReadOnly, "this console only reads").advising(
+                "Start it with --allow-writes (on a member, --console-allow-writes) to change the cluster.",
+            ));
+        }
+        if name == "snapshot" {
+            return self.downloads.prepare(&self.members, caller, input).await;
+        }
+        let done = operations::operate(&self.members, &caller, name, input).await?;
+        if name.starts_with("auth_") {
+            self.access.forget_mode();
+        }
+        Ok(done)
+    }
+
+    /// Returns a caller with this token, or without a user, on the connections of the console.
+    fn caller(&self, token: Option<Token>) -> Caller {
+        let is_logged_in = token.is_some();
+        let token = self.cluster.token_of(token);
+        Caller { client: self.client.for_user(token), is_logged_in }
+    }
+
+    async fn session(&self, nobody: &Caller) -> Result<Value, Refusal> {
+        let authentication = match self.access.mode(nobody).await {
+            Ok(Mode::On) => "on",
+            Ok(Mode::Off) => "off",
+            Err(_) => "unknown",
+        };
+        let exposure = self.settings.exposure;
+        Ok(json!({
+            "version": quorate_version::QUORATE_VERSION,
+            "on_member": self.settings.member,
+            "writes": self.settings.allows_writes,
+            "authentication": authentication,
+            "login": ["password"],
+            "listener": {
+                "loopback": exposure.is_loopback,
+                "tls": exposure.is_secured,
+                "verifies_clients": exposure.verifies_clients,
+                "client_certificate": null,
+            },
+            "endpoints": self.cluster.endpoints,
+            "limits": {
+                "value_bytes_shown": VALUE_BYTES_SHOWN,
+                "value_bytes_put": VALUE_BYTES_PUT,
+                "page_max": keys::LIST_MAX,
+                "interval_ms": u64::try_from(INTERVAL.as_millis()).unwrap_or(u64::MAX),
+            },
+        }))
+    }
+}
+
+/// An answer, and the task that produces its stream.
+struct Answer {
+    reply: Reply,
+    stream: Option<std::pin::Pin<Box<dyn Future<Output = ()>>>>,
+}
+
+impl Answer {
+    fn whole(reply: Reply) -> Self {
+        Self { reply, stream: None }
+    }
+
+    fn of(value: &Value) -> Self {
+        Self::whole(reply::answer(value))
+    }
+}

@@ -1,0 +1,63 @@
+//! `console`: its help text, and its connection to the session. The crate `console` implements it.
+
+use quorate_client::Timeouts;
+use quorate_console::{Cluster, FLAGS, ListenFlags, serve};
+
+use crate::command::{Command, group};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::security::transport;
+use crate::session::Session;
+
+pub(crate) const CONSOLE: Command = Command {
+    usage: "console [options]",
+    short: "Serves a web page that shows and operates a cluster",
+    long: "Serves a web page that shows and operates a cluster, until a signal ends it. `quorate console` is the same
+command. etcdctl has no such command, but this one works with etcd 3.5 and later as well.
+
+The console is a client of the cluster and has no power of its own. Where authentication is on, each person logs in on
+the page, and sees and may do what this user may; --user, --password and --auth-jwt-token are refused. Where
+authentication is off, the console can be used only on a loopback address, or with client certificates
+(--trusted-ca-file).
+
+Without --allow-writes, the page only reads.",
+    own_example: "  # Show a cluster at http://127.0.0.1:2383/
+  quorate console --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
+
+  # Operate a cluster with TLS
+  quorate console --endpoints https://10.0.0.1:2379 --cacert ca.pem --allow-writes",
+    group: Some(group::MAINTENANCE),
+    flags: FLAGS,
+    is_own: true,
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+async fn run(session: &Session) -> Result<(), Failure> {
+    if !session.matches.args.is_empty() {
+        return Err(Failure::bad_args("console command accepts no arguments"));
+    }
+    for name in ["user", "password", "auth-jwt-token"] {
+        if !session.matches.text(name).is_empty() {
+            return Err(Failure::bad_args(format!(
+                "the console has no user of its own, so --{name} is refused; each person logs in on the page"
+            )));
+        }
+    }
+    let flags = ListenFlags::of(&session.matches)?;
+    let cluster = Cluster {
+        endpoints: session.endpoints().await?,
+        transport: transport(&session.matches),
+        timeouts: Timeouts {
+            dial_timeout: session.matches.duration("dial-timeout"),
+            keepalive_time: session.matches.duration("keepalive-time"),
+            keepalive_timeout: session.matches.duration("keepalive-timeout"),
+        },
+    };
+    let interrupt = Interrupt::listen()?;
+    let running = Box::pin(serve(&flags, cluster)).await;
+    let running = running.map_err(|error| Failure::error(error.to_string()))?;
+    session.print(&format!("The console is at {}\n", running.url))?;
+    interrupt.wait().await;
+    Ok(())
+}

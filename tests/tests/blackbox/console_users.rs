@@ -1,0 +1,264 @@
+//! Access to the console: logins, permissions, expired tokens, TLS, and the console of a member.
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::pki::{Leaf, replace};
+use quorate_tests::{
+    Client, Console, ConsolePage, Kind, Options, Port, Server, eventually, eventually_within,
+    on_both_servers, on_quorate, suite_authority,
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+use super::console::{answer, base64, code};
+
+on_both_servers! {
+    alone:
+    a_user_sees_and_may_do_only_what_his_roles_permit,
+    an_expired_token_asks_for_a_new_login,
+    a_revoked_user_sees_no_figures_of_others,
+    the_certificate_of_the_console_is_no_user,
+}
+
+on_quorate! {
+    alone:
+    an_open_listener_needs_authentication_or_certificates,
+    a_console_with_users_of_its_own_is_refused,
+    a_member_serves_the_console_for_itself,
+    a_member_refuses_a_console_that_would_receive_passwords_in_plaintext,
+}
+
+/// Creates the users root (password `p`) and ann (password `q`, with permission to read and write the prefix `a/`), and
+/// enables authentication.
+async fn add_users(client: &Client) {
+    for (name, password) in [("root", "p"), ("ann", "q")] {
+        let user = pb::AuthUserAddRequest {
+            name: name.into(),
+            password: password.into(),
+            ..Default::default()
+        };
+        client.user_add(user).await.unwrap();
+        // The role root may exist already.
+        client.role_add(pb::AuthRoleAddRequest { name: name.into() }).await.ok();
+        let role = pb::AuthUserGrantRoleRequest { user: name.into(), role: name.into() };
+        client.user_grant_role(role).await.unwrap();
+    }
+    let perm = quorate_api::authpb::Permission {
+        perm_type: quorate_api::authpb::permission::Type::Readwrite as i32,
+        key: "a/".into(),
+        range_end: "a0".into(),
+    };
+    let perm = pb::AuthRoleGrantPermissionRequest { name: "ann".into(), perm: Some(perm) };
+    client.role_grant_permission(perm).await.unwrap();
+    client.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+}
+
+async fn with_users(kind: Kind, flags: &[&str]) -> Server {
+    let options = Options::new(kind).unguarded().flag("--bcrypt-cost=4");
+    let server = flags.iter().fold(options, |options, flag| options.flag(*flag)).start().await;
+    add_users(&server.client()).await;
+    server
+}
+
+fn log_in(page: &ConsolePage, user: &str, password: &str) -> ConsolePage {
+    let body = json!({ "user": user, "password": password }).to_string();
+    page.with_token(answer(&page.call("login", &body))["token"].as_str().unwrap())
+}
+
+async fn a_user_sees_and_may_do_only_what_his_roles_permit(kind: Kind) {
+    let server = with_users(kind, &[]).await;
+    let endpoint = format!("127.0.0.1:{}", server.port());
+    let console = Console::start(&endpoint, &["--allow-writes"]);
+    let page = console.page();
+    assert_eq!(answer(&page.call("session", ""))["authentication"], "on");
+    for name in ["overview", "keys/list", "keys/prefixes", "whoami", "auth/list", "write/compact"] {
+        assert_eq!(code(&page.call(name, "{}")), "login_required", "{name}");
+    }
+    let wrong = page.call("login", r#"{"user":"ann","password":"wrong"}"#);
+    assert_eq!(code(&wrong), "login_failed");
+    let ann = log_in(&page, "ann", "q");
+    let who = answer(&ann.call("whoami", r#"{"user":"ann"}"#));
+    assert_eq!(who["is_root"], false);
+    assert_eq!(who["permissions"][0]["key"], base64("a/"), "{who}");
+    let put = |key: &str| {
+        json!({ "key": base64(key), "value": base64("v"), "if_mod_revision": 0 }).to_string()
+    };
+    answer(&ann.call("write/put", &put("a/k")));
+    assert_eq!(code(&ann.call("write/put", &put("b"))), "permission_denied");
+    let list = |prefix: &str| json!({ "prefix": base64(prefix) }).to_string();
+    assert_eq!(answer(&ann.call("keys/list", &list("a/")))["count"], 1);
+    let denied = ann.call("keys/list", &list(""));
+    let error: Value = serde_json::from_slice(&denied.body).unwrap();
+    assert_eq!(error["error"]["message"], "etcdserver: permission denied");
+    assert_eq!(error["error"]["grpc"], "PermissionDenied");
+    for (name, body) in [
+        ("auth/list", "{}"),
+        ("write/defragment", r#"{"member":"1"}"#),
+        ("write/user_add", r#"{"name":"eve","password":"x"}"#),
+        ("write/auth_disable", "{}"),
+    ] {
+        let refused = code(&ann.call(name, body));
+        assert!(["permission_denied", "not_found"].contains(&&*refused), "{name}: {refused}");
+    }
+    let line = ann.lines("keys/watch", &list("b")).last().unwrap();
+    assert!(line.contains("permission_denied"), "{line}");
+    assert_eq!(answer(&ann.call("overview", ""))["members"].as_array().unwrap().len(), 1);
+    let root = log_in(&page, "root", "p");
+    assert_eq!(answer(&root.call("auth/list", ""))["enabled"], true);
+}
+
+async fn an_expired_token_asks_for_a_new_login(kind: Kind) {
+    let server = with_users(kind, &["--auth-token-ttl=1"]).await;
+    let console = Console::start(&format!("127.0.0.1:{}", server.port()), &[]);
+    let page = console.page();
+    let ann = log_in(&page, "ann", "q");
+    let list = json!({ "prefix": base64("a/") }).to_string();
+    answer(&ann.call("keys/list", &list));
+    // Each use of a simple token renews it, so the next use must be late enough.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let refused = eventually("the token has expired", async || {
+        let response = ann.call("keys/list", &list);
+        tokio::time::sleep(Duration::from_millis(2000)).await;
+        (response.status != 200).then_some(response)
+    })
+    .await;
+    assert_eq!((refused.status, &*code(&refused)), (401, "token_expired"));
+    assert_eq!(code(&page.with_token("invented").call("overview", "")), "token_expired");
+    answer(&log_in(&page, "ann", "q").call("keys/list", &list));
+}
+
+async fn a_revoked_user_sees_no_figures_of_others(kind: Kind) {
+    let server = with_users(kind, &[]).await;
+    let console = Console::start(&format!("127.0.0.1:{}", server.port()), &[]);
+    let page = console.page();
+    let (root, ann) = (log_in(&page, "root", "p"), log_in(&page, "ann", "q"));
+    answer(&root.call("overview", ""));
+    answer(&ann.call("overview", ""));
+    let client = server.client().log_in("root", "p").await.unwrap();
+    client.user_delete(pb::AuthUserDeleteRequest { name: "ann".into() }).await.unwrap();
+    // The collection continues for root. Ann's token is checked again after a few seconds.
+    eventually_within(Duration::from_secs(30), "ann is refused", async || {
+        answer(&root.call("overview", ""));
+        let refused = ann.call("overview", "");
+        (refused.status == 401).then_some(())
+    })
+    .await;
+}
+
+async fn the_certificate_of_the_console_is_no_user(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    replace(&dir.path().join("ca"), suite_authority().pem().as_bytes());
+    suite_authority().sign(&Leaf::new("server")).write(dir.path(), "server");
+    suite_authority().sign(&Leaf::new("root")).write(dir.path(), "root");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (ca, cert, key) = (path("ca"), path("server"), path("server.key"));
+    let server = Options::new(kind)
+        .secured()
+        .flag("--bcrypt-cost=4")
+        .flag(format!("--cert-file={cert}"))
+        .flag(format!("--key-file={key}"))
+        .flag(format!("--trusted-ca-file={ca}"))
+        .flag("--client-cert-auth")
+        .start()
+        .await;
+    let flags = [
+        format!("--cacert={ca}"),
+        format!("--cert={}", path("root")),
+        format!("--key={}", path("root.key")),
+        "--allow-writes".to_owned(),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let console = Console::start(&server.url(), &flags);
+    let page = console.page();
+    let certificates = eventually("the certificate is shown", async || {
+        let overview = answer(&page.call("overview", ""));
+        let all = overview["certificates"].as_array().unwrap();
+        all.iter().find(|it| it["subject"] == "CN=server").cloned()
+    })
+    .await;
+    assert_eq!(certificates["names"], json!(["localhost", "127.0.0.1"]), "{certificates}");
+    for (name, body) in [
+        ("user_add", json!({ "name": "root", "password": "p" })),
+        ("role_add", json!({ "name": "root" })),
+        ("user_grant", json!({ "name": "root", "role": "root" })),
+        ("auth_enable", json!({})),
+    ] {
+        drop(page.call(&format!("write/{name}"), &body.to_string()));
+    }
+    assert_eq!(answer(&page.call("session", ""))["authentication"], "on");
+    // With this certificate alone, the cluster would accept these calls as root's.
+    for name in ["auth/list", "overview", "keys/list", "write/auth_disable"] {
+        assert_eq!(code(&page.call(name, "{}")), "login_required", "{name}");
+    }
+    let root = log_in(&page, "root", "p");
+    answer(&root.call("auth/list", ""));
+}
+
+async fn an_open_listener_needs_authentication_or_certificates(kind: Kind) {
+    let server = Options::new(kind).unguarded().flag("--bcrypt-cost=4").start().await;
+    let endpoint = format!("127.0.0.1:{}", server.port());
+    let port = Port::free();
+    let listen = format!("--listen=0.0.0.0:{}", port.number());
+    let refused = Console::try_start(&endpoint, &[&listen]).unwrap_err();
+    assert!(refused.contains("plaintext") && refused.contains("127.0.0.1"), "{refused}");
+    let dir = tempfile::tempdir().unwrap();
+    suite_authority().sign(&Leaf::new("console")).write(dir.path(), "console");
+    let cert = format!("--cert-file={}", dir.path().join("console").display());
+    let key = format!("--key-file={}", dir.path().join("console.key").display());
+    let refused = Console::try_start(&endpoint, &[&listen, &cert, &key]).unwrap_err();
+    assert!(refused.contains("authentication is off"), "{refused}");
+    assert!(refused.contains("--trusted-ca-file"), "{refused}");
+    add_users(&server.client()).await;
+    let console = Console::start(&endpoint, &[&listen, &cert, &key]);
+    assert!(console.url.starts_with("https://"), "{}", console.url);
+}
+
+async fn a_console_with_users_of_its_own_is_refused(kind: Kind) {
+    let server = Server::start(kind).await;
+    let endpoint = format!("127.0.0.1:{}", server.port());
+    for flag in ["--user=root:p", "--auth-jwt-token=x"] {
+        let refused = Console::try_start(&endpoint, &[flag]).unwrap_err();
+        assert!(refused.contains("logs in on the page"), "{refused}");
+        assert!(!refused.contains(":p"), "{refused}");
+    }
+}
+
+async fn a_member_serves_the_console_for_itself(kind: Kind) {
+    let port = Port::free();
+    let url = format!("--listen-console-url=http://127.0.0.1:{}", port.number());
+    let options = || Options::new(kind).unguarded().flag("--bcrypt-cost=4").flag(&url);
+    let mut server = options().start().await;
+    let page = ConsolePage::at(port.number());
+    assert_eq!(quorate_tests::get(port.number(), "/").status, 200);
+    let session = answer(&page.call("session", ""));
+    assert_eq!((&session["on_member"], &session["writes"]), (&json!("default"), &json!(false)));
+    let overview = answer(&page.call("overview", ""));
+    assert_eq!(overview["members"][0]["role"], "leader", "{overview}");
+    add_users(&server.client()).await;
+    eventually("the member's console needs a login", async || {
+        (page.call("keys/list", "{}").status == 401).then_some(())
+    })
+    .await;
+    let root = log_in(&page, "root", "p");
+    answer(&root.call("keys/list", "{}"));
+    assert_eq!(code(&root.call("write/compact", r#"{"revision":1}"#)), "read_only");
+    server.stop().await;
+    server.set_flags(&["--bcrypt-cost=4", &url, "--console-allow-writes"]);
+    server.start_again().await;
+    let root = log_in(&page, "root", "p");
+    answer(
+        &root.call(
+            "write/put",
+            &json!({
+                "key": base64("k"), "value": base64("v"), "if_mod_revision": 0
+            })
+            .to_string(),
+        ),
+    );
+}
+
+async fn a_member_refuses_a_console_that_would_receive_passwords_in_plaintext(kind: Kind) {
+    let port = Port::free();
+    let url = format!("--listen-console-url=http://0.0.0.0:{}", port.number());
+    let exit = Options::new(kind).flag(url).prepare().try_start_again().await.unwrap_err();
+    assert!(exit.log.contains("plaintext"), "{exit}");
+}

@@ -1,0 +1,98 @@
+//! The page of the console in a real browser: headless Chromium, driven over WebDriver.
+//!
+//! Each test does what a user does: it clicks what has a text, types, and waits until the page shows something. The
+//! browser's log must stay free of errors. Screenshots of every page are written to the folder in
+//! `QUORATE_SCREENSHOTS`, or to a temporary one. With `AXE_CORE`, each page is also checked for accessibility.
+//!
+//! `cargo xtask test` provides the browser. Without `CHROMIUM` and `CHROMEDRIVER`, the tests are skipped.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod driver;
+mod hostile;
+mod members;
+mod pages;
+mod users;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{Client, Console, Options, Server};
+
+use driver::Browser;
+
+/// The pages: the fragment of their addresses, and a text that they show once they are loaded.
+const PAGES: [(&str, &str); 8] = [
+    ("cluster", "Cluster"),
+    ("keys", "Keys"),
+    ("keys/sizes", "Keys"),
+    ("keys/watch", "Keys"),
+    ("leases", "Leases"),
+    ("problems", "Problems"),
+    ("operate", "Operate"),
+    ("operate/access", "Users"),
+];
+
+/// Opens a page of a console in this tab.
+fn visit(browser: &Browser, console: &Console, page: &str) {
+    browser.open(&format!("{}/#/{page}", console.url));
+    browser.until("document.querySelector('main#content h1') && all('main#content h1').length");
+}
+
+/// Goes to a page by its link, without loading the console again.
+fn go(browser: &Browser, page: &str) {
+    browser.run(&format!("location.hash = '#/{page}';"));
+    browser.until(&format!("document.querySelector('main').dataset.page === '{page}'"));
+}
+
+/// Fails if the browser has logged an error. A refused login is one by intention.
+#[track_caller]
+fn check_log(browser: &Browser) {
+    let log = browser.log();
+    let errors: Vec<_> = log
+        .iter()
+        .filter(|line| {
+            line.contains("SEVERE") && !line.contains("the server responded with a status")
+        })
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
+/// Starts a member and a console that may write.
+async fn one_member(options: Options) -> (Server, Console) {
+    let server = options.start().await;
+    let console = Console::start(&format!("127.0.0.1:{}", server.port()), &["--allow-writes"]);
+    (server, console)
+}
+
+/// Creates the users root (password `p`) and ann (password `q`, with permission to read and write the prefix `a/`), and
+/// enables authentication.
+async fn add_users(client: &Client) {
+    for (name, password) in [("root", "p"), ("ann", "q")] {
+        let user = pb::AuthUserAddRequest {
+            name: name.into(),
+            password: password.into(),
+            ..Default::default()
+        };
+        client.user_add(user).await.unwrap();
+        // The role root may exist already.
+        client.role_add(pb::AuthRoleAddRequest { name: name.into() }).await.ok();
+        let role = pb::AuthUserGrantRoleRequest { user: name.into(), role: name.into() };
+        client.user_grant_role(role).await.unwrap();
+    }
+    let perm = quorate_api::authpb::Permission {
+        perm_type: quorate_api::authpb::permission::Type::Readwrite as i32,
+        key: "a/".into(),
+        range_end: "a0".into(),
+    };
+    let perm = pb::AuthRoleGrantPermissionRequest { name: "ann".into(), perm: Some(perm) };
+    client.role_grant_permission(perm).await.unwrap();
+    client.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+}
+
+/// Logs in on the page that the browser shows.
+#[track_caller]
+fn log_in(browser: &Browser, user: &str, password: &str) {
+    browser.sees("Log in to the cluster");
+    browser.fill("User", user);
+    browser.fill("Password", password);
+    browser.press("Log in");
+}

@@ -1,0 +1,87 @@
+//! Three members with TLS and users: the page shows them, follows the leader, and shows a member that dies.
+
+use std::path::Path;
+
+use quorate_tests::pki::{Leaf, replace};
+use quorate_tests::{ClusterOptions, Console, Kind, Options, run_cluster, suite_authority};
+
+use super::driver::Browser;
+use super::{add_users, check_log, go, log_in};
+
+mod three_members_with_tls_and_users_are_shown_and_operated {
+    use super::*;
+
+    #[test]
+    fn quorate() {
+        run_cluster(Kind::Quorate, check);
+    }
+
+    #[test]
+    fn etcd() {
+        run_cluster(Kind::Etcd, check);
+    }
+}
+
+fn secured(dir: &Path, options: Options) -> Options {
+    let path = |name: &str| dir.join(name).display().to_string();
+    let options = options.secured().secured_peers().flag("--bcrypt-cost=4");
+    ["", "peer-"].iter().fold(options, |options, prefix| {
+        options
+            .flag(format!("--{prefix}cert-file={}", path("server")))
+            .flag(format!("--{prefix}key-file={}", path("server.key")))
+            .flag(format!("--{prefix}trusted-ca-file={}", path("ca")))
+            .flag(format!("--{prefix}client-cert-auth"))
+    })
+}
+
+async fn check(kind: Kind) {
+    let Some(browser) = Browser::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    replace(&dir.path().join("ca"), suite_authority().pem().as_bytes());
+    suite_authority().sign(&Leaf::new("server")).write(dir.path(), "server");
+    suite_authority().sign(&Leaf::new("")).write(dir.path(), "client");
+    let mut options = ClusterOptions::new(kind, 3);
+    for number in 0..3 {
+        options = options.member(number, |options| secured(dir.path(), options));
+    }
+    let mut cluster = options.start().await;
+    let leader = cluster.leader().await;
+    add_users(&cluster.client(leader)).await;
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let flags = [
+        format!("--cacert={}", path("ca")),
+        format!("--cert={}", path("client")),
+        format!("--key={}", path("client.key")),
+        "--allow-writes".to_owned(),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let urls: Vec<String> =
+        cluster.members().into_iter().map(|member| cluster.server(member).url()).collect();
+    let console = Console::start(&urls.join(","), &flags);
+    browser.open(&console.url);
+    log_in(&browser, "root", "p");
+    for member in ["m0", "m1", "m2"] {
+        browser.sees(member);
+    }
+    browser.until("all('main *').some((e) => textOf(e) === 'leader')");
+    browser.check_accessibility("three members");
+    browser.picture(&format!("three-members-{kind:?}").to_lowercase());
+    // The leader moves to a member that the user chooses.
+    let other = cluster.follower().await;
+    go(&browser, "operate");
+    browser.press(&format!("Make leader: m{other}"));
+    browser.confirm("Move the leader");
+    browser.sees(&format!("m{other} is the leader now"));
+    assert_eq!(cluster.leader().await, other);
+    // A member dies, and that is what one sees.
+    let victim = leader;
+    cluster.kill(victim);
+    go(&browser, "cluster");
+    browser.sees("Does not answer");
+    go(&browser, "problems");
+    browser.sees(&format!("Member m{victim} does not answer"));
+    browser.sees("The loss of one more member stops the cluster");
+    browser.check_accessibility("problems");
+    browser.picture(&format!("problems-{kind:?}").to_lowercase());
+    check_log(&browser);
+}

@@ -1,0 +1,97 @@
+//! Users on the page: the login, missing permissions, and an expired token.
+
+use std::time::Duration;
+
+use quorate_tests::{Kind, Options, on_both_servers};
+
+use super::driver::Browser;
+use super::{add_users, check_log, go, log_in, one_member, visit};
+
+on_both_servers! {
+    alone:
+    a_user_logs_in_and_sees_what_he_may_not_do,
+    an_expired_token_leads_to_a_login_and_back,
+}
+
+async fn a_user_logs_in_and_sees_what_he_may_not_do(kind: Kind) {
+    let Some(browser) = Browser::start() else { return };
+    let (server, console) =
+        one_member(Options::new(kind).unguarded().flag("--bcrypt-cost=4")).await;
+    let client = server.client();
+    client.write("a/own", "value of ann").await;
+    client.write("secret", "SECRET").await;
+    add_users(&client).await;
+    browser.open(&console.url);
+    browser.sees("Log in to the cluster");
+    browser.check_accessibility("login");
+    browser.picture("login");
+    log_in(&browser, "ann", "wrong");
+    browser.sees("invalid user ID or password");
+    log_in(&browser, "ann", "q");
+    browser.sees("default");
+    // Nothing of the login is stored where scripts or other pages could find it later.
+    let stored = browser.run(
+        "return [document.cookie, JSON.stringify(localStorage), JSON.stringify(sessionStorage), location.href].join();",
+    );
+    assert!(!stored.as_str().unwrap().contains('q'), "{stored}");
+    go(&browser, "keys");
+    browser.sees("permission denied");
+    browser.fill("Prefix of the keys", "a/");
+    browser.sees("own");
+    go(&browser, "operate");
+    browser.sees("may not operate the cluster");
+    browser.until(
+        "all('main button').filter((e) => textOf(e) === 'Compact').every((e) => e.disabled)",
+    );
+    browser.check_accessibility("operate as ann");
+    go(&browser, "operate/access");
+    browser.picture("access-of-ann");
+    // A reload forgets the login.
+    browser.open(&console.url);
+    log_in(&browser, "root", "p");
+    browser.sees("default");
+    go(&browser, "operate/access");
+    browser.sees("ann");
+    browser.check_accessibility("users");
+    browser.picture("users");
+    check_log(&browser);
+}
+
+async fn an_expired_token_leads_to_a_login_and_back(kind: Kind) {
+    let Some(browser) = Browser::start() else { return };
+    let options =
+        Options::new(kind).unguarded().flag("--bcrypt-cost=4").flag("--auth-token-ttl=3600");
+    let (server, console) = one_member(options).await;
+    let client = server.client();
+    client.write("a/own", "value of ann").await;
+    add_users(&client).await;
+    visit_logged_in(&browser, &console, "ann", "q");
+    go(&browser, "keys/watch");
+    // The password changes, so that all tokens of the user become invalid.
+    let root = client.log_in("root", "p").await.unwrap();
+    let password = quorate_api::etcdserverpb::AuthUserChangePasswordRequest {
+        name: "ann".into(),
+        password: "r".into(),
+        ..Default::default()
+    };
+    root.user_change_password(password).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    go(&browser, "leases");
+    browser.sees("Your login has expired");
+    browser.picture("expired");
+    log_in(&browser, "ann", "r");
+    browser.until("document.querySelector('main').dataset.page === 'leases'");
+    check_log(&browser);
+}
+
+fn visit_logged_in(
+    browser: &Browser,
+    console: &quorate_tests::Console,
+    user: &str,
+    password: &str,
+) {
+    browser.open(&console.url);
+    log_in(browser, user, password);
+    browser.until("document.querySelector('main#content')");
+    let _ = visit;
+}
