@@ -1,0 +1,86 @@
+/**
+ * Starts the page: reads the session, asks for a login if the cluster has users, then shows the shell and its pages.
+ */
+
+import { ApiError, asApiError, onLoginNeeded } from './api.js';
+import { Gate } from './gate.js';
+import { session } from './session.js';
+import { restoreTheme } from './settings.js';
+import { Shell } from './shell.js';
+import { store } from './store.js';
+
+/** The time between two attempts to reach a cluster that does not answer. */
+const RETRY_MS = 2000;
+/** Refusals of the whole page by the server; no call succeeds until its reason is gone. */
+const REFUSALS = new Set(['authentication_off', 'refused_host', 'refused_origin', 'missing_header']);
+
+const app = /** @type {HTMLElement} */ (document.getElementById('app'));
+const shell = new Shell();
+const gate = new Gate(app, shell.element);
+
+/** Resolves when the page can show the cluster to its user. */
+async function enter() {
+  for (;;) {
+    try {
+      const info = await session.load();
+      if (info.authentication === 'on') {
+        await askLogin(null);
+        return;
+      }
+      if (info.authentication === 'off') {
+        await session.loadPermissions();
+        return;
+      }
+      gate.showWaiting(new ApiError('unavailable', 'No member of the cluster answers.'), info.endpoints ?? []);
+    } catch (error) {
+      gate.showWaiting(asApiError(error), []);
+    }
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+}
+
+/** @type {Promise<void> | null} */
+let asking = null;
+
+/**
+ * Asks for a login once, however many calls wait for it. The page below keeps its state, and continues after the login;
+ * if another user logs in, everything that the former user saw is discarded.
+ *
+ * @param {ApiError | null} reason
+ */
+function askLogin(reason) {
+  asking ??= gate
+    .login(reason)
+    .then((isOther) => {
+      if (isOther) {
+        store.clear();
+        shell.reopen();
+      }
+    })
+    .finally(() => {
+      asking = null;
+    });
+  return asking;
+}
+
+async function start() {
+  restoreTheme();
+  onLoginNeeded(askLogin);
+  shell.onLogout = () => {
+    session.logout();
+    store.clear();
+    shell.close();
+    askLogin(null).then(() => shell.reopen());
+  };
+  await enter();
+  app.append(shell.element);
+  gate.hide();
+  store.addEventListener('state', () => {
+    if (store.failure && REFUSALS.has(store.failure.code)) gate.showWaiting(store.failure, []);
+    else gate.hideWaiting();
+  });
+  store.start();
+  shell.open();
+}
+
+start();
