@@ -44,7 +44,8 @@ export function number(value) {
 /** Rounds to three significant digits, without trailing zeros. */
 function short(value) {
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
-  return value.toFixed(digits).replace(/\.?0+$/, (zeros) => (zeros.startsWith('.') ? '' : zeros));
+  const text = value.toFixed(digits);
+  return digits === 0 ? text : text.replace(/\.?0+$/, '');
 }
 
 /**

@@ -1,12 +1,15 @@
 /**
  * Maps the fragment of the URL to a page: `#/keys/watch?prefix=a` has the path `keys/watch` and a query.
  *
+ * Values in the query are fragments of `bytes.js`, which encodes all bytes that have a meaning here. They are not
+ * encoded again, so the URL of a key is readable.
+ *
  * The fragment never contains credentials or values. It does contain the key that is shown, so that the back button
  * and links work.
  */
 
 /**
- * @typedef {{ path: string, query: URLSearchParams }} Route
+ * @typedef {{ path: string, query: Map<string, string> }} Route
  */
 
 /**
@@ -16,21 +19,19 @@
 export function parseRoute(fragment) {
   const text = fragment.replace(/^#?\/?/, '');
   const [path, query = ''] = text.split(/\?(.*)/s);
-  return { path: path.replace(/\/+$/, ''), query: new URLSearchParams(query) };
+  const pairs = query.split('&').filter((pair) => pair.includes('='));
+  return { path: path.replace(/\/+$/, ''), query: new Map(pairs.map((pair) => /** @type {[string, string]} */ (pair.split(/=(.*)/s, 2)))) };
 }
 
 /**
- * Returns the fragment of a path and a query; empty and missing parameters are left out.
+ * Returns the fragment of a path and a query, whose values are fragments or numbers; missing parameters are left out.
  *
  * @param {string} path
  * @param {Record<string, string | number | null | undefined>} [query]
  */
 export function link(path, query = {}) {
-  const params = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) {
-    if (value !== '' && value !== null && value !== undefined) params.set(name, String(value));
-  }
-  const text = params.toString();
+  const pairs = Object.entries(query).filter(([, value]) => value !== '' && value !== null && value !== undefined);
+  const text = pairs.map(([name, value]) => `${name}=${value}`).join('&');
   return `#/${path}${text === '' ? '' : `?${text}`}`;
 }
 

@@ -88,7 +88,7 @@ export class Shell {
       { class: 'side', id: 'navigation' },
       h('nav', { 'aria-label': 'Pages' }, h('ul', null, items)),
       h(
-        'div',
+        'footer',
         { class: 'side-foot' },
         this.live,
         this.userRow,

@@ -73,7 +73,7 @@ function stateSection(list, reload) {
 }
 
 function usersSection(list, reload) {
-  const columns = [{ label: 'User' }, { label: 'Roles' }, { label: '', class: 'actions' }];
+  const columns = [{ label: 'User' }, { label: 'Roles' }, { label: 'Operations', hidden: true, class: 'actions' }];
   const rows = table('Users', columns);
   rows.fillRows(
     list.users.map((user) => [

@@ -42,7 +42,7 @@ function stateOf(query) {
     prefix: query.get('prefix') ?? '',
     view: query.get('view') === 'list' ? 'list' : 'tree',
     at: Math.max(0, Number.parseInt(query.get('at') ?? '0', 10) || 0),
-    key: query.get('key'),
+    key: query.get('key') ?? null,
   };
 }
 

@@ -19,7 +19,7 @@ const LEASES_MAX = 1000;
 
 /** @param {import('../shell.js').PageContext} context */
 export function leasesPage({ route, signal }) {
-  const columns = [{ label: 'Lease' }, { label: 'Time left', class: 'num' }, { label: 'Granted for', class: 'num' }, { label: 'Keys', class: 'num' }, { label: '' }];
+  const columns = [{ label: 'Lease' }, { label: 'Time left', class: 'num' }, { label: 'Granted for', class: 'num' }, { label: 'Keys', class: 'num' }, { label: 'Operations', hidden: true, class: 'actions' }];
   const rows = table('Leases', columns);
   const note = h('p', { class: 'sub', role: 'status' });
   const body = h('div', null);
@@ -70,9 +70,9 @@ export function leasesPage({ route, signal }) {
 
   const remove = addShortcut('r', 'load the leases again', () => load(null));
   signal.addEventListener('abort', remove);
-  showSingle(route.query.get('id'));
+  showSingle(route.query.get('id') ?? null);
   load(null);
-  return { element, navigate: (to) => showSingle(to.query.get('id')) };
+  return { element, navigate: (to) => showSingle(to.query.get('id') ?? null) };
 }
 
 function leaseRow(owner, entry, signal, reload) {
@@ -84,7 +84,6 @@ function leaseRow(owner, entry, signal, reload) {
       type: 'button',
       class: 'link',
       'aria-expanded': 'false',
-      'aria-label': `Keys of lease ${entry.id}`,
       onclick: () => {
         detail.hidden = !detail.hidden;
         toggle.setAttribute('aria-expanded', String(!detail.hidden));
@@ -92,6 +91,7 @@ function leaseRow(owner, entry, signal, reload) {
       },
     },
     entry.keys === null ? 'show' : count(entry.keys),
+    h('span', { class: 'visually-hidden' }, ` keys of lease ${entry.id}`),
   );
   const left = entry.error ? h('span', { class: 'tone-critical' }, entry.error) : span(entry.ttl_secs);
   const low = entry.ttl_secs !== null && entry.granted_ttl_secs > 0 && entry.ttl_secs / entry.granted_ttl_secs < 0.25;

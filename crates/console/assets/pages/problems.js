@@ -21,7 +21,7 @@ export function problemCard(problem) {
   return h(
     'article',
     { class: `problem ${problem.severity}` },
-    h('header', null, badge(NAMES[problem.severity] ?? problem.severity, toneOf(problem)), h('h3', null, problem.title)),
+    h('header', null, badge(NAMES[problem.severity] ?? problem.severity, toneOf(problem)), h('h2', null, problem.title)),
     h('p', null, problem.text),
     h(
       'footer',

@@ -63,7 +63,7 @@ export function sizesPage({ route, signal }) {
     { label: 'Share', class: 'share' },
     { label: 'Writes', class: 'num' },
     { label: 'Bytes written', class: 'num' },
-    { label: '' },
+    { label: 'Watch', hidden: true },
   ];
   const rows = table('Prefixes', columns);
   const element = h(

@@ -218,12 +218,17 @@ export function facts(pairs) {
  * because the narrow layout is not that of a table.
  *
  * @param {string} label
- * @param {{ label: string, class?: string, title?: string }[]} columns
+ * @param {{ label: string, class?: string, title?: string, hidden?: boolean }[]} columns `hidden` labels are only for screen
+ *   readers, because the content of the column explains itself
  * @param {string} [classes]
  */
 export function table(label, columns, classes = '') {
   const head = columns.map((column) =>
-    h('th', { scope: 'col', role: 'columnheader', class: column.class ?? null, title: column.title ?? null }, column.label),
+    h(
+      'th',
+      { scope: 'col', role: 'columnheader', class: column.class ?? null, title: column.title ?? null },
+      column.hidden ? h('span', { class: 'visually-hidden' }, column.label) : column.label,
+    ),
   );
   const body = h('tbody', { role: 'rowgroup' });
   const element = h(
@@ -245,7 +250,7 @@ export function table(label, columns, classes = '') {
             role: index === 0 ? 'rowheader' : 'cell',
             scope: index === 0 ? 'row' : null,
             class: columns[index].class ?? null,
-            'data-label': columns[index].label,
+            'data-label': columns[index].hidden ? '' : columns[index].label,
           },
           // One element for all parts of a cell, because the narrow layout puts the label beside it.
           Array.isArray(cell) && index > 0 ? h('div', null, cell) : cell,

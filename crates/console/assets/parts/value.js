@@ -161,7 +161,7 @@ function kubernetesView(value) {
   ];
   return [
     facts(all.filter(([, text]) => text !== null && text !== '')),
-    h('h4', null, `Encoded object, ${size(envelope.raw.length)}`),
+    h('h3', null, `Encoded object, ${size(envelope.raw.length)}`),
     hexBlock(envelope.raw),
   ];
 }
