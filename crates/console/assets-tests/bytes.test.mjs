@@ -57,6 +57,6 @@ test('a hexadecimal dump has offsets, two groups and text', () => {
   const lines = bytes.hexDump(text('ABCDEFGHIJKLMNOPQ\n'), 0x20).split('\n');
   assert.deepEqual(lines, [
     '000020  41 42 43 44 45 46 47 48  49 4a 4b 4c 4d 4e 4f 50  ABCDEFGHIJKLMNOP',
-    `000030  51 0a${' '.repeat(46)}Q.`,
+    `000030  51 0a${' '.repeat(45)}Q.`,
   ]);
 });

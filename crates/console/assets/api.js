@@ -71,7 +71,7 @@ export function asApiError(error) {
   }
   if (error instanceof TypeError) {
     return new ApiError('disconnected', 'The page cannot reach the console.', {
-      advice: 'Check whether `quorate console` is still running. The page continues to try.',
+      advice: 'Check whether the console process is still running. The page continues to try.',
     });
   }
   return new ApiError('bug', `The page failed: ${error instanceof Error ? error.message : String(error)}`);

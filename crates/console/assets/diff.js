@@ -7,6 +7,8 @@
 
 /** The maximum number of changed lines for which the shortest difference is computed. */
 export const DISTANCE_MAX = 1000;
+/** Gaps have more lines than this. */
+const GAP_LEAST = 2;
 
 /**
  * @typedef {{ op: 'same' | 'del' | 'add', text: string, a: number | null, b: number | null }} Line
@@ -112,7 +114,8 @@ function walkBack(trace, lengthA, lengthB) {
  */
 
 /**
- * Replaces long runs of unchanged lines by gaps, and keeps `context` lines around each change.
+ * Replaces long runs of unchanged lines by gaps, and keeps `context` lines around each change. A run that is not longer
+ * than its gap would be stays.
  *
  * @param {Line[]} lines
  * @param {number} [context]
@@ -126,17 +129,14 @@ export function withGaps(lines, context = 3) {
     const to = Math.min(lines.length - 1, index + context);
     keep.fill(1, from, to + 1);
   });
+  /** @type {Shown[]} */
   const shown = [];
-  let gap = 0;
-  lines.forEach((line, index) => {
-    if (keep[index]) {
-      if (gap > 0) shown.push({ op: 'gap', count: gap });
-      gap = 0;
-      shown.push(line);
-    } else {
-      gap += 1;
-    }
-  });
-  if (gap > 0) shown.push({ op: 'gap', count: gap });
+  for (let i = 0; i < lines.length; ) {
+    let end = i;
+    while (end < lines.length && keep[end] === keep[i]) end += 1;
+    if (keep[i] || end - i <= GAP_LEAST) shown.push(...lines.slice(i, end));
+    else shown.push({ op: 'gap', count: end - i });
+    i = end;
+  }
   return shown;
 }

@@ -254,8 +254,9 @@ class KeysPage {
 
   renderRow(index) {
     const row = this.visible[index];
+    const isFlat = this.state.view === 'list';
     const props = {
-      class: `row ${row.type}`,
+      class: `row ${row.type}${isFlat ? ' flat' : ''}`,
       role: 'treeitem',
       'aria-level': row.depth + 1,
       'aria-posinset': row.position,

@@ -57,7 +57,7 @@ function errorRow() {
 
 function errorText(member) {
   const since = member.down_secs === null || member.down_secs === undefined ? '' : ` for ${span(member.down_secs)}`;
-  const what = member.role === 'down' ? `Does not answer${since}` : member.role === 'refused' ? 'Refuses this user' : 'Error';
+  const what = member.role === 'down' ? `Has not answered${since}` : member.role === 'refused' ? 'Refuses this user' : 'Error';
   return `${what}: ${member.error}`;
 }
 
