@@ -149,6 +149,8 @@ test('axes have few round values', () => {
   assert.deepEqual(ticks(Number.NaN), [0, 1]);
   assert.deepEqual(ticks(300), [0, 100, 200, 300]);
   assert.deepEqual(ticks(3 * 1024 ** 2, 'binary'), [0, 1, 2, 3].map((it) => it * 1024 ** 2));
+  assert.deepEqual(ticks(1, 'whole'), [0, 1]);
+  assert.deepEqual(ticks(7, 'whole'), [0, 3, 6, 9]);
   for (let max = 0.0001; max < 1e9; max *= 1.7) {
     const all = ticks(max);
     assert.ok(all.length >= 2 && all.length <= 5 && all.at(-1) >= max * 0.998, `${max}: ${all}`);

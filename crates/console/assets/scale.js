@@ -6,12 +6,14 @@
  * Returns evenly spaced round values from 0 to at least `max`.
  *
  * @param {number} max
- * @param {'decimal' | 'binary'} [base] `binary` gives powers of two, for sizes in bytes
+ * @param {'decimal' | 'binary' | 'whole'} [base] `binary` gives powers of two, for sizes in bytes; `whole` gives whole numbers
  * @returns {number[]} two to five values, the first of which is 0
  */
 export function ticks(max, base = 'decimal') {
   if (!(max > 0) || !Number.isFinite(max)) return [0, 1];
-  const step = base === 'binary' ? 2 ** Math.ceil(Math.log2(max / 3)) : decimalStep(max / 3);
+  const least = base === 'whole' ? Math.max(1, max / 3) : max / 3;
+  const exact = base === 'binary' ? 2 ** Math.ceil(Math.log2(least)) : decimalStep(least);
+  const step = base === 'whole' ? Math.ceil(exact) : exact;
   const out = [0];
   // Each value is a product, not a sum, so that no rounding errors add up. A little excess is not worth another line.
   for (let i = 1; i < 5 && out[out.length - 1] < max * 0.999; i += 1) out.push(i * step);

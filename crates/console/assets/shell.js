@@ -207,7 +207,8 @@ export class Shell {
   }
 
   showSample() {
-    const { cluster, problems } = store.overview;
+    const { problems } = store;
+    const { cluster } = store.overview;
     setText(this.clusterName, cluster.id ?? '');
     const urgent = problems.filter((it) => it.severity !== 'info').length;
     this.urgent = urgent;

@@ -8,6 +8,8 @@
 import { asApiError, call, isAbort } from './api.js';
 import { History } from './history.js';
 
+/** How long problems of prefixes are kept after their stream has ended. */
+const PREFIX_PROBLEMS_MS = 5 * 60 * 1000;
 /** The time after which an unanswered poll is given up. */
 const POLL_TIMEOUT_MS = 15_000;
 
@@ -44,6 +46,9 @@ class Store extends EventTarget {
     this.failure = null;
     this.failingSince = 0;
     this.history = new History(2000);
+    /** The problems that a stream of prefixes reported, such as hot keys. @type {Problem[]} */
+    this.prefixProblems = [];
+    this.prefixProblemsAt = 0;
     /** Whether two samples in a row carry the same time of the server. */
     this.clockStands = false;
     this.abort = null;
@@ -110,6 +115,22 @@ class Store extends EventTarget {
     this.dispatchEvent(new Event('sample'));
   }
 
+  /**
+   * Takes the problems of a line of `keys/prefixes`.
+   *
+   * @param {Problem[] | undefined} problems
+   */
+  setPrefixProblems(problems) {
+    this.prefixProblems = problems ?? [];
+    this.prefixProblemsAt = now();
+  }
+
+  /** All problems that are known, in the order of the server. @returns {Problem[]} */
+  get problems() {
+    const isRecent = now() - this.prefixProblemsAt < PREFIX_PROBLEMS_MS;
+    return [...(this.overview?.problems ?? []), ...(isRecent ? this.prefixProblems : [])];
+  }
+
   /** The milliseconds since the newest sample arrived; `null` before the first. */
   get ageMs() {
     return this.overview === null ? null : now() - this.sampledAt;
@@ -126,6 +147,7 @@ class Store extends EventTarget {
     this.abort = null;
     this.overview = null;
     this.failure = null;
+    this.prefixProblems = [];
     this.history = new History(2000);
     this.dispatchEvent(new Event('state'));
   }

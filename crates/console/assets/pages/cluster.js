@@ -49,10 +49,11 @@ export function clusterPage({ signal }) {
     setText(sub, `${overview.cluster.id ? `Cluster ${overview.cluster.id}. ` : ''}Sample of ${clock(overview.unix_ms)}.`);
     numbers.show(overview);
     showAlarms(alarms, overview);
-    const urgent = overview.problems.filter((it) => it.severity !== 'info').slice(0, PROBLEMS_SHOWN);
+    const all = store.problems;
+    const urgent = all.filter((it) => it.severity !== 'info').slice(0, PROBLEMS_SHOWN);
     keyed(problems, urgent, problemKey, problemCard, () => {});
-    more.hidden = urgent.length === overview.problems.length;
-    setText(more.firstChild, `Show ${overview.problems.length === 1 ? '1 problem' : `all ${count(overview.problems.length)} problems`}`);
+    more.hidden = urgent.length === all.length;
+    setText(more.firstChild, all.length === 1 ? 'Show 1 problem' : `Show all ${count(all.length)} problems`);
     members.show(overview);
     charts.update();
     requests.show(overview);

@@ -8,14 +8,14 @@
 import { asApiError, call, isAbort } from '../api.js';
 import { fromBase64, fromFragment, parseKey, printable, shorten, toBase64, toFragment } from '../bytes.js';
 import { fill, h, setAttr, setText } from '../dom.js';
-import { count, plural } from '../format.js';
+import { bytes as size, count, plural } from '../format.js';
 import { openAsOf } from '../parts/as_of.js';
 import { icon } from '../parts/icons.js';
 import { keyDetail } from '../parts/key_detail.js';
 import { keysTabs } from '../parts/keys_tabs.js';
 import { createKey } from '../parts/key_edit.js';
 import { rowList } from '../parts/rows.js';
-import { button, emptyState, errorBox, segmented } from '../parts/ui.js';
+import { button, emptyState, errorBox, segmented, toast } from '../parts/ui.js';
 import { go, link, replace } from '../router.js';
 import { session } from '../session.js';
 import { getSetting, setSetting } from '../settings.js';
@@ -281,6 +281,7 @@ class KeysPage {
         { ...props, 'aria-selected': String(isSelected), title: printable(fromBase64(entry.key)).slice(0, 1000) },
         h('span', { class: 'twist' }),
         h('span', { class: 'name' }, this.nameIn(row.level, entry.key)),
+        entry.key_truncated ? h('span', { class: 'aside' }, `${size(entry.key_size)} long`) : null,
         entry.lease !== '0' ? h('span', { class: 'mark', title: `Lease ${entry.lease}` }, icon('leases')) : null,
         h('span', { class: 'aside' }, `rev ${count(entry.mod_revision)}`),
       );
@@ -311,6 +312,7 @@ class KeysPage {
   activate(index) {
     const row = this.visible[index];
     if (row.type === 'prefix') this.toggle(row);
+    else if (row.type === 'key' && row.entry.key_truncated) toast('This key is too long for the console. Use quorate ctl get.', 'warning');
     else if (row.type === 'key') this.select(fromBase64(row.entry.key), false);
     else if (row.type === 'more') this.load(row.level);
     else if (row.type === 'failed') this.retry(row.level);

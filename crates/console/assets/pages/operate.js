@@ -108,7 +108,7 @@ function memberRow(owner, isAllowed) {
     setText(urls, (it.peer_urls ?? []).join(', ') || UNKNOWN);
     setText(free, it.db_bytes != null && it.db_used_bytes != null ? size(it.db_bytes - it.db_used_bytes) : UNKNOWN);
     leader.hidden = it.role !== 'follower';
-    promote.hidden = it.role !== 'learner';
+    promote.hidden = !(it.is_learner ?? it.role === 'learner');
     defragment.disabled = !isAllowed || !answers;
     for (const each of buttons) setAttr(each, 'aria-label', `${each.textContent}: ${it.name || it.id}`);
   };

@@ -2,10 +2,13 @@
  * The problems that the server found: what is wrong, what it means, what to do, and the section of the runbook.
  */
 
+import { asApiError, isAbort, stream } from '../api.js';
+import { parseKey, toBase64 } from '../bytes.js';
 import { fill, h, keyed, setText } from '../dom.js';
 import { clock, plural } from '../format.js';
 import { icon } from '../parts/icons.js';
 import { badge, emptyState, liveText, loading } from '../parts/ui.js';
+import { getSetting } from '../settings.js';
 import { store } from '../store.js';
 
 const NAMES = { critical: 'Critical', warning: 'Warning', info: 'Note' };
@@ -51,13 +54,28 @@ export function problemsPage({ signal }) {
   const list = h('div', { class: 'problems' });
   const summary = h('p', { class: 'sub' });
   const live = liveText();
-  const element = h('div', { class: 'page' }, h('header', { class: 'page-head' }, h('h1', null, 'Problems'), summary), live, list);
+  const note = h('p', { class: 'sub' });
+  const element = h('div', { class: 'page' }, h('header', { class: 'page-head' }, h('h1', null, 'Problems'), summary), live, list, note);
+  let walk = new AbortController();
+
+  /** Looks for hot keys and large values, for which the server walks the keys as long as the page is open. */
+  const findInKeys = async () => {
+    walk.abort();
+    walk = new AbortController();
+    try {
+      const request = { prefix: '', separator: toBase64(parseKey(getSetting('separator', '/'))), depth: 1 };
+      await stream('keys/prefixes', request, (line) => store.setPrefixProblems(line.problems), walk.signal);
+    } catch (error) {
+      if (!isAbort(error)) fill(note, `Hot keys and large values were not looked for: ${asApiError(error).message}`);
+    }
+  };
   const show = () => {
     if (store.overview === null) {
       fill(list, loading('Waiting for the first sample'));
       return;
     }
-    const { problems, unix_ms: at } = store.overview;
+    const { problems } = store;
+    const { unix_ms: at } = store.overview;
     const critical = problems.filter((it) => it.severity === 'critical').length;
     const text = problems.length === 0 ? 'No problems' : `${plural(problems.length, 'problem')}, ${critical} critical`;
     setText(summary, `${text}. Checked at ${clock(at)}.`);
@@ -72,6 +90,9 @@ export function problemsPage({ signal }) {
     keyed(list, problems, problemKey, problemCard, () => {});
   };
   store.addEventListener('sample', show, { signal });
+  document.addEventListener('visibilitychange', () => (document.hidden ? walk.abort() : findInKeys()), { signal });
+  signal.addEventListener('abort', () => walk.abort());
   show();
+  findInKeys();
   return { element };
 }

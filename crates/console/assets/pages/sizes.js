@@ -11,6 +11,7 @@ import { keysTabs } from '../parts/keys_tabs.js';
 import { badge, emptyState, errorBox, loading, segmented, table } from '../parts/ui.js';
 import { link, replace } from '../router.js';
 import { getSetting } from '../settings.js';
+import { store } from '../store.js';
 
 const ROWS_MAX = 200;
 const RETRY_MS = 5000;
@@ -80,7 +81,7 @@ export function sizesPage({ route, signal }) {
     if (newest === null) return;
     const all = [...newest.rows].sort((a, b) => ORDERS[order](b) - ORDERS[order](a)).slice(0, ROWS_MAX);
     const omitted = newest.omitted + newest.rows.length - all.length;
-    setText(note, [newest.note, newest.complete ? '' : 'Counting continues.', omitted > 0 ? `${count(omitted)} smaller prefixes are not shown.` : ''].filter(Boolean).join(' · '));
+    setText(note, [newest.note, omitted > 0 ? `${count(omitted)} smaller prefixes are not shown.` : ''].filter(Boolean).join(' · '));
     if (all.length === 0) {
       fill(body, newest.complete ? emptyState(h('p', null, 'There are no keys with this prefix.')) : loading('Counting'));
       return;
@@ -111,6 +112,7 @@ export function sizesPage({ route, signal }) {
         await stream('keys/prefixes', request, (line) => {
           if (line.type !== 'prefixes') return;
           newest = line;
+          store.setPrefixProblems(line.problems);
           fill(problem);
           show();
         }, own.signal);
@@ -148,7 +150,7 @@ function sizeRow(owner) {
     watch.setAttribute('aria-label', `Watch ${text}`);
     const part = bytesTotal > 0 ? (row.bytes_estimated ?? 0) / bytesTotal : 0;
     bar.style.setProperty('--share', String(part));
-    setText(share, percent(part));
+    setText(share, percent(row.bytes_estimated == null ? null : part));
     const writes = writesOf(row);
     [count(row.keys), size(row.bytes_estimated), rate(writes), row.bytes_per_sec == null ? rate(null) : `${size(row.bytes_per_sec)}/s`].forEach((it, index) => setText(texts[index], it));
     const isHot = rowCount > 1 && (writes ?? 0) >= HOT_LEAST && (writes ?? 0) / writesTotal >= MARKED_SHARE;

@@ -10,7 +10,7 @@ import { fromBase64, fromFragment, isPlainText, parseKey, printable, shorten, to
 import { fill, h, setText } from '../dom.js';
 import { bytes as size, clock, count, plural } from '../format.js';
 import { keysTabs } from '../parts/keys_tabs.js';
-import { badge, button, emptyState, errorBox, segmented } from '../parts/ui.js';
+import { badge, button, emptyState, errorBox, notice, segmented } from '../parts/ui.js';
 import { link, replace } from '../router.js';
 import { addShortcut } from '../shortcuts.js';
 import { now } from '../store.js';
@@ -116,7 +116,7 @@ class WatchPage {
             fill(this.problem);
             setText(this.state, `Watching since revision ${count(next || line.revision)}`);
           }
-          if (line.type === 'dropped') this.counts.dropped += line.count;
+          if (line.type === 'dropped') this.drop(line);
           if (line.type === 'events') this.receive(line.events);
           if (line.revision) next = line.revision + 1;
           this.showSoon();
@@ -136,6 +136,12 @@ class WatchPage {
       await new Promise((resolve) => setTimeout(resolve, wait));
       wait = Math.min(RETRY_MAX_MS, wait * 2);
     }
+  }
+
+  /** Counts events that the server could not send. */
+  drop(line) {
+    this.counts.dropped += line.count ?? 1;
+    if (line.reason) fill(this.problem, notice('warning', 'Changes are missing here.', line.reason));
   }
 
   receive(events) {
@@ -180,7 +186,7 @@ class WatchPage {
     const { received, dropped, hidden } = this.counts;
     const parts = [plural(received, 'change')];
     if (hidden > 0) parts.push(`${count(hidden)} filtered out`);
-    if (dropped > 0) parts.push(`${count(dropped)} older ones dropped`);
+    if (dropped > 0) parts.push(`${count(dropped)} dropped`);
     if (this.paused) parts.push(`${count(this.waiting.length)} waiting`);
     setText(this.numbers, parts.join(' · '));
     this.empty.hidden = this.list.children.length > 0;

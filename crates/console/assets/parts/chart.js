@@ -21,6 +21,9 @@ const COLOURS = 8;
 /** The formats of values by unit. @type {Record<string, (value: number | null) => string>} */
 const FORMATS = { rate, latency, bytes, percent, count: number };
 
+/** The axes of units that are not simply decimal. @type {Record<string, 'binary' | 'whole'>} */
+const BASES = { bytes: 'binary', count: 'whole' };
+
 /** The cursor that all charts share. */
 class Cursor extends EventTarget {
   /** The time that the reader points at; `null` for the newest. @type {number | null} */
@@ -151,7 +154,7 @@ class Chart extends HTMLElement {
     const { times, values } = this.data;
     const { from, to, gapMs } = this.range;
     const top = values.reduce((most, line) => line.reduce((a, b) => (b > a ? b : a), most), 0);
-    const steps = ticks(top, this.spec.unit === 'bytes' ? 'binary' : 'decimal');
+    const steps = ticks(top, BASES[this.spec.unit] ?? 'decimal');
     const max = steps[steps.length - 1];
     this.x = (time) => ((time - from) / (to - from)) * width;
     this.y = (value) => HEIGHT - BOTTOM - (value / max) * (HEIGHT - TOP - BOTTOM);

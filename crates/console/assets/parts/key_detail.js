@@ -114,8 +114,8 @@ function metadata(entry, signal) {
       .catch(() => {});
   }
   return facts([
-    ['Created at revision', count(entry.create_revision)],
-    ['Last change at revision', count(entry.mod_revision)],
+    ['Create revision', count(entry.create_revision)],
+    ['Mod revision', count(entry.mod_revision)],
     ['Version', count(entry.version)],
     ['Lease', lease],
   ]);

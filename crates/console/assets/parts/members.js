@@ -34,7 +34,7 @@ export function membersTable() {
     const rows = overview.members.flatMap((member) => {
       const key = member.id || member.name;
       const main = { key, member, overview };
-      return member.error ? [main, { key: `${key}/error`, member, error: true }] : [main];
+      return member.error || member.errors?.length > 0 ? [main, { key: `${key}/error`, member, error: true }] : [main];
     });
     keyed(
       element.body,
@@ -56,6 +56,7 @@ function errorRow() {
 }
 
 function errorText(member) {
+  if (!member.error) return `Reports: ${member.errors.join('; ')}`;
   const since = member.down_secs === null || member.down_secs === undefined ? '' : ` for ${span(member.down_secs)}`;
   const what = member.role === 'down' ? `Has not answered${since}` : member.role === 'refused' ? 'Refuses this user' : 'Error';
   return `${what}: ${member.error}`;

@@ -16,6 +16,9 @@ const KEPT_REVISIONS = 1000;
 
 const nameOf = (member) => member.name || member.id;
 
+/** A member that does not answer has the role `down`, also if it is a learner. */
+const isLearner = (member) => member.is_learner ?? member.role === 'learner';
+
 /** Returns the peer URLs in a text, one on each line or separated by commas. */
 function urlsIn(text) {
   return text.split(/[\s,]+/).filter((url) => url !== '');
@@ -33,14 +36,12 @@ export function moveLeader(member) {
 
 export function defragment(member) {
   const free = member.db_bytes != null && member.db_used_bytes != null ? member.db_bytes - member.db_used_bytes : null;
-  const isEtcd = !/quorate/i.test(member.program ?? '');
   confirm({
     title: `Defragment ${nameOf(member)}`,
     body: [
       h('p', null, `The backend file of this member is written anew, without its free pages${free === null ? '' : ` (${size(free)})`}.`),
-      isEtcd ? notice('warning', null, 'etcd answers no requests on this member meanwhile. Defragment one member at a time, and the leader last.') : h('p', null, 'Defragment one member at a time.'),
+      notice('warning', null, 'A member that runs etcd answers no requests meanwhile; a member that runs Quorate continues to serve. Defragment one member at a time, and the leader last.'),
     ],
-    danger: isEtcd,
     action: 'Defragment',
     run: (report) => {
       report('Defragmenting. This may take minutes for a large file …');
@@ -74,8 +75,8 @@ export function updatePeerUrls(member) {
 }
 
 export function removeMember(member) {
-  const voters = (store.overview?.members ?? []).filter((it) => it.role !== 'learner');
-  const isVoter = member.role !== 'learner';
+  const voters = (store.overview?.members ?? []).filter((it) => !isLearner(it));
+  const isVoter = !isLearner(member);
   const left = voters.length - (isVoter ? 1 : 0);
   const tolerates = Math.max(0, Math.ceil(left / 2) - 1);
   confirm({
