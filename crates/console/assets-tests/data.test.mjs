@@ -16,7 +16,11 @@ const b64 = (string) => toBase64(text(string));
 
 /** Applies a difference, and returns both texts. */
 function sides(lines) {
-  const side = (without) => lines.filter((line) => line.op !== without).map((line) => line.text).join('\n');
+  const side = (without) =>
+    lines
+      .filter((line) => line.op !== without)
+      .map((line) => line.text)
+      .join('\n');
   return [side('add'), side('del')];
 }
 
@@ -53,7 +57,10 @@ test('unchanged lines far from changes become gaps', () => {
   const before = Array.from({ length: 50 }, (_, index) => `line ${index}`);
   const after = before.with(25, 'changed');
   const shown = withGaps(diffLines(before.join('\n'), after.join('\n')), 2);
-  assert.deepEqual(shown.map((line) => line.op), ['gap', 'same', 'same', 'del', 'add', 'same', 'same', 'gap']);
+  assert.deepEqual(
+    shown.map((line) => line.op),
+    ['gap', 'same', 'same', 'del', 'add', 'same', 'same', 'gap'],
+  );
   assert.equal(shown[0].count, 23);
 });
 
@@ -69,7 +76,20 @@ const join = (...parts) => Uint8Array.from(parts.flatMap((part) => [...part]));
 const ENVELOPE = join(
   text('k8s\0'),
   field(1, join(field(1, 'v1'), field(2, 'Pod'))),
-  field(2, field(1, join(field(1, 'web-1'), field(3, 'shop'), field(5, 'some-uid'), Uint8Array.of(7 * 8, 3), field(8, Uint8Array.of(8, 100)), field(11, join(field(1, 'app'), field(2, 'web')))))),
+  field(
+    2,
+    field(
+      1,
+      join(
+        field(1, 'web-1'),
+        field(3, 'shop'),
+        field(5, 'some-uid'),
+        Uint8Array.of(7 * 8, 3),
+        field(8, Uint8Array.of(8, 100)),
+        field(11, join(field(1, 'app'), field(2, 'web'))),
+      ),
+    ),
+  ),
   field(4, 'text'),
 );
 
@@ -98,12 +118,33 @@ test('encryption by Kubernetes is recognised', () => {
 
 test('a tree shows the levels that are open, page by page', () => {
   const tree = new Tree('');
-  assert.deepEqual(tree.rows().map((row) => row.type), ['loading']);
-  tree.add(tree.level(''), [{ type: 'prefix', prefix: b64('a/'), count: 2 }, { type: 'key', key: b64('b') }], 'more');
-  assert.deepEqual(tree.rows().map((row) => row.type), ['prefix', 'key', 'more']);
+  assert.deepEqual(
+    tree.rows().map((row) => row.type),
+    ['loading'],
+  );
+  tree.add(
+    tree.level(''),
+    [
+      { type: 'prefix', prefix: b64('a/'), count: 2 },
+      { type: 'key', key: b64('b') },
+    ],
+    'more',
+  );
+  assert.deepEqual(
+    tree.rows().map((row) => row.type),
+    ['prefix', 'key', 'more'],
+  );
   tree.toggle(b64('a/'));
   tree.add(tree.level(b64('a/')), [{ type: 'key', key: b64('a/1') }], null);
-  assert.deepEqual(tree.rows().map((row) => [row.type, row.depth]), [['prefix', 0], ['key', 1], ['key', 0], ['more', 0]]);
+  assert.deepEqual(
+    tree.rows().map((row) => [row.type, row.depth]),
+    [
+      ['prefix', 0],
+      ['key', 1],
+      ['key', 0],
+      ['more', 0],
+    ],
+  );
   tree.toggle(b64('a/'));
   assert.equal(tree.size, 2, 'a closed prefix forgets its keys');
 });
@@ -118,10 +159,17 @@ test('a tree has a bound', () => {
 
 test('the history keeps a fixed number of samples and finds revisions', () => {
   const history = new History(2000);
-  for (let i = 0; i < 2000; i += 1) history.add(i * 2000, i * 10, 'a', [['x', i], ['y', i % 2 ? null : i]]);
+  for (let i = 0; i < 2000; i += 1)
+    history.add(i * 2000, i * 10, 'a', [
+      ['x', i],
+      ['y', i % 2 ? null : i],
+    ]);
   assert.equal(history.length, 451);
   const { times, values } = history.since(['x', 'y', 'unknown'], 1995 * 2000);
-  assert.deepEqual(times, [1995, 1996, 1997, 1998, 1999].map((at) => at * 2000));
+  assert.deepEqual(
+    times,
+    [1995, 1996, 1997, 1998, 1999].map((at) => at * 2000),
+  );
   assert.deepEqual(values[0], [1995, 1996, 1997, 1998, 1999]);
   assert.ok(Number.isNaN(values[1][0]) && values[1][1] === 1996 && Number.isNaN(values[2][0]));
   assert.deepEqual(history.revisionAt(1990 * 2000 + 5), { timeMs: 1990 * 2000, revision: 19_900 });
@@ -148,7 +196,10 @@ test('axes have few round values', () => {
   assert.deepEqual(ticks(0), [0, 1]);
   assert.deepEqual(ticks(Number.NaN), [0, 1]);
   assert.deepEqual(ticks(300), [0, 100, 200, 300]);
-  assert.deepEqual(ticks(3 * 1024 ** 2, 'binary'), [0, 1, 2, 3].map((it) => it * 1024 ** 2));
+  assert.deepEqual(
+    ticks(3 * 1024 ** 2, 'binary'),
+    [0, 1, 2, 3].map((it) => it * 1024 ** 2),
+  );
   assert.deepEqual(ticks(1, 'whole'), [0, 1]);
   assert.deepEqual(ticks(7, 'whole'), [0, 3, 6, 9]);
   for (let max = 0.0001; max < 1e9; max *= 1.7) {
@@ -158,7 +209,13 @@ test('axes have few round values', () => {
 });
 
 test('a line has gaps at missing values and at missing samples', () => {
-  const path = linePath([0, 1, 2, 3, 20, 21], [1, 1, NaN, 1, 1, 1], (x) => x, (y) => y, 5);
+  const path = linePath(
+    [0, 1, 2, 3, 20, 21],
+    [1, 1, NaN, 1, 1, 1],
+    (x) => x,
+    (y) => y,
+    5,
+  );
   assert.equal(path, 'M0 1L1 1M3 1h.01M20 1L21 1');
 });
 
@@ -177,7 +234,13 @@ test('the nearest sample is found', () => {
 test('routes have a path and a query', () => {
   const route = parseRoute(link('keys/watch', { prefix: '/a/%ff', at: 0, key: null, empty: '' }));
   assert.equal(route.path, 'keys/watch');
-  assert.deepEqual([...route.query], [['prefix', '/a/%ff'], ['at', '0']]);
+  assert.deepEqual(
+    [...route.query],
+    [
+      ['prefix', '/a/%ff'],
+      ['at', '0'],
+    ],
+  );
   assert.equal(parseRoute('').path, '');
 });
 
@@ -189,6 +252,8 @@ test('permissions cover keys, ranges and open ends', () => {
   assert.ok(!may(who(range), 'read', text('b')));
   assert.ok(may(who({ type: 'readwrite', key: b64('k'), range_end: null }), 'write', text('k')));
   assert.ok(!may(who({ type: 'readwrite', key: b64('k'), range_end: null }), 'write', text('k2')));
-  assert.ok(may(who({ type: 'read', key: b64('m'), range_end: toBase64(Uint8Array.of(0)) }), 'read', text('z')));
+  assert.ok(
+    may(who({ type: 'read', key: b64('m'), range_end: toBase64(Uint8Array.of(0)) }), 'read', text('z')),
+  );
   assert.ok(may(null, 'write', text('z')), 'unknown permissions leave the decision to the cluster');
 });

@@ -206,8 +206,14 @@ export function hexDump(bytes, offset = 0, width = 16) {
   for (let i = 0; i < bytes.length; i += width) {
     const row = [...bytes.subarray(i, i + width)];
     const codes = row.map(hex);
-    const left = codes.slice(0, width / 2).join(' ').padEnd(width * 1.5 - 1);
-    const right = codes.slice(width / 2).join(' ').padEnd(width * 1.5 - 1);
+    const left = codes
+      .slice(0, width / 2)
+      .join(' ')
+      .padEnd(width * 1.5 - 1);
+    const right = codes
+      .slice(width / 2)
+      .join(' ')
+      .padEnd(width * 1.5 - 1);
     const text = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : '.')).join('');
     lines.push(`${(offset + i).toString(16).padStart(6, '0')}  ${left}  ${right}  ${text}`);
   }

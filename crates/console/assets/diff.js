@@ -28,7 +28,11 @@ export function diffLines(before, after) {
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
   let end = 0;
-  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) {
+  while (
+    end < a.length - start &&
+    end < b.length - start &&
+    a[a.length - 1 - end] === b[b.length - 1 - end]
+  ) {
     end += 1;
   }
   const midA = a.slice(start, a.length - end);
@@ -131,7 +135,7 @@ export function withGaps(lines, context = 3) {
   });
   /** @type {Shown[]} */
   const shown = [];
-  for (let i = 0; i < lines.length; ) {
+  for (let i = 0; i < lines.length;) {
     let end = i;
     while (end < lines.length && keep[end] === keep[i]) end += 1;
     if (keep[i] || end - i <= GAP_LEAST) shown.push(...lines.slice(i, end));

@@ -41,7 +41,8 @@ export class Gate {
     this.state = state;
     this.shell.hidden = true;
     // A modal dialog lies above everything, so it is closed with the page that it belongs to.
-    for (const dialog of document.querySelectorAll('dialog[open]')) /** @type {HTMLDialogElement} */ (dialog).close();
+    for (const dialog of document.querySelectorAll('dialog[open]'))
+      /** @type {HTMLDialogElement} */ (dialog).close();
     if (!this.element.isConnected) this.app.append(this.element);
   }
 
@@ -71,7 +72,16 @@ export class Gate {
         h('strong', null, error.message),
         h('div', null, error.advice ?? 'The page tries again every 2 s.'),
       ),
-      endpoints.length > 0 ? [h('p', { class: 'muted' }, 'Endpoints:'), h('ul', { class: 'plain mono' }, endpoints.map((it) => h('li', null, it)))] : null,
+      endpoints.length > 0
+        ? [
+            h('p', { class: 'muted' }, 'Endpoints:'),
+            h(
+              'ul',
+              { class: 'plain mono' },
+              endpoints.map((it) => h('li', null, it)),
+            ),
+          ]
+        : null,
     );
     this.show('waiting');
   }
@@ -88,12 +98,34 @@ export class Gate {
    */
   login(reason) {
     return new Promise((resolve) => {
-      const user = field('User', h('input', { type: 'text', name: 'user', autocomplete: 'username', autocapitalize: 'none', spellcheck: 'false', required: true, value: session.user ?? '' }));
-      const password = field('Password', h('input', { type: 'password', name: 'password', autocomplete: 'current-password' }));
+      const user = field(
+        'User',
+        h('input', {
+          type: 'text',
+          name: 'user',
+          autocomplete: 'username',
+          autocapitalize: 'none',
+          spellcheck: 'false',
+          required: true,
+          value: session.user ?? '',
+        }),
+      );
+      const password = field(
+        'Password',
+        h('input', { type: 'password', name: 'password', autocomplete: 'current-password' }),
+      );
       const status = h('div', { role: 'alert' });
       const submit = h('button', { type: 'submit', class: 'button primary block' }, 'Log in');
       if (reason?.code === 'token_expired') {
-        fill(status, h('div', { class: 'notice info' }, h('strong', null, 'Your login has expired.'), h('div', null, 'Log in again to continue where you were.')));
+        fill(
+          status,
+          h(
+            'div',
+            { class: 'notice info' },
+            h('strong', null, 'Your login has expired.'),
+            h('div', null, 'Log in again to continue where you were.'),
+          ),
+        );
       }
       const onsubmit = async (event) => {
         event.preventDefault();
@@ -106,7 +138,15 @@ export class Gate {
           resolve(isOther);
         } catch (thrown) {
           const error = asApiError(thrown);
-          fill(status, h('div', { class: 'notice critical' }, h('strong', null, error.message), error.advice ? h('div', null, error.advice) : null));
+          fill(
+            status,
+            h(
+              'div',
+              { class: 'notice critical' },
+              h('strong', null, error.message),
+              error.advice ? h('div', null, error.advice) : null,
+            ),
+          );
           submit.disabled = false;
           password.input.select();
         }
@@ -117,7 +157,14 @@ export class Gate {
         head('Log in to the cluster'),
         status,
         h('form', { onsubmit }, user, password, submit),
-        endpoints.length > 0 ? h('p', { class: 'muted small' }, 'Endpoints: ', h('span', { class: 'mono' }, endpoints.join(', '))) : null,
+        endpoints.length > 0
+          ? h(
+              'p',
+              { class: 'muted small' },
+              'Endpoints: ',
+              h('span', { class: 'mono' }, endpoints.join(', ')),
+            )
+          : null,
         h('p', { class: 'muted small' }, 'The login is kept in this page only, and is gone after a reload.'),
       );
       this.show('login');

@@ -65,7 +65,8 @@ export class History {
     if (leader === null) return;
     if (this.lastLeader !== null && this.lastLeader !== leader) this.leaderChanges.push(timeMs);
     this.lastLeader = leader;
-    while (this.leaderChanges.length > 0 && this.leaderChanges[0] < timeMs - SPAN_MS) this.leaderChanges.shift();
+    while (this.leaderChanges.length > 0 && this.leaderChanges[0] < timeMs - SPAN_MS)
+      this.leaderChanges.shift();
     if (this.leaderChanges.length > 100) this.leaderChanges.shift();
   }
 

@@ -31,7 +31,10 @@ async function enter() {
         await session.loadPermissions();
         return;
       }
-      gate.showWaiting(new ApiError('unavailable', 'No member of the cluster answers.'), info.endpoints ?? []);
+      gate.showWaiting(
+        new ApiError('unavailable', 'No member of the cluster answers.'),
+        info.endpoints ?? [],
+      );
     } catch (error) {
       gate.showWaiting(asApiError(error), []);
     }

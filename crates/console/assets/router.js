@@ -20,7 +20,10 @@ export function parseRoute(fragment) {
   const text = fragment.replace(/^#?\/?/, '');
   const [path, query = ''] = text.split(/\?(.*)/s);
   const pairs = query.split('&').filter((pair) => pair.includes('='));
-  return { path: path.replace(/\/+$/, ''), query: new Map(pairs.map((pair) => /** @type {[string, string]} */ (pair.split(/=(.*)/s, 2)))) };
+  return {
+    path: path.replace(/\/+$/, ''),
+    query: new Map(pairs.map((pair) => /** @type {[string, string]} */ (pair.split(/=(.*)/s, 2)))),
+  };
 }
 
 /**
@@ -30,7 +33,9 @@ export function parseRoute(fragment) {
  * @param {Record<string, string | number | null | undefined>} [query]
  */
 export function link(path, query = {}) {
-  const pairs = Object.entries(query).filter(([, value]) => value !== '' && value !== null && value !== undefined);
+  const pairs = Object.entries(query).filter(
+    ([, value]) => value !== '' && value !== null && value !== undefined,
+  );
   const text = pairs.map(([name, value]) => `${name}=${value}`).join('&');
   return `#/${path}${text === '' ? '' : `?${text}`}`;
 }

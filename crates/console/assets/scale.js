@@ -65,7 +65,8 @@ export function areaPath(times, values, x, y, gapMs) {
   let out = '';
   let start = -1;
   const close = (end) => {
-    if (start >= 0) out += `L${round(x(times[end]))} ${round(y(0))}L${round(x(times[start]))} ${round(y(0))}Z`;
+    if (start >= 0)
+      out += `L${round(x(times[end]))} ${round(y(0))}L${round(x(times[start]))} ${round(y(0))}Z`;
     start = -1;
   };
   for (let i = 0; i < times.length; i += 1) {

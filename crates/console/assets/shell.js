@@ -70,7 +70,12 @@ export class Shell {
     this.problemCount = h('span', { class: 'count', hidden: true });
     this.links = new Map();
     const items = SECTIONS.map(([path, label, image]) => {
-      const anchor = h('a', { href: link(path), onclick: () => this.setMenu(false) }, icon(image), h('span', null, label));
+      const anchor = h(
+        'a',
+        { href: link(path), onclick: () => this.setMenu(false) },
+        icon(image),
+        h('span', null, label),
+      );
       if (path === 'problems') anchor.append(this.problemCount);
       this.links.set(path, anchor);
       return h('li', null, anchor);
@@ -80,9 +85,28 @@ export class Shell {
     this.themeButton = iconButton(THEME_ICONS[theme()], 'Theme', () => this.changeTheme());
     this.menuButton = h(
       'button',
-      { type: 'button', class: 'icon-button menu-button', 'aria-label': 'Navigation', 'aria-expanded': 'false', 'aria-controls': 'navigation', onclick: () => this.setMenu(!this.menuIsOpen) },
+      {
+        type: 'button',
+        class: 'icon-button menu-button',
+        'aria-label': 'Navigation',
+        'aria-expanded': 'false',
+        'aria-controls': 'navigation',
+        onclick: () => this.setMenu(!this.menuIsOpen),
+      },
       icon('menu'),
     );
+    const help = h(
+      'button',
+      {
+        type: 'button',
+        class: 'icon-button',
+        'aria-label': 'Keyboard shortcuts (?)',
+        title: 'Keyboard shortcuts (?)',
+        onclick: () => showShortcuts(listShortcuts()),
+      },
+      '?',
+    );
+    this.versionText = h('span', { class: 'muted small' });
     this.side = h(
       'div',
       { class: 'side', id: 'navigation' },
@@ -92,14 +116,19 @@ export class Shell {
         { class: 'side-foot' },
         this.live,
         this.userRow,
-        h('div', { class: 'side-tools' }, this.themeButton, iconButtonWithText('?', 'Keyboard shortcuts', () => showShortcuts(listShortcuts())), this.version()),
+        h('div', { class: 'side-tools' }, this.themeButton, help, this.versionText),
       ),
     );
     this.head = h(
       'header',
       { class: 'brand' },
       this.menuButton,
-      h('a', { class: 'brand-name', href: link('cluster') }, logo(), h('span', null, h('strong', null, 'Quorate'), this.clusterName)),
+      h(
+        'a',
+        { class: 'brand-name', href: link('cluster') },
+        logo(),
+        h('span', null, h('strong', null, 'Quorate'), this.clusterName),
+      ),
     );
     const skip = h('a', { class: 'skip', href: '#content' }, 'Skip to the content');
     skip.addEventListener('click', (event) => {
@@ -107,12 +136,13 @@ export class Shell {
       event.preventDefault();
       this.main.focus();
     });
-    this.element = h('div', { class: 'shell' }, skip, h('div', { class: 'rail' }, this.head, this.side), h('div', { class: 'view' }, this.banner, this.main));
-  }
-
-  version() {
-    this.versionText = h('span', { class: 'muted small' });
-    return this.versionText;
+    this.element = h(
+      'div',
+      { class: 'shell' },
+      skip,
+      h('div', { class: 'rail' }, this.head, this.side),
+      h('div', { class: 'view' }, this.banner, this.main),
+    );
   }
 
   /** Starts to follow the URL. */
@@ -121,7 +151,8 @@ export class Shell {
     store.addEventListener('state', () => this.showState());
     store.addEventListener('sample', () => this.showSample());
     startShortcuts();
-    for (const [path, label, , key] of SECTIONS) addShortcut(`g ${key}`, `open ${label}`, () => go(link(path)));
+    for (const [path, label, , key] of SECTIONS)
+      addShortcut(`g ${key}`, `open ${label}`, () => go(link(path)));
     addShortcut('t', 'change the theme', () => this.changeTheme());
     addShortcut('?', 'show this list', () => showShortcuts(listShortcuts()));
     listen((route) => this.show(route, true));
@@ -166,7 +197,8 @@ export class Shell {
     this.page = open({ route, signal: this.abort.signal });
     this.main.replaceChildren(this.page.element);
     setAttr(this.main, 'data-page', path);
-    for (const [name, anchor] of this.links) setAttr(anchor, 'aria-current', name === section ? 'page' : null);
+    for (const [name, anchor] of this.links)
+      setAttr(anchor, 'aria-current', name === section ? 'page' : null);
     this.showTitle();
     this.setMenu(false);
     if (moveFocus) {
@@ -195,13 +227,21 @@ export class Shell {
   showUser() {
     setText(this.versionText, session.info?.version ? `v${session.info.version}` : '');
     if (session.user === null) {
-      this.userRow.replaceChildren(h('span', { class: 'muted' }, session.hasUsers ? 'Not logged in' : 'No authentication'));
+      this.userRow.replaceChildren(
+        h('span', { class: 'muted' }, session.hasUsers ? 'Not logged in' : 'No authentication'),
+      );
       return;
     }
-    const roles = session.who === null ? '' : session.who.is_root ? 'root' : session.who.roles.join(', ') || 'no roles';
+    const roles =
+      session.who === null ? '' : session.who.is_root ? 'root' : session.who.roles.join(', ') || 'no roles';
     this.userRow.replaceChildren(
       icon('user'),
-      h('span', { class: 'who' }, h('strong', null, session.user), roles === session.user ? null : h('span', { class: 'muted' }, roles)),
+      h(
+        'span',
+        { class: 'who' },
+        h('strong', null, session.user),
+        roles === session.user ? null : h('span', { class: 'muted' }, roles),
+      ),
       h('button', { type: 'button', class: 'link', onclick: () => this.onLogout() }, 'Log out'),
     );
   }
@@ -230,14 +270,27 @@ export class Shell {
       const since = stale ? `No data since ${clock(store.sampledAt)}.` : '';
       this.showBanner('critical', `${since} ${text}`.trim(), store.failure?.advice ?? null);
     } else if (store.clockStands) {
-      this.showBanner('warning', 'The clock of the console stands still.', 'Rates and ages may be wrong until it runs again.');
+      this.showBanner(
+        'warning',
+        'The clock of the console stands still.',
+        'Rates and ages may be wrong until it runs again.',
+      );
     } else {
       this.banner.hidden = true;
     }
     this.element.classList.toggle('stale', stale);
     setAttr(this.live, 'class', `live ${stale || failing ? 'bad' : store.overview === null ? '' : 'good'}`);
     const every = store.intervalMs / 1000;
-    setText(this.live.lastChild, stale ? `No data for ${span((age ?? 0) / 1000)}` : failing ? 'No data' : store.overview === null ? 'Connecting' : `Live, every ${every} s`);
+    setText(
+      this.live.lastChild,
+      stale
+        ? `No data for ${span((age ?? 0) / 1000)}`
+        : failing
+          ? 'No data'
+          : store.overview === null
+            ? 'Connecting'
+            : `Live, every ${every} s`,
+    );
   }
 
   /** Shows a banner. Its text does not change with every second, because each change is announced. */
@@ -250,8 +303,4 @@ export class Shell {
     }
     this.banner.hidden = false;
   }
-}
-
-function iconButtonWithText(text, label, onclick) {
-  return h('button', { type: 'button', class: 'icon-button', 'aria-label': label, title: label, onclick }, text);
 }

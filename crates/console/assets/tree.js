@@ -113,7 +113,15 @@ export class Tree {
     level.entries.forEach((entry, index) => {
       const isPrefix = entry.type === 'prefix';
       const open = isPrefix && this.open.has(entry.prefix);
-      out.push({ type: isPrefix ? 'prefix' : 'key', depth, entry, level, open, position: index + 1, siblings });
+      out.push({
+        type: isPrefix ? 'prefix' : 'key',
+        depth,
+        entry,
+        level,
+        open,
+        position: index + 1,
+        siblings,
+      });
       if (open) this.collect(this.level(entry.prefix), depth + 1, out);
     });
     const tail = (type) => out.push({ type, depth, level, position: siblings + 1, siblings: siblings + 1 });

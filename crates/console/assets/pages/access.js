@@ -7,9 +7,20 @@ import { compare, fromBase64, parseKey, prefixEnd, printable, shorten, toBase64 
 import { fill, h } from '../dom.js';
 import { count, plural } from '../format.js';
 import { confirm } from '../parts/dialog.js';
-import { badge, button, emptyState, errorBox, field, iconButton, loading, notice, segmented, table } from '../parts/ui.js';
+import { operateTabs } from '../parts/tabs.js';
+import {
+  badge,
+  button,
+  emptyState,
+  errorBox,
+  field,
+  iconButton,
+  loading,
+  notice,
+  segmented,
+  table,
+} from '../parts/ui.js';
 import { session } from '../session.js';
-import { operateTabs } from './operate.js';
 
 /** @param {import('../shell.js').PageContext} context */
 export function accessPage({ signal }) {
@@ -18,14 +29,22 @@ export function accessPage({ signal }) {
     'div',
     { class: 'page' },
     h('header', { class: 'page-head' }, h('h1', null, 'Operate'), operateTabs('operate/access')),
-    session.writes ? null : notice('info', 'This console is read-only.', 'Start it with ', h('code', null, '--allow-writes'), ' to change users and roles.'),
+    session.writes
+      ? null
+      : notice(
+          'info',
+          'This console is read-only.',
+          'Start it with ',
+          h('code', null, '--allow-writes'),
+          ' to change users and roles.',
+        ),
     body,
   );
   const load = async () => {
     if (body.children.length === 0) fill(body, loading());
     try {
       const list = await call('auth/list', {}, { signal });
-      fill(body, stateSection(list, load), usersSection(list, load), rolesSection(list, load, signal));
+      fill(body, stateSection(list), usersSection(list, load), rolesSection(list, load, signal));
     } catch (error) {
       if (!isAbort(error)) fill(body, errorBox(error, load));
     }
@@ -35,18 +54,33 @@ export function accessPage({ signal }) {
 }
 
 function section(title, action, ...content) {
-  return h('section', null, h('div', { class: 'section-head' }, h('h2', null, title), session.writes ? action : null), ...content);
+  return h(
+    'section',
+    null,
+    h('div', { class: 'section-head' }, h('h2', null, title), session.writes ? action : null),
+    ...content,
+  );
 }
 
-function stateSection(list, reload) {
+function stateSection(list) {
   const hasRoot = list.users.some((user) => user.name === 'root' && user.roles.includes('root'));
   const enable = button('Enable authentication', () => {
     confirm({
       title: 'Enable authentication',
       body: [
-        h('p', null, 'From then on, every request needs a user. Clients without a login are refused immediately.'),
+        h(
+          'p',
+          null,
+          'From then on, every request needs a user. Clients without a login are refused immediately.',
+        ),
         h('p', null, 'The user root with the role root can do everything. This page then asks for a login.'),
-        hasRoot ? null : notice('warning', null, 'There is no user root with the role root yet, so the cluster refuses this. Create both first.'),
+        hasRoot
+          ? null
+          : notice(
+              'warning',
+              null,
+              'There is no user root with the role root yet, so the cluster refuses this. Create both first.',
+            ),
       ],
       typed: 'enable',
       danger: true,
@@ -56,29 +90,50 @@ function stateSection(list, reload) {
       after: () => location.reload(),
     });
   });
-  const disable = button('Disable authentication', () => {
-    confirm({
-      title: 'Disable authentication',
-      body: [h('p', null, 'From then on, everybody who reaches a client listener can read and write all keys. Users and roles are kept.')],
-      typed: 'disable',
-      danger: true,
-      action: 'Disable authentication',
-      run: () => call('write/auth_disable'),
-      done: () => 'Authentication is off.',
-      after: () => location.reload(),
-    });
-  }, { kind: 'danger' });
-  const text = list.enabled ? 'Authentication is on: every request needs a user.' : 'Authentication is off: every client may do everything.';
+  const disable = button(
+    'Disable authentication',
+    () => {
+      confirm({
+        title: 'Disable authentication',
+        body: [
+          h(
+            'p',
+            null,
+            'From then on, everybody who reaches a client listener can read and write all keys. Users and roles are kept.',
+          ),
+        ],
+        typed: 'disable',
+        danger: true,
+        action: 'Disable authentication',
+        run: () => call('write/auth_disable'),
+        done: () => 'Authentication is off.',
+        after: () => location.reload(),
+      });
+    },
+    { kind: 'danger' },
+  );
+  const text = list.enabled
+    ? 'Authentication is on: every request needs a user.'
+    : 'Authentication is off: every client may do everything.';
   return section('Authentication', list.enabled ? disable : enable, h('p', { class: 'muted' }, text));
 }
 
 function usersSection(list, reload) {
-  const columns = [{ label: 'User' }, { label: 'Roles' }, { label: 'Operations', hidden: true, class: 'actions' }];
+  const columns = [
+    { label: 'User' },
+    { label: 'Roles' },
+    { label: 'Operations', hidden: true, class: 'actions' },
+  ];
   const rows = table('Users', columns);
   rows.fillRows(
     list.users.map((user) => [
       h('strong', null, user.name),
-      h('span', { class: 'chips' }, user.roles.map((role) => roleChip(user, role, reload)), user.roles.length === 0 ? h('span', { class: 'muted' }, 'no roles') : null),
+      h(
+        'span',
+        { class: 'chips' },
+        user.roles.map((role) => roleChip(user, role, reload)),
+        user.roles.length === 0 ? h('span', { class: 'muted' }, 'no roles') : null,
+      ),
       session.writes
         ? h(
             'div',
@@ -100,25 +155,47 @@ function usersSection(list, reload) {
 
 function roleChip(user, role, reload) {
   if (!session.writes) return badge(role);
-  return h('span', { class: 'badge chip' }, role, iconButton('close', `Revoke the role ${role} from ${user.name}`, () => {
-    confirm({
-      title: 'Revoke a role',
-      body: [h('p', null, `The user ${user.name} loses the role ${role}, and with it its permissions, immediately.`)],
-      danger: true,
-      action: 'Revoke the role',
-      run: () => call('write/user_revoke', { name: user.name, role }),
-      done: () => `Revoked ${role} from ${user.name}.`,
-      after: reload,
-    });
-  }));
+  return h(
+    'span',
+    { class: 'badge chip' },
+    role,
+    iconButton('close', `Revoke the role ${role} from ${user.name}`, () => {
+      confirm({
+        title: 'Revoke a role',
+        body: [
+          h(
+            'p',
+            null,
+            `The user ${user.name} loses the role ${role}, and with it its permissions, immediately.`,
+          ),
+        ],
+        danger: true,
+        action: 'Revoke the role',
+        run: () => call('write/user_revoke', { name: user.name, role }),
+        done: () => `Revoked ${role} from ${user.name}.`,
+        after: reload,
+      });
+    }),
+  );
 }
 
-const nameInput = () => h('input', { type: 'text', required: true, autocomplete: 'off', autocapitalize: 'none', spellcheck: 'false' });
+const nameInput = () =>
+  h('input', {
+    type: 'text',
+    required: true,
+    autocomplete: 'off',
+    autocapitalize: 'none',
+    spellcheck: 'false',
+  });
 const passwordInput = () => h('input', { type: 'password', autocomplete: 'new-password' });
 
 function addUser(reload) {
   const name = field('Name', nameInput());
-  const password = field('Password', passwordInput(), 'Leave it empty for a user who logs in with a client certificate only.');
+  const password = field(
+    'Password',
+    passwordInput(),
+    'Leave it empty for a user who logs in with a client certificate only.',
+  );
   confirm({
     title: 'Add a user',
     body: [h('p', null, 'The user has no permissions until a role is granted.')],
@@ -159,10 +236,21 @@ function deleteUser(user, reload) {
 
 function grantRole(user, roles, reload) {
   const missing = roles.filter((role) => !user.roles.includes(role));
-  const role = field('Role', h('select', { required: true }, missing.map((name) => h('option', { value: name }, name))));
+  const role = field(
+    'Role',
+    h(
+      'select',
+      { required: true },
+      missing.map((name) => h('option', { value: name }, name)),
+    ),
+  );
   confirm({
     title: `Grant a role to ${user.name}`,
-    body: [missing.length === 0 ? notice('info', null, 'The user has all roles already.') : h('p', null, 'The user receives the permissions of the role immediately.')],
+    body: [
+      missing.length === 0
+        ? notice('info', null, 'The user has all roles already.')
+        : h('p', null, 'The user receives the permissions of the role immediately.'),
+    ],
     fields: [role],
     action: 'Grant the role',
     run: () => call('write/user_grant', { name: user.name, role: role.input.value }),
@@ -176,7 +264,9 @@ function rolesSection(list, reload, signal) {
   return section(
     'Roles',
     button('Add a role', () => addRole(reload), { icon: 'plus' }),
-    items.length === 0 ? emptyState(h('p', null, 'There are no roles.')) : h('div', { class: 'card roles' }, items),
+    items.length === 0
+      ? emptyState(h('p', null, 'There are no roles.'))
+      : h('div', { class: 'card roles' }, items),
   );
 }
 
@@ -206,7 +296,8 @@ function rangeText(permission) {
   const isOpen = end.length === 1 && end[0] === 0;
   if (isOpen && (key === '' || key === '\\x00')) return 'all keys';
   if (isOpen) return `keys from ${shorten(key, 200)}`;
-  if (permission.is_prefix || compare(prefixEnd(fromBase64(permission.key)), end) === 0) return `prefix ${shorten(key, 200)}`;
+  if (permission.is_prefix || compare(prefixEnd(fromBase64(permission.key)), end) === 0)
+    return `prefix ${shorten(key, 200)}`;
   return `keys from ${shorten(key, 200)} to before ${shorten(printable(end), 200)}`;
 }
 
@@ -235,8 +326,14 @@ function permissions(role, list, reload) {
   const isRoot = role === 'root';
   return [
     isRoot ? h('p', { class: 'muted' }, 'The role root may do everything.') : null,
-    rows.length > 0 ? h('ul', { class: 'plain permissions' }, rows) : isRoot ? null : h('p', { class: 'muted' }, `The role has ${plural(0, 'permission')}.`),
-    session.writes && !isRoot ? button('Grant a permission', () => grantPermission(role, reload), { small: true }) : null,
+    rows.length > 0
+      ? h('ul', { class: 'plain permissions' }, rows)
+      : isRoot
+        ? null
+        : h('p', { class: 'muted' }, `The role has ${plural(0, 'permission')}.`),
+    session.writes && !isRoot
+      ? button('Grant a permission', () => grantPermission(role, reload), { small: true })
+      : null,
   ];
 }
 
@@ -269,13 +366,41 @@ function deleteRole(name, reload) {
 function grantPermission(role, reload) {
   let type = 'read';
   let range = 'prefix';
-  const types = segmented('Permission', [['read', 'Read'], ['write', 'Write'], ['readwrite', 'Read and write']], type, (value) => {
-    type = value;
-  });
-  const ranges = segmented('Range', [['key', 'One key'], ['prefix', 'Prefix'], ['from', 'From a key on']], range, (value) => {
-    range = value;
-  });
-  const key = field('Key or prefix', h('input', { type: 'text', class: 'mono', spellcheck: 'false', autocomplete: 'off', autocapitalize: 'none' }), 'Write \\xNN for a byte that is not text. An empty prefix means all keys.');
+  const types = segmented(
+    'Permission',
+    [
+      ['read', 'Read'],
+      ['write', 'Write'],
+      ['readwrite', 'Read and write'],
+    ],
+    type,
+    (value) => {
+      type = value;
+    },
+  );
+  const ranges = segmented(
+    'Range',
+    [
+      ['key', 'One key'],
+      ['prefix', 'Prefix'],
+      ['from', 'From a key on'],
+    ],
+    range,
+    (value) => {
+      range = value;
+    },
+  );
+  const key = field(
+    'Key or prefix',
+    h('input', {
+      type: 'text',
+      class: 'mono',
+      spellcheck: 'false',
+      autocomplete: 'off',
+      autocapitalize: 'none',
+    }),
+    'Write \\xNN for a byte that is not text. An empty prefix means all keys.',
+  );
   confirm({
     title: `Grant a permission to ${role}`,
     body: [h('p', null, 'All users with the role receive the permission immediately.')],
@@ -285,8 +410,14 @@ function grantPermission(role, reload) {
       const bytes = parseKey(key.input.value);
       // The cluster accepts no empty key here: all keys are the range from one NUL byte on.
       const start = bytes.length === 0 && range !== 'key' ? Uint8Array.of(0) : bytes;
-      const end = range === 'key' ? null : range === 'from' || bytes.length === 0 ? Uint8Array.of(0) : prefixEnd(bytes);
-      return call('write/role_grant', { name: role, type, key: toBase64(start), range_end: end === null ? null : toBase64(end) });
+      const end =
+        range === 'key' ? null : range === 'from' || bytes.length === 0 ? Uint8Array.of(0) : prefixEnd(bytes);
+      return call('write/role_grant', {
+        name: role,
+        type,
+        key: toBase64(start),
+        range_end: end === null ? null : toBase64(end),
+      });
     },
     done: () => `Granted a permission to ${role}.`,
     after: reload,

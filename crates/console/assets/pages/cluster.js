@@ -19,7 +19,12 @@ const PROBLEMS_SHOWN = 3;
 export function clusterPage({ signal }) {
   const sub = h('p', { class: 'sub' });
   const body = h('div', { class: 'stack' }, loading('Waiting for the first sample'));
-  const element = h('div', { class: 'page' }, h('header', { class: 'page-head' }, h('h1', null, 'Cluster'), sub), body);
+  const element = h(
+    'div',
+    { class: 'page' },
+    h('header', { class: 'page-head' }, h('h1', null, 'Cluster'), sub),
+    body,
+  );
 
   const numbers = keyNumbers();
   const alarms = h('div', { class: 'stack' });
@@ -46,7 +51,10 @@ export function clusterPage({ signal }) {
         certificates.section,
       );
     }
-    setText(sub, `${overview.cluster.id ? `Cluster ${overview.cluster.id}. ` : ''}Sample of ${clock(overview.unix_ms)}.`);
+    setText(
+      sub,
+      `${overview.cluster.id ? `Cluster ${overview.cluster.id}. ` : ''}Sample of ${clock(overview.unix_ms)}.`,
+    );
     numbers.show(overview);
     showAlarms(alarms, overview);
     const all = store.problems;
@@ -75,21 +83,39 @@ function keyNumbers() {
     const note = h('span', { class: 'sub' });
     return { item: h('div', null, h('dt', null, label), h('dd', null, value, note)), value, note };
   };
-  const [members, leader, requests, revision, keys, leases] = ['Members', 'Leader', 'Requests', 'Revision', 'Keys', 'Leases'].map(make);
+  const [members, leader, requests, revision, keys, leases] = [
+    'Members',
+    'Leader',
+    'Requests',
+    'Revision',
+    'Keys',
+    'Leases',
+  ].map(make);
   const all = [members, leader, requests, revision, keys, leases];
-  const element = h('dl', { class: 'numbers card' }, all.map((it) => it.item));
+  const element = h(
+    'dl',
+    { class: 'numbers card' },
+    all.map((it) => it.item),
+  );
   element.show = (overview) => {
     const { cluster } = overview;
     const answering = overview.members.filter((it) => it.role !== 'down').length;
     setText(members.value, `${count(answering)} of ${count(overview.members.length)}`);
-    setText(members.note, answering === overview.members.length ? 'all answer' : `${count(overview.members.length - answering)} down`);
+    setText(
+      members.note,
+      answering === overview.members.length
+        ? 'all answer'
+        : `${count(overview.members.length - answering)} down`,
+    );
     members.item.classList.toggle('bad', answering < overview.members.length);
     const named = overview.members.find((it) => it.id === cluster.leader);
     setText(leader.value, cluster.leader === null ? 'none' : named?.name || cluster.leader);
     setText(leader.note, `term ${count(cluster.term)}`);
     leader.item.classList.toggle('bad', cluster.leader === null);
     const rates = overview.requests.map((it) => it.per_sec).filter((it) => typeof it === 'number');
-    const failures = overview.requests.map((it) => it.failures_per_sec).filter((it) => typeof it === 'number');
+    const failures = overview.requests
+      .map((it) => it.failures_per_sec)
+      .filter((it) => typeof it === 'number');
     const sum = (values) => (values.length === 0 ? null : values.reduce((a, b) => a + b, 0));
     setText(requests.value, rate(sum(rates)));
     setText(requests.note, sum(failures) === null ? '' : `${number(sum(failures))}/s failed`);
@@ -108,8 +134,15 @@ function showAlarms(parent, overview) {
     (alarm) => `${alarm.member}/${alarm.name}`,
     (alarm) => {
       const member = overview.members.find((it) => it.id === alarm.member);
-      const disarm = session.writes ? h('a', { href: link('operate') }, 'Disarm it on the page Operate') : null;
-      const box = notice('critical', `Alarm ${alarm.name} on member ${member?.name || alarm.member}`, alarm.advice ?? '', disarm ? [' ', disarm] : null);
+      const disarm = session.writes
+        ? h('a', { href: link('operate') }, 'Disarm it on the page Operate')
+        : null;
+      const box = notice(
+        'critical',
+        `Alarm ${alarm.name} on member ${member?.name || alarm.member}`,
+        alarm.advice ?? '',
+        disarm ? [' ', disarm] : null,
+      );
       return box;
     },
     () => {},
@@ -125,7 +158,13 @@ function requestsTable() {
     { label: 'p99', class: 'num' },
   ];
   const element = table('Requests by kind', columns, 'narrow');
-  const empty = h('p', { class: 'muted' }, 'The members have not reported requests yet. Some report them only with ', h('code', null, '--metrics=extensive'), '.');
+  const empty = h(
+    'p',
+    { class: 'muted' },
+    'The members have not reported requests yet. Some report them only with ',
+    h('code', null, '--metrics=extensive'),
+    '.',
+  );
   const wrapper = h('div', null, element, empty);
   /** @type {any} */ (wrapper).show = (overview) => {
     empty.hidden = overview.requests.length > 0;
@@ -136,7 +175,12 @@ function requestsTable() {
       (row) => row.kind,
       (row) => element.row([row.kind, '', '', '', '']),
       (tr, row) => {
-        const texts = [rate(row.per_sec), rate(row.failures_per_sec), latency(row.secs?.p50), latency(row.secs?.p99)];
+        const texts = [
+          rate(row.per_sec),
+          rate(row.failures_per_sec),
+          latency(row.secs?.p50),
+          latency(row.secs?.p99),
+        ];
         texts.forEach((text, index) => setText(tr.children[index + 1], text));
         tr.children[2].classList.toggle('tone-warning', (row.failures_per_sec ?? 0) > 0);
       },
@@ -146,7 +190,14 @@ function requestsTable() {
 }
 
 function certificatesTable() {
-  const columns = [{ label: 'Member' }, { label: 'Endpoint' }, { label: 'Subject' }, { label: 'Names' }, { label: 'Issuer' }, { label: 'Expires' }];
+  const columns = [
+    { label: 'Member' },
+    { label: 'Endpoint' },
+    { label: 'Subject' },
+    { label: 'Names' },
+    { label: 'Issuer' },
+    { label: 'Expires' },
+  ];
   const element = table('Certificates', columns);
   const wrapper = section('Certificates', element);
   let shown = '';

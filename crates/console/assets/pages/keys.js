@@ -12,7 +12,7 @@ import { bytes as size, count, plural } from '../format.js';
 import { openAsOf } from '../parts/as_of.js';
 import { icon } from '../parts/icons.js';
 import { keyDetail } from '../parts/key_detail.js';
-import { keysTabs } from '../parts/keys_tabs.js';
+import { keysTabs } from '../parts/tabs.js';
 import { createKey } from '../parts/key_edit.js';
 import { rowList } from '../parts/rows.js';
 import { button, emptyState, errorBox, segmented, toast } from '../parts/ui.js';
@@ -57,7 +57,9 @@ class KeysPage {
     const shortcuts = [
       addShortcut('/', 'type a prefix', () => this.prefixInput.focus()),
       addShortcut('r', 'load the keys again', () => this.reload()),
-      addShortcut('f', 'switch between tree and list', () => this.setView(this.state.view === 'tree' ? 'list' : 'tree')),
+      addShortcut('f', 'switch between tree and list', () =>
+        this.setView(this.state.view === 'tree' ? 'list' : 'tree'),
+      ),
     ];
     signal.addEventListener('abort', () => {
       this.loads.abort();
@@ -100,7 +102,15 @@ class KeysPage {
         this.reload();
       },
     });
-    this.viewChoice = segmented('Form', [['tree', 'Tree'], ['list', 'List']], this.state.view, (view) => this.setView(view));
+    this.viewChoice = segmented(
+      'Form',
+      [
+        ['tree', 'Tree'],
+        ['list', 'List'],
+      ],
+      this.state.view,
+      (view) => this.setView(view),
+    );
     this.asOf = button('Now', () => this.openAsOf(), { icon: 'leases' });
     const tools = h(
       'div',
@@ -110,7 +120,14 @@ class KeysPage {
       this.separatorInput,
       this.asOf,
       button('Reload', () => this.reload(), { icon: 'refresh' }),
-      session.writes ? button('New key', () => createKey(this.state.prefix ? printable(this.prefix()) : '', (key) => this.select(key, true)), { kind: 'primary', icon: 'plus' }) : null,
+      session.writes
+        ? button(
+            'New key',
+            () =>
+              createKey(this.state.prefix ? printable(this.prefix()) : '', (key) => this.select(key, true)),
+            { kind: 'primary', icon: 'plus' },
+          )
+        : null,
     );
     this.past = h('div', { class: 'past', hidden: true });
     this.rows = rowList({
@@ -124,8 +141,20 @@ class KeysPage {
     this.message = h('div', { class: 'rows-message', hidden: true });
     this.status = h('p', { class: 'rows-status', role: 'status' });
     this.detail = h('section', { class: 'detail', 'aria-label': 'Selected key' });
-    this.panes = h('div', { class: 'panes' }, h('div', { class: 'browser card' }, this.message, this.rows, this.status), this.detail);
-    this.element = h('div', { class: 'page fills' }, h('header', { class: 'page-head' }, h('h1', null, 'Keys'), keysTabs('keys', this.state.prefix)), tools, this.past, this.panes);
+    this.panes = h(
+      'div',
+      { class: 'panes' },
+      h('div', { class: 'browser card' }, this.message, this.rows, this.status),
+      this.detail,
+    );
+    this.element = h(
+      'div',
+      { class: 'page fills' },
+      h('header', { class: 'page-head' }, h('h1', null, 'Keys'), keysTabs('keys', this.state.prefix)),
+      tools,
+      this.past,
+      this.panes,
+    );
   }
 
   prefix() {
@@ -185,7 +214,12 @@ class KeysPage {
     const { at } = this.state;
     this.past.hidden = at === 0;
     setText(this.asOf.lastChild, at === 0 ? 'Now' : `Revision ${count(at)}`);
-    fill(this.past, icon('leases'), h('span', null, `Keys and values as of revision ${count(at)}.`), button('Back to now', () => go(this.url({ at: 0 })), { small: true }));
+    fill(
+      this.past,
+      icon('leases'),
+      h('span', null, `Keys and values as of revision ${count(at)}.`),
+      button('Back to now', () => go(this.url({ at: 0 })), { small: true }),
+    );
     this.load(this.tree.level(this.tree.root));
   }
 
@@ -228,7 +262,10 @@ class KeysPage {
     this.message.hidden = !isAlone;
     this.rows.hidden = isAlone;
     if (isAlone) {
-      fill(this.message, first.type === 'failed' ? errorBox(first.level.error, () => this.retry(first.level)) : this.nothing());
+      fill(
+        this.message,
+        first.type === 'failed' ? errorBox(first.level.error, () => this.retry(first.level)) : this.nothing(),
+      );
     }
     this.rows.refresh(this.visible.length);
     setText(this.status, this.statusText());
@@ -242,7 +279,11 @@ class KeysPage {
 
   statusText() {
     if (this.revision === null) return '';
-    const loaded = plural(this.tree.size, this.state.view === 'tree' ? 'entry' : 'key', this.state.view === 'tree' ? 'entries' : 'keys');
+    const loaded = plural(
+      this.tree.size,
+      this.state.view === 'tree' ? 'entry' : 'key',
+      this.state.view === 'tree' ? 'entries' : 'keys',
+    );
     const total = this.total === null ? '' : ` of ${count(this.total)}`;
     return `${loaded}${total} loaded, revision ${count(this.revision)}`;
   }
@@ -267,7 +308,11 @@ class KeysPage {
       const { entry } = row;
       return h(
         'div',
-        { ...props, 'aria-expanded': String(row.open), title: printable(fromBase64(entry.prefix)).slice(0, 1000) },
+        {
+          ...props,
+          'aria-expanded': String(row.open),
+          title: printable(fromBase64(entry.prefix)).slice(0, 1000),
+        },
         h('span', { class: `twist ${row.open ? 'open' : ''}` }, icon('chevron')),
         h('span', { class: 'name' }, this.nameIn(row.level, entry.prefix)),
         h('span', { class: 'aside' }, entry.count === null ? '' : count(entry.count)),
@@ -278,11 +323,17 @@ class KeysPage {
       const isSelected = entry.key === this.selected();
       return h(
         'div',
-        { ...props, 'aria-selected': String(isSelected), title: printable(fromBase64(entry.key)).slice(0, 1000) },
+        {
+          ...props,
+          'aria-selected': String(isSelected),
+          title: printable(fromBase64(entry.key)).slice(0, 1000),
+        },
         h('span', { class: 'twist' }),
         h('span', { class: 'name' }, this.nameIn(row.level, entry.key)),
         entry.key_truncated ? h('span', { class: 'aside' }, `${size(entry.key_size)} long`) : null,
-        entry.lease !== '0' ? h('span', { class: 'mark', title: `Lease ${entry.lease}` }, icon('leases')) : null,
+        entry.lease !== '0'
+          ? h('span', { class: 'mark', title: `Lease ${entry.lease}` }, icon('leases'))
+          : null,
         h('span', { class: 'aside' }, `rev ${count(entry.mod_revision)}`),
       );
     }
@@ -312,7 +363,8 @@ class KeysPage {
   activate(index) {
     const row = this.visible[index];
     if (row.type === 'prefix') this.toggle(row);
-    else if (row.type === 'key' && row.entry.key_truncated) toast('This key is too long for the console. Use quorate ctl get.', 'warning');
+    else if (row.type === 'key' && row.entry.key_truncated)
+      toast('This key is too long for the console. Use quorate ctl get.', 'warning');
     else if (row.type === 'key') this.select(fromBase64(row.entry.key), false);
     else if (row.type === 'more') this.load(row.level);
     else if (row.type === 'failed') this.retry(row.level);
@@ -368,7 +420,10 @@ class KeysPage {
     this.panes.classList.toggle('has-detail', key !== null);
     this.rows.paint(true);
     if (key === null) {
-      fill(this.detail, emptyState(icon('file'), h('p', { class: 'muted' }, 'Select a key to see its value and history.')));
+      fill(
+        this.detail,
+        emptyState(icon('file'), h('p', { class: 'muted' }, 'Select a key to see its value and history.')),
+      );
       return;
     }
     const bytes = fromFragment(key);

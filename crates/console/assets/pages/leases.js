@@ -19,7 +19,13 @@ const LEASES_MAX = 1000;
 
 /** @param {import('../shell.js').PageContext} context */
 export function leasesPage({ route, signal }) {
-  const columns = [{ label: 'Lease' }, { label: 'Time left', class: 'num' }, { label: 'Granted for', class: 'num' }, { label: 'Keys', class: 'num' }, { label: 'Operations', hidden: true, class: 'actions' }];
+  const columns = [
+    { label: 'Lease' },
+    { label: 'Time left', class: 'num' },
+    { label: 'Granted for', class: 'num' },
+    { label: 'Keys', class: 'num' },
+    { label: 'Operations', hidden: true, class: 'actions' },
+  ];
   const rows = table('Leases', columns);
   const note = h('p', { class: 'sub', role: 'status' });
   const body = h('div', null);
@@ -29,7 +35,12 @@ export function leasesPage({ route, signal }) {
     'div',
     { class: 'page' },
     h('header', { class: 'page-head' }, h('h1', null, 'Leases'), note),
-    h('div', { class: 'toolbar' }, button('Reload', () => load(null), { icon: 'refresh' }), session.writes ? button('Grant a lease', () => grantLease(() => load(null)), { icon: 'plus' }) : null),
+    h(
+      'div',
+      { class: 'toolbar' },
+      button('Reload', () => load(null), { icon: 'refresh' }),
+      session.writes ? button('Grant a lease', () => grantLease(() => load(null)), { icon: 'plus' }) : null,
+    ),
     single,
     body,
     foot,
@@ -46,17 +57,32 @@ export function leasesPage({ route, signal }) {
       const answer = await call('leases/list', { cursor, limit: PAGE }, { signal });
       if (cursor === null) fill(rows.body);
       if (!rows.isConnected) fill(body, rows);
-      rows.body.append(...answer.entries.map((entry) => leaseRow(rows, entry, signal, () => load(null))).flat());
+      rows.body.append(
+        ...answer.entries.map((entry) => leaseRow(rows, entry, signal, () => load(null))).flat(),
+      );
       loaded += answer.entries.length;
       setText(note, `${count(loaded)} of ${plural(answer.total, 'lease')} shown, as of ${clock(now())}.`);
       if (answer.total === 0) fill(body, emptyState(h('p', null, 'There are no leases.')));
       if (answer.next !== null) {
-        fill(foot, loaded < LEASES_MAX ? button('Load more', () => load(answer.next)) : h('p', { class: 'muted' }, `The page shows at most ${count(LEASES_MAX)} leases.`));
+        fill(
+          foot,
+          loaded < LEASES_MAX
+            ? button('Load more', () => load(answer.next))
+            : h('p', { class: 'muted' }, `The page shows at most ${count(LEASES_MAX)} leases.`),
+        );
       }
     } catch (error) {
       if (isAbort(error)) return;
-      if (cursor === null) fill(body, errorBox(error, () => load(null)));
-      else fill(foot, errorBox(error, () => load(cursor)));
+      if (cursor === null)
+        fill(
+          body,
+          errorBox(error, () => load(null)),
+        );
+      else
+        fill(
+          foot,
+          errorBox(error, () => load(cursor)),
+        );
     }
   };
 
@@ -64,7 +90,20 @@ export function leasesPage({ route, signal }) {
     fill(single);
     if (id === null) return;
     const keys = h('div', null);
-    fill(single, h('section', { class: 'card pad' }, h('div', { class: 'section-head' }, h('h2', { class: 'mono' }, `Lease ${id}`), h('a', { href: link('leases') }, 'Show all')), keys));
+    fill(
+      single,
+      h(
+        'section',
+        { class: 'card pad' },
+        h(
+          'div',
+          { class: 'section-head' },
+          h('h2', { class: 'mono' }, `Lease ${id}`),
+          h('a', { href: link('leases') }, 'Show all'),
+        ),
+        keys,
+      ),
+    );
     showKeys(id, keys, signal);
   };
 
@@ -94,13 +133,20 @@ function leaseRow(owner, entry, signal, reload) {
     h('span', { class: 'visually-hidden' }, ` keys of lease ${entry.id}`),
   );
   const left = entry.error ? h('span', { class: 'tone-critical' }, entry.error) : span(entry.ttl_secs);
-  const low = entry.ttl_secs !== null && entry.granted_ttl_secs > 0 && entry.ttl_secs / entry.granted_ttl_secs < 0.25;
+  const low =
+    entry.ttl_secs !== null && entry.granted_ttl_secs > 0 && entry.ttl_secs / entry.granted_ttl_secs < 0.25;
   const row = owner.row([
     h('span', { class: 'mono' }, entry.id),
     low && !entry.error ? badge(span(entry.ttl_secs), 'warning') : left,
     span(entry.granted_ttl_secs),
     toggle,
-    session.writes ? button('Revoke', () => revokeLease(entry, reload), { kind: 'danger', small: true, title: `Revoke lease ${entry.id}` }) : '',
+    session.writes
+      ? button('Revoke', () => revokeLease(entry, reload), {
+          kind: 'danger',
+          small: true,
+          title: `Revoke lease ${entry.id}`,
+        })
+      : '',
   ]);
   return [row, detail];
 }
@@ -112,24 +158,45 @@ async function showKeys(id, into, signal) {
     const rest = answer.key_count - answer.keys.length;
     fill(
       into,
-      h('p', { class: 'muted' }, `${span(answer.ttl_secs)} of ${span(answer.granted_ttl_secs)} left, ${plural(answer.key_count, 'key')}.`),
+      h(
+        'p',
+        { class: 'muted' },
+        `${span(answer.ttl_secs)} of ${span(answer.granted_ttl_secs)} left, ${plural(answer.key_count, 'key')}.`,
+      ),
       h(
         'ul',
         { class: 'plain keys' },
         answer.keys.map((key) => {
           const bytes = fromBase64(key);
-          return h('li', null, h('a', { class: 'mono break', href: link('keys', { key: toFragment(bytes) }) }, shorten(printable(bytes), 200)));
+          return h(
+            'li',
+            null,
+            h(
+              'a',
+              { class: 'mono break', href: link('keys', { key: toFragment(bytes) }) },
+              shorten(printable(bytes), 200),
+            ),
+          );
         }),
       ),
       rest > 0 ? h('p', { class: 'muted' }, `${count(rest)} more keys are not shown.`) : null,
     );
   } catch (error) {
-    if (!isAbort(error)) fill(into, errorBox(error, () => showKeys(id, into, signal)));
+    if (!isAbort(error))
+      fill(
+        into,
+        errorBox(error, () => showKeys(id, into, signal)),
+      );
   }
 }
 
 function revokeLease(entry, done) {
-  const keys = entry.keys === null ? 'All keys that are attached to it are deleted.' : entry.keys === 0 ? 'No keys are attached to it.' : `${plural(entry.keys, 'key')} attached to it ${entry.keys === 1 ? 'is' : 'are'} deleted.`;
+  const keys =
+    entry.keys === null
+      ? 'All keys that are attached to it are deleted.'
+      : entry.keys === 0
+        ? 'No keys are attached to it.'
+        : `${plural(entry.keys, 'key')} attached to it ${entry.keys === 1 ? 'is' : 'are'} deleted.`;
   confirm({
     title: 'Revoke the lease',
     body: [h('p', { class: 'mono target' }, entry.id), h('p', null, `The lease is revoked. ${keys}`)],
@@ -143,10 +210,19 @@ function revokeLease(entry, done) {
 }
 
 function grantLease(done) {
-  const ttl = field('Time to live in seconds', h('input', { type: 'number', min: '1', step: '1', required: true, value: '60' }));
+  const ttl = field(
+    'Time to live in seconds',
+    h('input', { type: 'number', min: '1', step: '1', required: true, value: '60' }),
+  );
   confirm({
     title: 'Grant a lease',
-    body: [h('p', null, 'The lease expires after this time, unless a client renews it. Nothing in the console renews it.')],
+    body: [
+      h(
+        'p',
+        null,
+        'The lease expires after this time, unless a client renews it. Nothing in the console renews it.',
+      ),
+    ],
     fields: [ttl],
     action: 'Grant the lease',
     run: () => call('write/lease_grant', { ttl_secs: Number(ttl.input.value) }),

@@ -5,26 +5,31 @@
 
 import { fill, h, keyed, setAttr, setText } from '../dom.js';
 import { bytes as size, UNKNOWN } from '../format.js';
-import { tabs } from '../parts/keys_tabs.js';
 import * as operations from '../parts/operations.js';
 import { snapshotPanel } from '../parts/snapshot.js';
+import { operateTabs } from '../parts/tabs.js';
 import { button, loading, notice, table } from '../parts/ui.js';
 import { session } from '../session.js';
 import { store } from '../store.js';
 
-/** The links between the pages about operations. @param {string} current */
-export function operateTabs(current) {
-  return tabs('Operations', [['operate', 'Cluster'], ['operate/access', 'Users and roles']], current);
-}
-
 /** Says why operations are not possible; `null` if they are. */
-export function restriction() {
+function restriction() {
   if (!session.writes) {
-    return notice('info', 'This console is read-only.', 'Start it with ', h('code', null, '--allow-writes'), ' to operate the cluster.');
+    return notice(
+      'info',
+      'This console is read-only.',
+      'Start it with ',
+      h('code', null, '--allow-writes'),
+      ' to operate the cluster.',
+    );
   }
   if (!session.isRoot) {
     const roles = session.who?.roles.join(', ') || 'none';
-    return notice('warning', `The user ${session.user} may not operate the cluster.`, `The cluster allows these operations only to users with the role root. The roles of ${session.user}: ${roles}.`);
+    return notice(
+      'warning',
+      `The user ${session.user} may not operate the cluster.`,
+      `The cluster allows these operations only to users with the role root. The roles of ${session.user}: ${roles}.`,
+    );
   }
   return null;
 }
@@ -36,7 +41,13 @@ export function operatePage({ signal }) {
   const snapshot = snapshotPanel(signal, isAllowed);
   const alarms = h('div', { class: 'stack' });
   const body = h('div', { class: 'stack' }, loading('Waiting for the first sample'));
-  const element = h('div', { class: 'page' }, h('header', { class: 'page-head' }, h('h1', null, 'Operate'), operateTabs('operate')), restriction(), body);
+  const element = h(
+    'div',
+    { class: 'page' },
+    h('header', { class: 'page-head' }, h('h1', null, 'Operate'), operateTabs('operate')),
+    restriction(),
+    body,
+  );
 
   const show = () => {
     const { overview } = store;
@@ -44,7 +55,11 @@ export function operatePage({ signal }) {
     if (!members.isConnected) {
       fill(
         body,
-        section('Members', button('Add a member', operations.addMember, { icon: 'plus', disabled: !isAllowed }), members),
+        section(
+          'Members',
+          button('Add a member', operations.addMember, { icon: 'plus', disabled: !isAllowed }),
+          members,
+        ),
         h(
           'div',
           { class: 'columns' },
@@ -55,7 +70,11 @@ export function operatePage({ signal }) {
             h(
               'div',
               { class: 'card pad stack' },
-              h('p', { class: 'muted' }, 'Each change keeps the former value, until a compaction removes it.'),
+              h(
+                'p',
+                { class: 'muted' },
+                'Each change keeps the former value, until a compaction removes it.',
+              ),
               h('div', null, button('Compact', operations.compact, { disabled: !isAllowed })),
             ),
           ),
@@ -77,9 +96,21 @@ function section(title, action, ...content) {
 }
 
 function membersTable(isAllowed) {
-  const element = table('Members', [{ label: 'Member' }, { label: 'Role' }, { label: 'Peer URLs' }, { label: 'Free in the backend file', class: 'num' }, { label: 'Operations', class: 'actions' }]);
+  const element = table('Members', [
+    { label: 'Member' },
+    { label: 'Role' },
+    { label: 'Peer URLs' },
+    { label: 'Free in the backend file', class: 'num' },
+    { label: 'Operations', class: 'actions' },
+  ]);
   element.show = (overview) => {
-    keyed(element.body, overview.members, (it) => it.id || it.name, () => memberRow(element, isAllowed), (tr, it) => tr.show(it));
+    keyed(
+      element.body,
+      overview.members,
+      (it) => it.id || it.name,
+      () => memberRow(element, isAllowed),
+      (tr, it) => tr.show(it),
+    );
   };
   return element;
 }
@@ -91,7 +122,8 @@ function memberRow(owner, isAllowed) {
   const role = h('span', null);
   const urls = h('span', { class: 'mono break' });
   const free = h('span', null);
-  const make = (label, run, kind) => button(label, () => run(member), { small: true, kind, disabled: !isAllowed });
+  const make = (label, run, kind) =>
+    button(label, () => run(member), { small: true, kind, disabled: !isAllowed });
   const leader = make('Make leader', operations.moveLeader, '');
   const defragment = make('Defragment', operations.defragment, '');
   const promote = make('Promote', operations.promote, '');
@@ -106,7 +138,10 @@ function memberRow(owner, isAllowed) {
     setText(id, it.id ?? '');
     setText(role, it.role);
     setText(urls, (it.peer_urls ?? []).join(', ') || UNKNOWN);
-    setText(free, it.db_bytes != null && it.db_used_bytes != null ? size(it.db_bytes - it.db_used_bytes) : UNKNOWN);
+    setText(
+      free,
+      it.db_bytes != null && it.db_used_bytes != null ? size(it.db_bytes - it.db_used_bytes) : UNKNOWN,
+    );
     leader.hidden = it.role !== 'follower';
     promote.hidden = !(it.is_learner ?? it.role === 'learner');
     defragment.disabled = !isAllowed || !answers;
@@ -124,8 +159,16 @@ function showAlarms(parent, overview, isAllowed) {
     (alarm) => {
       if (alarm.none) return h('p', { class: 'muted' }, 'No alarm is active.');
       const member = overview.members.find((it) => it.id === alarm.member);
-      const act = button('Disarm', () => operations.disarm(alarm, member), { small: true, disabled: !isAllowed });
-      return notice('critical', `${alarm.name} on ${member?.name || alarm.member}`, alarm.advice ?? '', h('p', null, act));
+      const act = button('Disarm', () => operations.disarm(alarm, member), {
+        small: true,
+        disabled: !isAllowed,
+      });
+      return notice(
+        'critical',
+        `${alarm.name} on ${member?.name || alarm.member}`,
+        alarm.advice ?? '',
+        h('p', null, act),
+      );
     },
     () => {},
   );

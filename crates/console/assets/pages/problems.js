@@ -24,13 +24,25 @@ export function problemCard(problem) {
   return h(
     'article',
     { class: `problem ${problem.severity}` },
-    h('header', null, badge(NAMES[problem.severity] ?? problem.severity, toneOf(problem)), h('h2', null, problem.title)),
+    h(
+      'header',
+      null,
+      badge(NAMES[problem.severity] ?? problem.severity, toneOf(problem)),
+      h('h2', null, problem.title),
+    ),
     h('p', null, problem.text),
     h(
       'footer',
       null,
       member ? h('span', { class: 'muted' }, `Member ${member.name || member.id}`) : null,
-      url ? h('a', { href: url, target: '_blank', rel: 'noopener noreferrer' }, `Runbook: ${problem.runbook ?? 'what to do'}`, icon('external')) : null,
+      url
+        ? h(
+            'a',
+            { href: url, target: '_blank', rel: 'noopener noreferrer' },
+            `Runbook: ${problem.runbook ?? 'what to do'}`,
+            icon('external'),
+          )
+        : null,
     ),
   );
 }
@@ -55,7 +67,14 @@ export function problemsPage({ signal }) {
   const summary = h('p', { class: 'sub' });
   const live = liveText();
   const note = h('p', { class: 'sub' });
-  const element = h('div', { class: 'page' }, h('header', { class: 'page-head' }, h('h1', null, 'Problems'), summary), live, list, note);
+  const element = h(
+    'div',
+    { class: 'page' },
+    h('header', { class: 'page-head' }, h('h1', null, 'Problems'), summary),
+    live,
+    list,
+    note,
+  );
   let walk = new AbortController();
 
   /** Looks for hot keys and large values, for which the server walks the keys as long as the page is open. */
@@ -66,7 +85,8 @@ export function problemsPage({ signal }) {
       const request = { prefix: '', separator: toBase64(parseKey(getSetting('separator', '/'))), depth: 1 };
       await stream('keys/prefixes', request, (line) => store.setPrefixProblems(line.problems), walk.signal);
     } catch (error) {
-      if (!isAbort(error)) fill(note, `Hot keys and large values were not looked for: ${asApiError(error).message}`);
+      if (!isAbort(error))
+        fill(note, `Hot keys and large values were not looked for: ${asApiError(error).message}`);
     }
   };
   const show = () => {
@@ -77,12 +97,24 @@ export function problemsPage({ signal }) {
     const { problems } = store;
     const { unix_ms: at } = store.overview;
     const critical = problems.filter((it) => it.severity === 'critical').length;
-    const text = problems.length === 0 ? 'No problems' : `${plural(problems.length, 'problem')}, ${critical} critical`;
+    const text =
+      problems.length === 0 ? 'No problems' : `${plural(problems.length, 'problem')}, ${critical} critical`;
     setText(summary, `${text}. Checked at ${clock(at)}.`);
     live.say(text);
     if (problems.length === 0) {
       if (!list.querySelector('.empty')) {
-        fill(list, emptyState(icon('check'), h('p', null, 'The cluster has no known problems.'), h('p', { class: 'muted' }, 'The console checks leadership, disks, lag, space, compaction, watchers, clocks and certificates.')));
+        fill(
+          list,
+          emptyState(
+            icon('check'),
+            h('p', null, 'The cluster has no known problems.'),
+            h(
+              'p',
+              { class: 'muted' },
+              'The console checks leadership, disks, lag, space, compaction, watchers, clocks and certificates.',
+            ),
+          ),
+        );
       }
       return;
     }
@@ -90,7 +122,9 @@ export function problemsPage({ signal }) {
     keyed(list, problems, problemKey, problemCard, () => {});
   };
   store.addEventListener('sample', show, { signal });
-  document.addEventListener('visibilitychange', () => (document.hidden ? walk.abort() : findInKeys()), { signal });
+  document.addEventListener('visibilitychange', () => (document.hidden ? walk.abort() : findInKeys()), {
+    signal,
+  });
   signal.addEventListener('abort', () => walk.abort());
   show();
   findInKeys();

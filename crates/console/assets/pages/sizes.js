@@ -7,7 +7,7 @@ import { asApiError, isAbort, stream } from '../api.js';
 import { fromBase64, fromFragment, parseKey, printable, shorten, toBase64, toFragment } from '../bytes.js';
 import { fill, h, keyed, setText } from '../dom.js';
 import { bytes as size, count, percent, rate } from '../format.js';
-import { keysTabs } from '../parts/keys_tabs.js';
+import { keysTabs } from '../parts/tabs.js';
 import { badge, emptyState, errorBox, loading, segmented, table } from '../parts/ui.js';
 import { link, replace } from '../router.js';
 import { getSetting } from '../settings.js';
@@ -39,21 +39,47 @@ export function sizesPage({ route, signal }) {
   let newest = null;
   let run = new AbortController();
 
-  const input = h('input', { type: 'search', class: 'mono', placeholder: 'Prefix', 'aria-label': 'Prefix of the keys', spellcheck: 'false', value: printable(fromFragment(prefix)), onchange: () => {
-    prefix = toFragment(parseKey(input.value));
-    replace(link('keys/sizes', { prefix }));
-    tabs.replaceWith((tabs = keysTabs('keys/sizes', prefix)));
-    start();
-  } });
+  const input = h('input', {
+    type: 'search',
+    class: 'mono',
+    placeholder: 'Prefix',
+    'aria-label': 'Prefix of the keys',
+    spellcheck: 'false',
+    value: printable(fromFragment(prefix)),
+    onchange: () => {
+      prefix = toFragment(parseKey(input.value));
+      replace(link('keys/sizes', { prefix }));
+      tabs.replaceWith((tabs = keysTabs('keys/sizes', prefix)));
+      start();
+    },
+  });
   let tabs = keysTabs('keys/sizes', prefix);
-  const sorting = segmented('Order', [['bytes', 'Size'], ['keys', 'Keys'], ['writes', 'Writes']], order, (value) => {
-    order = value;
-    show();
-  });
-  const depths = segmented('Number of separators in a prefix', [['1', '1 level'], ['2', '2'], ['3', '3']], '1', (value) => {
-    depth = Number(value);
-    start();
-  });
+  const sorting = segmented(
+    'Order',
+    [
+      ['bytes', 'Size'],
+      ['keys', 'Keys'],
+      ['writes', 'Writes'],
+    ],
+    order,
+    (value) => {
+      order = value;
+      show();
+    },
+  );
+  const depths = segmented(
+    'Number of separators in a prefix',
+    [
+      ['1', '1 level'],
+      ['2', '2'],
+      ['3', '3'],
+    ],
+    '1',
+    (value) => {
+      depth = Number(value);
+      start();
+    },
+  );
   const note = h('p', { class: 'sub' });
   const problem = h('div', null);
   const body = h('div', null);
@@ -81,9 +107,19 @@ export function sizesPage({ route, signal }) {
     if (newest === null) return;
     const all = [...newest.rows].sort((a, b) => ORDERS[order](b) - ORDERS[order](a)).slice(0, ROWS_MAX);
     const omitted = newest.omitted + newest.rows.length - all.length;
-    setText(note, [newest.note, omitted > 0 ? `${count(omitted)} smaller prefixes are not shown.` : ''].filter(Boolean).join(' · '));
+    setText(
+      note,
+      [newest.note, omitted > 0 ? `${count(omitted)} smaller prefixes are not shown.` : '']
+        .filter(Boolean)
+        .join(' · '),
+    );
     if (all.length === 0) {
-      fill(body, newest.complete ? emptyState(h('p', null, 'There are no keys with this prefix.')) : loading('Counting'));
+      fill(
+        body,
+        newest.complete
+          ? emptyState(h('p', null, 'There are no keys with this prefix.'))
+          : loading('Counting'),
+      );
       return;
     }
     if (!rows.isConnected) fill(body, rows);
@@ -107,15 +143,24 @@ export function sizesPage({ route, signal }) {
     fill(note);
     fill(body, loading('Counting'));
     while (!own.signal.aborted && !document.hidden) {
-      const request = { prefix: toBase64(fromFragment(prefix)), separator: toBase64(parseKey(getSetting('separator', '/'))), depth };
+      const request = {
+        prefix: toBase64(fromFragment(prefix)),
+        separator: toBase64(parseKey(getSetting('separator', '/'))),
+        depth,
+      };
       try {
-        await stream('keys/prefixes', request, (line) => {
-          if (line.type !== 'prefixes') return;
-          newest = line;
-          store.setPrefixProblems(line.problems);
-          fill(problem);
-          show();
-        }, own.signal);
+        await stream(
+          'keys/prefixes',
+          request,
+          (line) => {
+            if (line.type !== 'prefixes') return;
+            newest = line;
+            store.setPrefixProblems(line.problems);
+            fill(problem);
+            show();
+          },
+          own.signal,
+        );
       } catch (error) {
         if (isAbort(error) || own.signal.aborted) return;
         fill(problem, errorBox(error));
@@ -139,7 +184,15 @@ function sizeRow(owner) {
   const share = h('span', null);
   const texts = Array.from({ length: 4 }, () => h('span', null));
   const watch = h('a', null, 'Watch');
-  const tr = owner.row([[name, marks], texts[0], texts[1], [h('span', { class: 'bar-cell' }, bar, share)], texts[2], texts[3], watch]);
+  const tr = owner.row([
+    [name, marks],
+    texts[0],
+    texts[1],
+    [h('span', { class: 'bar-cell' }, bar, share)],
+    texts[2],
+    texts[3],
+    watch,
+  ]);
   tr.show = (row, bytesTotal, writesTotal, rowCount) => {
     const bytes = fromBase64(row.prefix);
     const text = shorten(printable(bytes), 160);
@@ -152,7 +205,12 @@ function sizeRow(owner) {
     bar.style.setProperty('--share', String(part));
     setText(share, percent(row.bytes_estimated == null ? null : part));
     const writes = writesOf(row);
-    [count(row.keys), size(row.bytes_estimated), rate(writes), row.bytes_per_sec == null ? rate(null) : `${size(row.bytes_per_sec)}/s`].forEach((it, index) => setText(texts[index], it));
+    [
+      count(row.keys),
+      size(row.bytes_estimated),
+      rate(writes),
+      row.bytes_per_sec == null ? rate(null) : `${size(row.bytes_per_sec)}/s`,
+    ].forEach((it, index) => setText(texts[index], it));
     const isHot = rowCount > 1 && (writes ?? 0) >= HOT_LEAST && (writes ?? 0) / writesTotal >= MARKED_SHARE;
     const isLarge = rowCount > 1 && part >= MARKED_SHARE;
     const key = `${isHot} ${isLarge}`;

@@ -6,10 +6,20 @@
  */
 
 import { asApiError, isAbort, stream } from '../api.js';
-import { fromBase64, fromFragment, isPlainText, parseKey, printable, shorten, toBase64, toFragment, utf8 } from '../bytes.js';
+import {
+  fromBase64,
+  fromFragment,
+  isPlainText,
+  parseKey,
+  printable,
+  shorten,
+  toBase64,
+  toFragment,
+  utf8,
+} from '../bytes.js';
 import { fill, h, setText } from '../dom.js';
 import { bytes as size, clock, count, plural } from '../format.js';
-import { keysTabs } from '../parts/keys_tabs.js';
+import { keysTabs } from '../parts/tabs.js';
 import { badge, button, emptyState, errorBox, notice, segmented } from '../parts/ui.js';
 import { link, replace } from '../router.js';
 import { addShortcut } from '../shortcuts.js';
@@ -51,15 +61,32 @@ class WatchPage {
   }
 
   build() {
-    this.prefixInput = h('input', { type: 'search', class: 'mono', placeholder: 'All keys', 'aria-label': 'Prefix to watch', spellcheck: 'false', value: printable(fromFragment(this.prefix)), onchange: () => this.changePrefix() });
-    this.filterInput = h('input', { type: 'search', placeholder: 'Filter keys and values', 'aria-label': 'Filter of keys and values', spellcheck: 'false', oninput: () => this.applyFilter() });
+    this.prefixInput = h('input', {
+      type: 'search',
+      class: 'mono',
+      placeholder: 'All keys',
+      'aria-label': 'Prefix to watch',
+      spellcheck: 'false',
+      value: printable(fromFragment(this.prefix)),
+      onchange: () => this.changePrefix(),
+    });
+    this.filterInput = h('input', {
+      type: 'search',
+      placeholder: 'Filter keys and values',
+      'aria-label': 'Filter of keys and values',
+      spellcheck: 'false',
+      oninput: () => this.applyFilter(),
+    });
     this.pauseButton = button('Pause', () => this.togglePause(), { icon: 'pause' });
     this.tabs = keysTabs('keys/watch', this.prefix);
     this.state = h('p', { class: 'sub', role: 'status' });
     this.numbers = h('p', { class: 'sub' });
     this.problem = h('div', null);
     this.list = h('ol', { class: 'events card', 'aria-label': 'Changes, newest first', hidden: true });
-    this.empty = emptyState(h('p', null, 'No changes yet.'), h('p', { class: 'muted' }, 'Changes appear here as they happen.'));
+    this.empty = emptyState(
+      h('p', null, 'No changes yet.'),
+      h('p', { class: 'muted' }, 'Changes appear here as they happen.'),
+    );
     this.element = h(
       'div',
       { class: 'page' },
@@ -69,10 +96,19 @@ class WatchPage {
         { class: 'toolbar' },
         h('div', { class: 'grow' }, this.prefixInput),
         h('div', { class: 'grow' }, this.filterInput),
-        segmented('Type of change', [['all', 'All'], ['put', 'Puts'], ['delete', 'Deletes']], this.kind, (kind) => {
-          this.kind = kind;
-          this.applyFilter();
-        }),
+        segmented(
+          'Type of change',
+          [
+            ['all', 'All'],
+            ['put', 'Puts'],
+            ['delete', 'Deletes'],
+          ],
+          this.kind,
+          (kind) => {
+            this.kind = kind;
+            this.applyFilter();
+          },
+        ),
         this.pauseButton,
         button('Clear', () => this.clear()),
       ),
@@ -109,22 +145,35 @@ class WatchPage {
     while (!signal.aborted) {
       setText(this.state, 'Connecting …');
       try {
-        const request = { prefix: toBase64(fromFragment(this.prefix)), start_revision: next, value_bytes: PREVIEW_BYTES, previous: false };
-        await stream('keys/watch', request, (line) => {
-          if (line.type === 'created') {
-            wait = RETRY_FIRST_MS;
-            fill(this.problem);
-            setText(this.state, `Watching since revision ${count(next || line.revision)}`);
-          }
-          if (line.type === 'dropped') this.drop(line);
-          if (line.type === 'events') this.receive(line.events);
-          if (line.revision) next = line.revision + 1;
-          this.showSoon();
-        }, signal);
+        const request = {
+          prefix: toBase64(fromFragment(this.prefix)),
+          start_revision: next,
+          value_bytes: PREVIEW_BYTES,
+          previous: false,
+        };
+        await stream(
+          'keys/watch',
+          request,
+          (line) => {
+            if (line.type === 'created') {
+              wait = RETRY_FIRST_MS;
+              fill(this.problem);
+              setText(this.state, `Watching since revision ${count(next || line.revision)}`);
+            }
+            if (line.type === 'dropped') this.drop(line);
+            if (line.type === 'events') this.receive(line.events);
+            if (line.revision) next = line.revision + 1;
+            this.showSoon();
+          },
+          signal,
+        );
       } catch (thrown) {
         if (isAbort(thrown) || signal.aborted) return;
         const error = asApiError(thrown);
-        fill(this.problem, errorBox(error, () => this.start()));
+        fill(
+          this.problem,
+          errorBox(error, () => this.start()),
+        );
         if (error.code === 'permission_denied' || error.code === 'bad_request') {
           setText(this.state, 'Not watching');
           return;
@@ -161,7 +210,11 @@ class WatchPage {
 
   matches({ event, key, preview }) {
     if (this.kind !== 'all' && event.type !== this.kind) return false;
-    return this.filter === '' || key.toLowerCase().includes(this.filter) || preview.toLowerCase().includes(this.filter);
+    return (
+      this.filter === '' ||
+      key.toLowerCase().includes(this.filter) ||
+      preview.toLowerCase().includes(this.filter)
+    );
   }
 
   showSoon() {
@@ -200,7 +253,10 @@ class WatchPage {
 
   togglePause() {
     this.paused = !this.paused;
-    const next = button(this.paused ? 'Continue' : 'Pause', () => this.togglePause(), { icon: this.paused ? 'play' : 'pause', kind: this.paused ? 'primary' : '' });
+    const next = button(this.paused ? 'Continue' : 'Pause', () => this.togglePause(), {
+      icon: this.paused ? 'play' : 'pause',
+      kind: this.paused ? 'primary' : '',
+    });
     const hadFocus = document.activeElement === this.pauseButton;
     this.pauseButton.replaceWith(next);
     this.pauseButton = next;
@@ -232,14 +288,24 @@ function preview(event) {
 function eventItem(shown) {
   const { event, key, preview: text, at } = shown;
   const isCreation = event.type === 'put' && event.version === 1;
-  const label = event.type === 'delete' ? badge('delete', 'critical') : isCreation ? badge('create', 'good') : badge('put', 'info');
+  const label =
+    event.type === 'delete'
+      ? badge('delete', 'critical')
+      : isCreation
+        ? badge('create', 'good')
+        : badge('put', 'info');
   const item = h(
     'li',
     null,
     label,
     h('a', { class: 'mono key', href: link('keys', { key: toFragment(fromBase64(event.key)) }) }, key),
     h('span', { class: 'mono preview' }, text),
-    h('span', { class: 'aside' }, event.type === 'put' ? `${size(event.size)} · ` : '', `rev ${count(event.mod_revision)} · ${clock(at)}`),
+    h(
+      'span',
+      { class: 'aside' },
+      event.type === 'put' ? `${size(event.size)} · ` : '',
+      `rev ${count(event.mod_revision)} · ${clock(at)}`,
+    ),
   );
   item.shown = shown;
   return item;

@@ -19,14 +19,27 @@ export function openAsOf(current, onchoose) {
   const newest = store.overview?.cluster.revision ?? null;
   const revision = field(
     'Revision',
-    h('input', { type: 'number', min: '0', step: '1', inputmode: 'numeric', value: current > 0 ? String(current) : (newest ?? '') }),
-    newest === null ? 'The newest revision is not known.' : `The newest revision is ${count(newest)}. Compacted revisions cannot be shown.`,
+    h('input', {
+      type: 'number',
+      min: '0',
+      step: '1',
+      inputmode: 'numeric',
+      value: current > 0 ? String(current) : (newest ?? ''),
+    }),
+    newest === null
+      ? 'The newest revision is not known.'
+      : `The newest revision is ${count(newest)}. Compacted revisions cannot be shown.`,
   );
   const oldest = store.history.oldestMs;
   const time = field('Time', h('input', { type: 'time', step: '1', oninput: () => fromTime() }));
   const found = h('p', { class: 'hint', role: 'status' });
   const explain = () => {
-    fill(found, oldest === null ? 'This page has no samples yet.' : `Stores keep no times. This page knows the revisions since ${clock(oldest)}, while it was open and visible.`);
+    fill(
+      found,
+      oldest === null
+        ? 'This page has no samples yet.'
+        : `Stores keep no times. This page knows the revisions since ${clock(oldest)}, while it was open and visible.`,
+    );
   };
   const fromTime = () => {
     const at = timeToday(time.input.value);
@@ -36,7 +49,10 @@ export function openAsOf(current, onchoose) {
     }
     const sample = store.history.revisionAt(at);
     if (sample === null) {
-      fill(found, `This page has no sample from before that time. Its first one is of ${oldest === null ? 'no time' : clock(oldest)}.`);
+      fill(
+        found,
+        `This page has no sample from before that time. Its first one is of ${oldest === null ? 'no time' : clock(oldest)}.`,
+      );
       return;
     }
     revision.input.value = String(sample.revision);
@@ -45,10 +61,14 @@ export function openAsOf(current, onchoose) {
   explain();
   const ago = [1, 5, 10].filter((minutes) => oldest !== null && now() - minutes * 60_000 >= oldest);
   const quick = ago.map((minutes) =>
-    button(`${minutes} min ago`, () => {
-      time.input.value = clock(now() - minutes * 60_000);
-      fromTime();
-    }, { small: true }),
+    button(
+      `${minutes} min ago`,
+      () => {
+        time.input.value = clock(now() - minutes * 60_000);
+        fromTime();
+      },
+      { small: true },
+    ),
   );
   const form = h(
     'form',

@@ -50,6 +50,7 @@ export const cursor = new Cursor();
  * @property {string} title
  * @property {string} [note] what the values mean
  * @property {'rate' | 'latency' | 'bytes' | 'percent' | 'count'} unit
+ * @property {boolean} [hidesZeros] whether a series of zeros is left out
  * @property {'sum' | 'max' | null} headline how the values of the series become the number beside the title
  */
 
@@ -99,7 +100,14 @@ class Chart extends HTMLElement {
     this.table = h('div', { class: 'chart-table', hidden: true });
     const caption = h('figcaption', { title: this.spec.note ?? null }, this.spec.title);
     this.append(
-      h('figure', { class: 'chart card' }, h('div', { class: 'chart-head' }, caption, this.headline), this.slider, this.legend, this.table),
+      h(
+        'figure',
+        { class: 'chart card' },
+        h('div', { class: 'chart-head' }, caption, this.headline),
+        this.slider,
+        this.legend,
+        this.table,
+      ),
     );
   }
 
@@ -123,9 +131,15 @@ class Chart extends HTMLElement {
    * @param {{ from: number, to: number }} range
    */
   show(history, series, range) {
-    this.data = history.since(series.map((it) => it.name), range.from);
-    // A series without a single value is not a line; it would only fill the legend.
-    const used = series.map((_, index) => this.data.values[index].some((value) => !Number.isNaN(value)));
+    this.data = history.since(
+      series.map((it) => it.name),
+      range.from,
+    );
+    // A series without a single value is not a line; it would only fill the legend. So do kinds that never occur.
+    const having = (isShown) => this.data.values.map((line) => line.some(isShown));
+    const positive = having((value) => value > 0);
+    const hidesZeros = this.spec.hidesZeros && positive.includes(true);
+    const used = hidesZeros ? positive : having((value) => !Number.isNaN(value));
     this.series = series.filter((_, index) => used[index]);
     this.data.values = this.data.values.filter((_, index) => used[index]);
     this.range = { ...range, gapMs: history.intervalMs * 3.5 };
@@ -166,7 +180,14 @@ class Chart extends HTMLElement {
         .filter((time) => time >= from)
         .map((time) => svg('line', { x1: this.x(time), x2: this.x(time), y1: TOP - 6, y2: HEIGHT - BOTTOM })),
     );
-    setText(this.empty, times.length === 0 ? 'Waiting for the first samples' : this.series.length === 0 ? 'Not reported by these members' : '');
+    setText(
+      this.empty,
+      times.length === 0
+        ? 'Waiting for the first samples'
+        : this.series.length === 0
+          ? 'Not reported by these members'
+          : '',
+    );
     setAttr(this.empty, 'x', String(width / 2));
     setAttr(this.empty, 'y', String((HEIGHT - BOTTOM + TOP) / 2 + 4));
     setAttr(this.slider, 'aria-valuemax', String(Math.max(0, times.length - 1)));
@@ -181,7 +202,13 @@ class Chart extends HTMLElement {
       svg('text', { x: width, y: HEIGHT - 4, 'text-anchor': 'end' }, 'now'),
     ];
     const rows = steps.flatMap((value, index) => [
-      svg('line', { x1: 0, x2: width, y1: this.y(value), y2: this.y(value), class: index === 0 ? 'axis' : null }),
+      svg('line', {
+        x1: 0,
+        x2: width,
+        y1: this.y(value),
+        y2: this.y(value),
+        class: index === 0 ? 'axis' : null,
+      }),
       // The top line has its label; the zero line needs none.
       index > 0 && (index === steps.length - 1 || steps.length < 5 || index % 2 === 0)
         ? svg('text', { x: 0, y: this.y(value) - 3.5 }, this.format(value))
@@ -198,7 +225,13 @@ class Chart extends HTMLElement {
         d: linePath(times, values[index], this.x, this.y, gapMs),
       });
       if (this.series.length > 1) return [line];
-      return [svg('path', { class: `chart-area ${tone}`, d: areaPath(times, values[index], this.x, this.y, gapMs) }), line];
+      return [
+        svg('path', {
+          class: `chart-area ${tone}`,
+          d: areaPath(times, values[index], this.x, this.y, gapMs),
+        }),
+        line,
+      ];
     });
     this.lines.replaceChildren(...paths);
   }
@@ -215,7 +248,12 @@ class Chart extends HTMLElement {
     this.table.replaceChildren(
       rows.length === 0
         ? h('p', { class: 'muted' }, 'Not reported by these members')
-        : h('table', { class: 'table compact', 'aria-label': this.spec.title }, h('thead', null, h('tr', null, head)), h('tbody', null, rows)),
+        : h(
+            'table',
+            { class: 'table compact', 'aria-label': this.spec.title },
+            h('thead', null, h('tr', null, head)),
+            h('tbody', null, rows),
+          ),
     );
   }
 
@@ -269,7 +307,14 @@ class Chart extends HTMLElement {
     const dots = this.series.flatMap((series, index) =>
       shown[index] === null
         ? []
-        : [svg('circle', { cx: x, cy: this.y(shown[index]), r: 3, class: `tone-${series.colour % COLOURS}` })],
+        : [
+            svg('circle', {
+              cx: x,
+              cy: this.y(shown[index]),
+              r: 3,
+              class: `tone-${series.colour % COLOURS}`,
+            }),
+          ],
     );
     this.pointer.replaceChildren(
       svg('line', { x1: x, x2: x, y1: TOP - 6, y2: HEIGHT - BOTTOM }),
@@ -288,7 +333,16 @@ class Chart extends HTMLElement {
     const { times } = this.data;
     if (times.length === 0) return;
     const at = cursor.timeMs === null ? times.length - 1 : nearest(times, cursor.timeMs);
-    const moves = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -15, PageUp: 15, Home: -Infinity, End: Infinity };
+    const moves = {
+      ArrowLeft: -1,
+      ArrowDown: -1,
+      ArrowRight: 1,
+      ArrowUp: 1,
+      PageDown: -15,
+      PageUp: 15,
+      Home: -Infinity,
+      End: Infinity,
+    };
     const by = moves[event.key];
     if (event.key === 'Escape') cursor.set(null);
     if (by === undefined) return;

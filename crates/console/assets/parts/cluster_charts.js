@@ -44,8 +44,13 @@ const COARSE_STAGES = [
 
 /** @type {Spec[]} */
 const CHARTS = [
-  { title: 'Requests per second', unit: 'rate', headline: 'sum', series: (it) => byKind(it, 'rate') },
-  { title: 'Request latency', unit: 'latency', headline: 'max', series: (it, quantile) => byKind(it, quantile) },
+  { title: 'Requests per second', unit: 'rate', headline: 'sum', hidesZeros: true, series: (it) => byKind(it, 'rate') },
+  {
+    title: 'Request latency',
+    unit: 'latency',
+    headline: 'max',
+    series: (it, quantile) => byKind(it, quantile),
+  },
   {
     title: 'Write stages of the leader',
     note: 'The time that a write spends in each stage: queue, quorum, disk and apply. For members that do not report stages: fsync, round trip to peers, backend commit and apply.',
@@ -53,15 +58,30 @@ const CHARTS = [
     headline: null,
     series: stages,
   },
-  { title: 'Log fsync', unit: 'latency', headline: 'max', series: (it, quantile) => byMember(it, `fsync_${quantile}`) },
-  { title: 'Backend commit', unit: 'latency', headline: 'max', series: (it, quantile) => byMember(it, `commit_${quantile}`) },
+  {
+    title: 'Log fsync',
+    unit: 'latency',
+    headline: 'max',
+    series: (it, quantile) => byMember(it, `fsync_${quantile}`),
+  },
+  {
+    title: 'Backend commit',
+    unit: 'latency',
+    headline: 'max',
+    series: (it, quantile) => byMember(it, `commit_${quantile}`),
+  },
   { title: 'Entries behind', unit: 'count', headline: 'max', series: (it) => byMember(it, 'lag') },
   { title: 'Watchers', unit: 'count', headline: 'sum', series: (it) => byMember(it, 'watchers') },
   { title: 'Watch events per second', unit: 'rate', headline: 'sum', series: (it) => byMember(it, 'events') },
   { title: 'Memory', unit: 'bytes', headline: 'sum', series: (it) => byMember(it, 'memory') },
   { title: 'Database size', unit: 'bytes', headline: 'max', series: (it) => byMember(it, 'db') },
   { title: 'CPU, share of one core', unit: 'percent', headline: 'sum', series: (it) => byMember(it, 'cpu') },
-  { title: 'Leader changes since the start', unit: 'count', headline: 'max', series: (it) => byMember(it, 'leader_changes') },
+  {
+    title: 'Leader changes since the start',
+    unit: 'count',
+    headline: 'max',
+    series: (it) => byMember(it, 'leader_changes'),
+  },
 ];
 
 function byKind(overview, what) {
@@ -85,7 +105,11 @@ function stages(overview, quantile) {
   const leader = overview.members.find((it) => it.id === overview.cluster.leader);
   if (!leader) return [];
   const names = leader.stages ? STAGES : COARSE_STAGES;
-  return names.map(([name, label], index) => ({ name: `${name}_${quantile}/${leader.id}`, label, colour: index }));
+  return names.map(([name, label], index) => ({
+    name: `${name}_${quantile}/${leader.id}`,
+    label,
+    colour: index,
+  }));
 }
 
 /** Returns the section of charts, with `update()`. */
@@ -93,14 +117,27 @@ export function clusterCharts() {
   let quantile = 'p99';
   let minutes = 'auto';
   const all = CHARTS.map((spec) => ({ spec, element: chart(spec) }));
-  const spans = /** @type {[string, string][]} */ ([['auto', 'Auto'], ['1', '1 min'], ['5', '5 min'], ['15', '15 min']]);
+  const spans = /** @type {[string, string][]} */ ([
+    ['auto', 'Auto'],
+    ['1', '1 min'],
+    ['5', '5 min'],
+    ['15', '15 min'],
+  ]);
   const controls = h(
     'div',
     { class: 'controls' },
-    segmented('Quantile of latencies', [['p50', 'p50'], ['p99', 'p99']], quantile, (value) => {
-      quantile = value;
-      element.update();
-    }),
+    segmented(
+      'Quantile of latencies',
+      [
+        ['p50', 'p50'],
+        ['p99', 'p99'],
+      ],
+      quantile,
+      (value) => {
+        quantile = value;
+        element.update();
+      },
+    ),
     segmented('Time span', spans, minutes, (value) => {
       minutes = value;
       element.update();
@@ -111,7 +148,11 @@ export function clusterCharts() {
     'section',
     { 'aria-labelledby': 'charts-title' },
     h('div', { class: 'section-head' }, h('h2', { id: 'charts-title' }, 'Live'), controls),
-    h('div', { class: 'charts' }, all.map((it) => it.element)),
+    h(
+      'div',
+      { class: 'charts' },
+      all.map((it) => it.element),
+    ),
   );
   element.update = () => {
     const { overview, history, sampledAt } = store;

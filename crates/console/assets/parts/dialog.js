@@ -22,7 +22,12 @@ export function openDialog(title, body, options = {}) {
   const element = h(
     'dialog',
     { class: `dialog ${options.wide ? 'wide' : ''}`, 'aria-labelledby': id },
-    h('header', null, h('h2', { id }, title), iconButton('close', 'Close', () => element.close())),
+    h(
+      'header',
+      null,
+      h('h2', { id }, title),
+      iconButton('close', 'Close', () => element.close()),
+    ),
     h('div', { class: 'dialog-body' }, body),
   );
   element.addEventListener('close', () => {
@@ -60,9 +65,16 @@ export function confirm(operation) {
   const status = h('div', { class: 'dialog-status', role: 'status' });
   const failure = h('div', null);
   const typed = operation.typed
-    ? field(`Type ${operation.typed} to confirm`, h('input', { type: 'text', autocomplete: 'off', spellcheck: 'false' }))
+    ? field(
+        `Type ${operation.typed} to confirm`,
+        h('input', { type: 'text', autocomplete: 'off', spellcheck: 'false' }),
+      )
     : null;
-  const submit = h('button', { type: 'submit', class: `button ${operation.danger ? 'danger' : 'primary'}` }, operation.action);
+  const submit = h(
+    'button',
+    { type: 'submit', class: `button ${operation.danger ? 'danger' : 'primary'}` },
+    operation.action,
+  );
   const cancel = button('Cancel', () => dialog.close());
   const check = () => {
     submit.disabled = typed !== null && typed.input.value !== operation.typed;
@@ -113,8 +125,16 @@ export function confirm(operation) {
  */
 export function showShortcuts(shortcuts) {
   const keys = (text) => text.split(' ').map((key) => h('kbd', null, key));
-  const rows = [...shortcuts, ['← → ↑ ↓', 'in the tree of keys: move, open and close'], ['← →', 'in a chart: move the time']];
+  const rows = [
+    ...shortcuts,
+    ['← → ↑ ↓', 'in the tree of keys: move, open and close'],
+    ['← →', 'in a chart: move the time'],
+  ];
   openDialog('Keyboard shortcuts', [
-    h('dl', { class: 'shortcuts' }, rows.map(([key, text]) => h('div', null, h('dt', null, keys(key)), h('dd', null, text)))),
+    h(
+      'dl',
+      { class: 'shortcuts' },
+      rows.map(([key, text]) => h('div', null, h('dt', null, keys(key)), h('dd', null, text))),
+    ),
   ]);
 }

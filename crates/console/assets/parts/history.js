@@ -18,7 +18,8 @@ const REVISIONS_MAX = 500;
 const LINES_MAX = 2000;
 
 const ENDS = {
-  created: 'The oldest revision shown created the key. What was before that is found by searching the whole history.',
+  created:
+    'The oldest revision shown created the key. What was before that is found by searching the whole history.',
   compacted: 'Older revisions were compacted.',
   absent: 'The key does not exist at the newest revision.',
   complete: 'This is the whole history that the store keeps.',
@@ -45,7 +46,11 @@ export function keyHistory(key, signal, onrevision) {
   const load = async (request) => {
     fill(foot, loading(request.search ? 'Searching the history' : 'Loading'));
     try {
-      const answer = await call('keys/history', { key: toBase64(key), limit: PAGE, ...request }, { signal, timeoutMs: 120_000 });
+      const answer = await call(
+        'keys/history',
+        { key: toBase64(key), limit: PAGE, ...request },
+        { signal, timeoutMs: 120_000 },
+      );
       entries = request.before ? [...entries, ...answer.entries] : answer.entries;
       if (entries.length > REVISIONS_MAX) {
         entries = entries.slice(0, REVISIONS_MAX);
@@ -56,7 +61,11 @@ export function keyHistory(key, signal, onrevision) {
       showFoot(answer);
       if (!request.before) compareNewest();
     } catch (error) {
-      if (!isAbort(error)) fill(foot, errorBox(error, () => load(request)));
+      if (!isAbort(error))
+        fill(
+          foot,
+          errorBox(error, () => load(request)),
+        );
     }
   };
 
@@ -64,38 +73,65 @@ export function keyHistory(key, signal, onrevision) {
     const search = end === 'created' || end === 'absent' || end === 'compacted';
     fill(
       foot,
-      next !== null && next !== undefined ? button('Load older revisions', () => load({ before: next })) : null,
+      next !== null && next !== undefined
+        ? button('Load older revisions', () => load({ before: next }))
+        : null,
       end ? h('p', { class: 'hint' }, ENDS[end] ?? end) : null,
-      search && end !== 'compacted' ? button('Search the whole history', () => load({ search: true, limit: 200 })) : null,
+      search && end !== 'compacted'
+        ? button('Search the whole history', () => load({ search: true, limit: 200 }))
+        : null,
     );
   };
 
   const show = () => {
     const choose = (which, entry) =>
-      h('label', { class: 'pick', title: which === 'from' ? 'Compare from' : 'Compare to' }, h('input', {
-        type: 'radio',
-        name: `${name}-${which}`,
-        'aria-label': `Compare ${which} revision ${entry.mod_revision}`,
-        checked: entry.mod_revision === (which === 'from' ? from : to),
-        onchange: () => {
-          if (which === 'from') from = entry.mod_revision;
-          else to = entry.mod_revision;
-          compare();
-        },
-      }));
+      h(
+        'label',
+        { class: 'pick', title: which === 'from' ? 'Compare from' : 'Compare to' },
+        h('input', {
+          type: 'radio',
+          name: `${name}-${which}`,
+          'aria-label': `Compare ${which} revision ${entry.mod_revision}`,
+          checked: entry.mod_revision === (which === 'from' ? from : to),
+          onchange: () => {
+            if (which === 'from') from = entry.mod_revision;
+            else to = entry.mod_revision;
+            compare();
+          },
+        }),
+      );
     fill(
       list,
-      h('li', { class: 'revisions-head', 'aria-hidden': 'true' }, h('span', null, 'from'), h('span', null, 'to'), h('span', null, 'Revision')),
+      h(
+        'li',
+        { class: 'revisions-head', 'aria-hidden': 'true' },
+        h('span', null, 'from'),
+        h('span', null, 'to'),
+        h('span', null, 'Revision'),
+      ),
       entries.map((entry) =>
         h(
           'li',
           null,
           choose('from', entry),
           choose('to', entry),
-          h('button', { type: 'button', class: 'link', title: 'Show all keys as of this revision', onclick: () => onrevision(entry.mod_revision) }, count(entry.mod_revision)),
+          h(
+            'button',
+            {
+              type: 'button',
+              class: 'link',
+              title: 'Show all keys as of this revision',
+              onclick: () => onrevision(entry.mod_revision),
+            },
+            count(entry.mod_revision),
+          ),
           entry.type === 'delete'
             ? badge('deleted', 'critical')
-            : h('span', { class: 'muted' }, `version ${count(entry.version)}, ${size(entry.size)}${entry.lease !== '0' ? `, lease ${entry.lease}` : ''}`),
+            : h(
+                'span',
+                { class: 'muted' },
+                `version ${count(entry.version)}, ${size(entry.size)}${entry.lease !== '0' ? `, lease ${entry.lease}` : ''}`,
+              ),
           timeOf(entry.mod_revision),
         ),
       ),
@@ -112,7 +148,12 @@ export function keyHistory(key, signal, onrevision) {
   const compare = async () => {
     const [a, b] = [from, to].map((revision) => entries.find((it) => it.mod_revision === revision));
     if (!a || !b || a === b) {
-      fill(comparison, entries.length > 1 ? h('p', { class: 'hint' }, 'Choose two different revisions to compare them.') : null);
+      fill(
+        comparison,
+        entries.length > 1
+          ? h('p', { class: 'hint' }, 'Choose two different revisions to compare them.')
+          : null,
+      );
       return;
     }
     fill(comparison, loading('Comparing'));
@@ -142,33 +183,49 @@ async function whole(key, entry, signal) {
 }
 
 function diffView(a, b, before, after) {
-  if (before.value === null || after.value === null) return notice('info', null, 'One of the values is too large to be compared.');
+  if (before.value === null || after.value === null)
+    return notice('info', null, 'One of the values is too large to be compared.');
   const [left, right] = [before, after].map((it) => comparable(fromBase64(it.value)));
   const cut = before.truncated || after.truncated;
   if (left === right) {
-    return notice('info', null, cut ? 'The values are equal as far as they are shown.' : 'The values are equal.');
+    return notice(
+      'info',
+      null,
+      cut ? 'The values are equal as far as they are shown.' : 'The values are equal.',
+    );
   }
   const lines = diffLines(left, right);
   const added = lines.filter((line) => line.op === 'add').length;
   const removed = lines.filter((line) => line.op === 'del').length;
   const shown = withGaps(lines);
   const signs = { same: ' ', del: '−', add: '+' };
-  const rows = shown.slice(0, LINES_MAX).map((line) =>
-    line.op === 'gap'
-      ? h('div', { class: 'diff-gap' }, `${count(line.count)} equal ${line.count === 1 ? 'line' : 'lines'}`)
-      : h(
-          'div',
-          { class: `diff-line ${line.op}` },
-          h('span', { class: 'no', 'aria-hidden': 'true' }, String(line.a ?? '')),
-          h('span', { class: 'no', 'aria-hidden': 'true' }, String(line.b ?? '')),
-          h('span', { class: 'sign' }, signs[line.op]),
-          h('span', { class: 'text' }, line.text),
-        ),
-  );
+  const rows = shown
+    .slice(0, LINES_MAX)
+    .map((line) =>
+      line.op === 'gap'
+        ? h('div', { class: 'diff-gap' }, `${count(line.count)} equal ${line.count === 1 ? 'line' : 'lines'}`)
+        : h(
+            'div',
+            { class: `diff-line ${line.op}` },
+            h('span', { class: 'no', 'aria-hidden': 'true' }, String(line.a ?? '')),
+            h('span', { class: 'no', 'aria-hidden': 'true' }, String(line.b ?? '')),
+            h('span', { class: 'sign' }, signs[line.op]),
+            h('span', { class: 'text' }, line.text),
+          ),
+    );
   return [
-    h('h3', null, `From revision ${count(a.mod_revision)} to ${count(b.mod_revision)}: `, h('span', { class: 'added' }, `+${count(added)}`), ' ', h('span', { class: 'removed' }, `−${count(removed)}`)),
+    h(
+      'h3',
+      null,
+      `From revision ${count(a.mod_revision)} to ${count(b.mod_revision)}: `,
+      h('span', { class: 'added' }, `+${count(added)}`),
+      ' ',
+      h('span', { class: 'removed' }, `−${count(removed)}`),
+    ),
     cut ? notice('info', null, 'Only the beginnings of the values are compared.') : null,
     h('div', { class: 'diff', tabindex: '0', role: 'group', 'aria-label': 'Difference by lines' }, rows),
-    shown.length > LINES_MAX ? h('p', { class: 'hint' }, `${count(shown.length - LINES_MAX)} more lines are not shown.`) : null,
+    shown.length > LINES_MAX
+      ? h('p', { class: 'hint' }, `${count(shown.length - LINES_MAX)} more lines are not shown.`)
+      : null,
   ];
 }

@@ -34,10 +34,18 @@ export function keyDetail({ key, revision, signal, onclose, ongone, onrevision }
   const body = h('div', { class: 'detail-body' });
   const panel = h('div', { class: 'detail-panel' });
   let tab = 'value';
-  const tabChoice = segmented('What is shown of the key', [['value', 'Value'], ['history', 'History']], tab, (value) => {
-    tab = value;
-    showPanel();
-  });
+  const tabChoice = segmented(
+    'What is shown of the key',
+    [
+      ['value', 'Value'],
+      ['history', 'History'],
+    ],
+    tab,
+    (value) => {
+      tab = value;
+      showPanel();
+    },
+  );
   /** @type {any} */
   let entry = null;
 
@@ -62,7 +70,16 @@ export function keyDetail({ key, revision, signal, onclose, ongone, onrevision }
       const isGone = asApiError(error).code === 'not_found';
       if (isGone) {
         const when = revision > 0 ? `at revision ${count(revision)}` : 'now';
-        fill(body, notice('info', `The key does not exist ${when}.`, 'Its history shows earlier values, if they are not compacted.'), tabChoice, panel);
+        fill(
+          body,
+          notice(
+            'info',
+            `The key does not exist ${when}.`,
+            'Its history shows earlier values, if they are not compacted.',
+          ),
+          tabChoice,
+          panel,
+        );
         tab = 'history';
         tabChoice.choose('history');
         showPanel();
@@ -89,7 +106,13 @@ export function keyDetail({ key, revision, signal, onclose, ongone, onrevision }
   };
 
   load();
-  if (revision === 0) watchForChanges(key, signal, () => entry, (line) => fill(changed, changeNotice(line, load)));
+  if (revision === 0)
+    watchForChanges(
+      key,
+      signal,
+      () => entry,
+      (line) => fill(changed, changeNotice(line, load)),
+    );
   return h(
     'div',
     { class: 'card detail-card' },
@@ -140,5 +163,10 @@ async function watchForChanges(key, signal, shown, onchange) {
 
 function changeNotice(event, load) {
   const what = event.type === 'delete' ? 'deleted' : 'changed';
-  return notice('info', null, `The key was ${what} at revision ${count(event.mod_revision)}. `, button('Show the new state', load, { small: true }));
+  return notice(
+    'info',
+    null,
+    `The key was ${what} at revision ${count(event.mod_revision)}. `,
+    button('Show the new state', load, { small: true }),
+  );
 }

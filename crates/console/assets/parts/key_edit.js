@@ -17,12 +17,25 @@ const NAME_MAX = 120;
 function editor(value) {
   const text = utf8(value);
   const isText = text !== null && isPlainText(text) && !text.includes('\r');
-  const control = h('textarea', { class: 'mono', rows: '12', spellcheck: 'false', value: isText ? text : toBase64(value) });
-  const wrapper = field(isText ? 'Value' : 'Value in base64', control, isText ? undefined : 'The value is not plain text, so it is shown in base64.');
+  const control = h('textarea', {
+    class: 'mono',
+    rows: '12',
+    spellcheck: 'false',
+    value: isText ? text : toBase64(value),
+  });
+  const wrapper = field(
+    isText ? 'Value' : 'Value in base64',
+    control,
+    isText ? undefined : 'The value is not plain text, so it is shown in base64.',
+  );
   /** @type {any} */ (wrapper).read = () => {
     const bytes = isText ? new TextEncoder().encode(control.value) : decode(control.value);
     const most = session.limit('value_bytes_put', 1024 * 1024);
-    if (bytes.length > most) throw new ApiError('bad_request', `The value has ${size(bytes.length)}; the console accepts at most ${size(most)}.`);
+    if (bytes.length > most)
+      throw new ApiError(
+        'bad_request',
+        `The value has ${size(bytes.length)}; the console accepts at most ${size(most)}.`,
+      );
     return toBase64(bytes);
   };
   return /** @type {any} */ (wrapper);
@@ -41,9 +54,32 @@ function decode(text) {
  * @param {(key: Uint8Array) => void} done
  */
 export function createKey(prefix, done) {
-  const name = field('Key', h('input', { type: 'text', class: 'mono', required: true, spellcheck: 'false', autocapitalize: 'none', autocomplete: 'off', value: prefix }), 'Write \\xNN for a byte that is not text, and \\\\ for a backslash.');
+  const name = field(
+    'Key',
+    h('input', {
+      type: 'text',
+      class: 'mono',
+      required: true,
+      spellcheck: 'false',
+      autocapitalize: 'none',
+      autocomplete: 'off',
+      value: prefix,
+    }),
+    'Write \\xNN for a byte that is not text, and \\\\ for a backslash.',
+  );
   const value = editor(new Uint8Array());
-  const lease = field('Lease', h('input', { type: 'text', class: 'mono', spellcheck: 'false', autocomplete: 'off', placeholder: 'none' }), 'The id of a lease. The key is deleted when the lease expires.');
+  const lease = field(
+    'Lease',
+    h('input', {
+      type: 'text',
+      class: 'mono',
+      spellcheck: 'false',
+      autocomplete: 'off',
+      placeholder: 'none',
+    }),
+    'The id of a lease. The key is deleted when the lease expires.',
+  );
+  /** @type {Uint8Array} */
   let key = new Uint8Array();
   confirm({
     title: 'New key',
@@ -52,7 +88,12 @@ export function createKey(prefix, done) {
     action: 'Create the key',
     run: () => {
       key = parseKey(name.input.value);
-      return call('write/put', { key: toBase64(key), value: value.read(), lease: lease.input.value.trim() || '0', if_mod_revision: 0 });
+      return call('write/put', {
+        key: toBase64(key),
+        value: value.read(),
+        lease: lease.input.value.trim() || '0',
+        if_mod_revision: 0,
+      });
     },
     done: (answer) => `Created the key at revision ${count(answer.revision)}.`,
     after: () => done(key),
@@ -71,7 +112,11 @@ export function editKey(key, entry, done) {
     title: 'Change the value',
     body: [
       named(key),
-      h('p', null, `The value is written only if the key was not changed since revision ${count(entry.mod_revision)}, which you see here.`),
+      h(
+        'p',
+        null,
+        `The value is written only if the key was not changed since revision ${count(entry.mod_revision)}, which you see here.`,
+      ),
     ],
     fields: [value, keeps],
     action: 'Write the value',
@@ -100,7 +145,11 @@ export function deleteKey(key, entry, done) {
     title: 'Delete the key',
     body: [
       named(key),
-      h('p', null, `The key and its value of ${size(entry.size)} are deleted, if the key was not changed since revision ${count(entry.mod_revision)}.`),
+      h(
+        'p',
+        null,
+        `The key and its value of ${size(entry.size)} are deleted, if the key was not changed since revision ${count(entry.mod_revision)}.`,
+      ),
       text.length <= 60 ? null : h('p', null, 'The text to type is the end of the key.'),
     ],
     typed: typed === '' ? undefined : typed,

@@ -11,8 +11,16 @@ const COLUMNS = [
   { label: 'Member' },
   { label: 'Role' },
   { label: 'Version' },
-  { label: 'Applied', class: 'num', title: 'The index of the last log entry that the member has applied, and its term' },
-  { label: 'Behind', class: 'num', title: 'Entries that the cluster has committed and the member has not applied' },
+  {
+    label: 'Applied',
+    class: 'num',
+    title: 'The index of the last log entry that the member has applied, and its term',
+  },
+  {
+    label: 'Behind',
+    class: 'num',
+    title: 'Entries that the cluster has committed and the member has not applied',
+  },
   { label: 'Database', title: 'Bytes in use and size of the backend file' },
   { label: 'Requests', class: 'num' },
   { label: 'CPU, memory', class: 'num', title: 'Share of one core, and resident memory' },
@@ -21,7 +29,14 @@ const COLUMNS = [
   { label: 'Certificate', class: 'num', title: 'When the certificate of the client listener expires' },
 ];
 
-const ROLE_TONES = { leader: 'accent', follower: '', learner: 'info', 'no leader': 'warning', down: 'critical', refused: 'warning' };
+const ROLE_TONES = {
+  leader: 'accent',
+  follower: '',
+  learner: 'info',
+  'no leader': 'warning',
+  down: 'critical',
+  refused: 'warning',
+};
 /** A certificate that expires within this time is marked. */
 const CERTIFICATE_SOON_MS = 30 * 24 * 3600 * 1000;
 
@@ -34,7 +49,9 @@ export function membersTable() {
     const rows = overview.members.flatMap((member) => {
       const key = member.id || member.name;
       const main = { key, member, overview };
-      return member.error || member.errors?.length > 0 ? [main, { key: `${key}/error`, member, error: true }] : [main];
+      return member.error || member.errors?.length > 0
+        ? [main, { key: `${key}/error`, member, error: true }]
+        : [main];
     });
     keyed(
       element.body,
@@ -50,15 +67,25 @@ export function membersTable() {
 
 function errorRow() {
   const text = h('span', null);
-  const tr = h('tr', { role: 'row', class: 'row-error' }, h('td', { role: 'cell', colspan: String(COLUMNS.length) }, text));
+  const tr = h(
+    'tr',
+    { role: 'row', class: 'row-error' },
+    h('td', { role: 'cell', colspan: String(COLUMNS.length) }, text),
+  );
   tr.text = text;
   return tr;
 }
 
 function errorText(member) {
   if (!member.error) return `Reports: ${member.errors.join('; ')}`;
-  const since = member.down_secs === null || member.down_secs === undefined ? '' : ` for ${span(member.down_secs)}`;
-  const what = member.role === 'down' ? `Has not answered${since}` : member.role === 'refused' ? 'Refuses this user' : 'Error';
+  const since =
+    member.down_secs === null || member.down_secs === undefined ? '' : ` for ${span(member.down_secs)}`;
+  const what =
+    member.role === 'down'
+      ? `Has not answered${since}`
+      : member.role === 'refused'
+        ? 'Refuses this user'
+        : 'Error';
   return `${what}: ${member.error}`;
 }
 
@@ -113,7 +140,14 @@ function memberRow(owner) {
 function showDatabase(member, bar, size, quota) {
   const { db_bytes: total, db_used_bytes: used, quota_bytes: limit } = member;
   setText(size, used == null ? bytes(total) : usedOf(used, total));
-  setText(quota, limit ? `${percent(total == null ? null : total / limit)} of ${bytes(limit)} quota` : total == null ? '' : 'quota not reported');
+  setText(
+    quota,
+    limit
+      ? `${percent(total == null ? null : total / limit)} of ${bytes(limit)} quota`
+      : total == null
+        ? ''
+        : 'quota not reported',
+  );
   const share = limit && total != null ? total / limit : null;
   const tone = share === null ? '' : share > 0.95 ? 'critical' : share > 0.8 ? 'warning' : '';
   bar.show(limit && used != null ? used / limit : null, share, tone);
@@ -132,7 +166,13 @@ function showCertificate(member, overview, element) {
   if (ends.length === 0) {
     const failed = own.find((it) => it.error);
     setText(element, failed ? 'unreadable' : UNKNOWN);
-    setAttr(element, 'title', failed ? failed.error : 'The client listener of this member does not use TLS, or its certificate is not known yet.');
+    setAttr(
+      element,
+      'title',
+      failed
+        ? failed.error
+        : 'The client listener of this member does not use TLS, or its certificate is not known yet.',
+    );
     return;
   }
   const first = Math.min(...ends);

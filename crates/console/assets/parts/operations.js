@@ -14,7 +14,8 @@ const LONG_MS = 30 * 60 * 1000;
 /** The revisions that a compaction keeps by default. */
 const KEPT_REVISIONS = 1000;
 
-const nameOf = (member) => member.name || member.id;
+/** A member that was added but not started yet has no name; its id names it then. */
+const nameOf = (member) => (member.name && member.name !== '(unnamed)' ? member.name : member.id);
 
 /** A member that does not answer has the role `down`, also if it is a learner. */
 const isLearner = (member) => member.is_learner ?? member.role === 'learner';
@@ -27,7 +28,13 @@ function urlsIn(text) {
 export function moveLeader(member) {
   confirm({
     title: `Move the leader to ${nameOf(member)}`,
-    body: [h('p', null, 'The present leader hands over its role to this member. Writes wait for a moment meanwhile; none is lost.')],
+    body: [
+      h(
+        'p',
+        null,
+        'The present leader hands over its role to this member. Writes wait for a moment meanwhile; none is lost.',
+      ),
+    ],
     action: 'Move the leader',
     run: () => call('write/move_leader', { to: member.id }),
     done: () => `${nameOf(member)} is the leader now.`,
@@ -35,26 +42,42 @@ export function moveLeader(member) {
 }
 
 export function defragment(member) {
-  const free = member.db_bytes != null && member.db_used_bytes != null ? member.db_bytes - member.db_used_bytes : null;
+  const free =
+    member.db_bytes != null && member.db_used_bytes != null ? member.db_bytes - member.db_used_bytes : null;
   confirm({
     title: `Defragment ${nameOf(member)}`,
     body: [
-      h('p', null, `The backend file of this member is written anew, without its free pages${free === null ? '' : ` (${size(free)})`}.`),
-      notice('warning', null, 'A member that runs etcd answers no requests meanwhile; a member that runs Quorate continues to serve. Defragment one member at a time, and the leader last.'),
+      h(
+        'p',
+        null,
+        `The backend file of this member is written anew, without its free pages${free === null ? '' : ` (${size(free)})`}.`,
+      ),
+      notice(
+        'warning',
+        null,
+        'A member that runs etcd answers no requests meanwhile; a member that runs Quorate continues to serve. Defragment one member at a time, and the leader last.',
+      ),
     ],
     action: 'Defragment',
     run: (report) => {
       report('Defragmenting. This may take minutes for a large file …');
       return call('write/defragment', { member: member.id }, { timeoutMs: LONG_MS });
     },
-    done: (answer) => `Defragmented ${nameOf(member)}: ${size(answer.db_bytes_before)} before, ${size(answer.db_bytes_after)} after.`,
+    done: (answer) =>
+      `Defragmented ${nameOf(member)}: ${size(answer.db_bytes_before)} before, ${size(answer.db_bytes_after)} after.`,
   });
 }
 
 export function promote(member) {
   confirm({
     title: `Promote ${nameOf(member)}`,
-    body: [h('p', null, 'The learner becomes a voting member. The cluster refuses this while the learner is too far behind the leader.')],
+    body: [
+      h(
+        'p',
+        null,
+        'The learner becomes a voting member. The cluster refuses this while the learner is too far behind the leader.',
+      ),
+    ],
     action: 'Promote',
     run: () => call('write/member_promote', { id: member.id }),
     done: () => `${nameOf(member)} is a voting member now.`,
@@ -62,10 +85,25 @@ export function promote(member) {
 }
 
 export function updatePeerUrls(member) {
-  const urls = field('Peer URLs', h('textarea', { class: 'mono', rows: '3', spellcheck: 'false', value: (member.peer_urls ?? []).join('\n') }), 'One on each line.');
+  const urls = field(
+    'Peer URLs',
+    h('textarea', {
+      class: 'mono',
+      rows: '3',
+      spellcheck: 'false',
+      value: (member.peer_urls ?? []).join('\n'),
+    }),
+    'One on each line.',
+  );
   confirm({
     title: `Change the peer URLs of ${nameOf(member)}`,
-    body: [h('p', null, 'The other members connect to this member at these URLs from then on. With wrong URLs, the member is cut off.')],
+    body: [
+      h(
+        'p',
+        null,
+        'The other members connect to this member at these URLs from then on. With wrong URLs, the member is cut off.',
+      ),
+    ],
     fields: [urls],
     danger: true,
     action: 'Change the URLs',
@@ -82,9 +120,21 @@ export function removeMember(member) {
   confirm({
     title: `Remove the member ${nameOf(member)}`,
     body: [
-      h('p', null, `The member ${nameOf(member)} (${member.id}) leaves the cluster for good and stops. It cannot return with its data; a new member needs an empty data directory.`),
-      h('p', null, left === 0 ? 'It is the only voting member, so the cluster refuses this.' : `${plural(left, 'voting member')} ${left === 1 ? 'remains' : 'remain'}. The cluster then tolerates the loss of ${plural(tolerates, 'member')}.`),
-      member.role === 'leader' ? notice('warning', null, 'This member is the leader. Another one is elected.') : null,
+      h(
+        'p',
+        null,
+        `The member ${nameOf(member)} (${member.id}) leaves the cluster for good and stops. It cannot return with its data; a new member needs an empty data directory.`,
+      ),
+      h(
+        'p',
+        null,
+        left === 0
+          ? 'It is the only voting member, so the cluster refuses this.'
+          : `${plural(left, 'voting member')} ${left === 1 ? 'remains' : 'remain'}. The cluster then tolerates the loss of ${plural(tolerates, 'member')}.`,
+      ),
+      member.role === 'leader'
+        ? notice('warning', null, 'This member is the leader. Another one is elected.')
+        : null,
     ],
     typed: nameOf(member),
     danger: true,
@@ -95,17 +145,37 @@ export function removeMember(member) {
 }
 
 export function addMember() {
-  const urls = field('Peer URLs of the new member', h('textarea', { class: 'mono', rows: '3', spellcheck: 'false', required: true, placeholder: 'http://10.0.0.4:2380' }), 'One on each line.');
-  const learner = checkbox('Add it as a learner, which does not vote until it is promoted (recommended)', true);
+  const urls = field(
+    'Peer URLs of the new member',
+    h('textarea', {
+      class: 'mono',
+      rows: '3',
+      spellcheck: 'false',
+      required: true,
+      placeholder: 'http://10.0.0.4:2380',
+    }),
+    'One on each line.',
+  );
+  const learner = checkbox(
+    'Add it as a learner, which does not vote until it is promoted (recommended)',
+    true,
+  );
   confirm({
     title: 'Add a member',
     body: [
-      h('p', null, 'The member is added to the membership. Then start it with an empty data directory and ', h('code', null, '--initial-cluster-state=existing'), '.'),
+      h(
+        'p',
+        null,
+        'The member is added to the membership. Then start it with an empty data directory and ',
+        h('code', null, '--initial-cluster-state=existing'),
+        '.',
+      ),
       h('p', null, 'A voting member that is not started yet counts as failed.'),
     ],
     fields: [urls, learner],
     action: 'Add the member',
-    run: () => call('write/member_add', { peer_urls: urlsIn(urls.input.value), learner: learner.input.checked }),
+    run: () =>
+      call('write/member_add', { peer_urls: urlsIn(urls.input.value), learner: learner.input.checked }),
     done: (answer) => `Added the member ${answer.id}.`,
   });
 }
@@ -114,22 +184,40 @@ export function compact() {
   const newest = store.overview?.cluster.revision ?? null;
   const revision = field(
     'Revision',
-    h('input', { type: 'number', min: '1', step: '1', required: true, value: newest === null ? '' : String(Math.max(1, newest - KEPT_REVISIONS)) }),
+    h('input', {
+      type: 'number',
+      min: '1',
+      step: '1',
+      required: true,
+      value: newest === null ? '' : String(Math.max(1, newest - KEPT_REVISIONS)),
+    }),
     newest === null ? undefined : `The newest revision is ${count(newest)}.`,
   );
   const physical = checkbox('Wait until the records are removed on the member that answers', true);
   confirm({
     title: 'Compact the history',
     body: [
-      h('p', null, 'Values that were superseded or deleted at or before this revision are removed for good. The present values of all keys stay.'),
-      h('p', null, 'Watches and reads of older revisions fail afterwards. The backend file does not become smaller until it is defragmented.'),
+      h(
+        'p',
+        null,
+        'Values that were superseded or deleted at or before this revision are removed for good. The present values of all keys stay.',
+      ),
+      h(
+        'p',
+        null,
+        'Watches and reads of older revisions fail afterwards. The backend file does not become smaller until it is defragmented.',
+      ),
     ],
     fields: [revision, physical],
     danger: true,
     action: 'Compact',
     run: (report) => {
       report('Compacting …');
-      return call('write/compact', { revision: Number(revision.input.value), physical: physical.input.checked }, { timeoutMs: LONG_MS });
+      return call(
+        'write/compact',
+        { revision: Number(revision.input.value), physical: physical.input.checked },
+        { timeoutMs: LONG_MS },
+      );
     },
     done: () => `Compacted up to revision ${count(Number(revision.input.value))}.`,
   });

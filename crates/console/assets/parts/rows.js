@@ -78,7 +78,11 @@ class Rows extends HTMLElement {
     this.inner.replaceChildren(...rows);
     this.from = from;
     this.to = to;
-    setAttr(this, 'aria-activedescendant', this.active >= from && this.active < to ? `${this.stem}-${this.active}` : null);
+    setAttr(
+      this,
+      'aria-activedescendant',
+      this.active >= from && this.active < to ? `${this.stem}-${this.active}` : null,
+    );
   }
 
   /** @param {number} index */
@@ -88,7 +92,8 @@ class Rows extends HTMLElement {
     const { rowHeight } = this.options;
     const top = this.active * rowHeight;
     if (top < this.scrollTop) this.scrollTop = top;
-    else if (top + rowHeight > this.scrollTop + this.clientHeight) this.scrollTop = top + rowHeight - this.clientHeight;
+    else if (top + rowHeight > this.scrollTop + this.clientHeight)
+      this.scrollTop = top + rowHeight - this.clientHeight;
     this.from = -1;
     this.paint();
   }
@@ -96,7 +101,14 @@ class Rows extends HTMLElement {
   onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const page = Math.max(1, Math.floor(this.clientHeight / this.options.rowHeight) - 1);
-    const moves = { ArrowUp: -1, ArrowDown: 1, PageUp: -page, PageDown: page, Home: -Infinity, End: Infinity };
+    const moves = {
+      ArrowUp: -1,
+      ArrowDown: 1,
+      PageUp: -page,
+      PageDown: page,
+      Home: -Infinity,
+      End: Infinity,
+    };
     if (event.key in moves) {
       event.preventDefault();
       this.setActive(this.active + moves[event.key]);

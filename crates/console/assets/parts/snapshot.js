@@ -23,7 +23,11 @@ export function snapshotPanel(signal, isAllowed) {
   const element = h(
     'div',
     { class: 'stack' },
-    h('p', { class: 'muted' }, 'A snapshot is the whole state of the cluster at one revision, as one file. It contains all keys, values, users and password hashes: store it safely.'),
+    h(
+      'p',
+      { class: 'muted' },
+      'A snapshot is the whole state of the cluster at one revision, as one file. It contains all keys, values, users and password hashes: store it safely.',
+    ),
     h('div', { class: 'form-row' }, field('Member', select), start),
     status,
   );
@@ -37,7 +41,12 @@ export function snapshotPanel(signal, isAllowed) {
     const chosen = select.value;
     // A follower has less other work than the leader, so it comes first.
     members.sort((a, b) => Number(a.role === 'leader') - Number(b.role === 'leader'));
-    fill(select, members.map((it) => h('option', { value: it.id }, `${it.name || it.id} (${it.role}, ${size(it.db_bytes)})`)));
+    fill(
+      select,
+      members.map((it) =>
+        h('option', { value: it.id }, `${it.name || it.id} (${it.role}, ${size(it.db_bytes)})`),
+      ),
+    );
     if (members.some((it) => it.id === chosen)) select.value = chosen;
   };
 
@@ -65,17 +74,44 @@ export function snapshotPanel(signal, isAllowed) {
     const text = h('span', null);
     fill(status, h('p', { class: 'mono break' }, file), bar, text);
     for (;;) {
-      const { state, sent_bytes: sent, total_bytes: total, error } = await call('snapshot_progress', { id }, { signal });
+      const {
+        state,
+        sent_bytes: sent,
+        total_bytes: total,
+        error,
+      } = await call('snapshot_progress', { id }, { signal });
       if (state === 'failed') {
-        fill(status, notice('critical', 'The snapshot failed.', typeof error === 'string' ? error : (error?.message ?? ''), ' The file is incomplete: delete it.'));
+        fill(
+          status,
+          notice(
+            'critical',
+            'The snapshot failed.',
+            typeof error === 'string' ? error : (error?.message ?? ''),
+            ' The file is incomplete: delete it.',
+          ),
+        );
         return;
       }
       if (state === 'done') {
-        fill(status, notice('good', 'The snapshot is complete.', `${file}, ${size(sent)}. Check it with `, h('code', null, 'quorate utl snapshot status FILE'), '.'));
+        fill(
+          status,
+          notice(
+            'good',
+            'The snapshot is complete.',
+            `${file}, ${size(sent)}. Check it with `,
+            h('code', null, 'quorate utl snapshot status FILE'),
+            '.',
+          ),
+        );
         return;
       }
       if (total) bar.value = sent / total;
-      text.textContent = state === 'waiting' ? 'Waiting for the browser to start the download' : total ? `${size(sent)} of ${size(total)}, ${percent(sent / total)}` : size(sent);
+      text.textContent =
+        state === 'waiting'
+          ? 'Waiting for the browser to start the download'
+          : total
+            ? `${size(sent)} of ${size(total)}, ${percent(sent / total)}`
+            : size(sent);
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
   };

@@ -16,7 +16,13 @@ export function button(label, onclick, options = {}) {
   const classes = ['button', options.kind ?? '', options.small ? 'small' : ''].filter(Boolean).join(' ');
   return h(
     'button',
-    { type: 'button', class: classes, onclick, title: options.title ?? null, disabled: options.disabled ?? false },
+    {
+      type: 'button',
+      class: classes,
+      onclick,
+      title: options.title ?? null,
+      disabled: options.disabled ?? false,
+    },
     options.icon ? icon(options.icon) : null,
     label,
   );
@@ -30,7 +36,11 @@ export function button(label, onclick, options = {}) {
  * @param {(event: Event) => void} onclick
  */
 export function iconButton(name, label, onclick) {
-  return h('button', { type: 'button', class: 'icon-button', 'aria-label': label, title: label, onclick }, icon(name));
+  return h(
+    'button',
+    { type: 'button', class: 'icon-button', 'aria-label': label, title: label, onclick },
+    icon(name),
+  );
 }
 
 /**
@@ -49,7 +59,12 @@ export function badge(text, tone = '') {
  * @param {...any} body
  */
 export function notice(tone, title, ...body) {
-  return h('div', { class: `notice ${tone}` }, title ? h('strong', null, title) : null, h('div', null, ...body));
+  return h(
+    'div',
+    { class: `notice ${tone}` },
+    title ? h('strong', null, title) : null,
+    h('div', null, ...body),
+  );
 }
 
 /**
@@ -61,7 +76,12 @@ export function notice(tone, title, ...body) {
 export function errorBox(thrown, retry = null) {
   const error = asApiError(thrown);
   const tone = error.code === 'permission_denied' || error.code === 'read_only' ? 'warning' : 'critical';
-  const box = notice(tone, error.message, adviceOf(error), retry ? h('p', null, button('Try again', retry, { small: true })) : null);
+  const box = notice(
+    tone,
+    error.message,
+    adviceOf(error),
+    retry ? h('p', null, button('Try again', retry, { small: true })) : null,
+  );
   box.setAttribute('role', 'alert');
   box.dataset.code = error.code;
   return box;
@@ -70,7 +90,9 @@ export function errorBox(thrown, retry = null) {
 function adviceOf(error) {
   if (error.code !== 'changed') return error.advice ?? '';
   const { current } = error.extra;
-  const state = current ? `It was changed at revision ${count(current.mod_revision)}.` : 'It does not exist any more.';
+  const state = current
+    ? `It was changed at revision ${count(current.mod_revision)}.`
+    : 'It does not exist any more.';
   return `${state} Close this dialog and load the key again.`;
 }
 
@@ -134,7 +156,13 @@ export function segmented(label, choices, chosen, onchange) {
   const name = uniqueId('choice');
   const group = h('div', { class: 'segmented', role: 'radiogroup', 'aria-label': label });
   for (const [value, text] of choices) {
-    const input = h('input', { type: 'radio', name, value, checked: value === chosen, onchange: () => onchange(value) });
+    const input = h('input', {
+      type: 'radio',
+      name,
+      value,
+      checked: value === chosen,
+      onchange: () => onchange(value),
+    });
     group.append(h('label', null, input, h('span', null, text)));
   }
   group.choose = (value) => {
@@ -258,7 +286,11 @@ export function table(label, columns, classes = '') {
       ),
     );
   /** @param {any[][]} rows */
-  element.fillRows = (rows) => fill(body, rows.map((cells) => element.row(cells)));
+  element.fillRows = (rows) =>
+    fill(
+      body,
+      rows.map((cells) => element.row(cells)),
+    );
   return element;
 }
 

@@ -67,16 +67,31 @@ export function comparable(bytes) {
  */
 export function valueView(entry) {
   if (entry.too_large || entry.value === null) {
-    const text = entry.size === null ? 'The value is too large to be shown.' : `The value has about ${size(entry.size)}, too much to be shown.`;
-    return notice('info', null, `${text} Use `, h('code', null, 'quorate ctl get KEY --print-value-only > FILE'), '.');
+    const text =
+      entry.size === null
+        ? 'The value is too large to be shown.'
+        : `The value has about ${size(entry.size)}, too much to be shown.`;
+    return notice(
+      'info',
+      null,
+      `${text} Use `,
+      h('code', null, 'quorate ctl get KEY --print-value-only > FILE'),
+      '.',
+    );
   }
   const value = fromBase64(entry.value);
   const forms = formsOf(value, entry.truncated);
   const body = h('div', { class: 'value-body' });
   const names = { text: 'Text', json: 'JSON', hex: 'Hex', kubernetes: 'Kubernetes' };
-  const show = (form) => fill(body, value.length === 0 ? h('p', { class: 'muted' }, 'The value is empty.') : views[form](value));
+  const show = (form) =>
+    fill(body, value.length === 0 ? h('p', { class: 'muted' }, 'The value is empty.') : views[form](value));
   show(forms[0]);
-  const choice = segmented('Form of the value', forms.map((form) => [form, names[form]]), forms[0], show);
+  const choice = segmented(
+    'Form of the value',
+    forms.map((form) => [form, names[form]]),
+    forms[0],
+    show,
+  );
   return h(
     'div',
     { class: 'value' },
@@ -87,8 +102,12 @@ export function valueView(entry) {
       h('span', { class: 'muted' }, size(entry.size ?? value.length)),
       utf8(value) === null ? null : copyButton(() => utf8(value) ?? '', 'the value'),
     ),
-    entry.truncated ? notice('info', null, `Only the first ${size(value.length)} of ${size(entry.size)} are shown.`) : null,
-    encryptedBy(value) === null ? null : notice('info', null, `Kubernetes encrypted this value (${encryptedBy(value)}).`),
+    entry.truncated
+      ? notice('info', null, `Only the first ${size(value.length)} of ${size(entry.size)} are shown.`)
+      : null,
+    encryptedBy(value) === null
+      ? null
+      : notice('info', null, `Kubernetes encrypted this value (${encryptedBy(value)}).`),
     body,
   );
 }
@@ -98,7 +117,9 @@ const views = {
   text: (value) => textBlock(new TextDecoder('utf-8', { ignoreBOM: true }).decode(value)),
   json: (value) => {
     const text = JSON.stringify(JSON.parse(utf8(value) ?? 'null'), null, 2);
-    return text.length > COLOURED_MAX ? textBlock(text) : h('pre', { class: 'code', tabindex: '0' }, coloured(text));
+    return text.length > COLOURED_MAX
+      ? textBlock(text)
+      : h('pre', { class: 'code', tabindex: '0' }, coloured(text));
   },
   hex: (value) => hexBlock(value),
   kubernetes: (value) => kubernetesView(value),
@@ -117,7 +138,11 @@ function textBlock(text) {
 
 function hexBlock(value) {
   const width = matchMedia('(max-width: 560px)').matches ? 8 : 16;
-  const block = h('pre', { class: 'code hex', tabindex: '0' }, hexDump(value.subarray(0, HEX_FIRST), 0, width));
+  const block = h(
+    'pre',
+    { class: 'code hex', tabindex: '0' },
+    hexDump(value.subarray(0, HEX_FIRST), 0, width),
+  );
   if (value.length <= HEX_FIRST) return block;
   const more = button(`Show all ${size(value.length)}`, () => {
     block.textContent = hexDump(value, 0, width);
@@ -144,9 +169,16 @@ function coloured(text) {
 
 function kubernetesView(value) {
   const envelope = decodeEnvelope(value);
-  if (envelope === null) return [notice('info', null, 'The envelope is cut off before the type of the object.'), hexBlock(value)];
-  const pairs = (map) => h('ul', { class: 'pairs' }, map.map(([name, text]) => h('li', null, h('code', null, `${name}=${text}`))));
-  const created = envelope.createdMs === null ? null : `${date(envelope.createdMs)} ${clock(envelope.createdMs)}`;
+  if (envelope === null)
+    return [notice('info', null, 'The envelope is cut off before the type of the object.'), hexBlock(value)];
+  const pairs = (map) =>
+    h(
+      'ul',
+      { class: 'pairs' },
+      map.map(([name, text]) => h('li', null, h('code', null, `${name}=${text}`))),
+    );
+  const created =
+    envelope.createdMs === null ? null : `${date(envelope.createdMs)} ${clock(envelope.createdMs)}`;
   /** @type {[string, any][]} */
   const all = [
     ['Kind', envelope.kind],
