@@ -1,6 +1,7 @@
 /** Tests of what the pages compute: differences, envelopes, trees, the history of values, axes, routes and permissions. */
 
 import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { toBase64 } from '../assets/bytes.js';
 import { diffLines, withGaps } from '../assets/diff.js';
@@ -256,4 +257,12 @@ test('permissions cover keys, ranges and open ends', () => {
     may(who({ type: 'read', key: b64('m'), range_end: toBase64(Uint8Array.of(0)) }), 'read', text('z')),
   );
   assert.ok(may(null, 'write', text('z')), 'unknown permissions leave the decision to the cluster');
+});
+
+test('the page requests all of its modules at once', () => {
+  const assets = new URL('../assets/', import.meta.url);
+  const modules = readdirSync(assets, { recursive: true }).filter((file) => file.endsWith('.js') && file !== 'main.js');
+  const page = readFileSync(new URL('index.html', assets), 'utf8');
+  const listed = [...page.matchAll(/rel="modulepreload" href="([^"]+)"/g)].map((found) => found[1]);
+  assert.deepEqual(listed, modules.sort());
 });

@@ -54,6 +54,7 @@ class Store extends EventTarget {
     this.abort = null;
     this.timer = 0;
     this.askedAt = 0;
+    this.visibleSince = 0;
   }
 
   /** Starts polling, now and whenever the tab becomes visible. */
@@ -68,6 +69,7 @@ class Store extends EventTarget {
       this.abort?.abort();
       return;
     }
+    this.visibleSince = now();
     this.timer = setInterval(() => this.tick(), 1000);
     this.poll();
   }
@@ -138,7 +140,9 @@ class Store extends EventTarget {
 
   /** Whether what the page shows is too old to be trusted. */
   get isStale() {
-    return this.ageMs !== null && this.ageMs > 3 * this.intervalMs + 2000;
+    if (this.overview === null) return false;
+    // After the tab was hidden, the first poll gets its time.
+    return now() - Math.max(this.sampledAt, this.visibleSince) > 3 * this.intervalMs + 2000;
   }
 
   /** Forgets everything, because another user has logged in. */

@@ -50,6 +50,7 @@ export const cursor = new Cursor();
  * @property {string} title
  * @property {string} [note] what the values mean
  * @property {'rate' | 'latency' | 'bytes' | 'percent' | 'count'} unit
+ * @property {string} [missing] what is shown if no member reports the values
  * @property {boolean} [hidesZeros] whether a series of zeros is left out
  * @property {'sum' | 'max' | null} headline how the values of the series become the number beside the title
  */
@@ -182,11 +183,7 @@ class Chart extends HTMLElement {
     );
     setText(
       this.empty,
-      times.length === 0
-        ? 'Waiting for the first samples'
-        : this.series.length === 0
-          ? 'Not reported by these members'
-          : '',
+      times.length === 0 ? 'Waiting for the first samples' : this.series.length === 0 ? this.missing() : '',
     );
     setAttr(this.empty, 'x', String(width / 2));
     setAttr(this.empty, 'y', String((HEIGHT - BOTTOM + TOP) / 2 + 4));
@@ -194,12 +191,16 @@ class Chart extends HTMLElement {
     this.showCursor();
   }
 
+  missing() {
+    return this.spec.missing ?? 'Not reported by these members';
+  }
+
   drawGrid(steps, width) {
     const { from, to } = this.range;
     const minutes = Math.round((to - from) / 60_000);
     const ends = [
-      svg('text', { x: 0, y: HEIGHT - 4 }, `${minutes} min ago`),
-      svg('text', { x: width, y: HEIGHT - 4, 'text-anchor': 'end' }, 'now'),
+      svg('text', { class: 'chart-end', x: 0, y: HEIGHT - 4 }, `${minutes} min ago`),
+      svg('text', { class: 'chart-end', x: width, y: HEIGHT - 4, 'text-anchor': 'end' }, 'now'),
     ];
     const rows = steps.flatMap((value, index) => [
       svg('line', {
@@ -247,7 +248,7 @@ class Chart extends HTMLElement {
     );
     this.table.replaceChildren(
       rows.length === 0
-        ? h('p', { class: 'muted' }, 'Not reported by these members')
+        ? h('p', { class: 'muted' }, this.missing())
         : h(
             'table',
             { class: 'table compact', 'aria-label': this.spec.title },
@@ -300,6 +301,8 @@ class Chart extends HTMLElement {
   drawPointer(time, shown) {
     const isShown = cursor.timeMs !== null && time !== undefined && this.x !== undefined && !this.asTable;
     setAttr(this.pointer, 'visibility', isShown ? 'visible' : 'hidden');
+    // The time of the pointer stands where the ends of the axis are named.
+    this.plot.classList.toggle('pointing', isShown);
     if (!isShown) return;
     const x = this.x(time);
     const width = this.slider.clientWidth;

@@ -44,9 +44,16 @@ const COARSE_STAGES = [
 
 /** @type {Spec[]} */
 const CHARTS = [
-  { title: 'Requests per second', unit: 'rate', headline: 'sum', hidesZeros: true, series: (it) => byKind(it, 'rate') },
+  {
+    title: 'Requests per second',
+    unit: 'rate',
+    headline: 'sum',
+    hidesZeros: true,
+    series: (it) => byKind(it, 'rate'),
+  },
   {
     title: 'Request latency',
+    missing: 'Reported with --metrics=extensive only',
     unit: 'latency',
     headline: 'max',
     series: (it, quantile) => byKind(it, quantile),
