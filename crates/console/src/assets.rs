@@ -2,6 +2,7 @@
 //!
 //! # Guarantees
 //!
+//! * The table names every file in `assets`, and a test compares the two.
 //! * Each answer has an ETag, so that a browser downloads a file again only after an update of the program.
 
 use std::sync::LazyLock;
@@ -12,8 +13,63 @@ use sha2::{Digest as _, Sha256};
 
 use crate::reply::{Reply, whole};
 
+/// Returns the path and the content of a file.
+macro_rules! asset {
+    ($path:literal) => {
+        ($path, include_bytes!(concat!("../assets/", $path)))
+    };
+}
+
 /// The files, by path.
-const FILES: &[(&str, &[u8])] = &[];
+const FILES: &[(&str, &[u8])] = &[
+    asset!("api.js"),
+    asset!("bytes.js"),
+    asset!("diff.js"),
+    asset!("dom.js"),
+    asset!("format.js"),
+    asset!("gate.js"),
+    asset!("history.js"),
+    asset!("icon.svg"),
+    asset!("index.html"),
+    asset!("kubernetes.js"),
+    asset!("main.js"),
+    asset!("pages/access.js"),
+    asset!("pages/cluster.js"),
+    asset!("pages/keys.js"),
+    asset!("pages/leases.js"),
+    asset!("pages/operate.js"),
+    asset!("pages/problems.js"),
+    asset!("pages/sizes.js"),
+    asset!("pages/watch.js"),
+    asset!("parts/as_of.js"),
+    asset!("parts/chart.js"),
+    asset!("parts/cluster_charts.js"),
+    asset!("parts/dialog.js"),
+    asset!("parts/history.js"),
+    asset!("parts/icons.js"),
+    asset!("parts/key_detail.js"),
+    asset!("parts/key_edit.js"),
+    asset!("parts/members.js"),
+    asset!("parts/operations.js"),
+    asset!("parts/rows.js"),
+    asset!("parts/snapshot.js"),
+    asset!("parts/tabs.js"),
+    asset!("parts/ui.js"),
+    asset!("parts/value.js"),
+    asset!("permissions.js"),
+    asset!("router.js"),
+    asset!("scale.js"),
+    asset!("session.js"),
+    asset!("settings.js"),
+    asset!("shell.js"),
+    asset!("shortcuts.js"),
+    asset!("store.js"),
+    asset!("style/base.css"),
+    asset!("style/pages.css"),
+    asset!("style/parts.css"),
+    asset!("style/shell.css"),
+    asset!("tree.js"),
+];
 
 /// The ETag of each file, in the order of the table.
 static TAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
@@ -51,5 +107,47 @@ fn type_of(name: &str) -> &'static str {
         "js" => "text/javascript; charset=utf-8",
         "svg" => "image/svg+xml",
         _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn collect(folder: &Path, base: &Path, found: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, base, found);
+            } else {
+                found.push(path.strip_prefix(base).unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_of_the_page_is_embedded() {
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+        let mut found = Vec::new();
+        collect(&base, &base, &mut found);
+        found.sort_unstable();
+        let named: Vec<_> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(named, found);
+        for (name, _) in FILES {
+            assert_ne!(type_of(name), "application/octet-stream", "{name}");
+        }
+    }
+
+    #[test]
+    fn a_known_file_is_not_sent_again() {
+        let first = answer("/", &HeaderMap::new()).unwrap();
+        assert_eq!(first.status(), StatusCode::OK);
+        let known = HeaderMap::from_iter([(IF_NONE_MATCH, first.headers()[ETAG].clone())]);
+        let again = answer("/index.html", &known).unwrap();
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
+        assert!(answer("/../Cargo.toml", &HeaderMap::new()).is_none());
     }
 }
