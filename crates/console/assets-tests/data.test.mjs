@@ -261,7 +261,9 @@ test('permissions cover keys, ranges and open ends', () => {
 
 test('the page requests all of its modules at once', () => {
   const assets = new URL('../assets/', import.meta.url);
-  const modules = readdirSync(assets, { recursive: true }).filter((file) => file.endsWith('.js') && file !== 'main.js');
+  const modules = readdirSync(assets, { recursive: true }).filter(
+    (file) => file.endsWith('.js') && file !== 'main.js',
+  );
   const page = readFileSync(new URL('index.html', assets), 'utf8');
   const listed = [...page.matchAll(/rel="modulepreload" href="([^"]+)"/g)].map((found) => found[1]);
   assert.deepEqual(listed, modules.sort());

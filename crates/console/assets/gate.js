@@ -2,7 +2,8 @@
  * Covers the page while the user may not see it: before the login, after a token has expired, and while the cluster or the
  * console refuses or does not answer.
  *
- * The page below is hidden, not only covered, so that nothing of it can be read meanwhile; it keeps its state.
+ * The gate is a modal dialog that fills the window, so it also covers dialogs of the page, and the page below is hidden.
+ * Both keep their state, so that a login in the middle of an operation loses no input.
  */
 
 import { asApiError } from './api.js';
@@ -33,22 +34,24 @@ export class Gate {
     this.shell = shell;
     /** @type {'hidden' | 'waiting' | 'login'} */
     this.state = 'hidden';
-    this.card = h('div', { class: 'gate-card' });
-    this.element = h('main', { class: 'gate' }, this.card);
+    this.card = h('main', { class: 'gate-card' });
+    this.element = h('dialog', { class: 'gate', 'aria-label': 'Access to the cluster' }, this.card);
+    this.element.addEventListener('cancel', (event) => event.preventDefault());
+    // A browser may close a dialog in spite of that, when Escape is pressed again.
+    this.element.addEventListener('close', () => this.state !== 'hidden' && this.element.showModal());
   }
 
   show(state) {
     this.state = state;
     this.shell.hidden = true;
-    // A modal dialog lies above everything, so it is closed with the page that it belongs to.
-    for (const dialog of document.querySelectorAll('dialog[open]'))
-      /** @type {HTMLDialogElement} */ (dialog).close();
     if (!this.element.isConnected) this.app.append(this.element);
+    if (!this.element.open) this.element.showModal();
   }
 
   hide() {
     this.state = 'hidden';
     this.shell.hidden = false;
+    this.element.close();
     this.element.remove();
   }
 

@@ -4,6 +4,7 @@
 
 import { ApiError, asApiError, onLoginNeeded } from './api.js';
 import { Gate } from './gate.js';
+import { closeDialogs } from './parts/dialog.js';
 import { session } from './session.js';
 import { restoreTheme } from './settings.js';
 import { Shell } from './shell.js';
@@ -56,6 +57,7 @@ function askLogin(reason) {
     .login(reason)
     .then((isOther) => {
       if (isOther) {
+        closeDialogs();
         store.clear();
         shell.reopen();
       }
@@ -71,6 +73,7 @@ async function start() {
   onLoginNeeded(askLogin);
   shell.onLogout = () => {
     session.logout();
+    closeDialogs();
     store.clear();
     shell.close();
     askLogin(null).then(() => shell.reopen());

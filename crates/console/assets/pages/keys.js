@@ -236,7 +236,8 @@ class KeysPage {
       const answer = isTree
         ? await call('keys/tree', { ...common, separator: toBase64(parseKey(this.separator)) }, { signal })
         : await call('keys/list', common, { signal });
-      if (signal.aborted) return;
+      // A level that was closed meanwhile is not part of the tree any more.
+      if (signal.aborted || tree.levels.get(level.prefix) !== level) return;
       const entries = isTree ? answer.entries : answer.entries.map((entry) => ({ type: 'key', ...entry }));
       const isOnly = level.entries.length === 0 && entries.length === 1 && answer.next === null;
       tree.add(level, entries, answer.next);

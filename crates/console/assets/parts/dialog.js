@@ -43,6 +43,12 @@ export function openDialog(title, body, options = {}) {
   return element;
 }
 
+/** Closes all dialogs of the page, because they belong to a user who has left. */
+export function closeDialogs() {
+  for (const dialog of document.querySelectorAll('dialog.dialog'))
+    /** @type {HTMLDialogElement} */ (dialog).close();
+}
+
 /**
  * @typedef {object} Operation
  * @property {string} title such as `Remove member m3`
