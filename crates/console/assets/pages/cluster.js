@@ -10,7 +10,7 @@ import { badge, loading, notice, table } from '../parts/ui.js';
 import { link } from '../router.js';
 import { session } from '../session.js';
 import { store } from '../store.js';
-import { problemCard, problemKey } from './problems.js';
+import { showProblems } from './problems.js';
 
 /** The number of problems that are shown here, without mere notes; the page of problems shows all. */
 const PROBLEMS_SHOWN = 3;
@@ -59,9 +59,14 @@ export function clusterPage({ signal }) {
     showAlarms(alarms, overview);
     const all = store.problems;
     const urgent = all.filter((it) => it.severity !== 'info').slice(0, PROBLEMS_SHOWN);
-    keyed(problems, urgent, problemKey, problemCard, () => {});
-    more.hidden = urgent.length === all.length;
-    setText(more.firstChild, all.length === 1 ? 'Show 1 problem' : `Show all ${count(all.length)} problems`);
+    showProblems(problems, urgent);
+    more.hidden = all.length === 0;
+    setText(
+      more.firstChild,
+      all.length === 1
+        ? 'Show the problem and what to do'
+        : `Show all ${count(all.length)} problems and what to do`,
+    );
     members.show(overview);
     charts.update();
     requests.show(overview);

@@ -14,36 +14,59 @@ import { store } from '../store.js';
 const NAMES = { critical: 'Critical', warning: 'Warning', info: 'Note' };
 
 /**
- * One problem as a card.
+ * One problem as a card, with `show(problem)` for newer texts of the same problem.
  *
  * @param {import('../store.js').Problem} problem
  */
-export function problemCard(problem) {
+function problemCard(problem) {
+  const title = h('h2', null);
+  const text = h('p', null);
   const member = store.overview?.members.find((it) => it.id === problem.member);
   const url = safeUrl(problem.runbook_url);
-  return h(
+  const runbook = `Runbook: ${problem.runbook ?? 'what to do'}`;
+  const element = h(
     'article',
     { class: `problem ${problem.severity}` },
-    h(
-      'header',
-      null,
-      badge(NAMES[problem.severity] ?? problem.severity, toneOf(problem)),
-      h('h2', null, problem.title),
-    ),
-    h('p', null, problem.text),
+    h('header', null, badge(NAMES[problem.severity] ?? problem.severity, toneOf(problem)), title),
+    text,
     h(
       'footer',
       null,
       member ? h('span', { class: 'muted' }, `Member ${member.name || member.id}`) : null,
       url
-        ? h(
-            'a',
-            { href: url, target: '_blank', rel: 'noopener noreferrer' },
-            `Runbook: ${problem.runbook ?? 'what to do'}`,
-            icon('external'),
-          )
+        ? h('a', { href: url, target: '_blank', rel: 'noopener noreferrer' }, runbook, icon('external'))
         : null,
     ),
+  );
+  element.show = (newest) => {
+    setText(title, newest.title);
+    setText(text, newest.text);
+  };
+  return element;
+}
+
+/**
+ * Shows problems as cards. Their texts change all the time, because they contain durations; the cards stay, so that a
+ * link keeps the focus.
+ *
+ * @param {Element} list
+ * @param {import('../store.js').Problem[]} problems
+ */
+export function showProblems(list, problems) {
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  const rows = problems.map((problem) => {
+    const kind = `${problem.id}/${problem.member}/${problem.severity}`;
+    const ordinal = seen.get(kind) ?? 0;
+    seen.set(kind, ordinal + 1);
+    return { key: `${kind}/${ordinal}`, problem };
+  });
+  keyed(
+    list,
+    rows,
+    (row) => row.key,
+    (row) => problemCard(row.problem),
+    (element, row) => element.show(row.problem),
   );
 }
 
@@ -54,11 +77,6 @@ function toneOf(problem) {
 /** Returns a link only if it leads to a web page. */
 function safeUrl(text) {
   return typeof text === 'string' && /^https?:\/\//.test(text) ? text : null;
-}
-
-/** A key for a problem, so that its card is replaced only when its text changes. */
-export function problemKey(problem) {
-  return [problem.id, problem.member, problem.severity, problem.title, problem.text].join('\n');
 }
 
 /** @param {import('../shell.js').PageContext} context */
@@ -119,7 +137,7 @@ export function problemsPage({ signal }) {
       return;
     }
     for (const child of list.querySelectorAll(':scope > :not(article)')) child.remove();
-    keyed(list, problems, problemKey, problemCard, () => {});
+    showProblems(list, problems);
   };
   store.addEventListener('sample', show, { signal });
   document.addEventListener('visibilitychange', () => (document.hidden ? walk.abort() : findInKeys()), {
