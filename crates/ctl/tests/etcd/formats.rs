@@ -102,6 +102,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("elect", "blackbox: tool_queues"),
     ("make-mirror", "blackbox: tool_checks"),
     ("diff", "blackbox: diff"),
+    ("console", "blackbox: console"),
     ("top", "blackbox: tool_top"),
     (
         "downgrade cancel",
