@@ -187,10 +187,15 @@ impl Browser {
     /// Types into the input with this label, replacing its content.
     #[track_caller]
     pub(crate) fn fill(&self, label: &str, text: &str) {
+        // While a dialog is open, only its inputs count.
         let find = format!(
-            "(() => {{ const t = {}; const l = all('label').find((e) => textOf(e).startsWith(t)); \
-             const inside = l && (l.control || l.querySelector('input, textarea, select')); \
-             return inside || all('input, textarea, select').find((e) => e.getAttribute('aria-label') === t); }})()",
+            "(() => {{ const t = {}; const root = dialog() || document; \
+             const usable = (e) => e && !e.disabled && !['radio', 'checkbox'].includes(e.type); \
+             const within = (e) => root.contains(e); \
+             const labels = all('label').filter(within).filter((e) => textOf(e).startsWith(t)); \
+             const controls = labels.map((e) => e.control || e.querySelector('input, textarea, select')); \
+             return controls.find(usable) || all('input, textarea, select').filter(within) \
+             .find((e) => usable(e) && e.getAttribute('aria-label') === t); }})()",
             json!(label)
         );
         self.until(&find);

@@ -1,12 +1,9 @@
 //! Three members with TLS and users: the page shows them, follows the leader, and shows a member that dies.
 
-use std::path::Path;
-
-use quorate_tests::pki::{Leaf, replace};
-use quorate_tests::{ClusterOptions, Console, Kind, Options, run_cluster, suite_authority};
+use quorate_tests::{ClusterOptions, Console, Kind, run_cluster};
 
 use super::driver::Browser;
-use super::{add_users, check_log, go, log_in};
+use super::{check_log, go, log_in};
 
 mod three_members_with_tls_and_users_are_shown_and_operated {
     use super::*;
@@ -22,44 +19,25 @@ mod three_members_with_tls_and_users_are_shown_and_operated {
     }
 }
 
-fn secured(dir: &Path, options: Options) -> Options {
-    let path = |name: &str| dir.join(name).display().to_string();
-    let options = options.secured().secured_peers().flag("--bcrypt-cost=4");
-    ["", "peer-"].iter().fold(options, |options, prefix| {
-        options
-            .flag(format!("--{prefix}cert-file={}", path("server")))
-            .flag(format!("--{prefix}key-file={}", path("server.key")))
-            .flag(format!("--{prefix}trusted-ca-file={}", path("ca")))
-            .flag(format!("--{prefix}client-cert-auth"))
-    })
-}
-
 async fn check(kind: Kind) {
     let Some(browser) = Browser::start() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    replace(&dir.path().join("ca"), suite_authority().pem().as_bytes());
-    suite_authority().sign(&Leaf::new("server")).write(dir.path(), "server");
-    suite_authority().sign(&Leaf::new("")).write(dir.path(), "client");
-    let mut options = ClusterOptions::new(kind, 3);
-    for number in 0..3 {
-        options = options.member(number, |options| secured(dir.path(), options));
-    }
-    let mut cluster = options.start().await;
+    let mut cluster = ClusterOptions::new(kind, 3).guarded().start().await;
     let leader = cluster.leader().await;
-    add_users(&cluster.client(leader)).await;
-    let path = |name: &str| dir.path().join(name).display().to_string();
+    let path = |name: &str| cluster.server(leader).guard_dir().join(name).display().to_string();
     let flags = [
         format!("--cacert={}", path("ca")),
         format!("--cert={}", path("client")),
         format!("--key={}", path("client.key")),
         "--allow-writes".to_owned(),
     ];
+    let user = cluster.server(leader).user_of_tools().unwrap();
+    let (user, password) = user.split_once(':').unwrap();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let urls: Vec<String> =
         cluster.members().into_iter().map(|member| cluster.server(member).url()).collect();
     let console = Console::start(&urls.join(","), &flags);
     browser.open(&console.url);
-    log_in(&browser, "root", "p");
+    log_in(&browser, user, password);
     for member in ["m0", "m1", "m2"] {
         browser.sees(member);
     }
@@ -77,7 +55,7 @@ async fn check(kind: Kind) {
     let victim = leader;
     cluster.kill(victim);
     go(&browser, "cluster");
-    browser.sees("Does not answer");
+    browser.sees(&format!("Member m{victim} does not answer"));
     go(&browser, "problems");
     browser.sees(&format!("Member m{victim} does not answer"));
     browser.sees("The loss of one more member stops the cluster");
