@@ -10,7 +10,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prost::Message;
 use quorate_api::etcdserverpb as pb;
 use quorate_state::apply::{
     AlarmCommand, Applied, AuthCommand, Command, EntryMeta, Notice, Request, Response, State,
@@ -125,7 +124,7 @@ impl Applying {
         let mut batch = Vec::new();
         let mut next = Some(first);
         while let Some(job) = next {
-            bytes += job.request.encoded_len();
+            bytes += job.byte_count();
             batch.extend(decoded(job));
             let is_full = batch.len() >= BATCH_REQUESTS_MAX || bytes >= BATCH_BYTES_MAX;
             next = if is_full { None } else { self.jobs.try_recv().ok() };
@@ -298,7 +297,7 @@ impl Applying {
 
 /// Decodes a request, or answers that it cannot be decoded.
 fn decoded(job: Job) -> Option<Waiting> {
-    let Job { mut request, author, reply } = job;
+    let Job { mut request, author, reply, .. } = job;
     if request.header.is_none() {
         request.header = Some(pb::RequestHeader::default());
     }

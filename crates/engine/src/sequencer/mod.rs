@@ -34,6 +34,10 @@ mod expiry;
 mod term;
 mod writing;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_state::apply::{Refusal, Response};
 use tokio::sync::{mpsc, oneshot};
@@ -44,6 +48,8 @@ use crate::error::EngineError;
 
 /// The maximum number of requests that wait for the sequencer.
 pub(crate) const WAITING_MAX: usize = 16_384;
+/// The maximum bytes of requests that wait for the sequencer. One request is accepted in any case.
+const WAITING_BYTES_MAX: usize = 256 << 20;
 /// The maximum number of requests in a batch.
 const BATCH_REQUESTS_MAX: usize = 2_000;
 /// A batch with this many bytes of requests accepts no more.
@@ -58,6 +64,29 @@ pub(crate) struct Job {
     pub(crate) request: pb::InternalRaftRequest,
     pub(crate) author: Author,
     pub(crate) reply: oneshot::Sender<Outcome>,
+    held: HeldBytes,
+}
+
+/// Bytes of a request that count as waiting until this value is dropped.
+#[derive(Debug)]
+struct HeldBytes {
+    total: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl HeldBytes {
+    /// Counts bytes, unless others wait already and the total would exceed the limit.
+    fn new(total: &Arc<AtomicUsize>, bytes: usize, bytes_max: usize) -> Option<Self> {
+        let before = total.fetch_add(bytes, Ordering::Relaxed);
+        let held = Self { total: Arc::clone(total), bytes };
+        (before == 0 || before.saturating_add(bytes) <= bytes_max).then_some(held)
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Who makes a request.
@@ -73,18 +102,26 @@ pub(crate) enum Author {
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
     sender: mpsc::Sender<Job>,
+    waiting_bytes: Arc<AtomicUsize>,
+    bytes_max: usize,
 }
 
 impl Jobs {
     pub(crate) fn new() -> (Self, mpsc::Receiver<Job>) {
+        Self::with_limit(WAITING_BYTES_MAX)
+    }
+
+    fn with_limit(bytes_max: usize) -> (Self, mpsc::Receiver<Job>) {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        (Self { sender }, receiver)
+        (Self { sender, waiting_bytes: Arc::default(), bytes_max }, receiver)
     }
 
     /// Waits for the outcome of a request.
     pub(crate) async fn run(&self, request: pb::InternalRaftRequest, author: Author) -> Outcome {
+        let held = HeldBytes::new(&self.waiting_bytes, request.encoded_len(), self.bytes_max)
+            .ok_or(EngineError::TooManyRequests)?;
         let (reply, outcome) = oneshot::channel();
-        let job = Job { request, author, reply };
+        let job = Job { request, author, reply, held };
         self.sender.try_send(job).map_err(|refused| match refused {
             mpsc::error::TrySendError::Full(_) => EngineError::TooManyRequests,
             mpsc::error::TrySendError::Closed(_) => EngineError::SequencerChanged,
@@ -92,5 +129,38 @@ impl Jobs {
         // The term ended with the request in its queue, or while it was applied. A batch whose commit
         // may have happened is never dropped: its requests receive `OutcomeUnknown`.
         outcome.await.unwrap_or(Err(EngineError::SequencerChanged))
+    }
+}
+
+impl Job {
+    /// Returns the encoded length of the request.
+    pub(crate) const fn byte_count(&self) -> usize {
+        self.held.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Poll;
+
+    fn request(len: usize) -> pb::InternalRaftRequest {
+        let put = pb::PutRequest { value: vec![0; len].into(), ..pb::PutRequest::default() };
+        pb::InternalRaftRequest { put: Some(put), ..pb::InternalRaftRequest::default() }
+    }
+
+    #[tokio::test]
+    async fn waiting_requests_are_bounded_in_bytes() {
+        let (jobs, mut received) = Jobs::with_limit(1_000);
+        let waker = std::task::Waker::noop();
+        let mut cx = std::task::Context::from_waker(waker);
+        let mut large = Box::pin(jobs.run(request(5_000), Author::Client));
+        assert!(matches!(large.as_mut().poll(&mut cx), Poll::Pending), "one is always accepted");
+        let refused = jobs.run(request(10), Author::Client).await;
+        assert!(matches!(refused, Err(EngineError::TooManyRequests)));
+        drop(received.recv().await.unwrap());
+        assert!(matches!(large.await, Err(EngineError::SequencerChanged)));
+        let mut small = Box::pin(jobs.run(request(10), Author::Client));
+        assert!(matches!(small.as_mut().poll(&mut cx), Poll::Pending));
     }
 }
