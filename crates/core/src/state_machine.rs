@@ -259,6 +259,13 @@ impl<T> StateMachine<T> {
         [self.commit_at, self.compaction.next_step].into_iter().flatten().min()
     }
 
+    /// Returns whether the open batch has reached its limit of changes or bytes, so that
+    /// [`StateMachine::hand_over_if_due`] should be called before the batch is due.
+    #[must_use]
+    pub fn has_full_batch(&self) -> bool {
+        self.state.pending_batch().fill(self.pace.batch_ops_max) > 0
+    }
+
     /// Carries out a job.
     pub fn take<O: Outlet<Completion = T>>(
         &mut self,

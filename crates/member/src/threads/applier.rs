@@ -113,10 +113,13 @@ impl RunInline for SharedApplier {
         let Some(mut slot) = self.applier.try_lock() else { return false };
         // A runtime catches the panic of a request. Nothing may then use the applier, whose state is unknown.
         let Some(mut applier) = slot.take() else { return false };
-        let before = applier.next_turn();
+        let (before, was_full) = (applier.next_turn(), applier.machine.has_full_batch());
         applier.run_brief(&self.jobs);
-        // The applier's thread has to carry out the other jobs, or its next deadline is earlier than it knows.
-        let has_to_wake = !applier.queued.is_empty() || applier.next_turn().is_before(before);
+        // The applier's thread has to carry out the other jobs or to hand over a full batch, or its next deadline is
+        // earlier than it knows.
+        let has_to_wake = !applier.queued.is_empty()
+            || applier.next_turn().is_before(before)
+            || !was_full && applier.machine.has_full_batch();
         *slot = Some(applier);
         drop(slot);
         if has_to_wake {
