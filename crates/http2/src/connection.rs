@@ -209,10 +209,10 @@ impl Connection {
         Ok(None)
     }
 
-    /// Returns whether a header block has begun whose last frame has not arrived.
+    /// Returns the stream whose header block has begun, but whose last frame of the block has not arrived.
     #[must_use]
-    pub const fn has_open_block(&self) -> bool {
-        self.open_block.is_some()
+    pub fn open_block_stream(&self) -> Option<StreamId> {
+        self.open_block.as_ref().map(|open| open.stream)
     }
 
     fn frame<'a>(

@@ -162,6 +162,7 @@ impl Connection {
 
     /// Sends the client the reason for closing the connection immediately.
     pub fn close(&mut self, code: Code, reason: &[u8]) {
+        self.open_block = None;
         self.put_go_away(self.last_stream, code, reason);
     }
 

@@ -115,8 +115,8 @@ pub(super) struct Server<T, G: Http2Service> {
     pings: Rules,
     keepalive: Option<Keepalive>,
     head_timeout: Duration,
-    /// The deadline of an incomplete header block.
-    head_deadline: Option<Pin<Box<Sleep>>>,
+    /// The stream of an incomplete header block, and the deadline of the block.
+    head_deadline: Option<(StreamId, Pin<Box<Sleep>>)>,
     forgiven_at: Instant,
     ending: Ending,
     sent: Arc<AtomicU64>,
@@ -372,6 +372,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
     /// Ends the connection: drops all requests, and sends the reason.
     fn close(&mut self, code: Code, reason: &[u8]) {
         self.connection.close(code, reason);
+        self.input = Vec::new();
         self.ending = Ending::Closing;
         self.fresh = None;
         self.forget_slots();
@@ -429,20 +430,18 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
 
     /// Starts or ends the deadline of an incomplete header block. Such a block occupies memory that no request counts.
     fn follow_head(&mut self) {
-        let is_open = self.connection.has_open_block() && self.ending != Ending::Closing;
-        match (is_open, &self.head_deadline) {
-            (true, None) => {
-                self.head_deadline = Some(Box::pin(tokio::time::sleep(self.head_timeout)));
-                self.poll_head_deadline();
-            }
-            (false, Some(_)) => self.head_deadline = None,
-            (true, Some(_)) | (false, None) => {}
+        let open = self.connection.open_block_stream();
+        if open == self.head_deadline.as_ref().map(|(stream, _)| *stream) {
+            return;
         }
+        let deadline = |stream| (stream, Box::pin(tokio::time::sleep(self.head_timeout)));
+        self.head_deadline = open.map(deadline);
+        self.poll_head_deadline();
     }
 
     fn poll_head_deadline(&mut self) {
         let mut cx = Context::from_waker(&self.control_task);
-        if let Some(deadline) = &mut self.head_deadline
+        if let Some((_, deadline)) = &mut self.head_deadline
             && deadline.as_mut().poll(&mut cx).is_ready()
         {
             self.head_deadline = None;
