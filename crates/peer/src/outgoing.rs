@@ -221,6 +221,9 @@ impl Outgoing {
     pub(crate) fn flush(&self, Wake { attachment, waker }: Wake) -> usize {
         let mut state = self.state.lock();
         if state.attached != Some(attachment) {
+            // The connection's task has to notice the end.
+            drop(state);
+            waker.wake();
             return 0;
         }
         let written = state.write_directly(&self.allowance);
