@@ -7,7 +7,8 @@
 //!
 //! The choice of the thread (`member::threads::applier`).
 
-use quorate_api::etcdserverpb::{TxnRequest, request_op};
+use quorate_api::etcdserverpb::compare::CompareTarget;
+use quorate_api::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, TxnRequest, request_op};
 use quorate_raft::{Entry, EntryKind};
 use quorate_state::apply::{Command, Request};
 
@@ -21,7 +22,8 @@ const BYTES_MAX: usize = 64 * 1024;
 const OPERATIONS_MAX: usize = 16;
 
 /// Returns whether applying these entries takes only a short time and never waits for the backend: there are few, they
-/// are small, and each reads and writes only single keys.
+/// are small, and each reads and writes only single keys. Requests that read an old value are not brief, because the value
+/// may have to be read from the disk. The exception is a range of a single key in a transaction, as Kubernetes sends it.
 pub(super) fn is_brief(entries: &[Entry]) -> bool {
     let bytes: usize = entries.iter().map(|entry| entry.data.len()).sum();
     entries.len() <= ENTRIES_MAX && bytes <= BYTES_MAX && entries.iter().all(concerns_single_keys)
@@ -35,8 +37,9 @@ fn concerns_single_keys(entry: &Entry) -> bool {
     // The calling thread may have a small stack, so very deeply nested transactions are left to the apply thread.
     let Ok(request) = Request::decode_shallow(entry.data.clone()) else { return false };
     match request.command {
-        Command::Put(_) | Command::LeaseGrant(_) => true,
-        Command::DeleteRange(delete) => delete.range_end.is_empty(),
+        Command::Put(put) => is_brief_put(&put),
+        Command::LeaseGrant(_) => true,
+        Command::DeleteRange(delete) => is_brief_delete(&delete),
         Command::Txn(txn) => is_brief_txn(&txn),
         Command::Range(_)
         | Command::Compaction(_)
@@ -49,14 +52,29 @@ fn concerns_single_keys(entry: &Entry) -> bool {
     }
 }
 
+const fn is_brief_put(put: &PutRequest) -> bool {
+    !put.prev_kv && !put.ignore_value && !put.ignore_lease
+}
+
+fn is_brief_delete(delete: &DeleteRangeRequest) -> bool {
+    delete.range_end.is_empty() && !delete.prev_kv
+}
+
+/// The revisions and the version of a key are in the index, but its value and its lease are in its record.
+fn is_brief_compare(compare: &Compare) -> bool {
+    let reads_record = matches!(compare.target(), CompareTarget::Value | CompareTarget::Lease);
+    compare.range_end.is_empty() && !reads_record
+}
+
 fn is_brief_txn(txn: &TxnRequest) -> bool {
     let count = txn.compare.len() + txn.success.len() + txn.failure.len();
     count <= OPERATIONS_MAX
-        && txn.compare.iter().all(|compare| compare.range_end.is_empty())
+        && txn.compare.iter().all(is_brief_compare)
         && txn.success.iter().chain(&txn.failure).all(|operation| match &operation.request {
             Some(request_op::Request::RequestRange(range)) => range.range_end.is_empty(),
-            Some(request_op::Request::RequestDeleteRange(delete)) => delete.range_end.is_empty(),
-            Some(request_op::Request::RequestPut(_)) | None => true,
+            Some(request_op::Request::RequestDeleteRange(delete)) => is_brief_delete(delete),
+            Some(request_op::Request::RequestPut(put)) => is_brief_put(put),
+            None => true,
             Some(request_op::Request::RequestTxn(_)) => false,
         })
 }
@@ -75,9 +93,9 @@ mod tests {
         Entry { term: Term(1), index: LogIndex(1), kind: EntryKind::Normal, data }
     }
 
-    fn put(value: &[u8]) -> pb::PutRequest {
+    fn put(value: &[u8]) -> PutRequest {
         let (key, value) = (b"k".to_vec().into(), value.to_vec().into());
-        pb::PutRequest { key, value, ..Default::default() }
+        PutRequest { key, value, ..Default::default() }
     }
 
     fn put_entry(value: &[u8]) -> Entry {
@@ -100,7 +118,7 @@ mod tests {
 
     #[test]
     fn few_small_writes_of_single_keys_are_brief() {
-        let compare = pb::Compare { key: b"k".to_vec().into(), ..Default::default() };
+        let compare = Compare { key: b"k".to_vec().into(), ..Default::default() };
         let update = TxnRequest {
             compare: vec![compare],
             success: vec![operation(Op::RequestPut(put(b"v")))],
@@ -123,7 +141,7 @@ mod tests {
     fn requests_that_may_cover_many_keys_are_not_brief() {
         let delete = |range_end: &[u8]| {
             let (key, range_end) = (b"a".to_vec().into(), range_end.to_vec().into());
-            let delete_range = pb::DeleteRangeRequest { key, range_end, prev_kv: false };
+            let delete_range = DeleteRangeRequest { key, range_end, prev_kv: false };
             pb::InternalRaftRequest { delete_range: Some(delete_range), ..Default::default() }
         };
         assert!(is_brief(&[entry(delete(b""))]));
@@ -139,9 +157,28 @@ mod tests {
         assert!(!is_brief(&[txn(vec![range(b""); OPERATIONS_MAX + 1])]));
         let nested = operation(Op::RequestTxn(TxnRequest::default()));
         assert!(!is_brief(&[txn(vec![nested])]));
-        let compare = pb::Compare { range_end: b"\0".to_vec().into(), ..Default::default() };
+        let compare = Compare { range_end: b"\0".to_vec().into(), ..Default::default() };
         let compared = TxnRequest { compare: vec![compare], ..Default::default() };
         assert!(!is_brief(&[txn_entry(compared)]));
+    }
+
+    #[test]
+    fn requests_that_read_an_old_value_are_not_brief() {
+        let of_put = |put| entry(pb::InternalRaftRequest { put: Some(put), ..Default::default() });
+        assert!(!is_brief(&[of_put(PutRequest { prev_kv: true, ..put(b"v") })]));
+        assert!(!is_brief(&[of_put(PutRequest { ignore_value: true, ..put(b"") })]));
+        assert!(!is_brief(&[of_put(PutRequest { ignore_lease: true, ..put(b"v") })]));
+        for (target, expected) in [
+            (CompareTarget::Version, true),
+            (CompareTarget::Create, true),
+            (CompareTarget::Mod, true),
+            (CompareTarget::Value, false),
+            (CompareTarget::Lease, false),
+        ] {
+            let compare = Compare { target: target.into(), ..Default::default() };
+            let txn = TxnRequest { compare: vec![compare], ..Default::default() };
+            assert_eq!(is_brief(&[txn_entry(txn)]), expected, "{target:?}");
+        }
     }
 
     #[test]

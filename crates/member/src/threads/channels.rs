@@ -172,6 +172,11 @@ impl ApplierHandle {
         self.runner.run_or_wake(&self.jobs);
     }
 
+    /// Wakes the applier's thread to carry out the queued jobs.
+    pub(crate) fn wake(&self) {
+        self.jobs.wake();
+    }
+
     /// Ends the wait of the applier's thread, which then asks for its next deadline.
     pub(crate) fn interrupt(&self) {
         self.jobs.interrupt();

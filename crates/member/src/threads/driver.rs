@@ -11,7 +11,8 @@
 //! so inputs of one source keep their order.
 //!
 //! If only a few entries were committed, the thread that runs the driver also runs the applier, after it has released the
-//! driver ([`ApplierHandle::run_or_wake`]).
+//! driver ([`ApplierHandle::run_or_wake`]). The driver's own thread does so only if there is no other voter, because it
+//! keeps the clock.
 //!
 //! If this member is the only voter, the driver's thread writes the log between effects, because no peer has to be
 //! served during the write. When another voter joins, the log moves to its own thread.
@@ -124,9 +125,13 @@ impl SharedDriver {
         run(driver);
         let deadline = (!driver.stopping).then(|| driver.ticks.next_deadline(driver.leads()));
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
+        // With other members, nothing may delay the ticks of this thread, not even a page fault.
+        let has_time = !driver.may_run_inline();
         drop(slot);
-        if has_queued {
+        if has_queued && has_time {
             self.applier.run_or_wake();
+        } else if has_queued {
+            self.applier.wake();
         }
         deadline
     }
