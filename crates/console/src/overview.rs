@@ -47,6 +47,9 @@ pub(crate) struct Overview {
     asked: Cell<Instant>,
     /// The token of the user who asked last.
     token: RefCell<Option<Token>>,
+    /// The token with which the figures are collected, and the time at which its user last asked.
+    collecting: RefCell<Option<Token>>,
+    own_asked: Cell<Instant>,
     sequence: Cell<u64>,
 }
 
@@ -58,6 +61,8 @@ impl Overview {
             is_running: Cell::new(false),
             asked: Cell::new(Instant::now()),
             token: RefCell::default(),
+            collecting: RefCell::default(),
+            own_asked: Cell::new(Instant::now()),
             sequence: Cell::new(0),
         }
     }
@@ -69,6 +74,9 @@ impl Overview {
         token: Option<Token>,
     ) -> Result<Value, Refusal> {
         self.asked.set(Instant::now());
+        if *self.collecting.borrow() == token {
+            self.own_asked.set(Instant::now());
+        }
         self.token.replace(token);
         if !self.is_running.replace(true) {
             self.latest.replace(None);
@@ -100,9 +108,12 @@ impl Overview {
             Box::pin(self.collect_as(cluster, token, &mut certificates, &mut observer)).await;
         }
         self.is_running.set(false);
+        // No token outlives the pages that have sent it.
+        self.token.replace(None);
+        self.collecting.replace(None);
     }
 
-    /// Collects as one user, until no page asks or until the members refuse this user and another one has asked.
+    /// Collects as one user, until no page asks, or until another user has asked and this one is refused or no longer asks.
     async fn collect_as(
         &self,
         cluster: &Cluster,
@@ -110,6 +121,8 @@ impl Overview {
         certificates: &mut Certificates,
         observer: &mut Observer,
     ) {
+        self.collecting.replace(token.clone());
+        self.own_asked.set(Instant::now());
         let own = cluster.token_of(token.clone());
         let connect = |endpoints: Vec<String>| -> Result<Client, Failure> {
             Ok(cluster.connect(endpoints)?.for_user(own.clone()))
@@ -124,6 +137,10 @@ impl Overview {
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.asked.get().elapsed() < IDLE_TIME {
             due.tick().await;
+            let is_gone = self.own_asked.get().elapsed() >= IDLE_TIME;
+            if is_gone && *self.token.borrow() != token {
+                return;
+            }
             let report = reports.next(INTERVAL).await;
             let is_refused =
                 report.members.iter().any(|member| matches!(member.role, Role::Refused(_)));
