@@ -13,6 +13,7 @@ pub struct Console {
     port: Port,
     /// The scheme and the address of the page.
     pub url: String,
+    secret: Option<String>,
 }
 
 impl Console {
@@ -42,7 +43,13 @@ impl Console {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         match line.strip_prefix("The console is at ") {
-            Some(url) => Ok(Self { child, port, url: url.trim().trim_end_matches('/').to_owned() }),
+            Some(address) => {
+                let (url, secret) = match address.trim().split_once("#s=") {
+                    Some((url, secret)) => (url, Some(secret.to_owned())),
+                    None => (address.trim(), None),
+                };
+                Ok(Self { child, port, url: url.trim_end_matches('/').to_owned(), secret })
+            }
             None => {
                 let mut errors = String::new();
                 child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
@@ -58,6 +65,12 @@ impl Console {
         self.port.number()
     }
 
+    /// Returns the secret that the page must send, if it needs one.
+    #[must_use]
+    pub fn secret(&self) -> Option<&str> {
+        self.secret.as_deref()
+    }
+
     /// Returns the id of the process.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -66,8 +79,8 @@ impl Console {
 
     /// Returns a page of this console that is not logged in.
     #[must_use]
-    pub const fn page(&self) -> ConsolePage {
-        ConsolePage { port: self.port(), token: None }
+    pub fn page(&self) -> ConsolePage {
+        ConsolePage { port: self.port(), token: None, secret: self.secret.clone() }
     }
 }
 
@@ -84,13 +97,14 @@ impl Drop for Console {
 pub struct ConsolePage {
     port: u16,
     token: Option<String>,
+    secret: Option<String>,
 }
 
 impl ConsolePage {
     /// Returns a page that talks to a console on this port.
     #[must_use]
     pub const fn at(port: u16) -> Self {
-        Self { port, token: None }
+        Self { port, token: None, secret: None }
     }
 
     /// Returns the same page with a token.
@@ -110,6 +124,7 @@ impl ConsolePage {
             ("Sec-Fetch-Site", "same-origin"),
         ];
         headers.extend(self.token.as_deref().map(|token| ("X-Quorate-Token", token)));
+        headers.extend(self.secret.as_deref().map(|secret| ("X-Quorate-Secret", secret)));
         request_with(self.port, "POST", &format!("/api/v1/{name}"), &headers, body.as_bytes())
     }
 
@@ -118,12 +133,14 @@ impl ConsolePage {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let token = self.token.as_ref().map(|token| format!("X-Quorate-Token: {token}\r\n"));
+        let secret = self.secret.as_ref().map(|it| format!("X-Quorate-Secret: {it}\r\n"));
         // With HTTP/1.0, the body has no chunks.
         let head = format!(
             "POST /api/v1/{name} HTTP/1.0\r\nHost: 127.0.0.1:{}\r\nContent-Type: application/json\r\n\
-             X-Quorate-Console: 1\r\n{}Content-Length: {}\r\n\r\n",
+             X-Quorate-Console: 1\r\n{}{}Content-Length: {}\r\n\r\n",
             self.port,
             token.unwrap_or_default(),
+            secret.unwrap_or_default(),
             body.len()
         );
         stream.write_all(head.as_bytes()).unwrap();

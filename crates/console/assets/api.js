@@ -17,6 +17,29 @@ const LINE_CHARS_MAX = 8 * 1024 * 1024;
 let token = null;
 /** @type {((error: ApiError) => Promise<void>) | null} */
 let askLogin = null;
+/** Counts the changes of the user, so that no call of one user is sent again as another. */
+let userNumber = 0;
+
+/** The name of the secret in the storage of this tab, which survives a reload. */
+const SECRET = 'quorate-console-secret';
+
+/**
+ * Takes the secret out of the address of the page, where `quorate console` has put it. The console needs it if the
+ * cluster has no users and its listener does not protect it.
+ *
+ * @returns {boolean} whether the address had a secret
+ */
+export function takeSecret() {
+  if (!location.hash.startsWith('#s=')) return false;
+  sessionStorage.setItem(SECRET, location.hash.slice('#s='.length));
+  history.replaceState(null, '', location.pathname);
+  return true;
+}
+
+/** Ends the calls of the former user that wait for a login. */
+export function noteOtherUser() {
+  userNumber += 1;
+}
 
 /** A failed call. */
 export class ApiError extends Error {
@@ -155,6 +178,7 @@ async function readLines(body, onLine) {
 }
 
 async function withLogin(login, signal, attempt) {
+  const user = userNumber;
   for (;;) {
     const used = token;
     try {
@@ -169,6 +193,7 @@ async function withLogin(login, signal, attempt) {
         await askLogin(error);
       }
       signal?.throwIfAborted();
+      if (user !== userNumber) throw new DOMException('Another user has logged in.', 'AbortError');
     }
   }
 }
@@ -176,6 +201,8 @@ async function withLogin(login, signal, attempt) {
 async function send(name, body, signal) {
   const headers = { 'Content-Type': 'application/json', 'X-Quorate-Console': '1' };
   if (token !== null) headers['X-Quorate-Token'] = token;
+  const secret = sessionStorage.getItem(SECRET);
+  if (secret !== null) headers['X-Quorate-Secret'] = secret;
   const response = await fetch(`api/v1/${name}`, {
     method: 'POST',
     headers,

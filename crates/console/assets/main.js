@@ -2,7 +2,7 @@
  * Starts the page: reads the session, asks for a login if the cluster has users, then shows the shell and its pages.
  */
 
-import { ApiError, asApiError, onLoginNeeded } from './api.js';
+import { ApiError, asApiError, noteOtherUser, onLoginNeeded, takeSecret } from './api.js';
 import { Gate } from './gate.js';
 import { closeDialogs } from './parts/dialog.js';
 import { session } from './session.js';
@@ -57,6 +57,7 @@ function askLogin(reason) {
     .login(reason)
     .then((isOther) => {
       if (isOther) {
+        noteOtherUser();
         closeDialogs();
         store.clear();
         shell.reopen();
@@ -69,6 +70,10 @@ function askLogin(reason) {
 }
 
 async function start() {
+  takeSecret();
+  addEventListener('hashchange', () => {
+    if (takeSecret()) location.reload();
+  });
   restoreTheme();
   onLoginNeeded(askLogin);
   shell.onLogout = () => {

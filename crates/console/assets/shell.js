@@ -185,7 +185,7 @@ export class Shell {
    * @param {boolean} moveFocus
    */
   show(route, moveFocus) {
-    const path = route.path in PAGES ? route.path : 'cluster';
+    const path = Object.hasOwn(PAGES, route.path) ? route.path : 'cluster';
     if (path === this.path && this.page?.navigate) {
       this.page.navigate(route);
       return;

@@ -1,7 +1,7 @@
 //! Access to the console: the decision before each call, and logins.
 //!
 //! The cluster checks the permissions of a user. The console adds one rule. If authentication is off, its listener must
-//! be on loopback or verify client certificates.
+//! be private (`Settings::is_private`), or the caller must know the console's secret.
 //!
 //! # Bound
 //!
@@ -43,13 +43,6 @@ pub struct Exposure {
     pub verifies_clients: bool,
 }
 
-impl Exposure {
-    /// Returns whether a cluster without authentication may be used through this listener.
-    const fn is_private(self) -> bool {
-        self.is_loopback || self.verifies_clients
-    }
-}
-
 /// Whether users must log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -59,16 +52,17 @@ pub(crate) enum Mode {
 
 /// The knowledge about users.
 pub(crate) struct Access {
-    pub(crate) exposure: Exposure,
+    is_private: bool,
     mode: RefCell<Option<(Instant, Mode)>>,
     known: RefCell<VecDeque<(Instant, Token)>>,
     logins: Semaphore,
 }
 
 impl Access {
-    pub(crate) fn new(exposure: Exposure) -> Self {
+    /// `is_private` is whether everyone who can reach the console may use a cluster without authentication.
+    pub(crate) fn new(is_private: bool) -> Self {
         let (mode, known) = (RefCell::default(), RefCell::default());
-        Self { exposure, mode, known, logins: Semaphore::new(PAGE_LOGINS_MAX) }
+        Self { is_private, mode, known, logins: Semaphore::new(PAGE_LOGINS_MAX) }
     }
 
     /// Returns whether authentication is on. `nobody` makes calls without a user.
@@ -94,21 +88,27 @@ impl Access {
     }
 
     /// Decides whether a call may be made at all.
-    pub(crate) async fn admit(&self, is_logged_in: bool, nobody: &Caller) -> Result<(), Refusal> {
-        if is_logged_in && self.exposure.is_private() {
+    pub(crate) async fn admit(
+        &self,
+        is_logged_in: bool,
+        knows_secret: bool,
+        nobody: &Caller,
+    ) -> Result<(), Refusal> {
+        let is_private = self.is_private || knows_secret;
+        if is_logged_in && is_private {
             return Ok(());
         }
         match self.mode(nobody).await? {
             Mode::On if is_logged_in => Ok(()),
             Mode::On => Err(Refusal::login_required()),
-            Mode::Off if self.exposure.is_private() => Ok(()),
+            Mode::Off if is_private => Ok(()),
             Mode::Off => Err(Refusal::new(
                 Kind::AuthenticationOff,
                 "authentication is off in this cluster, so that everyone who can reach this console could use it",
             )
             .advising(
-                "Turn authentication on, or let the console listen on 127.0.0.1, or let it verify client certificates \
-                 with --trusted-ca-file.",
+                "Turn authentication on, or let the console verify client certificates with --trusted-ca-file, or let \
+                 `quorate console` listen on 127.0.0.1 and open the address that it prints.",
             )),
         }
     }
@@ -188,8 +188,7 @@ mod tests {
 
     #[test]
     fn logins_beyond_the_limit_are_refused() {
-        let exposure = Exposure { is_loopback: true, is_secured: false, verifies_clients: false };
-        let access = Access::new(exposure);
+        let access = Access::new(true);
         let held: Vec<_> = (0..PAGE_LOGINS_MAX).map(|_| access.login_permit().unwrap()).collect();
         assert_eq!(access.login_permit().unwrap_err().kind, Kind::Busy);
         drop(held);

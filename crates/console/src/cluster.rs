@@ -60,6 +60,13 @@ impl Cluster {
         Ok(client?.failing_fast())
     }
 
+    /// Returns whether the console's connections may do what other users of its machine may not: they have a certificate,
+    /// or a socket that the file system protects.
+    pub(crate) fn lends_access(&self) -> bool {
+        let is_socket = |endpoint: &String| endpoint.starts_with("unix");
+        !self.transport.cert.is_empty() || self.endpoints.iter().any(is_socket)
+    }
+
     /// Returns the token with which a call of this caller is made.
     pub(crate) fn token_of(&self, caller: Option<Token>) -> Option<Token> {
         let needs_one = caller.is_none() && !self.transport.cert.is_empty();
@@ -153,15 +160,19 @@ fn is_lost(status: &Status) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Returns a cluster without endpoints, whose timeouts are all the same.
+    pub(crate) fn cluster(timeout: Duration) -> Cluster {
+        let timeouts =
+            Timeouts { dial_timeout: timeout, keepalive_time: timeout, keepalive_timeout: timeout };
+        Cluster { endpoints: Vec::new(), transport: Transport::default(), timeouts }
+    }
 
     #[test]
     fn a_call_of_nobody_never_takes_the_user_of_the_consoles_certificate() {
-        let second = Duration::from_secs(1);
-        let timeouts =
-            Timeouts { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
-        let plain = Cluster { endpoints: Vec::new(), transport: Transport::default(), timeouts };
+        let plain = cluster(Duration::from_secs(1));
         assert!(plain.token_of(None).is_none());
         let transport = Transport { cert: "/c".to_owned(), ..Transport::default() };
         let named = Cluster { transport, ..plain };

@@ -1,17 +1,115 @@
 //! The arguments of an API call: one JSON object whose fields are read by type, within bounds.
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::refusal::Refusal;
 
 /// Maximum length of a name or a password, in bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 
+/// Maximum number of arguments of a call, and of texts in a list.
+const ARGUMENTS_MAX: usize = 32;
+const TEXTS_MAX: usize = 100;
+
 /// The arguments of a call.
+///
+/// An argument contains no further objects. The body of a request is parsed before its caller is known, so it must not
+/// occupy much more memory than it has bytes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Input(Map<String, Value>);
+pub(crate) struct Input(Vec<(String, Argument)>);
+
+#[derive(Clone, Debug)]
+enum Argument {
+    Missing,
+    Flag(bool),
+    Number(i64),
+    Text(String),
+    Texts(Vec<String>),
+    /// A fraction, or a number beyond the range.
+    OtherNumber,
+}
+
+impl<'de> Deserialize<'de> for Input {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Arguments;
+        impl<'de> Visitor<'de> for Arguments {
+            type Value = Input;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Input, A::Error> {
+                let mut arguments = Vec::new();
+                while let Some(argument) = map.next_entry()? {
+                    if arguments.len() == ARGUMENTS_MAX {
+                        return Err(de::Error::custom("too many arguments"));
+                    }
+                    arguments.push(argument);
+                }
+                Ok(Input(arguments))
+            }
+        }
+        deserializer.deserialize_map(Arguments)
+    }
+}
+
+impl<'de> Deserialize<'de> for Argument {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneArgument;
+        impl<'de> Visitor<'de> for OneArgument {
+            type Value = Argument;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a number, true or false, or a list of texts")
+            }
+
+            fn visit_unit<E: de::Error>(self) -> Result<Argument, E> {
+                Ok(Argument::Missing)
+            }
+
+            fn visit_bool<E: de::Error>(self, flag: bool) -> Result<Argument, E> {
+                Ok(Argument::Flag(flag))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Argument, E> {
+                Ok(Argument::Number(number))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Argument, E> {
+                Ok(i64::try_from(number).map_or(Argument::OtherNumber, Argument::Number))
+            }
+
+            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Argument, E> {
+                Ok(Argument::OtherNumber)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Argument, E> {
+                Ok(Argument::Text(text.to_owned()))
+            }
+
+            fn visit_string<E: de::Error>(self, text: String) -> Result<Argument, E> {
+                Ok(Argument::Text(text))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Argument, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element::<String>()? {
+                    if texts.len() == TEXTS_MAX {
+                        return Err(de::Error::custom("a list is too long"));
+                    }
+                    texts.push(text);
+                }
+                Ok(Argument::Texts(texts))
+            }
+        }
+        deserializer.deserialize_any(OneArgument)
+    }
+}
 
 impl Input {
     /// Parses the body of a request. An empty body has no arguments.
@@ -19,22 +117,22 @@ impl Input {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
         }
-        match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(_) => Err(Refusal::bad_request("the body must be a JSON object")),
-            Err(error) => Err(Refusal::bad_request(format!("the body is not valid JSON: {error}"))),
-        }
+        serde_json::from_slice(body).map_err(|error| {
+            Refusal::bad_request(format!("the body is not a JSON object of arguments: {error}"))
+        })
     }
 
-    fn field(&self, name: &str) -> Option<&Value> {
-        self.0.get(name).filter(|value| !value.is_null())
+    /// Returns an argument. If a name occurs several times, the last argument counts.
+    fn field(&self, name: &str) -> Option<&Argument> {
+        let named = self.0.iter().rev().find(|(given, _)| given == name);
+        named.map(|(_, argument)| argument).filter(|one| !matches!(one, Argument::Missing))
     }
 
     /// Returns a text; `None` if the field is missing.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Refusal> {
         match self.field(name) {
             None => Ok(None),
-            Some(Value::String(text)) if text.len() <= TEXT_BYTES_MAX => Ok(Some(text)),
+            Some(Argument::Text(text)) if text.len() <= TEXT_BYTES_MAX => Ok(Some(text)),
             Some(_) => Err(mistake(name, &format!("a text of at most {TEXT_BYTES_MAX} bytes"))),
         }
     }
@@ -43,7 +141,8 @@ impl Input {
     pub(crate) fn own_text(&self, name: &str) -> Result<Option<&str>, Refusal> {
         match self.field(name) {
             None => Ok(None),
-            Some(value) => value.as_str().map(Some).ok_or_else(|| mistake(name, "a text")),
+            Some(Argument::Text(text)) => Ok(Some(text)),
+            Some(_) => Err(mistake(name, "a text")),
         }
     }
 
@@ -55,17 +154,18 @@ impl Input {
 
     /// Returns a list of texts.
     pub(crate) fn texts(&self, name: &str) -> Result<Vec<String>, Refusal> {
-        let wrong = || mistake(name, "a list of texts");
-        let Some(list) = self.field(name) else { return Ok(Vec::new()) };
-        let list = list.as_array().filter(|list| list.len() <= 100).ok_or_else(wrong)?;
-        list.iter().map(|text| text.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+        match self.field(name) {
+            None => Ok(Vec::new()),
+            Some(Argument::Texts(texts)) => Ok(texts.clone()),
+            Some(_) => Err(mistake(name, "a list of texts")),
+        }
     }
 
     /// Returns bytes, which are given in base64; `None` if the field is missing.
     pub(crate) fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, Refusal> {
         let wrong = || mistake(name, "base64");
-        let Some(value) = self.field(name) else { return Ok(None) };
-        let text = value.as_str().ok_or_else(wrong)?;
+        let Some(argument) = self.field(name) else { return Ok(None) };
+        let Argument::Text(text) = argument else { return Err(wrong()) };
         STANDARD.decode(text).map(Some).map_err(|_| wrong())
     }
 
@@ -79,10 +179,8 @@ impl Input {
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
         match self.field(name) {
             None => Ok(None),
-            Some(value) => match value.as_i64() {
-                Some(number) if number >= 0 => Ok(Some(number)),
-                Some(_) | None => Err(mistake(name, "a number that is not negative")),
-            },
+            Some(Argument::Number(number)) if *number >= 0 => Ok(Some(*number)),
+            Some(_) => Err(mistake(name, "a number that is not negative")),
         }
     }
 
@@ -104,15 +202,19 @@ impl Input {
     pub(crate) fn flag(&self, name: &str) -> Result<bool, Refusal> {
         match self.field(name) {
             None => Ok(false),
-            Some(value) => value.as_bool().ok_or_else(|| mistake(name, "true or false")),
+            Some(Argument::Flag(flag)) => Ok(*flag),
+            Some(_) => Err(mistake(name, "true or false")),
         }
     }
 
     /// Returns an id, which is given as hexadecimal digits; `None` if the field is missing.
     pub(crate) fn id(&self, name: &str) -> Result<Option<u64>, Refusal> {
         let wrong = || mistake(name, "an id in hexadecimal digits");
-        let Some(value) = self.field(name) else { return Ok(None) };
-        let text = value.as_str().filter(|text| !text.starts_with('+')).ok_or_else(wrong)?;
+        let Some(argument) = self.field(name) else { return Ok(None) };
+        let Argument::Text(text) = argument else { return Err(wrong()) };
+        if text.starts_with('+') {
+            return Err(wrong());
+        }
         u64::from_str_radix(text, 16).map(Some).map_err(|_| wrong())
     }
 
@@ -148,6 +250,22 @@ mod tests {
         assert!(given.flag("on").unwrap());
         assert_eq!(given.required_text("t").unwrap(), "x");
         assert_eq!(given.limit(10, 20).unwrap(), 10);
+    }
+
+    #[test]
+    fn a_body_with_nested_or_too_many_arguments_is_refused() {
+        for body in [
+            r#"{"a":{}}"#.to_owned(),
+            r#"{"a":[{}]}"#.to_owned(),
+            r#"{"a":[["x"]]}"#.to_owned(),
+            format!(r#"{{"a":[{}]}}"#, vec![r#""x""#; TEXTS_MAX + 1].join(",")),
+            format!("{{{}}}", vec![r#""a":1"#; ARGUMENTS_MAX + 1].join(",")),
+        ] {
+            assert!(Input::parse(body.as_bytes()).is_err(), "{body}");
+        }
+        let texts = input(r#"{"a":["x","y"],"b":1,"b":null}"#);
+        assert_eq!(texts.texts("a").unwrap(), ["x", "y"]);
+        assert_eq!(texts.number("b").unwrap(), None);
     }
 
     #[test]

@@ -57,12 +57,20 @@ impl Large {
     }
 }
 
+/// Maximum length of a separator. Searching long keys for a long separator would take long.
+pub(crate) const SEPARATOR_BYTES_MAX: usize = 16;
+
+pub(crate) fn wrong_separator() -> Refusal {
+    let text = format!("\"separator\" must have from 1 to {SEPARATOR_BYTES_MAX} bytes");
+    Refusal::bad_request(text)
+}
+
 /// Returns one level of the tree: the keys and the prefixes directly below a prefix.
 pub(crate) async fn tree(caller: &Caller, input: &Input) -> Result<Value, Refusal> {
     let prefix = input.bytes("prefix")?.unwrap_or_default();
     let separator = input.bytes("separator")?.unwrap_or_else(|| b"/".to_vec());
-    if separator.is_empty() {
-        return Err(Refusal::bad_request("\"separator\" must not be empty"));
+    if !(1..=SEPARATOR_BYTES_MAX).contains(&separator.len()) {
+        return Err(wrong_separator());
     }
     let limit = input.limit(DEFAULT, TREE_MAX)?;
     let mut level = Level {

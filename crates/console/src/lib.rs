@@ -40,6 +40,7 @@ mod overview;
 mod problems;
 mod refusal;
 mod reply;
+mod secret;
 mod service;
 mod settings;
 mod snapshots;

@@ -19,9 +19,10 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cluster::Caller;
-use crate::encode::{base64, revision};
+use crate::encode::{KEY_BYTES_SHOWN_MAX, base64, revision};
 use crate::history::event_json;
 use crate::input::Input;
+use crate::keys::{SEPARATOR_BYTES_MAX, wrong_separator};
 use crate::problems;
 use crate::refusal::{Kind, Refusal};
 
@@ -197,13 +198,12 @@ pub(crate) fn shape_of(input: &Input) -> Result<Shape, Refusal> {
     let base = input.bytes("prefix")?.unwrap_or_default();
     let separator = input.bytes("separator")?.unwrap_or_else(|| b"/".to_vec());
     let depth = input.number("depth")?.unwrap_or(1);
+    if !(1..=SEPARATOR_BYTES_MAX).contains(&separator.len()) {
+        return Err(wrong_separator());
+    }
     match usize::try_from(depth) {
-        Ok(depth) if (1..=32).contains(&depth) && !separator.is_empty() => {
-            Ok(Shape { base, separator, depth })
-        }
-        _ => Err(Refusal::bad_request(
-            "\"depth\" must be from 1 to 32, and \"separator\" must not be empty",
-        )),
+        Ok(depth) if (1..=32).contains(&depth) => Ok(Shape { base, separator, depth }),
+        _ => Err(Refusal::bad_request("\"depth\" must be from 1 to 32")),
     }
 }
 
@@ -218,9 +218,13 @@ pub(crate) async fn measure(caller: Caller, shape: Shape, mut lines: Lines) {
                 _ = due.tick() => {}
                 () = lines.closed() => return,
             }
-            let found = meter.rows();
+            let mut found = meter.rows();
+            let all = found.rows.len();
+            found.rows.retain(|row| row.group.name.len() <= KEY_BYTES_SHOWN_MAX);
+            let long = all - found.rows.len();
             let problems = problems::of_prefixes(&found.rows);
             let (rows, omitted) = largest(found.rows);
+            let omitted = omitted + long;
             let line = json!({
                 "type": "prefixes",
                 "note": found.note,

@@ -25,6 +25,7 @@ use crate::assets;
 use crate::checks::{Hosts, Purpose, check};
 use crate::refusal::{Kind, Refusal};
 use crate::reply::{self, Reply};
+use crate::secret::Secret;
 
 /// Maximum number of API calls in progress.
 const PAGE_CALLS_MAX: usize = 32;
@@ -42,6 +43,7 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 pub(crate) const QUEUE_CALLS_MAX: usize = PAGE_CALLS_MAX + PAGE_STREAMS_MAX;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-quorate-token");
+const SECRET: HeaderName = HeaderName::from_static("x-quorate-secret");
 const CALLS: &str = "/api/v1/";
 const DOWNLOADS: &str = "/download/";
 
@@ -56,6 +58,8 @@ pub(crate) struct Job {
     pub(crate) is_download: bool,
     pub(crate) body: Bytes,
     pub(crate) token: Option<Token>,
+    /// Whether the caller has sent the console's secret.
+    pub(crate) knows_secret: bool,
     /// Held until the answer, or the stream, has ended.
     pub(crate) permit: OwnedSemaphorePermit,
     pub(crate) reply: oneshot::Sender<Reply>,
@@ -70,16 +74,17 @@ pub struct Console {
 #[derive(Debug)]
 struct Shared {
     hosts: Hosts,
+    secret: Option<Secret>,
     jobs: mpsc::Sender<Job>,
     calls: Arc<Semaphore>,
     streams: Arc<Semaphore>,
 }
 
 impl Console {
-    pub(crate) fn new(hosts: Hosts, jobs: mpsc::Sender<Job>) -> Self {
+    pub(crate) fn new(hosts: Hosts, secret: Option<Secret>, jobs: mpsc::Sender<Job>) -> Self {
         let (calls, streams) = (Semaphore::new(PAGE_CALLS_MAX), Semaphore::new(PAGE_STREAMS_MAX));
         let (calls, streams) = (Arc::new(calls), Arc::new(streams));
-        Self { shared: Arc::new(Shared { hosts, jobs, calls, streams }) }
+        Self { shared: Arc::new(Shared { hosts, secret, jobs, calls, streams }) }
     }
 
     async fn answer(self, request: Request<IncomingBody>) -> Reply {
@@ -115,11 +120,15 @@ impl Console {
             Some(Ok(text)) => token(text),
             Some(Err(_)) => return Err(Refusal::bad_request("the token is not valid in a header")),
         };
+        let given = request.headers().get(SECRET).map(HeaderValue::as_bytes);
+        let secret = self.shared.secret.as_ref();
+        let knows_secret = given.is_some_and(|given| secret.is_some_and(|own| own.is(given)));
         if is_stream {
             end_with_client(&request);
         }
         let body = read(request.into_body()).await?;
-        self.ask(|reply| Job { name, is_download: false, body, token, permit, reply }).await
+        self.ask(|reply| Job { name, is_download: false, body, token, knows_secret, permit, reply })
+            .await
     }
 
     async fn download(
@@ -134,6 +143,7 @@ impl Console {
             is_download: true,
             body: Bytes::new(),
             token: None,
+            knows_secret: false,
             permit,
             reply,
         };
@@ -239,7 +249,7 @@ mod tests {
 
     #[test]
     fn calls_and_streams_beyond_the_limits_are_refused() {
-        let console = Console::new(Hosts::default(), mpsc::channel(1).0);
+        let console = Console::new(Hosts::default(), None, mpsc::channel(1).0);
         for (is_stream, most) in [(false, PAGE_CALLS_MAX), (true, PAGE_STREAMS_MAX)] {
             let held: Vec<_> = (0..most).map(|_| console.permit(is_stream).unwrap()).collect();
             assert_eq!(console.permit(is_stream).unwrap_err().kind, Kind::Busy);

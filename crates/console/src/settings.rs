@@ -1,5 +1,7 @@
 //! The settings of a console.
 
+use std::net::IpAddr;
+
 use crate::access::Exposure;
 use crate::cluster::Cluster;
 
@@ -16,4 +18,54 @@ pub struct Settings {
     pub exposure: Exposure,
     /// Further names under which browsers may open the console.
     pub allowed_hosts: Vec<String>,
+}
+
+impl Settings {
+    /// Returns whether everyone who can reach the console may use a cluster without authentication. A loopback listener
+    /// is not enough if the console has access that other users of the machine lack, or if a proxy may pass on the
+    /// requests of others.
+    pub(crate) fn is_private(&self) -> bool {
+        let is_own = |host: &String| {
+            let host = host.trim_matches(['[', ']']);
+            host.eq_ignore_ascii_case("localhost")
+                || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        };
+        let is_protected = self.exposure.is_loopback
+            && !self.cluster.lends_access()
+            && self.allowed_hosts.iter().all(is_own);
+        self.exposure.verifies_clients || is_protected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cluster::tests::cluster;
+    use quorate_client::transport::Transport;
+
+    fn settings() -> Settings {
+        let exposure = Exposure { is_loopback: true, is_secured: false, verifies_clients: false };
+        let cluster = cluster(Duration::from_secs(1));
+        let allowed_hosts = vec!["127.0.0.1".to_owned(), "[::1]".to_owned()];
+        Settings { cluster, allows_writes: false, member: None, exposure, allowed_hosts }
+    }
+
+    #[test]
+    fn a_loopback_console_is_private_unless_it_lends_access_or_has_a_proxy() {
+        assert!(settings().is_private());
+        let mut with_certificate = settings();
+        with_certificate.cluster.transport =
+            Transport { cert: "/c".into(), ..Transport::default() };
+        assert!(!with_certificate.is_private());
+        let mut with_socket = settings();
+        with_socket.cluster.endpoints.push("unix:///run/etcd".to_owned());
+        assert!(!with_socket.is_private());
+        let mut behind_proxy = settings();
+        behind_proxy.allowed_hosts.push("console.example.com".to_owned());
+        assert!(!behind_proxy.is_private());
+        behind_proxy.exposure.verifies_clients = true;
+        assert!(behind_proxy.is_private());
+    }
 }

@@ -20,6 +20,7 @@ use crate::access::{Access, Exposure};
 use crate::checks::Hosts;
 use crate::cluster::{Caller, Cluster};
 use crate::refusal::Kind as RefusalKind;
+use crate::secret::Secret;
 use crate::service::{Console, NoHttp2, QUEUE_CALLS_MAX};
 use crate::settings::Settings;
 use crate::worker;
@@ -111,6 +112,9 @@ pub enum StartError {
     /// The settings of connections to the cluster are invalid.
     #[error("{0}")]
     Cluster(String),
+    /// The system provides no random numbers.
+    #[error("no random numbers for the console's secret: {0}")]
+    Random(#[source] getrandom::Error),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
@@ -118,18 +122,22 @@ pub enum StartError {
 
 /// Starts the thread of a console, and returns its service.
 pub fn open(settings: Settings) -> Result<Console, StartError> {
+    open_with(settings, None)
+}
+
+fn open_with(settings: Settings, secret: Option<Secret>) -> Result<Console, StartError> {
     worker::check(&settings)
         .map_err(|failure| StartError::Cluster(failure.message.unwrap_or_default()))?;
     let (jobs, receiver) = mpsc::channel(QUEUE_CALLS_MAX);
     let hosts = Hosts::new(&settings.allowed_hosts);
     worker::start(settings, receiver).map_err(StartError::Thread)?;
-    Ok(Console::new(hosts, jobs))
+    Ok(Console::new(hosts, secret, jobs))
 }
 
 /// A console that runs on its own. Dropping it ends it.
 #[derive(Debug)]
 pub struct Running {
-    /// The address of the page.
+    /// The address of the page. Its fragment is the secret, if the page needs one.
     pub url: String,
     stop: watch::Sender<bool>,
     _runtimes: Arc<Runtimes>,
@@ -159,17 +167,22 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
     if !exposure.is_loopback && !exposure.is_secured {
         return Err(StartError::Plaintext(*chosen));
     }
-    check_exposure(&cluster, exposure).await?;
-    let security = security_of(flags)?;
-    let listener = Listener::bind(*chosen, Reuse::default()).map_err(failed)?.secured(security);
-    let address = listener.address().unwrap_or(*chosen);
-    let console = open(Settings {
+    let settings = Settings {
         cluster,
         allows_writes: flags.allows_writes,
         member: None,
         exposure,
         allowed_hosts: flags.allowed_hosts.clone(),
-    })?;
+    };
+    // A console on loopback is used by the person who has started it, who sees its address.
+    let needs_secret = exposure.is_loopback && !settings.is_private();
+    let secret = needs_secret.then(Secret::new).transpose().map_err(StartError::Random)?;
+    check_exposure(&settings, secret.is_some()).await?;
+    let security = security_of(flags)?;
+    let listener = Listener::bind(*chosen, Reuse::default()).map_err(failed)?.secured(security);
+    let address = listener.address().unwrap_or(*chosen);
+    let fragment = secret.as_ref().map_or_else(String::new, |it| format!("#s={}", it.text()));
+    let console = open_with(settings, secret)?;
     let threads = Threads { name: "web", count: 1, stack_bytes: STACK_BYTES };
     let runtimes = Runtimes::start(threads, |_| std::future::pending::<()>());
     let runtimes = Arc::new(runtimes.map_err(StartError::Thread)?);
@@ -186,17 +199,20 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
     let services = Services { grpc: None::<NoHttp2>, http: Some(console) };
     listener.spawn(&runtimes, services, &limits, &stopping, &alive);
     let scheme = if exposure.is_secured { "https" } else { "http" };
-    Ok(Running { url: format!("{scheme}://{address}/"), stop, _runtimes: runtimes })
+    let url = format!("{scheme}://{address}/{fragment}");
+    Ok(Running { url, stop, _runtimes: runtimes })
 }
 
 /// Refuses a listener that would let everyone use a cluster without authentication. If the cluster does not answer yet,
 /// each request is checked instead.
-async fn check_exposure(cluster: &Cluster, exposure: Exposure) -> Result<(), StartError> {
+async fn check_exposure(settings: &Settings, has_secret: bool) -> Result<(), StartError> {
+    let cluster = &settings.cluster;
     let client = cluster.connect(cluster.endpoints.clone());
     let client =
         client.map_err(|failure| StartError::Cluster(failure.message.unwrap_or_default()))?;
     let nobody = Caller { client: client.for_user(cluster.token_of(None)), is_logged_in: false };
-    match Access::new(exposure).admit(false, &nobody).await {
+    let access = Access::new(settings.is_private());
+    match access.admit(false, has_secret, &nobody).await {
         Err(refused) if refused.kind == RefusalKind::AuthenticationOff => {
             Err(StartError::Open(refused.text()))
         }

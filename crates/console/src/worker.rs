@@ -67,7 +67,7 @@ pub(crate) fn start(settings: Settings, jobs: mpsc::Receiver<Job>) -> io::Result
             cluster: Rc::new(settings.cluster.clone()),
             client,
             members: Members::new(settings.cluster.clone()),
-            access: Access::new(settings.exposure),
+            access: Access::new(settings.is_private()),
             overview: Rc::new(Overview::new()),
             downloads: Downloads::default(),
             large: Large::new(),
@@ -93,11 +93,11 @@ async fn work(context: Rc<Context>, mut jobs: mpsc::Receiver<Job>) {
 impl Context {
     /// Answers a call. If its client is gone, the call ends.
     async fn answer(self: &Rc<Self>, job: Job) {
-        let Job { name, is_download, body, token, permit, mut reply } = job;
+        let Job { name, is_download, body, token, knows_secret, permit, mut reply } = job;
         let answering = async {
             let answered = match is_download {
                 true => self.download(&name).await,
-                false => Box::pin(self.call(&name, &body, token)).await,
+                false => Box::pin(self.call(&name, &body, token, knows_secret)).await,
             };
             answered.unwrap_or_else(|refused| Answer::whole(reply::refusal(&refused)))
         };
@@ -123,6 +123,7 @@ impl Context {
         name: &str,
         body: &[u8],
         token: Option<Token>,
+        knows_secret: bool,
     ) -> Result<Answer, Refusal> {
         let input = Input::parse(body)?;
         let nobody = self.caller(None);
@@ -131,7 +132,7 @@ impl Context {
             "login" => return Ok(Answer::of(&self.access.log_in(&nobody, &input).await?)),
             _ => {}
         }
-        self.access.admit(token.is_some(), &nobody).await?;
+        self.access.admit(token.is_some(), knows_secret, &nobody).await?;
         let caller = self.caller(token.clone());
         if let Some(name) = name.strip_prefix("write/") {
             return Ok(Answer::of(&Box::pin(self.write(name, caller, &input)).await?));

@@ -25,8 +25,8 @@ pub(crate) fn open(config: &Config) -> Result<Option<Console>, StartError> {
     let exposure = Exposure {
         is_loopback: urls.iter().all(Url::is_loopback),
         is_secured: urls.iter().all(|url| url.scheme().is_tls()),
-        // A listener without TLS is on loopback only.
-        verifies_clients: client.verifies_clients(),
+        // A listener without TLS verifies nothing.
+        verifies_clients: client.verifies_clients() && urls.iter().all(|url| url.scheme().is_tls()),
     };
     let hosts = urls.iter().map(Url::host).filter(|host| !host.is_empty());
     let listed = config.host_whitelist.iter().filter(|host| *host != "*");

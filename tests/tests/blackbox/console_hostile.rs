@@ -1,8 +1,8 @@
 //! Hostile use of the console: requests of other sites, other names, huge and odd contents, pages that do not read.
 
 use quorate_tests::{
-    Console, Kind, Options, Server, bytes, eventually, on_both_servers, on_quorate, put,
-    request_with,
+    Console, ConsolePage, Kind, Options, Server, bytes, eventually, on_both_servers, on_quorate,
+    put, request_with,
 };
 use serde_json::{Value, json};
 
@@ -306,6 +306,10 @@ async fn a_proxy_may_stand_between(kind: Kind) {
         "GET / HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: console.example.com\r\nConnection: close\r\n\r\n",
     );
     assert!(other.starts_with("HTTP/1.1 403"), "{other}");
+    // The cluster has no users, so the page needs the secret that the console has printed.
+    let stranger = ConsolePage::at(console.port());
+    assert_eq!(code(&stranger.call("keys/list", "{}")), "authentication_off");
+    assert_eq!(console.page().call("keys/list", "{}").status, 200);
 }
 
 async fn tokens_and_passwords_are_never_printed(kind: Kind) {

@@ -168,6 +168,12 @@ async fn the_certificate_of_the_console_is_no_user(kind: Kind) {
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let console = Console::start(&server.url(), &flags);
+    // Other users of the machine must not use the console's certificate.
+    assert!(console.secret().is_some());
+    let other = ConsolePage::at(console.port());
+    for name in ["overview", "keys/list", "write/user_add"] {
+        assert_eq!(code(&other.call(name, "{}")), "authentication_off", "{name}");
+    }
     let page = console.page();
     let certificates = eventually("the certificate is shown", async || {
         let overview = answer(&page.call("overview", ""));

@@ -18,7 +18,8 @@ command. etcdctl has no such command, but this one works with etcd 3.5 and later
 The console is a client of the cluster and has no power of its own. Where authentication is on, each person logs in on
 the page, and sees and may do what this user may; --user, --password and --auth-jwt-token are refused. Where
 authentication is off, the console can be used only on a loopback address, or with client certificates
-(--trusted-ca-file).
+(--trusted-ca-file). If the console has a certificate of its own (--cert), or --allowed-hosts names a proxy, the page
+then needs the secret in the address that the command prints.
 
 Without --allow-writes, the page only reads.",
     own_example: "  # Show a cluster at http://127.0.0.1:2383/
