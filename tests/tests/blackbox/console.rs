@@ -2,7 +2,7 @@
 
 use quorate_tests::{
     Cluster, Console, ConsolePage, Kind, Options, Response, Server, TIMEOUT, bytes, eventually,
-    eventually_within, on_both_servers, put, put_leased, run_cluster,
+    eventually_within, on_both_servers, put, put_leased,
 };
 use serde_json::{Value, json};
 
@@ -20,6 +20,7 @@ on_both_servers! {
     the_overview_shows_the_figures_of_the_member,
     a_console_without_writes_changes_nothing,
     prefixes_are_measured,
+    a_member_that_dies_is_shown_as_down,
 }
 
 /// Decodes the answer of a call that succeeded.
@@ -393,48 +394,34 @@ async fn prefixes_are_measured(kind: Kind) {
     assert!(rows[0]["bytes_estimated"].as_f64() > rows[1]["bytes_estimated"].as_f64());
 }
 
-mod a_member_that_dies_is_shown_as_down {
-    use super::*;
-
-    #[test]
-    fn quorate() {
-        run_cluster(Kind::Quorate, check);
-    }
-
-    #[test]
-    fn etcd() {
-        run_cluster(Kind::Etcd, check);
-    }
-
-    async fn check(kind: Kind) {
-        let mut cluster = Cluster::start(kind, 3).await;
-        let leader = cluster.leader().await;
-        let other = cluster.follower().await;
-        let endpoint = format!("127.0.0.1:{}", cluster.server(other).port());
-        let console = Console::start(&endpoint, &["--allow-writes"]);
-        let page = console.page();
+async fn a_member_that_dies_is_shown_as_down(kind: Kind) {
+    let mut cluster = Cluster::start(kind, 3).await;
+    let leader = cluster.leader().await;
+    let other = cluster.follower().await;
+    let endpoint = format!("127.0.0.1:{}", cluster.server(other).port());
+    let console = Console::start(&endpoint, &["--allow-writes"]);
+    let page = console.page();
+    let overview = call(&page, "overview", &json!({}));
+    assert_eq!(overview["members"].as_array().unwrap().len(), 3, "{overview}");
+    assert_eq!(overview["problems"], json!([]), "{overview}");
+    // The page reaches members that its flags do not name, by the member list.
+    let to = format!("{:x}", cluster.id(other));
+    call(&page, "write/move_leader", &json!({ "to": to }));
+    eventually("the leader has moved", async || {
+        (call(&page, "overview", &json!({}))["cluster"]["leader"] == to).then_some(())
+    })
+    .await;
+    cluster.kill(leader);
+    let down = eventually_within(TIMEOUT, "the member is shown as down", async || {
         let overview = call(&page, "overview", &json!({}));
-        assert_eq!(overview["members"].as_array().unwrap().len(), 3, "{overview}");
-        assert_eq!(overview["problems"], json!([]), "{overview}");
-        // The page reaches members that its flags do not name, by the member list.
-        let to = format!("{:x}", cluster.id(other));
-        call(&page, "write/move_leader", &json!({ "to": to }));
-        eventually("the leader has moved", async || {
-            (call(&page, "overview", &json!({}))["cluster"]["leader"] == to).then_some(())
-        })
-        .await;
-        cluster.kill(leader);
-        let down = eventually_within(TIMEOUT, "the member is shown as down", async || {
-            let overview = call(&page, "overview", &json!({}));
-            let members = overview["members"].as_array().unwrap();
-            members.iter().find(|member| member["role"] == "down").cloned()
-        })
-        .await;
-        assert!(down["error"].as_str().unwrap().contains("onnection refused"), "{down}");
-        let overview = call(&page, "overview", &json!({}));
-        let ids: Vec<_> =
-            overview["problems"].as_array().unwrap().iter().map(|it| it["id"].clone()).collect();
-        assert!(ids.contains(&json!("member-down")), "{ids:?}");
-        assert!(ids.contains(&json!("quorum-at-risk")), "{ids:?}");
-    }
+        let members = overview["members"].as_array().unwrap();
+        members.iter().find(|member| member["role"] == "down").cloned()
+    })
+    .await;
+    assert!(down["error"].as_str().unwrap().contains("onnection refused"), "{down}");
+    let overview = call(&page, "overview", &json!({}));
+    let ids: Vec<_> =
+        overview["problems"].as_array().unwrap().iter().map(|it| it["id"].clone()).collect();
+    assert!(ids.contains(&json!("member-down")), "{ids:?}");
+    assert!(ids.contains(&json!("quorum-at-risk")), "{ids:?}");
 }
