@@ -65,15 +65,15 @@ impl Access {
         Self { is_private, mode, known, logins: Semaphore::new(PAGE_LOGINS_MAX) }
     }
 
-    /// Returns whether authentication is on. `nobody` makes calls without a user.
-    pub(crate) async fn mode(&self, nobody: &Caller) -> Result<Mode, Refusal> {
+    /// Returns whether authentication is on. `anonymous` is the caller without a user.
+    pub(crate) async fn mode(&self, anonymous: &Caller) -> Result<Mode, Refusal> {
         let last = *self.mode.borrow();
         if let Some((at, mode)) = last
             && at.elapsed() < MODE_TIME
         {
             return Ok(mode);
         }
-        let mode = match is_accepted(nobody).await {
+        let mode = match is_accepted(anonymous).await {
             Ok(()) => Mode::Off,
             Err(refused) if refused.kind == Kind::LoginRequired => Mode::On,
             Err(refused) => return Err(refused),
@@ -92,13 +92,13 @@ impl Access {
         &self,
         is_logged_in: bool,
         knows_secret: bool,
-        nobody: &Caller,
+        anonymous: &Caller,
     ) -> Result<(), Refusal> {
         let is_private = self.is_private || knows_secret;
         if is_logged_in && is_private {
             return Ok(());
         }
-        match self.mode(nobody).await? {
+        match self.mode(anonymous).await? {
             Mode::On if is_logged_in => Ok(()),
             Mode::On => Err(Refusal::login_required()),
             Mode::Off if is_private => Ok(()),
@@ -143,12 +143,12 @@ impl Access {
     }
 
     /// Exchanges a user name and a password for a token.
-    pub(crate) async fn log_in(&self, nobody: &Caller, input: &Input) -> Result<Value, Refusal> {
+    pub(crate) async fn log_in(&self, anonymous: &Caller, input: &Input) -> Result<Value, Refusal> {
         let user = input.required_text("user")?.to_owned();
         let password = input.required_text("password")?.to_owned();
         let _permit = self.login_permit()?;
         let request = AuthenticateRequest { name: user.clone(), password };
-        let client = nobody.client.for_user(None);
+        let client = anonymous.client.for_user(None);
         let make = async |channel, request| client.auth(channel).authenticate(request).await;
         let caller = Caller { client: client.for_user(None), is_logged_in: false };
         match caller.read(request, make).await {

@@ -1,9 +1,9 @@
 //! Calls to the cluster, each as the user who asked for it.
 //!
 //! The console has connections, but no user of its own: every call carries the token of the caller. Without a login, it
-//! carries none. If the console itself has a client certificate, that certificate may name a user of the cluster. A call
-//! without a login then carries a token that no server has issued ([`NOBODY`]), so the cluster refuses it instead of
-//! accepting it in the name of the certificate's user. A cluster without authentication ignores tokens.
+//! carries none. If the console has a client certificate, the certificate may name a user of the cluster. A call without
+//! a login then carries an invalid token ([`ANONYMOUS`]), because a cluster with authentication would otherwise accept the
+//! call as one of the certificate's user. A cluster without authentication ignores tokens.
 //!
 //! # Bound
 //!
@@ -37,7 +37,7 @@ const READ_ATTEMPTS: usize = 3;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The token of a call that must not be made in the name of the console's certificate.
-const NOBODY: &str = "console.nobody";
+const ANONYMOUS: &str = "console.anonymous";
 
 /// How the console reaches its cluster.
 #[derive(Clone, Debug)]
@@ -54,9 +54,10 @@ impl Cluster {
     /// Returns a client for these endpoints, without a user.
     pub(crate) fn connect(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         let limits = Limits::new(0, RECEIVE_BYTES_MAX)?;
-        let nobody = Rc::new(Credentials::None);
+        let anonymous = Rc::new(Credentials::None);
         let logger = Logger::default();
-        let client = Client::new(endpoints, &self.transport, nobody, self.timeouts, limits, logger);
+        let client =
+            Client::new(endpoints, &self.transport, anonymous, self.timeouts, limits, logger);
         Ok(client?.failing_fast())
     }
 
@@ -70,7 +71,7 @@ impl Cluster {
     /// Returns the token with which a call of this caller is made.
     pub(crate) fn token_of(&self, caller: Option<Token>) -> Option<Token> {
         let needs_one = caller.is_none() && !self.transport.cert.is_empty();
-        if needs_one { token(NOBODY) } else { caller }
+        if needs_one { token(ANONYMOUS) } else { caller }
     }
 }
 
@@ -171,12 +172,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_call_of_nobody_never_takes_the_user_of_the_consoles_certificate() {
+    fn an_anonymous_call_never_takes_the_user_of_the_consoles_certificate() {
         let plain = cluster(Duration::from_secs(1));
         assert!(plain.token_of(None).is_none());
         let transport = Transport { cert: "/c".to_owned(), ..Transport::default() };
         let named = Cluster { transport, ..plain };
-        assert_eq!(named.token_of(None).unwrap(), NOBODY);
+        assert_eq!(named.token_of(None).unwrap(), ANONYMOUS);
         let own = token("own");
         assert_eq!(named.token_of(own.clone()), own);
     }

@@ -210,9 +210,9 @@ async fn check_exposure(settings: &Settings, has_secret: bool) -> Result<(), Sta
     let client = cluster.connect(cluster.endpoints.clone());
     let client =
         client.map_err(|failure| StartError::Cluster(failure.message.unwrap_or_default()))?;
-    let nobody = Caller { client: client.for_user(cluster.token_of(None)), is_logged_in: false };
+    let anonymous = Caller { client: client.for_user(cluster.token_of(None)), is_logged_in: false };
     let access = Access::new(settings.is_private());
-    match access.admit(false, has_secret, &nobody).await {
+    match access.admit(false, has_secret, &anonymous).await {
         Err(refused) if refused.kind == RefusalKind::AuthenticationOff => {
             Err(StartError::Open(refused.text()))
         }

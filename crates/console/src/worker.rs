@@ -126,13 +126,13 @@ impl Context {
         knows_secret: bool,
     ) -> Result<Answer, Refusal> {
         let input = Input::parse(body)?;
-        let nobody = self.caller(None);
+        let anonymous = self.caller(None);
         match name {
-            "session" => return Ok(Answer::of(&self.session(&nobody).await?)),
-            "login" => return Ok(Answer::of(&self.access.log_in(&nobody, &input).await?)),
+            "session" => return Ok(Answer::of(&self.session(&anonymous).await?)),
+            "login" => return Ok(Answer::of(&self.access.log_in(&anonymous, &input).await?)),
             _ => {}
         }
-        self.access.admit(token.is_some(), knows_secret, &nobody).await?;
+        self.access.admit(token.is_some(), knows_secret, &anonymous).await?;
         let caller = self.caller(token.clone());
         if let Some(name) = name.strip_prefix("write/") {
             return Ok(Answer::of(&Box::pin(self.write(name, caller, &input)).await?));
@@ -199,8 +199,8 @@ impl Context {
         Caller { client: self.client.for_user(token), is_logged_in }
     }
 
-    async fn session(&self, nobody: &Caller) -> Result<Value, Refusal> {
-        let authentication = match self.access.mode(nobody).await {
+    async fn session(&self, anonymous: &Caller) -> Result<Value, Refusal> {
+        let authentication = match self.access.mode(anonymous).await {
             Ok(Mode::On) => "on",
             Ok(Mode::Off) => "off",
             Err(_) => "unknown",
