@@ -43,6 +43,7 @@ mod applied_waits;
 mod backend_writer;
 pub mod bootstrap;
 mod consensus;
+mod counted_members;
 mod image;
 pub mod incoming;
 mod leadership;

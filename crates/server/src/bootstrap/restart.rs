@@ -93,8 +93,11 @@ async fn pick_up(
     } else {
         let version = start::storage_version(&backend);
         old_members::repair(&mut state, version, &**disk, &dirs, &marks)?;
-        flags.check_members(&own, state.members()).map_err(refused)?;
         let mut start = Start::new(&state, contents, mark)?;
+        if start.correct_members(&mut state) {
+            log::warn!("corrected the member list in the database to the members that consensus counts");
+        }
+        flags.check_members(&own, state.members()).map_err(refused)?;
         if config.force_new_cluster {
             remove_other_members(&mut start, state.members(), &identity, &mut wal)?;
             forget_lost_log(&start, &mut wal, &**disk, &dirs)?;

@@ -216,7 +216,7 @@ fn restart(
     let had_waited = waits();
     let recovered = start::recover(disk, dirs, settings.state_options(), open)?;
     let mark = recovered.mark();
-    let (backend, state) = (recovered.backend, recovered.state);
+    let (backend, mut state) = (recovered.backend, recovered.state);
     let applied = LogIndex(state.applied().0);
     let (mut wal, contents) = start::open_log(disk, dirs, &mark, settings.wal.clone())?;
     start::check_log(&**disk, dirs, &contents, applied)?;
@@ -231,8 +231,9 @@ fn restart(
     let (mut start, step) = if is_blank(&contents, &mark, applied) {
         (Start::default(), start_flags.begin_again(own, None)?)
     } else {
-        start_flags.check_members(&own, state.members())?;
         let start = Start::new(&state, contents, mark)?;
+        start.correct_members(&mut state);
+        start_flags.check_members(&own, state.members())?;
         let step = start_flags.go_on(own, &start, state.members());
         (start, step)
     };

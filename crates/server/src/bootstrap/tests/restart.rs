@@ -4,6 +4,7 @@ use quorate_api::raftpb::{ConfChange, ConfChangeType};
 use quorate_node::{Effect, Event};
 use quorate_raft::Role;
 use quorate_state::apply::EntryMeta;
+use quorate_state::backend::Batch;
 use quorate_state::members::ChangeContext;
 use quorate_state::schema::Bucket;
 use quorate_state::units::MemberId;
@@ -86,6 +87,37 @@ fn consensus_starts_with_the_members_in_the_backend_file() {
     assert_eq!((conf_state.voters, conf_state.learners), (IDS[..2].to_vec(), vec![77]));
     // The entry that removed the third founder is not applied again, so there are two voters.
     assert_eq!((booted.node.commit_index(), booted.node.is_sole_voter()), (LogIndex(5), false));
+}
+
+/// Writes these members to the backend file of a stopped member.
+fn write_rows(config: &Config, members: &[Member]) {
+    let path = DataDir::new(Path::new(&config.data_dir), None).backend();
+    let backend = Backend::open(&real_disk(), &path, bolt::Options::default()).unwrap();
+    let mut batch = Batch::new();
+    for member in members {
+        batch.put(Bucket::Members, member.id.to_string(), member.to_json());
+    }
+    backend.commit(&batch).unwrap();
+}
+
+#[test]
+fn rows_that_differ_from_the_configuration_of_consensus_are_corrected_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    create_used_directory(&config, &[add_learner(77), remove(IDS[2])]);
+    // In etcd, an update of a learner's URLs turns its row into that of a voter, and an old restore leaves the row of a
+    // former member.
+    let learner = Member::new(MemberId(77), vec!["http://127.0.0.1:77".to_owned()]);
+    let former = Member::new(MemberId(99), vec!["http://127.0.0.1:99".to_owned()]);
+    write_rows(&config, &[learner, former]);
+    for _ in 0..2 {
+        let mut booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
+        let listed = booted.state.members().conf_state();
+        assert_eq!((listed.voters, listed.learners), (IDS[..2].to_vec(), vec![77]));
+        let counted = booted.node.status().config.conf_state();
+        assert_eq!((counted.voters, counted.learners), (IDS[..2].to_vec(), vec![77]));
+        booted.backend.commit(&booted.state.take_batch()).unwrap();
+    }
 }
 
 #[test]
