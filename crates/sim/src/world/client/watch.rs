@@ -24,6 +24,8 @@ pub(in crate::world) struct WatchClient {
     next: i64,
     /// Whether the client reads slowly.
     is_slow: bool,
+    /// Whether the client has asked to cancel the watcher of the open stream.
+    has_cancelled: bool,
 }
 
 /// The result of reading a stream.
@@ -101,6 +103,7 @@ impl World {
             ..Watcher::default()
         };
         watch_clients.is_slow = is_slow;
+        watch_clients.has_cancelled = false;
         let life = self.hosts[host].life;
         watch_clients.stream = Some((stream, host, life));
         if let Some(process) = self.hosts[host].process.as_mut() {
@@ -147,6 +150,7 @@ impl World {
         }
         if is_cancelling {
             stream.cancel(0);
+            self.watch_clients[at].has_cancelled = true;
         }
         let context = Context::from_waker(Waker::noop());
         let mut messages = Vec::new();
@@ -173,15 +177,16 @@ impl World {
         if messages.is_empty() {
             return StreamRead::Empty;
         }
+        let has_cancelled = self.watch_clients[at].has_cancelled;
         let mut is_over = false;
         for message in messages {
+            if is_over && has_cancelled && matches!(message, WatchMessage::Cancelled) {
+                // A compaction ended the watcher before the member read the client's request to cancel it. The member
+                // still replies to that request, as etcd does.
+                continue;
+            }
             is_over |= self.note_message(at, &message);
             self.watch_clients[at].watcher.messages.push((now, message));
-            if is_over && is_cancelling {
-                // The reply to the cancellation may arrive after the message about a compaction that has ended the
-                // watcher.
-                break;
-            }
         }
         if is_over {
             self.end_stream(at);
