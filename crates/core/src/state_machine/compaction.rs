@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Outlet, StateMachine};
+use super::{OFFER_AGAIN, Outlet, StateMachine};
 use crate::backend_writer::{CompactionEnd, Then};
 
 /// The progress of the compactions.
@@ -56,7 +56,11 @@ impl<T> StateMachine<T> {
         outlet: &mut O,
     ) -> Option<usize> {
         let is_due = self.compaction.next_step.is_some_and(|at| at <= now);
-        if !is_due || outlet.is_backend_behind() {
+        if !is_due {
+            return None;
+        }
+        if outlet.is_backend_behind() {
+            self.compaction.next_step = Some(now + OFFER_AGAIN);
             return None;
         }
         let step = self.state.compaction_step(self.pace.compaction_step);

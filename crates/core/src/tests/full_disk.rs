@@ -286,6 +286,11 @@ fn waiting_compactions_and_commits_do_not_block_applies_on_a_full_disk() {
         (last, &[][..]),
         "entries are applied before they are in the backend file"
     );
+    assert_eq!(machine.compact(at.instant, &mut outlet), None);
+    assert!(
+        machine.wake_at().is_some_and(|wake_at| wake_at > at.instant),
+        "the apply thread sleeps between two attempts to compact"
+    );
     outlet.is_behind = false;
     while outlet.completions.len() < 2 {
         at.instant = machine.wake_at().expect("a compaction or a commit is still pending")
