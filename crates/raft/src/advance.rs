@@ -14,8 +14,7 @@ pub(crate) struct OnAdvance {
     pub(crate) applied: Option<Applied>,
 }
 
-/// Entries that the application has applied when it calls `advance`: the last index and the total
-/// sizes.
+/// Entries that the application has applied by the time it calls `advance`: their last index and their total sizes.
 #[derive(Debug)]
 pub(crate) struct Applied {
     pub(crate) last: LogIndex,

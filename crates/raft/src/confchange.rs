@@ -28,14 +28,14 @@ use crate::entry::{Entry, EntryKind, MemberId};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ConfChangeKind {
-    /// The member becomes a voter, whether it was a learner or not a member.
+    /// A learner or a new member becomes a voter.
     #[default]
     AddNode = 0,
     /// The member leaves the group.
     RemoveNode = 1,
     /// The group does not change; the application changes its data about the member.
     UpdateNode = 2,
-    /// The member becomes a learner, whether it was a voter or not a member.
+    /// A voter or a new member becomes a learner.
     AddLearnerNode = 3,
 }
 
@@ -105,7 +105,7 @@ pub struct ConfChangeStep {
 /// A change to any number of members. An empty change leaves a joint configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfChangeV2 {
-    /// How joint consensus is used.
+    /// Whether joint consensus is used, and how it is left.
     pub transition: Transition,
     /// The changes, in order.
     pub changes: Vec<ConfChangeStep>,
@@ -118,12 +118,12 @@ pub struct ConfChangeV2 {
 pub enum Passage {
     /// At most one voter changes, so a single majority decides both before and after the change.
     Simple,
-    /// The configuration becomes joint.
+    /// The group enters a joint configuration.
     EnterJoint {
         /// Whether the leader leaves the joint configuration automatically.
         auto_leave: bool,
     },
-    /// The joint configuration ends.
+    /// The group leaves the joint configuration.
     LeaveJoint,
 }
 

@@ -9,11 +9,11 @@ use crate::note::NoteLevel;
 /// How linearizable reads are confirmed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadOnlyOption {
-    /// By a round of heartbeats to a quorum.
+    /// The leader confirms reads with a round of heartbeats to a quorum.
     #[default]
     Safe,
-    /// By the leader's lease. This needs no messages but is safe only while clocks run at nearly
-    /// the same speed. It requires [`Config::check_quorum`].
+    /// The leader confirms reads by its lease, without messages. This is safe only while clocks run at nearly the same
+    /// speed. It requires [`Config::check_quorum`].
     LeaseBased,
 }
 
@@ -22,8 +22,8 @@ pub enum ReadOnlyOption {
 pub struct Config {
     /// This member's id.
     pub id: MemberId,
-    /// Ticks without a leader before a member campaigns. The actual number is random, between this
-    /// value and twice this value.
+    /// Ticks without a message from a leader before a member campaigns. The actual number is random, between this value
+    /// and twice this value.
     pub election_tick: u32,
     /// Ticks between heartbeats.
     pub heartbeat_tick: u32,
@@ -36,7 +36,7 @@ pub struct Config {
     pub max_uncommitted_size: u64,
     /// Maximum number of in-flight appends to one follower.
     pub max_inflight_count: usize,
-    /// Maximum in-flight payload bytes to one follower; zero for no limit.
+    /// Maximum payload bytes of the in-flight appends to one follower; zero for no limit.
     pub max_inflight_bytes: u64,
     /// Whether a leader steps down when it receives no messages from a quorum, and whether
     /// followers that receive messages from a leader ignore candidates.
@@ -52,11 +52,11 @@ pub struct Config {
     pub disable_conf_change_validation: bool,
     /// Whether a leader that leaves the group, or becomes a learner, steps down at once.
     pub step_down_on_removal: bool,
-    /// Whether a follower leaves an append unanswered if the append only raises the commit index
-    /// and the follower has already acknowledged the same entries to this leader. Such an answer
-    /// would contain no new information. etcd's followers always answer.
+    /// Whether a follower leaves an append unanswered if the append only raises the commit index and the follower has
+    /// already acknowledged the same entries to this leader. Such a response would contain no new information. etcd's
+    /// followers always respond.
     pub skip_repeated_acknowledgements: bool,
-    /// Whether separate storage threads, which receive their work as messages, write and apply.
+    /// Whether separate storage threads write the log and apply the entries. They receive their work as messages.
     /// Otherwise the application writes and applies between [`Node::ready`](crate::Node::ready) and
     /// [`Node::advance`](crate::Node::advance).
     pub async_storage_writes: bool,

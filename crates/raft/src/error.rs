@@ -45,7 +45,7 @@ pub enum ConfigError {
     Commit {
         /// The stored commit index.
         commit: LogIndex,
-        /// The last index that is known to be committed from the log alone.
+        /// The last compacted index, which is certain to be committed.
         first: LogIndex,
         /// The last index of the log.
         last: LogIndex,
@@ -125,8 +125,7 @@ pub enum StepError {
         /// The position of the first inconsistent entry.
         position: usize,
     },
-    /// The leader relies on entries that this member has acknowledged but that are missing from its
-    /// log.
+    /// The leader relies on entries that this member has acknowledged but that are missing from this member's log.
     #[error(
         "leader {leader:x} relies on acknowledged log entries up to index {commit}, but the log of this member \
          ends at index {last_index}: it has lost entries"
@@ -153,10 +152,9 @@ pub enum StepError {
         index: LogIndex,
         /// The term of the leader's entry.
         term: Term,
-        /// A committed index of this log, at or before which the logs differ or at which this log
-        /// is ahead.
+        /// Index of a committed entry of this member's log. No log can contain both this entry and the leader's entry.
         own_index: LogIndex,
-        /// The term at that index.
+        /// The term of the entry at that index.
         own_term: Term,
     },
     /// A follower acknowledged entries that this leader does not have.
@@ -184,8 +182,8 @@ pub enum RefusalKind {
     Ordinary,
     /// The sender is faulty: a correct member never sends such a message.
     Impossible,
-    /// Another member has committed entries that are missing here. This member cannot determine
-    /// which log is damaged.
+    /// Another member has committed entries that are missing from this member's log. This member cannot determine which
+    /// log is damaged.
     Discord,
     /// This member's log has lost acknowledged entries. The member must not vote again.
     LogLost,

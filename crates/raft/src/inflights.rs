@@ -1,8 +1,7 @@
 //! The window of unacknowledged appends from a leader to one follower.
 //!
-//! The window is full when it contains too many messages or too many payload bytes; then the leader
-//! sends only occasional empty probes. The byte limit is soft: the message that exceeds it is still
-//! sent.
+//! The window is full when it contains too many messages or too many payload bytes. While it is full, the leader sends
+//! only occasional empty probes. The byte limit is soft: the message that exceeds it is still sent.
 
 use std::collections::VecDeque;
 
@@ -56,7 +55,7 @@ impl Inflights {
         );
     }
 
-    /// Whether another append must wait.
+    /// Whether the next append must wait for an acknowledgement.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.window.len() >= self.count_max || self.bytes >= self.bytes_max

@@ -33,7 +33,7 @@ pub(crate) struct Divergence {
     pub(crate) position: usize,
     /// The identity of that entry.
     pub(crate) id: EntryId,
-    /// The term of the different entry at that index, if the log has one.
+    /// The term of the log's own, different entry at that index, if there is one.
     pub(crate) conflicting_term: Option<Term>,
 }
 
@@ -297,7 +297,7 @@ impl<S: Storage> RaftLog<S> {
         );
         self.applying = index;
         self.applying_bytes += bytes;
-        // Some entries could not be returned because of the size limit.
+        // Applying pauses if the size limit is reached, or if it kept some of the entries from being returned.
         self.is_applying_paused = self.applying_bytes >= self.applying_bytes_max
             || index < self.appliable_index(allow_unstable);
     }

@@ -69,7 +69,7 @@ pub enum MessageKind {
     TimeoutNow = 14,
     /// Request for a read index. The data of the only entry is the request's context.
     ReadIndex = 15,
-    /// Answer to `ReadIndex`: the read index is `index`; the entry is the one from the request.
+    /// Response to `ReadIndex`: `index` is the read index, and the only entry is the one from the request.
     ReadIndexResponse = 16,
     /// Like `Vote`, for a term that no member has entered yet.
     PreVote = 17,

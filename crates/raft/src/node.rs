@@ -114,10 +114,10 @@ impl<S: Storage> Node<S> {
     }
 }
 
-/// Requests.
+/// Requests of the application.
 impl<S: Storage> Node<S> {
-    /// Proposes one entry. The proposal has succeeded only when the entry is among the committed entries; until then it
-    /// may be lost, for example when the leader fails.
+    /// Proposes one entry. The proposal has succeeded once the entry is among the committed entries. Until then, it may
+    /// be lost, for example if the leader fails.
     pub fn propose(&mut self, data: Bytes) -> Result<(), StepError> {
         self.propose_batch([data])
     }
@@ -188,7 +188,7 @@ impl<S: Storage> Node<S> {
     }
 }
 
-/// Messages.
+/// Messages from peers and from storage threads.
 impl<S: Storage> Node<S> {
     /// Processes a message from another member.
     pub fn step(&mut self, mut message: Message) -> Result<(), StepError> {
@@ -269,7 +269,7 @@ impl<S: Storage> Node<S> {
     }
 }
 
-/// State.
+/// The member's state.
 impl<S: Storage> Node<S> {
     /// Returns this member's id.
     #[must_use]

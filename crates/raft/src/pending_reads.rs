@@ -65,8 +65,8 @@ impl PendingReads {
         true
     }
 
-    /// Removes and returns the next read that a quorum has confirmed, given that the first
-    /// `confirmed` reads are.
+    /// Removes and returns the next confirmed read, or returns `None` if all confirmed reads have been removed. A
+    /// quorum has confirmed the reads with the numbers 1 to `confirmed`.
     pub(crate) fn pop_confirmed(&mut self, confirmed: u64) -> Option<(ReadRequest, LogIndex)> {
         if self.confirmed_count >= confirmed {
             return None;

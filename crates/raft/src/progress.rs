@@ -131,8 +131,7 @@ impl Progress {
         self.assert_ordered();
     }
 
-    /// Checks the index invariant. Every method that changes `match_index` or `next_index` calls
-    /// this at the end.
+    /// Checks the index invariant. Every method that changes `match_index` or `next_index` ends with this check.
     fn assert_ordered(&self) {
         assert!(
             self.match_index < self.next_index,

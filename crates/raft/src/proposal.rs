@@ -128,9 +128,8 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// Whether `bytes` more would exceed the limit of uncommitted bytes. This is never the case if
-    /// no bytes are uncommitted, or for entries without a payload, such as the first entry of a
-    /// term, so such entries are always accepted.
+    /// Whether `bytes` more would exceed the limit of uncommitted bytes. Always false if no bytes are uncommitted, so
+    /// that one proposal of any size is accepted, and for entries without a payload, such as the first entry of a term.
     fn would_exceed_uncommitted(&self, bytes: u64) -> bool {
         let total = self.uncommitted_bytes.saturating_add(bytes);
         self.uncommitted_bytes > 0 && bytes > 0 && total > self.config.max_uncommitted_size
@@ -161,9 +160,8 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Proposes to leave a joint configuration if the configuration requests it and the change that
-    /// entered it is applied. The leader calls this after every applied entry until the proposal
-    /// succeeds.
+    /// Proposes to leave a joint configuration if the configuration requests it and the change that entered it is
+    /// applied. Called after each report of applied entries, so a refused proposal is repeated.
     pub(crate) fn leave_joint_if_due(&mut self) {
         let is_due = self.tracker.config.auto_leave
             && self.role == Role::Leader

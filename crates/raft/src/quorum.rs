@@ -29,7 +29,7 @@ use crate::log_index::LogIndex;
 /// A value that voters acknowledge: a log index or the number of a read. The default means that the
 /// voter has not acknowledged anything yet.
 pub trait Acknowledged: Copy + Default + Ord {
-    /// The neutral value of a minimum.
+    /// The value that never lowers a minimum.
     const MAX: Self;
 }
 
@@ -138,7 +138,7 @@ fn majority_of<N: Acknowledged>(acked: &mut [N]) -> N {
     if acked.is_empty() {
         return N::MAX;
     }
-    // In descending order, n/2 + 1 values are at or above the value of rank n/2.
+    // In descending order, the value at position n/2 (counted from 0) is the lowest of the n/2 + 1 highest values.
     let rank = acked.len() / 2;
     let (_, number, _) = acked.select_nth_unstable_by(rank, |a, b| b.cmp(a));
     *number

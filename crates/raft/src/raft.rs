@@ -221,7 +221,7 @@ impl<S: Storage> Raft<S> {
             Body::ReadAnswer(answer) if self.role == Role::Follower => {
                 self.read_states.push(answer);
             }
-            // These messages answer requests that this member sent in an earlier role.
+            // Ignore answers to requests that this member sent in an earlier role.
             Body::Acknowledgement(_) | Body::Vote(_) | Body::ReadAnswer(_) => {}
         }
         Ok(())
@@ -373,9 +373,8 @@ impl<S: Storage> Raft<S> {
         if id.index == LogIndex::ZERO {
             // The report is about a snapshot only.
         } else if report.term < self.term {
-            // Entries may have been replaced since the term ended, and their replacements may still
-            // be on their way to storage. A later report covers those. A snapshot is never
-            // replaced.
+            // Entries may have been replaced since the term ended, and their replacements may still be on their way to
+            // storage. A later report covers the replacements. A snapshot is never replaced.
             note!(
                 self,
                 Info,
@@ -430,8 +429,8 @@ impl<S: Storage> Raft<S> {
     }
 
     fn applied_to(&mut self, index: LogIndex, encoded_bytes: u64) {
-        // The reported index may be lower than the applied index, because a snapshot may have been
-        // installed after entries beyond it were applied.
+        // The reported index may be lower than the applied index, because a later snapshot may have been installed
+        // while the reported entries were being applied.
         self.log.applied_to(index.max(self.log.applied()), encoded_bytes);
         self.leave_joint_if_due();
     }
@@ -441,8 +440,7 @@ impl<S: Storage> Raft<S> {
         self.send_in_term(self.term, message);
     }
 
-    /// Sends a message from this member with the given term, which differs from its own in a
-    /// pre-vote.
+    /// Sends a message from this member with the given term. In a pre-vote, this term differs from the member's own.
     pub(crate) fn send_in_term(&mut self, term: Term, message: Message) {
         assert!(
             term != Term::ZERO,

@@ -24,7 +24,7 @@ impl<S: Storage> Raft<S> {
         if self.has_committed_in_term() {
             self.confirm_leadership_for(request);
         } else {
-            // The commit index may still be lower than one that an earlier leader returned for a
+            // The read must wait. The commit index may still be lower than one that an earlier leader returned for a
             // read, or that this member returned before it crashed.
             self.parked_reads.push(request);
         }

@@ -89,7 +89,7 @@ pub(crate) struct Heartbeat {
     pub(crate) context: Bytes,
 }
 
-/// A follower's answer.
+/// A follower's answer to the leader.
 #[derive(Debug)]
 pub(crate) enum Acknowledgement {
     /// The log matches the leader's up to this index.
@@ -108,7 +108,7 @@ pub(crate) struct AppendRefused {
     pub(crate) hint: EntryId,
 }
 
-/// The two rounds of an election, to which votes belong.
+/// A round of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     /// The pre-vote: asks whether the voter would vote for the candidate. No member has entered the
@@ -136,7 +136,7 @@ impl Round {
     }
 }
 
-/// A candidate's request.
+/// A candidate's request for a vote.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VoteRequest {
     pub(crate) round: Round,
@@ -148,7 +148,7 @@ pub(crate) struct VoteRequest {
     pub(crate) is_transfer: bool,
 }
 
-/// A voter's answer.
+/// A voter's answer to a candidate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vote {
     pub(crate) round: Round,

@@ -215,7 +215,7 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// Reads a value from a member's progress, given the commit index. The member must exist.
+    /// Calls `ask` with a member's progress and the commit index, and returns the result. The member must exist.
     fn progress<T>(&self, id: MemberId, ask: impl FnOnce(&Progress, LogIndex) -> T) -> T {
         let progress = self
             .tracker
@@ -297,9 +297,9 @@ impl<S: Storage> Raft<S> {
                 && self.log.committed() > committed
                 && self.acknowledged == acknowledged;
             if is_repeated && self.config.skip_repeated_acknowledgements {
-                // If the first acknowledgement was lost, the next append without a new commit index
-                // is answered, for example the one after a heartbeat. Only few unanswered appends
-                // can come before it, because the commit index cannot pass the end of this log.
+                // If the first acknowledgement was lost, the next append without a new commit index is answered, for
+                // example the one after a heartbeat. Only a few unanswered appends can come before it, because the
+                // commit index cannot pass the end of this log.
                 return Ok(());
             }
             self.acknowledged = acknowledged;
@@ -328,8 +328,8 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Refuses a leader whose log contains the entry `id` if no such log can contain all entries
-    /// committed on this member. Every legitimate leader's log contains them.
+    /// Refuses a leader whose log contains the entry `id` if no log with this entry can contain all entries committed
+    /// on this member. Every legitimate leader's log contains them.
     pub(crate) fn check_agrees(&self, leader: MemberId, id: EntryId) -> Result<(), StepError> {
         match self.log.contradiction(id) {
             None => Ok(()),

@@ -68,7 +68,7 @@ pub struct ConfState {
 }
 
 impl ConfState {
-    /// Whether both describe the same configuration, in any order of the lists.
+    /// Whether both describe the same configuration. The order of the lists does not matter.
     #[must_use]
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.sorted() == other.sorted()
@@ -106,7 +106,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether there is no snapshot: a snapshot never has index zero.
+    /// Whether this value stands for no snapshot. A snapshot never has index zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.metadata.index == LogIndex::ZERO

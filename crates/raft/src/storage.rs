@@ -47,9 +47,9 @@ pub trait Storage {
         bytes_max: u64,
     ) -> Result<Vec<Entry>, StorageError>;
 
-    /// Returns the term of the entry at `index`, which must be in `[first_index() - 1,
-    /// last_index()]`. The term just before the first entry is included because followers compare
-    /// it; at index zero it is zero.
+    /// Returns the term of the entry at `index`, which must be in `[first_index() - 1, last_index()]`. This range
+    /// includes the index before the first entry, because followers compare the term there. The term at index zero is
+    /// zero.
     fn term(&self, index: LogIndex) -> Result<Term, StorageError>;
 
     /// Returns the index of the first entry, or of the next entry to be appended if the log is

@@ -13,7 +13,7 @@ use quorate_raft::{
 const LIMITS: InflightLimits = InflightLimits { count_max: 4, bytes_max: u64::MAX };
 
 fn any_voters() -> impl Strategy<Value = MajorityConfig> {
-    // Group sizes above and below the number of voters that is computed without allocating.
+    // Some groups have more voters than the quorum computation keeps on the stack.
     proptest::collection::btree_set(1..12u64, 0..10).prop_map(MajorityConfig)
 }
 

@@ -27,7 +27,7 @@ use crate::progress::Progress;
 use crate::state::ConfState;
 use crate::tracker::{Configuration, InflightLimits, ProgressMap};
 
-/// A configuration and its members' progress, from which changed ones are computed.
+/// The configuration to change, and the progress of its members.
 #[derive(Clone, Debug)]
 pub struct Changer {
     /// The configuration.
@@ -41,7 +41,7 @@ pub struct Changer {
 }
 
 impl Changer {
-    /// Applies a change through joint consensus or directly, as it requests.
+    /// Applies a change, directly or through joint consensus, as its [`passage`](ConfChangeV2::passage) requires.
     pub fn apply(self, change: &ConfChangeV2) -> Result<Self, ConfChangeError> {
         match change.passage() {
             Passage::Simple => self.simple(&change.changes),
@@ -199,8 +199,8 @@ impl Changer {
 
 /// Builds the configuration recorded in a snapshot, with new progress for its members.
 ///
-/// `last_index` is the last index of the local log. A configuration that no sequence of changes
-/// could produce is refused, because it may come from another member.
+/// `last_index` is the last index of the local log. The snapshot may come from another member, so a configuration that
+/// no sequence of changes could produce is refused.
 pub fn restore(
     conf_state: &ConfState,
     last_index: LogIndex,

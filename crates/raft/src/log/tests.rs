@@ -9,7 +9,7 @@ use crate::storage::MemoryStorage;
 /// A random event. Its numbers are reduced to values that are possible in the current state.
 #[derive(Clone, Debug)]
 enum Event {
-    /// Entries arrive. They follow an index at or above the commit index.
+    /// Entries are appended after an index at or above the commit index.
     Append {
         back: u64,
         count: u64,

@@ -325,7 +325,7 @@ fn an_implausible_commit_index_is_not_taken_as_log_loss() {
             "a refused heartbeat does not change the term"
         );
     }
-    // This simulates a wiped member, in clusters with logs of any length.
+    // A wiped member detects the loss of its log, however long the cluster's log is.
     for distance in [1, 1_000_000_000, 1 << 40] {
         let (refused, term) = heartbeat(distance);
         assert_eq!((refused.kind(), term), (RefusalKind::LogLost, Term(7)));

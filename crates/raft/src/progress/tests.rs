@@ -1,4 +1,4 @@
-//! Tests that the invariants of a progress hold after any event.
+//! Tests that the invariants of a follower's progress hold after any event.
 
 use proptest::prelude::*;
 

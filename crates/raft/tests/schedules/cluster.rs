@@ -581,7 +581,7 @@ impl Member {
     }
 }
 
-/// How a member's storage takes returned writes.
+/// Writes the snapshot and the entries that a node returned for writing.
 trait Take {
     fn take(&mut self, snapshot: Option<Box<Snapshot>>, entries: Vec<Entry>);
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use quorate_raft::{Entry, EntryId, LogIndex, MemberId, MemoryStorage, Node, Storage, Term};
 
-/// Everything observed since the beginning.
+/// Everything observed since the start of the schedule.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     leaders: BTreeMap<Term, MemberId>,
