@@ -45,7 +45,7 @@ impl<T> AppliedWaits<T> {
         None
     }
 
-    /// Removes and returns the waiters of the lowest index that has any, if that index is published.
+    /// Removes and returns the waiters for the lowest awaited index, if that index is published.
     pub fn take_released(&mut self, published: LogIndex) -> Option<Vec<T>> {
         let first = self.by_index.first_entry().filter(|first| *first.key() <= published)?;
         let waiters = first.remove();
@@ -57,7 +57,7 @@ impl<T> AppliedWaits<T> {
         Some(waiters)
     }
 
-    /// Removes waiters that no longer wait.
+    /// Removes the waiters for which `is_awaited` returns false.
     pub fn retain(&mut self, is_awaited: impl Fn(&T) -> bool) {
         self.by_index.retain(|_, waiters| {
             waiters.retain(&is_awaited);

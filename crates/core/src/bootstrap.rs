@@ -124,7 +124,7 @@ impl InitialCluster {
 pub struct Cluster {
     /// The cluster's id.
     pub id: u64,
-    /// Members of the cluster. A member that is still joining lists none.
+    /// Members of the cluster. Empty if the describing member is still joining.
     pub members: BTreeMap<MemberId, Member>,
 }
 
@@ -290,7 +290,7 @@ pub enum Decision {
     Continue {
         /// The other members as listed by a peer, if the member's own files do not list them.
         others: Vec<Member>,
-        /// Why other members were asked without success, if they were.
+        /// Why the other members are still unknown, if they were requested from a peer without success.
         unlearned: Option<Unlearned>,
     },
 }
@@ -305,8 +305,8 @@ pub enum Directory {
 }
 
 impl Flags {
-    /// Classifies a directory by whether it has a log, and by the mark that says why its log is lost. A directory with
-    /// such a mark is refused, unless it has a log and `--force-new-cluster` is set.
+    /// Classifies a directory by whether it has a log, and by the mark that records why its log was lost. A directory
+    /// with such a mark is refused, unless it has a log and `--force-new-cluster` is set.
     pub fn classify_directory(
         &self,
         lost_log: Option<String>,
@@ -320,8 +320,8 @@ impl Flags {
 
     /// Creates a member in a directory without a log. `applied` is the last entry that a backend file in the directory
     /// contains. Such an entry came from a log. Without that log the entries that this member has acknowledged and the
-    /// votes that it has cast are unknown, so the start is refused. A backend file without applied entries is what
-    /// remains of a first start that stopped before it created the log.
+    /// votes that it has cast are unknown, so the start is refused. A backend file without applied entries comes from a
+    /// first start that stopped before it created the log.
     pub fn create(self, applied: LogIndex) -> Result<Step, Refusal> {
         if applied > LogIndex::ZERO {
             return Err(Refusal::LogMissing(applied));

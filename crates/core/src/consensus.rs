@@ -282,7 +282,7 @@ impl<R: WaitingReads> Consensus<R> {
         self.node.commit_index()
     }
 
-    /// Returns a copy of the raft group's state.
+    /// Returns a copy of the consensus core's state.
     #[must_use]
     pub fn status(&self) -> Status {
         self.node.status()

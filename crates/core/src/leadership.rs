@@ -31,8 +31,8 @@ pub struct LeadershipState {
     pub confirmed_at: Millis,
     /// Whether this member leads and is the only member, learners included.
     pub is_alone: bool,
-    /// The commit index at the moment when this member became the only one. Former members may have applied entries up
-    /// to it.
+    /// The commit index at the moment when this member became the only member. Former members may have applied entries
+    /// up to it.
     pub alone_from: LogIndex,
     /// Whether this leader is handing over its leadership because its disk is stalled. It sends no heartbeats during
     /// the transfer.
@@ -118,8 +118,8 @@ impl LeadershipState {
         self.leads() && (self.is_alone || self.confirmed_at >= then)
     }
 
-    /// Returns whether no leader has been known for at least this long. A change of leaders takes less time than the
-    /// timeout.
+    /// Returns whether no leader has been known for at least this long. A normal change of leaders takes less time than
+    /// `timeout_millis`.
     #[must_use]
     pub fn misses_leader(&self, now: Millis, timeout_millis: u64) -> bool {
         self.leaderless_since.is_some_and(|since| now >= since.plus(timeout_millis))

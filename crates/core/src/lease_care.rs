@@ -33,10 +33,10 @@ pub struct LeaseCare {
     expired: Vec<LeaseId>,
 }
 
-/// The proposals that result from one check, valid for the leader of this term.
+/// The proposals that result from one check. Only the leader of `term` may make them.
 #[derive(Clone, Debug)]
 pub struct LeaseProposals {
-    /// The term.
+    /// The term in which this member led during the check.
     pub term: Term,
     /// Revocations, by lease. If a revocation fails, a later check finds the lease again.
     pub ends: Vec<(LeaseId, InternalRaftRequest)>,

@@ -184,7 +184,7 @@ impl LeaseTask {
 
     fn renew_here(&mut self, view: &impl LeaseView, was_quorum_asked: bool) -> LeaseStep {
         let term = view.leadership().leadership.term;
-        // Evaluated only after the lease is renewed.
+        // Evaluated only after the lease is renewed, because the process may be suspended in between.
         let is_confirmed = || {
             let state = view.leadership();
             state.leads_in(term) && state.is_confirmed(view.now())

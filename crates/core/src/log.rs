@@ -130,7 +130,8 @@ impl Log {
     /// first. Segments below the snapshot may be purged afterwards.
     pub fn mark(&mut self, mark: &SnapshotMark) -> Result<Marked, LogError> {
         let marked = Marked { synced: self.sync()?, index: LogIndex(mark.index) };
-        // A newer snapshot from a leader may have been marked already, and a start uses the last mark.
+        // A start uses the last mark in the log. If that is the newer mark of a leader's snapshot, it must stay the
+        // last one.
         if marked.index <= self.marked {
             return Ok(marked);
         }

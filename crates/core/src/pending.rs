@@ -37,7 +37,7 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, id: u64) {
-        // The hash table also uses the top bits.
+        // The hash table also uses the top bits, so they must depend on the id too.
         self.0 = id ^ id << 57;
     }
 }

@@ -113,7 +113,7 @@ impl Course {
     ///
     /// # Errors
     ///
-    /// The request is refused.
+    /// Returns the refusal if the request fails a check.
     pub fn step(&mut self, ask: Ask<'_>) -> Result<Step, RequestRefusal> {
         let read =
             |is_serializable: bool| Step::Ready(Ready::Read { needs_barrier: !is_serializable });

@@ -60,7 +60,7 @@ pub fn configuration_of(members: &Members) -> quorate_raft::ConfState {
     quorate_raft::ConfState { voters, learners, ..quorate_raft::ConfState::default() }
 }
 
-/// Corrects an image's members to match those that consensus counts, if it lists all of these.
+/// Corrects the members of an image to match the members that consensus counts, if the image lists all of them.
 #[must_use]
 pub(crate) fn as_counted(members: Members, counted: &quorate_raft::ConfState) -> Members {
     members.counted_as(&counted.voters, &counted.learners).unwrap_or(members)

@@ -197,7 +197,7 @@ pub fn release_passed(
     Ok(snap::release_databases(disk, &dirs.snap(), applied.saturating_add(1).get())?)
 }
 
-/// Replaces a member's state with one that it requested from another member, the received image of the snapshot in
+/// Replaces a member's state with a state that it requested from another member: the received image of the snapshot in
 /// `order`. The caller passes the log, opened at its newest mark, and its contents from that mark on.
 ///
 /// If the log contains the image's last entry, it continues from there. If the log ends earlier, or has a different

@@ -81,8 +81,8 @@ impl<T> Job<T> {
         matches!(self, Self::Apply(entries) if entries.len() <= brief::ENTRIES_MAX)
     }
 
-    /// Returns whether any thread may carry out this job, although it has other urgent work: the job takes only a short
-    /// time, and it never waits for the backend.
+    /// Returns whether even a thread with other urgent work may carry out this job, because the job takes only a short
+    /// time and never waits for the backend.
     #[must_use]
     pub fn is_brief(&self) -> bool {
         match self {

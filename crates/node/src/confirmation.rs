@@ -1,9 +1,8 @@
 //! Tracks the latest time at which a quorum has confirmed this leader.
 //!
-//! Every heartbeat carries its send time, measured by the leader's own clock, and the follower's
-//! response returns it. The leader's confirmation is the latest time that a quorum of voters has
-//! returned, or exceeded. No other leader was elected before that time, because one of the
-//! answering voters would have had to vote for it first.
+//! Every heartbeat carries its send time, measured by the leader's own clock, and the follower's response returns it.
+//! The leader is confirmed as of the latest time T such that each voter of a quorum has returned T or a later time. No
+//! other leader was elected before that time, because one of the answering voters would have had to vote for it first.
 //!
 //! A leader receives no responses if its messages are lost, if its process was suspended, or if it
 //! sends no heartbeats because its disk is stalled. In all these cases its confirmation is not
@@ -61,7 +60,7 @@ impl Confirmation {
         stamp.as_ref().try_into().ok().map(u64::from_le_bytes)
     }
 
-    /// Records that a follower answered, in this leader's term, a heartbeat sent at `sent_at`.
+    /// Records that a follower answered a heartbeat that this leader sent at `sent_at`, in `term`.
     pub(crate) fn note_answer(&mut self, term: Term, from: MemberId, sent_at: u64) {
         if sent_at > self.now {
             // This leader has not sent a heartbeat with that time.

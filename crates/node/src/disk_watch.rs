@@ -7,10 +7,10 @@
 //! heartbeats, so that the other members elect a leader even if the transfer message was lost. A
 //! follower with a stalled disk does not campaign.
 //!
-//! A leader transfers leadership only if the other members can elect a leader: without this member,
-//! the voters that have answered recently and have acknowledged the entries that this member cannot
-//! write must be a quorum. Those voters have written the entries, so their disks work. Members that
-//! share a slow disk keep their leader, and so do clusters of two.
+//! A leader transfers leadership only if the other members can elect a leader: without this member, the voters that
+//! have answered recently and have acknowledged the entries that this member cannot write must be a quorum. Those
+//! voters have written the entries, so their disks work. Members that share a slow disk keep their leader, and so does
+//! a cluster of two members.
 //!
 //! See decision record 0008.
 
@@ -75,9 +75,9 @@ pub(crate) fn successor(
         .map(|(id, _)| *id)
 }
 
-/// Returns the voter to which a leader transfers leadership when its own disk has not written the
-/// log up to `stuck`. It is one of the voters that have written the log up to there. Returns `None`
-/// unless those voters are a quorum.
+/// Returns the voter to which a leader transfers leadership when its own disk has not written the log up to `stuck`:
+/// the successor among the other voters that have written the log up to `stuck`. Returns `None` unless those voters are
+/// a quorum.
 pub(crate) fn successor_with_disk(status: &Status, stuck: LogIndex) -> Option<MemberId> {
     let is_able = |id: MemberId| {
         let progress = status.progress.get(&id).filter(|_| id != status.id);

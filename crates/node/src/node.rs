@@ -603,7 +603,7 @@ impl Node {
         }
     }
 
-    /// Does the core's pending work until none is left.
+    /// Does the core's pending work until there is no more.
     fn settle(&mut self) {
         while self.raft.has_ready() {
             let ready = self.raft.ready();
@@ -653,8 +653,8 @@ impl Node {
             }
             _ => {
                 if message.kind == MessageKind::Heartbeat {
-                    // Heartbeats would prevent the other members from electing a leader that can
-                    // write.
+                    // Heartbeats from this stalled leader would prevent the other members from electing a leader that
+                    // can write.
                     if self.heir.is_some() {
                         return;
                     }

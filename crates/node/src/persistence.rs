@@ -52,8 +52,8 @@ impl Persistence {
         Self { written, ..Self::default() }
     }
 
-    /// Accepts a write order and returns the data to write. If there is neither data to write nor a
-    /// pending write, returns as an error the messages to deliver at once.
+    /// Accepts a write order and returns the data to write. If there is neither data to write nor a pending write,
+    /// returns an error with the messages to deliver at once.
     pub(crate) fn order_write(&mut self, order: Message) -> Result<Persist, Vec<Message>> {
         let ordered = HardState { term: order.term, vote: order.vote, commit: order.commit };
         if !ordered.is_empty() {

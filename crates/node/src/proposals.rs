@@ -22,7 +22,7 @@ pub(crate) enum Content {
 /// A proposal's request id and its content.
 pub(crate) type Waiting = (u64, Content);
 
-/// A first-in, first-out queue.
+/// The proposals that wait for a leader, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Proposals {
     /// This member's own proposals, each with the tick at which it is dropped.

@@ -138,7 +138,7 @@ impl Member {
     }
 }
 
-/// Delivers messages between members until none is left.
+/// Delivers messages between members until no message is in flight.
 fn exchange_messages(members: &mut [Member]) {
     loop {
         for member in &mut *members {

@@ -25,7 +25,7 @@ pub struct Founding {
 }
 
 impl Founding {
-    /// Creates the founding of a cluster with these members. `own` is this member's name.
+    /// Prepares the founding of a cluster with these members. `own` is this member's name.
     pub fn of(initial: &InitialCluster, own: &str) -> Result<Self, Refusal> {
         let members = initial.members.iter().map(|(name, urls)| (name.as_str(), urls.clone()));
         let founders = Founders::new(members, &initial.token);

@@ -38,9 +38,9 @@ pub(super) struct Candidate {
 /// How two lists of URLs are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlComparison {
-    /// As strings.
+    /// The URLs are compared as strings.
     Literal,
-    /// By the addresses to which their host names resolve.
+    /// The addresses to which the host names resolve are compared.
     Resolved,
 }
 
@@ -225,7 +225,7 @@ impl AskVersions {
         self.flags.held_version.unwrap_or(Version::OWN)
     }
 
-    /// Continues with whether the versions allow this member to join.
+    /// Continues with the answer. `are_compatible` is whether the versions allow this member to join.
     pub fn answer(self, are_compatible: bool) -> Result<Step, Refusal> {
         if !are_compatible {
             return Err(Refusal::Incompatible);

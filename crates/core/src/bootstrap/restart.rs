@@ -1,5 +1,5 @@
 //! Restart of a member that has a log: whether it repeats its founding, and how it finds the other members if its files
-//! list none.
+//! do not list them.
 
 use quorate_raft::{EntryKind, LogIndex};
 use quorate_state::members::{self, Members};

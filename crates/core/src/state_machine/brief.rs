@@ -1,4 +1,4 @@
-//! Decides which committed entries any thread may apply, although it has other urgent work.
+//! Decides which committed entries are so quick to apply that even a thread with other urgent work may apply them.
 //!
 //! Waking the apply thread costs more than applying a put. Applying other entries can take long: a range may cover the
 //! whole keyspace, and the revocation of a lease deletes all its keys.
@@ -60,7 +60,8 @@ fn is_brief_delete(delete: &DeleteRangeRequest) -> bool {
     delete.range_end.is_empty() && !delete.prev_kv
 }
 
-/// The revisions and the version of a key are in the index, but its value and its lease are in its record.
+/// Returns whether a comparison needs only the index, which contains a key's revisions and version. The key's value and
+/// lease are in its record.
 fn is_brief_compare(compare: &Compare) -> bool {
     let reads_record = matches!(compare.target(), CompareTarget::Value | CompareTarget::Lease);
     compare.range_end.is_empty() && !reads_record

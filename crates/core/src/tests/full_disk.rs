@@ -1,4 +1,5 @@
-//! A full disk for the backend file. The writer waits for space, and the log keeps the changes that the file lacks.
+//! Tests of a member whose disk is full. The writer of the backend file waits for space, and the log keeps the changes
+//! that the file lacks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

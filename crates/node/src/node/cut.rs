@@ -8,7 +8,7 @@ use super::Node;
 use crate::limits;
 
 impl Node {
-    /// Drops entries that other members are unlikely to need from memory.
+    /// Drops from memory the entries that other members are unlikely to need.
     ///
     /// Entries are returned for applying in groups, and the core counts a group as applied only
     /// once the whole group is applied. The state machine may therefore be ahead of the core, which
