@@ -168,7 +168,7 @@ fn write_batch(tx: &mut WriteTx<'_>, batch: &Batch) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Deletes a run of records that no put interrupts.
+/// Deletes the collected records, whose deletions are consecutive in the batch.
 fn flush_deletions(tx: &mut WriteTx<'_>, keys: &mut Vec<RecordKey>) -> Result<(), Fault> {
     if !keys.is_empty() {
         // A batch may contain deletions from two compactions, so the keys may be out of order.

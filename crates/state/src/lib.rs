@@ -1,9 +1,9 @@
 //! The replicated state machine: the keyspace, watchers, leases, users, members and alarms of a
 //! cluster.
 //!
-//! Every member applies the same entries in the same order and must reach the same state, byte for
-//! byte: members compare hashes of it. This crate never reads a clock, draws a random number,
-//! starts a thread or waits. Time is an argument, and `member` owns the threads.
+//! Every member applies the same entries in the same order and must reach the same state, byte for byte, because
+//! members compare hashes of their states. This crate never reads a clock, draws a random number, starts a thread or
+//! waits. Time is an argument, and `member` owns the threads.
 //!
 //! `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ← `alarm`, `auth`, `members`, `versions`;
 //! `lease` and `quota` depend on no other module; `apply` uses all of them, and no module uses

@@ -102,7 +102,7 @@ pub mod cluster {
 pub mod meta {
     /// Raft index of the last entry that the file contains, eight bytes.
     pub const CONSISTENT_INDEX: &[u8] = b"consistent_index";
-    /// Raft term of that entry, eight bytes.
+    /// Raft term of the last entry that the file contains, eight bytes.
     pub const TERM: &[u8] = b"term";
     /// Voters and learners, as JSON.
     pub const CONF_STATE: &[u8] = b"confState";

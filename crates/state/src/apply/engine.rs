@@ -1,9 +1,9 @@
 //! The state of a server whose keyspace is in a database.
 //!
-//! Two states exist there. The *sequencer's* state applies requests, as a member's applier does, but
-//! its store is a working set: the engine loads the keys that a request needs before it applies the
-//! request. A server's *replica* applies no requests. It follows the batches that the sequencer has
-//! committed, and publishes them to the server's clients: users, leases, alarms and watch events.
+//! There are two kinds of such states. The *sequencer's* state applies requests, as a member's applier does, but its
+//! store is a working set: the engine loads the keys that a request needs before it applies the request. A server's
+//! *replica* applies no requests. It follows the batches that the sequencer has committed, and publishes their changes
+//! to the server's clients: users, leases, alarms and watch events.
 //!
 //! # Invariants
 //!
@@ -34,7 +34,7 @@ use crate::watch::Source;
 pub struct CommittedBatch<'a> {
     /// The changes of keys, by revision.
     pub changes: &'a [Arc<Changes>],
-    /// The changes of rows. All of them are already in the rows passed beside the batch.
+    /// The changes of rows. The rows that the caller passes together with the batch already include them.
     pub rows: &'a [BatchChange<'a>],
     /// The tokens that the batch creates, each with its user.
     pub tokens: &'a [(String, String)],
@@ -61,7 +61,7 @@ impl State {
         Ok(Self::assemble(loaded, options))
     }
 
-    /// Replaces the working set by one without keys.
+    /// Replaces the working set with an empty one.
     pub fn forget_keys(&mut self) {
         let (current, compacted) = (self.store.current_revision(), self.store.compacted_revision());
         self.store = Store::working_set(current, compacted, self.options.store);
@@ -117,8 +117,8 @@ impl State {
         Ok(())
     }
 
-    /// Replaces everything by the rows and revision of the database, because this server has missed
-    /// batches. Watchers continue from their positions.
+    /// Replaces the whole state with the rows and the revision of the database, because this server has missed batches.
+    /// Watchers continue from their positions.
     pub fn resume(
         &mut self,
         rows: &Rows,
@@ -148,9 +148,8 @@ impl State {
         }
     }
 
-    /// Follows the changes of leases and of the keys attached to them. A lease that the batch ends
-    /// keeps its keys until the keys of the batch are followed, as it does when the requests are
-    /// applied.
+    /// Follows the batch's changes of leases and of the keys attached to them. A lease that ends in the batch keeps its
+    /// keys until the batch's changes of keys are followed, as it does on the sequencer.
     fn follow_leases(&mut self, batch: &CommittedBatch<'_>, rows: &Rows, now: Millis) {
         let mut ended = Vec::new();
         for change in batch.rows {
@@ -241,7 +240,7 @@ mod tests {
             applied.outcome.unwrap().unwrap();
         }
 
-        /// Lets the replica follow everything that the sequencer has applied as one batch.
+        /// Makes the replica follow, as one batch, everything that the sequencer has applied.
         fn commit(&mut self) {
             let batch: Batch = self.sequencer.take_batch();
             let rows: Vec<_> = batch

@@ -24,13 +24,13 @@ use super::{
 use crate::backend::Backend;
 use crate::units::Millis;
 
-/// A step that applies an entry: this byte, the entry's length in two bytes, and the entry. Every
-/// other byte except the two below begins the same kind of step.
+/// First byte of a step that applies an entry. The entry's length in two bytes and the entry follow. Every other byte
+/// except `RESTART` and `CLEAR` begins the same kind of step.
 #[cfg(test)]
 const ENTRY: u8 = 0;
-/// A step that rebuilds the second state from its file.
+/// First byte of a step that rebuilds the second state from its file.
 const RESTART: u8 = 1;
-/// A step that deletes some compacted records.
+/// First byte of a step that deletes some compacted records.
 const CLEAR: u8 = 2;
 
 /// The maximum number of operations in a transaction.

@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Asserts that the expected keys are the only ones of [`KEYS`] in the set.
+    /// Asserts that the set contains the expected keys and no other key of [`KEYS`].
     fn assert_holds(set: &KeyIntervals<'_>, expected: &BTreeSet<&[u8]>) {
         for key in KEYS {
             assert_eq!(set.contains(key), expected.contains(key), "{key:?} in {set:?}");

@@ -149,8 +149,7 @@ pub enum Notice {
     OutOfSpace,
 }
 
-/// A response. Its header contains a revision if the response has one. The server fills in cluster,
-/// member and term.
+/// A response. Its header, if any, contains only the revision. The server fills in cluster, member and term.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant contains the response of the same name")]
 pub enum Response {

@@ -21,12 +21,12 @@ use crate::members::{Members, V2Error, V2Membership};
 use crate::schema::{Bucket, meta};
 use crate::versions::{StorageVersionError, are_members_complete, detect_storage_version};
 
-/// The position of a snapshot, and the members at it.
+/// The position of a snapshot, and the members at that position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotPosition {
     /// The last entry that the snapshot contains.
     pub index: u64,
-    /// The term of that entry.
+    /// The term of the last entry that the snapshot contains.
     pub term: u64,
     /// The members in the state after the image is installed.
     pub members: Members,

@@ -154,8 +154,8 @@ mod tests {
         assert!(!set.covers(b"b", b""));
     }
 
-    /// Returns the one-byte key with this number, starting at `a`. The few keys can all be listed
-    /// by a model.
+    /// Returns the one-byte key with this number, starting at `a`. There are so few of these keys that a model can list
+    /// them all.
     fn key_of(letter: u8) -> Vec<u8> {
         vec![b'a' + letter]
     }

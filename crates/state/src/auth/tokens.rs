@@ -124,9 +124,9 @@ impl Tokens {
         Self { table: Arc::default(), ttl_millis }
     }
 
-    /// Returns the text of the token that the entry at this index creates. The number in it is the
-    /// previous index, as in etcd, which uses the index of the last finished entry, and an entry is
-    /// finished only after it is applied.
+    /// Returns the text of the token that the entry at this index creates. The number in the text is the index of the
+    /// previous entry. etcd uses the index of the last finished entry, and an entry counts as finished only after it is
+    /// applied.
     #[must_use]
     pub fn text(prefix: &str, index: u64) -> String {
         format!("{prefix}.{}", index.saturating_sub(1))

@@ -128,8 +128,8 @@ impl Batch {
         self.byte_count
     }
 
-    /// Returns how many times over the batch has reached its limit, in changes or in bytes,
-    /// whichever is more.
+    /// Returns the size of the batch as a multiple of its limit, rounded down: in changes or in bytes, whichever is
+    /// larger.
     #[must_use]
     pub fn fill(&self, ops_max: usize) -> usize {
         (self.op_count() / ops_max.max(1)).max(self.byte_count / BATCH_BYTES_MAX)

@@ -25,7 +25,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Creates an empty table. `origin` names the place of the rows in errors.
+    /// Creates an empty table. `origin` is the path that errors name as the origin of the rows.
     #[must_use]
     pub fn new(origin: impl AsRef<Path>) -> Self {
         Self { buckets: BTreeMap::new(), origin: Arc::from(origin.as_ref()) }

@@ -397,10 +397,10 @@ impl Members {
         Ok(())
     }
 
-    /// Returns the correct members of a file that a version which did not store every change has written (3.5.1 to
-    /// 3.5.19, including files upgraded from these versions). `v2` contains the members in the chosen `.snap` file,
-    /// with all later entries of the log replayed onto them. They replace the members of the file, but members that are
-    /// only in the file are kept.
+    /// Returns the correct members of a file from a version that did not store every change (3.5.1 to 3.5.19, including
+    /// files upgraded from these versions). `v2` contains the members in the chosen `.snap` file, with all later
+    /// entries of the log replayed onto them. They replace the members of the file, but members that are only in the
+    /// file are kept.
     #[must_use]
     pub fn reconciled(&self, v2: &Self) -> Self {
         let mut truth = self.clone();

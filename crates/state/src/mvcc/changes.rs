@@ -21,7 +21,7 @@ pub enum Previous {
     Absent,
     /// The value is in the record of this revision.
     At(Revision),
-    /// The value was not looked up yet. The index finds it by its key.
+    /// The value has not been looked up yet. The index finds it by the key of the change.
     Unknown,
 }
 

@@ -162,8 +162,7 @@ impl Gather<'_> {
                 self.tree.remove(key, |entry| entry.tombstone && entry.revision() == revision);
                 self.push(RecordKey { revision, tombstone: true });
                 tombstones.pop_front();
-                // The key is removed from the index, which costs as much as any other change of the
-                // tree.
+                // Removing the key from the index costs as much as any other change of the tree.
                 cost += GATHER_FACTOR;
             } else {
                 return true;

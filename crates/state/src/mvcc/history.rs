@@ -50,7 +50,7 @@ pub(super) struct HistoryView {
     segments: Arc<Vec<Arc<Segment>>>,
     /// Position of the first segment's first record.
     first: u64,
-    /// Position of the oldest record.
+    /// Position of the oldest record that has not been compacted. Earlier records of the first segment are ignored.
     base: u64,
 }
 

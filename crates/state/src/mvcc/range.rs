@@ -181,13 +181,13 @@ impl RangeQuery {
     }
 }
 
-/// The keys of a range that a request needs, besides their number: the first or the last so many
-/// live keys in key order.
+/// The live keys of a range that a request needs in addition to their count. They are counted in key order, from the
+/// start or from the end of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
-    /// The first keys.
+    /// Up to this many keys from the start.
     First(usize),
-    /// The last keys.
+    /// Up to this many keys from the end.
     Last(usize),
 }
 

@@ -156,7 +156,7 @@ impl Store {
         }
     }
 
-    /// Returns the memory of a working set: loaded versions, and changes since.
+    /// Returns the memory that the loaded versions and the later changes of a working set use, in bytes.
     #[must_use]
     pub fn working_set_bytes(&self) -> usize {
         let changes = usize::try_from(self.history.len()).unwrap_or(usize::MAX);

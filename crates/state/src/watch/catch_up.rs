@@ -24,9 +24,9 @@ use super::slab::Handle;
 /// The maximum number of groups served by one pass.
 const GROUPS_MAX: usize = 512;
 
-/// While the held bytes are at their maximum, no further revision is added to a response after this
-/// many bytes of events. The number is small because each client that does not read costs one such
-/// response. Clients that read soon receive the next response.
+/// While the held bytes are at their maximum, no further revision is added to a response after this many bytes of
+/// events. The number is small because each client that does not read costs one such response. A client that is reading
+/// receives its next response soon.
 const FULL_RESPONSE_BYTES: usize = 16 << 10;
 
 /// The cost of reading one change, in addition to the bytes of its record.
@@ -73,9 +73,9 @@ struct Sweep {
 }
 
 impl Hub {
-    /// Serves some of the groups that are behind. Returns whether more groups can be served
-    /// immediately. This reads the store and may wait for the disk, so it must run on a thread that
-    /// may block, and on only one thread at a time.
+    /// Serves some of the groups that are behind. Returns whether more groups can be served immediately. The pass reads
+    /// the store and may wait for the disk, so this method must run on a thread that may block, and on only one thread
+    /// at a time.
     pub fn catch_up(&self) -> Result<bool, HistoryFault> {
         let mut state = self.lock();
         let mut limits = *self.catch_up_limits();

@@ -1,9 +1,9 @@
 //! The queue of responses of one stream.
 //!
-//! The applier and the catch-up pass add items, and the stream's task removes them. Events are
-//! bounded in number and bytes. If there is no room, their watchers fall behind and read history
-//! later. Replies to the client's own requests are always accepted, but the stream's task stops
-//! reading requests while many replies are waiting ([`CONTROL_BACKLOG_MAX`]).
+//! The applier and the catch-up pass add items, and the stream's task removes them. The number and the bytes of queued
+//! events are bounded. If there is no room for an event, its watchers fall behind and read history later. Replies to
+//! the client's own requests are always accepted, but the stream's task stops reading requests while many replies are
+//! waiting ([`CONTROL_BACKLOG_MAX`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

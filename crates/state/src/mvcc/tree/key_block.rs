@@ -97,7 +97,7 @@ impl KeyBlock {
         })
     }
 
-    /// Finds the position of a key, or as an error the position at which it would be inserted.
+    /// Returns the position of a key, or an error with the position at which the key would be inserted.
     pub(super) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let count = self.len();
         if count == 0 {

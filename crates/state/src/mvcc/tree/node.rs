@@ -210,8 +210,8 @@ impl Node {
             }
             Self::Inner(inner) => {
                 let position = inner.child_of(key);
-                // The entry is checked first. Most tombstones were overwritten, and then the path
-                // need not be copied.
+                // The entry is checked before the path is copied. In most cases, a later put has overwritten the
+                // tombstone, and the key is not removed.
                 inner.children[position].node.find(key).filter(|entry| doomed(entry))?;
                 let inner = Arc::make_mut(inner);
                 let child = &mut inner.children[position];

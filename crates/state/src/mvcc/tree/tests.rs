@@ -102,7 +102,7 @@ fn check_ranges(tree: &Tree, model: &Model, ends: &[Vec<u8>]) {
 
 fn key_strategy() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
-        // These include many keys, long shared prefixes, keys that are prefixes of each other, zero
+        // The generated keys include many keys with a long shared prefix, keys that are prefixes of each other, zero
         // bytes and the empty key.
         (0..2000_u16).prop_map(|n| format!("/registry/pods/{n:05}").into_bytes()),
         (0..300_u16).prop_map(|n| n.to_be_bytes().to_vec()),
