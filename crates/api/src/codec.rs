@@ -93,7 +93,7 @@ fn decode_deep<M: Message + Default + 'static>(bytes: &Bytes) -> Option<M> {
 ///
 /// # Errors
 ///
-/// The bytes are invalid; the error is the one for a request.
+/// Fails if the bytes are invalid, with the error for an invalid request.
 pub fn decode<M: Message + Name + Default + 'static>(bytes: Bytes) -> Result<M, Status> {
     let error = match shape::decode(bytes.clone()) {
         Ok(message) => return Ok(message),

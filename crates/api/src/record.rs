@@ -199,7 +199,7 @@ fn parse(mut rest: &[u8]) -> (Fields<'_>, bool) {
     (fields, true)
 }
 
-/// Takes the next field; `None` if it is no field of a record. Number and wire type are compared together.
+/// Takes the next field; `None` if it is not a field of a record. Number and wire type are compared together.
 #[inline]
 fn take_field<'a>(rest: &mut &'a [u8], fields: &mut Fields<'a>) -> Option<()> {
     match take_varint(rest).ok()? {

@@ -1,9 +1,9 @@
 //! The wire types of all message fields, and the decoding of messages with wrong ones.
 //!
-//! A field with a wrong wire type counts as unknown and is skipped. The official protobuf library behaves
-//! this way, and etcd's clients may rely on it, but the decoder here would refuse the whole message. The
-//! decoder is tried first, because almost every message is valid. If it fails, the message is copied without
-//! such fields, at any nesting level, and decoded again.
+//! A field with a wrong wire type counts as unknown and is skipped. The official protobuf library behaves this way, and
+//! etcd's clients may rely on it, but the generated decoder would refuse the whole message. The generated decoder is
+//! tried first, because almost every message is valid. If it fails, the message is copied without such fields, at any
+//! nesting level, and decoded again.
 //!
 //! # Bound
 //!

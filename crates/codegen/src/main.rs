@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Contents of the generated files, keyed by name.
 type Generated = BTreeMap<String, String>;
 
-/// Reason for the failure of the generation.
+/// Error of a failed generation.
 type Failed = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failed> {

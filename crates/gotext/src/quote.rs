@@ -1,4 +1,4 @@
-//! Formats foreign text in messages as etcd does: quoted values and system errors.
+//! Formats quoted values and system errors in messages as etcd does.
 //!
 //! Tools and people search for these texts in Go's format. JSON uses different escapes and has a separate encoder
 //! (`telemetry::log::encode`).

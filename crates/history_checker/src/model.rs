@@ -23,7 +23,7 @@ pub(crate) struct Effect {
     pub(crate) events: Vec<Event>,
 }
 
-/// Executes a request on the state at revision `base`. Its changes have the next revision.
+/// Executes a request on the state at revision `base`. The changes that it makes have the next revision.
 ///
 /// Every lease is assumed to exist. The module `leases` checks whether it does.
 pub(crate) fn execute(

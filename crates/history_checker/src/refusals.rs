@@ -84,7 +84,7 @@ impl Checker<'_> {
                 self.check_future(operation, newest)
             }
             Refusal::KeyNotFound => self.key_not_found(operation, request, returned),
-            // The module `leases` checks these.
+            // The module `leases` checks these refusals.
             Refusal::LeaseNotFound | Refusal::LeaseExists => Ok(()),
         }
     }

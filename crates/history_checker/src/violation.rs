@@ -35,11 +35,11 @@ pub struct Violation {
     pub property: Property,
     /// A description of the error.
     pub description: String,
-    /// The operations that prove it, as positions in the history.
+    /// The operations that prove the violation, as positions in the history.
     pub operations: Vec<usize>,
-    /// The watcher that proves it, as a position in the history.
+    /// The watcher that proves the violation, as a position in the history.
     pub watcher: Option<usize>,
-    /// The text of these operations and this watcher.
+    /// A description of the operations and of the watcher.
     details: String,
 }
 

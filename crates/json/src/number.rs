@@ -1,6 +1,6 @@
 //! Integers in JSON, which may be written with a fraction and an exponent if their value is a whole number.
 
-/// More digits than any 64-bit number has.
+/// Maximum number of digits, which is that of the largest 64-bit number.
 const DIGITS_MAX: usize = 20;
 
 /// Returns the number in a text, if it is a whole number with at most [`DIGITS_MAX`] digits.

@@ -116,7 +116,7 @@ impl DataDir {
         self.root.join("member").join("snap")
     }
 
-    /// Returns the backend file.
+    /// Returns the path of the backend file.
     #[must_use]
     pub fn backend(&self) -> PathBuf {
         self.snap().join("db")

@@ -56,7 +56,7 @@ pub enum OpenMode {
     Truncate(u32),
 }
 
-/// A lock on an open file. It excludes other processes and other open handles of the same file.
+/// A lock on an open file. It excludes conflicting locks of other processes and of other handles to the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// An exclusive open-file-description record lock over the whole file, like etcd's locks on log

@@ -120,7 +120,7 @@ impl SnapError {
 pub struct Snapshot {
     /// The last log index that the snapshot contains.
     pub index: u64,
-    /// The term of that index.
+    /// The term of the entry at `index`.
     pub term: u64,
     /// The encoded `raftpb.ConfState`.
     pub conf_state: Bytes,

@@ -223,7 +223,7 @@ impl Wal {
         self.poison_on_error(|wal| {
             wal.write_out()?;
             let new_segment = if wal.tail.is_full() { wal.cut()? } else { None };
-            // Starting a new segment has synced both segments.
+            // After a new segment is started, there is nothing to sync, because both segments were synced then.
             wal.sync_tail()?;
             Ok(Saved { bytes: 0, synced: true, new_segment })
         })
@@ -289,8 +289,8 @@ impl Wal {
     /// Does a part of the work that later saves would otherwise wait for: reserves the next segment, and writes zeros
     /// ahead of the log. Returns whether there is more to do.
     ///
-    /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros. While fewer zeros
-    /// are missing, none are written.
+    /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros. It does not write
+    /// any while fewer zeros are missing.
     pub fn prepare(&mut self, bytes_max: u64) -> Result<bool, WalError> {
         self.check_usable()?;
         let step = bytes_max.max(1);

@@ -22,7 +22,8 @@ pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lea
                     ..
                 },
             ) => {
-                // If an id was granted several times, the lease that the response refers to is unknown.
+                // If an id was granted several times, the lease that the response refers to is unknown, so its granted
+                // TTL is not checked.
                 let lease = leases.get(id).filter(|lease| lease.grants.len() == 1);
                 let due = lease.and_then(|lease| lease.ttl_secs);
                 let is_wrong = due.is_some_and(|due| due != *granted_ttl_secs);

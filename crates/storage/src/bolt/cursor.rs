@@ -13,7 +13,7 @@ use super::snapshot::Snapshot;
 pub struct Entry<'tx> {
     /// The key.
     pub key: &'tx [u8],
-    /// The value. For a bucket, its description, which only this engine reads.
+    /// The value. If the key names a bucket, the value describes the bucket in a form that only this engine reads.
     pub value: &'tx [u8],
     /// Whether the key names a bucket instead of a value.
     pub is_bucket: bool,

@@ -155,7 +155,7 @@ impl Db {
             in_use_bytes: meta.image_bytes().saturating_sub(free_bytes),
             free_pages: published.free_pages,
             pending_pages: published.pending_pages,
-            // One handle is kept for new readers.
+            // One of the handles is kept for new readers and does not count.
             open_readers: handles.sum::<usize>().saturating_sub(1),
             pinned_states: alive.count().saturating_sub(1),
             page_bytes,

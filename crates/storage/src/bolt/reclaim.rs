@@ -112,7 +112,8 @@ fn truncate(shared: &Shared) -> Result<u64> {
     if cut == 0 {
         return Ok(0);
     }
-    // No reader can obtain a state older than these, because new readers get the current state.
+    // No reader needs a page beyond `reach`. It covers the states of all live readers, and new readers get the current
+    // state.
     writer.mapping.hide_from(usize::try_from(len).unwrap_or(usize::MAX));
     shared.file.set_len(len).map_err(io_fault(&shared.path, "shorten the file", len))?;
     writer.file_bytes = len;

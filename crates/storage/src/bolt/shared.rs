@@ -128,7 +128,7 @@ impl Published {
             "the current state is tracked: otherwise its pages would be overwritten while they are read"
         );
         self.tracked.retain(|state| state.txid == current || state.pin.strong_count() > 0);
-        // If a count has reached zero, this makes the last owner's reads happen before this point.
+        // If a count has reached zero, this fence makes the last owner's reads happen before the pages are reused.
         fence(Ordering::Acquire);
         let older = self.tracked.iter().filter(|state| state.txid != current);
         older.map(|state| (state.txid, state.high_water)).collect()

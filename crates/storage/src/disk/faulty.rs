@@ -119,8 +119,8 @@ impl Fault {
 pub struct Faults {
     /// Failures of operations.
     pub failing: Vec<Fault>,
-    /// The number of operations that change the disk before the power is cut at the next one, if it
-    /// is to be cut.
+    /// The number of disk-changing operations that complete before the power is cut at the next one, or `None` if the
+    /// power is not cut.
     pub power_cut_after: Option<u64>,
     /// The number of bytes by which all files together may grow, if it is limited.
     pub room: Option<u64>,
@@ -313,8 +313,7 @@ enum FaultEffect {
     Proceed,
     /// The operation fails. A write fails after this many bytes.
     Fail(io::Error, usize),
-    /// The power is cut during the operation. It reaches the medium, but the caller receives an
-    /// error.
+    /// The power is cut during the operation. The operation reaches the medium, but the caller receives an error.
     LastOne,
 }
 

@@ -12,8 +12,8 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::LockKind;
 
-/// A file and its locks, shared by a handle and its mappings. The locks last until the last of
-/// these is dropped.
+/// A file and its locks, shared by a handle and its mappings. The locks last until the handle and all of its mappings
+/// are dropped.
 ///
 /// Locks end with the open file description. But when another thread forks, the child process
 /// briefly shares that description and would keep the lock. So the locks are released explicitly.

@@ -75,7 +75,7 @@ impl Disk for RealDisk {
 ///
 /// # Errors
 ///
-/// The system does not support such files, or cannot create one.
+/// Fails if the system does not support such files, or cannot create one.
 pub(super) fn unnamed_file() -> io::Result<Arc<dyn DiskFile>> {
     let file = unnamed()?;
     Ok(Arc::new(RealFile { file: Arc::new(OpenFile::new(file)) }))

@@ -12,7 +12,8 @@ use super::DiskFile;
 /// time.
 const SHARE_WHEN_SHORT: u64 = 8;
 
-/// The minimum size of such a reservation, in bytes. A smaller one is not worth a system call.
+/// The minimum size of a reservation on a disk that is short of space, in bytes. A smaller one is not worth a system
+/// call.
 const SHARE_BYTES_MIN: u64 = 64 * 1024;
 
 const PAGE_BYTES: u64 = 4096;

@@ -122,7 +122,7 @@ pub enum WalError {
     Hole {
         /// The index of the snapshot at which reading began.
         start_index: u64,
-        /// The term of that index.
+        /// The term of the snapshot at which reading began.
         start_term: u64,
         /// The index of the entry after the gap.
         index: u64,

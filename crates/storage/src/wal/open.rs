@@ -153,7 +153,8 @@ impl Wal {
             poisoned: false,
         };
         if end.offset == 0 {
-            // The segment has lost its head, without which it could not be read alone.
+            // The segment has lost its head. Write the head again, so that the segment can be read without the earlier
+            // ones.
             wal.push_head();
         }
         Ok((wal, contents))

@@ -67,7 +67,7 @@ impl<'a> From<&'a Entry> for EntryRef<'a> {
 pub struct HardState {
     /// The latest term.
     pub term: u64,
-    /// The member that this member voted for in that term, or 0.
+    /// The member that this member voted for in `term`, or 0.
     pub vote: u64,
     /// The highest index known to be committed.
     pub commit: u64,
@@ -86,7 +86,7 @@ impl HardState {
 pub struct SnapshotMark {
     /// The last log index that the snapshot contains.
     pub index: u64,
-    /// The term of that index.
+    /// The term of the entry at `index`.
     pub term: u64,
     /// The encoded `raftpb.ConfState`. Missing in the first mark of every log, and in old logs.
     pub conf_state: Option<Bytes>,

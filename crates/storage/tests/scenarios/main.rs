@@ -90,14 +90,14 @@ impl Log {
                 file.set_len(record.start + keep).unwrap();
                 "ok".to_owned()
             }
-            // zero (entry,3) keep=20: zeroes the record from that offset to its end
+            // zero (entry,3) keep=20: zeroes the record except its first 20 bytes
             "zero" => {
                 let (record, keep) = self.damaged(command);
                 let zeros = vec![0; usize::try_from(record.end - record.start - keep).unwrap()];
                 write_at(&record.segment, &zeros, record.start + keep);
                 "ok".to_owned()
             }
-            // rot (entry,3) keep=20: changes the byte at that offset
+            // rot (entry,3) keep=20: changes the byte after the first 20 bytes of the record
             "rot" => {
                 let (record, keep) = self.damaged(command);
                 let mut bytes = fs::read(&record.segment).unwrap();

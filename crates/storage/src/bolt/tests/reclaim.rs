@@ -88,7 +88,7 @@ fn reclaim_shrinks_the_file_to_its_content() {
     for batch in 0..20 {
         fill(&db, batch * 500..(batch + 1) * 500, |n| 60 + (n % 50) as usize);
     }
-    // Deletes all entries in the first half, and two thirds of those after it.
+    // Delete all entries in the first half, and two thirds of the entries after it.
     delete(&db, 0..5000);
     delete(&db, (5000..10_000).filter(|n| n % 3 != 0));
     let before = db.stats();

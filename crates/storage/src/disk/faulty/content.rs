@@ -120,8 +120,8 @@ pub(super) struct File {
     taken: u64,
     /// Changes that are not durable yet, in order.
     unsynced: Vec<FileChange>,
-    /// The number of these changes whose sync has failed. No later sync makes them durable unless
-    /// the same bytes are written again.
+    /// The number of unsynced changes whose sync has failed. No later sync makes them durable unless the same bytes are
+    /// written again.
     doomed: usize,
     lock: Lock,
     pub(super) mode: u32,
