@@ -21,9 +21,10 @@ const BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of comparisons and operations of a brief transaction.
 const OPERATIONS_MAX: usize = 16;
 
-/// Returns whether applying these entries takes only a short time and never waits for the backend: there are few, they
-/// are small, and each reads and writes only single keys. Requests that read an old value are not brief, because the value
-/// may have to be read from the disk. The exception is a range of a single key in a transaction, as Kubernetes sends it.
+/// Returns whether applying these entries takes only a short time and never waits for the backend: the entries are few
+/// and small, and each reads and writes only single keys. Requests that read an old value are not brief, because the
+/// value may have to be read from the disk. The exception is a range of a single key in a transaction, as Kubernetes
+/// sends it.
 pub(super) fn is_brief(entries: &[Entry]) -> bool {
     let bytes: usize = entries.iter().map(|entry| entry.data.len()).sum();
     entries.len() <= ENTRIES_MAX && bytes <= BYTES_MAX && entries.iter().all(concerns_single_keys)
