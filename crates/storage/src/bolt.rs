@@ -4,7 +4,7 @@
 //! transaction in memory and commits it. Any number of readers hold immutable snapshots. They read
 //! slices of the mapped file, which are returned as reference-counted [`bytes::Bytes`] without a
 //! copy. bbolt can read the files that this engine writes, and vice versa (`FORMAT.md` has the byte
-//! maps).
+//! layouts).
 //!
 //! ```text
 //! Db ── read() ──► ReadTx ──► BucketReader ──► Cursor        scan(): Scanner, bypasses the map

@@ -1,6 +1,6 @@
 //! Compares `FORMAT.md` with the code that writes the files, in tests.
 //!
-//! A test takes the maps and tables of a section, writes bytes with the code, decodes them as the
+//! A test takes the layouts and tables of a section, writes bytes with the code, decodes them as the
 //! document specifies, and compares the results. This finds a field, number or name that occurs
 //! only in the document or only in the code.
 
@@ -21,12 +21,12 @@ pub(crate) fn assert_says(sentence: &str) {
     assert!(running_text().contains(sentence), "FORMAT.md does not say: {sentence}");
 }
 
-/// Returns the map of `name`: the rest of its line, and the following lines that begin with `|`.
-pub(crate) fn map(name: &str) -> String {
-    // Maps are between fences, so every second piece contains maps.
-    let maps = TEXT.split("```").skip(1).step_by(2).flat_map(str::lines);
-    let mut lines = maps.skip_while(|line| line.split_whitespace().next() != Some(name));
-    let first = lines.next().unwrap_or_else(|| panic!("FORMAT.md has no map of {name}"));
+/// Returns the layout of `name`: the rest of its line, and the following lines that begin with `|`.
+pub(crate) fn layout(name: &str) -> String {
+    // Layouts are between fences, so every second piece contains layouts.
+    let layouts = TEXT.split("```").skip(1).step_by(2).flat_map(str::lines);
+    let mut lines = layouts.skip_while(|line| line.split_whitespace().next() != Some(name));
+    let first = lines.next().unwrap_or_else(|| panic!("FORMAT.md has no layout of {name}"));
     let first = first.trim_start().strip_prefix(name).unwrap_or_default();
     let more = lines.take_while(|line| line.trim_start().starts_with('|') && line.starts_with(' '));
     std::iter::once(first).chain(more).map(str::trim).collect::<Vec<_>>().join(" ")
@@ -43,11 +43,14 @@ pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Decodes bytes according to a map of little-endian fields, such as `id u64 | flags u16 (what they
+/// Decodes bytes according to a layout of little-endian fields, such as `id u64 | flags u16 (what they
 /// mean) | count u16`. Returns the fields with their values, and the remaining bytes.
-pub(crate) fn read_numbers<'a>(map: &str, mut bytes: &'a [u8]) -> (Vec<(String, u64)>, &'a [u8]) {
+pub(crate) fn read_numbers<'a>(
+    layout: &str,
+    mut bytes: &'a [u8],
+) -> (Vec<(String, u64)>, &'a [u8]) {
     let mut fields = Vec::new();
-    for field in map.split(['|', ',', '{', '}']) {
+    for field in layout.split(['|', ',', '{', '}']) {
         let field = field.split('(').next().unwrap_or_default().trim();
         let Some((name, width)) = field.rsplit_once(' ') else { continue };
         let len = match width {
@@ -71,29 +74,29 @@ pub(crate) enum Content {
     Bytes(Vec<u8>),
 }
 
-/// Decodes a message according to a map of its fields, such as `1 type varint | 2 crc varint
-/// (why)`. Panics at a field that only the map or only the message has.
-pub(crate) fn read_message(map: &str, message: &[u8]) -> BTreeMap<String, Content> {
+/// Decodes a message according to a layout of its fields, such as `1 type varint | 2 crc varint
+/// (why)`. Panics at a field that only the layout or only the message has.
+pub(crate) fn read_message(layout: &str, message: &[u8]) -> BTreeMap<String, Content> {
     let mut names: BTreeMap<u32, &str> = BTreeMap::new();
-    for field in map.split(['|', ',']).map(|field| field.split('(').next().unwrap_or_default()) {
+    for field in layout.split(['|', ',']).map(|field| field.split('(').next().unwrap_or_default()) {
         let (number, name) = field.trim().split_once(' ').expect("a field has a number and a name");
         let known =
             names.insert(number.parse().expect("the number of a field is an integer"), name);
-        assert_eq!(known, None, "{map}");
+        assert_eq!(known, None, "{layout}");
     }
     let read = Fields::new(message).map(|field| {
         let (number, value) = field.expect("the written message can be decoded");
         let name = names.remove(&number);
-        let name = name.unwrap_or_else(|| panic!("FORMAT.md has no field {number} in: {map}"));
+        let name = name.unwrap_or_else(|| panic!("FORMAT.md has no field {number} in: {layout}"));
         let content = match value {
             Value::Varint(number) => Content::Number(number),
             Value::Bytes(bytes) => Content::Bytes(bytes.to_vec()),
-            _ => panic!("unknown kind of field: {map}"),
+            _ => panic!("unknown kind of field: {layout}"),
         };
         (name.to_owned(), content)
     });
     let read = read.collect();
-    assert!(names.is_empty(), "fields {names:?} of {map} are not written");
+    assert!(names.is_empty(), "fields {names:?} of {layout} are not written");
     read
 }
 

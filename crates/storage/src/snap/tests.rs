@@ -176,8 +176,8 @@ fn received_backends_are_kept_until_released_and_missing_files_are_errors() {
 }
 
 #[test]
-fn the_maps_of_snapshots_match_the_encoding() {
-    use crate::format_file::{Content, map, read_message};
+fn the_documented_layout_of_snapshots_matches_the_encoding() {
+    use crate::format_file::{Content, layout, read_message};
 
     let root = tempfile::tempdir().unwrap();
     let snapshot = sample(5, 9);
@@ -186,12 +186,12 @@ fn the_maps_of_snapshots_match_the_encoding() {
         Content::Bytes(bytes) => bytes.clone(),
         Content::Number(number) => panic!("{number} where bytes are expected"),
     };
-    let file = read_message(&map("file"), &fs::read(path).unwrap());
+    let file = read_message(&layout("file"), &fs::read(path).unwrap());
     let data = bytes_of(&file["data"]);
     assert_eq!(file["crc varint"], Content::Number(crc32c(&data).into()));
-    let data = read_message(&map("data"), &data);
+    let data = read_message(&layout("data"), &data);
     assert_eq!(data["JSON of the old store"], Content::Bytes(snapshot.data.to_vec()));
-    let metadata = read_message(&map("metadata"), &bytes_of(&data["metadata"]));
+    let metadata = read_message(&layout("metadata"), &bytes_of(&data["metadata"]));
     assert_eq!(metadata["ConfState"], Content::Bytes(snapshot.conf_state.to_vec()));
     assert_eq!(metadata["index"], Content::Number(9));
     assert_eq!(metadata["term"], Content::Number(5));

@@ -11,24 +11,24 @@ use super::super::page::{
 use super::super::shape::GROUP_PAGES_MAX;
 use super::*;
 use crate::checksum::fnv1a_64;
-use crate::format_file::{assert_says, declared, grouped, map, read_numbers};
+use crate::format_file::{assert_says, declared, grouped, layout, read_numbers};
 
-/// Returns field names with their numbers, in the form that reading a map returns.
+/// Returns field names with their numbers, in the form that reading a layout returns.
 fn fields(fields: &[(&str, u64)]) -> Vec<(String, u64)> {
     fields.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect()
 }
 
 #[test]
-fn the_map_of_a_page_header_matches_the_encoding() {
+fn the_documented_layout_of_a_page_header_matches_the_encoding() {
     let mut bytes = Vec::new();
     put_header(&mut bytes, &Header { id: PageId(1), flags: 2, count: 3, overflow: 4 });
     assert_eq!(bytes.len(), HEADER_BYTES);
     let expected = fields(&[("id", 1), ("flags", 2), ("count", 3), ("overflow", 4)]);
-    assert_eq!(read_numbers(&map("header"), &bytes), (expected, &[][..]));
+    assert_eq!(read_numbers(&layout("header"), &bytes), (expected, &[][..]));
 }
 
 #[test]
-fn the_map_lists_every_kind_of_page() {
+fn the_documented_page_header_lists_every_kind_of_page() {
     let kinds = [
         ("branch", FLAG_BRANCH, "FLAG_BRANCH"),
         ("leaf", FLAG_LEAF, "FLAG_LEAF"),
@@ -36,30 +36,30 @@ fn the_map_lists_every_kind_of_page() {
         ("free list", FLAG_FREELIST, "FLAG_FREELIST"),
     ];
     let said: Vec<_> = kinds.iter().map(|(name, flag, _)| format!("{flag} {name}")).collect();
-    assert!(map("header").contains(&format!("flags u16 ({})", said.join(", "))));
+    assert!(layout("header").contains(&format!("flags u16 ({})", said.join(", "))));
     let listed: Vec<_> = kinds.iter().map(|(_, _, constant)| *constant).collect();
     assert_eq!(declared(include_str!("../page.rs"), "FLAG_"), listed);
 }
 
 #[test]
-fn the_maps_of_elements_match_the_encoding() {
+fn the_documented_layout_of_elements_matches_the_encoding() {
     let mut leaf = Vec::new();
     put_leaf(&mut leaf, PageId(5), 0, [(&b"key"[..], &b"value"[..], true)].into_iter());
     let element = &leaf[HEADER_BYTES..];
     let flags = ("flags", u64::from(ELEMENT_IS_BUCKET));
     let pos = ("pos", ELEMENT_BYTES as u64);
     let expected = fields(&[flags, pos, ("key bytes", 3), ("value bytes", 5)]);
-    assert_eq!(read_numbers(&map("leaf"), element), (expected, &b"keyvalue"[..]));
-    assert!(map("leaf").contains(&format!("flags u32 ({ELEMENT_IS_BUCKET}: bucket)")));
+    assert_eq!(read_numbers(&layout("leaf"), element), (expected, &b"keyvalue"[..]));
+    assert!(layout("leaf").contains(&format!("flags u32 ({ELEMENT_IS_BUCKET}: bucket)")));
 
     let mut branch = Vec::new();
     put_branch(&mut branch, PageId(5), 0, [(&b"key"[..], PageId(6))].into_iter());
     let expected = fields(&[pos, ("key bytes", 3), ("child id", 6)]);
-    assert_eq!(read_numbers(&map("branch"), &branch[HEADER_BYTES..]), (expected, &b"key"[..]));
+    assert_eq!(read_numbers(&layout("branch"), &branch[HEADER_BYTES..]), (expected, &b"key"[..]));
 }
 
 #[test]
-fn the_map_of_a_meta_page_matches_the_encoding() {
+fn the_documented_layout_of_a_meta_page_matches_the_encoding() {
     let meta = Meta {
         page_bytes: 1024,
         root: PageId(7),
@@ -83,7 +83,7 @@ fn the_map_of_a_meta_page_matches_the_encoding() {
         ("transaction", 11),
         (&format!("FNV-1a 64 of the {CHECKED_BYTES} bytes before"), fnv1a_64(checked)),
     ]);
-    let (read, rest) = read_numbers(&map("meta"), &page[HEADER_BYTES..]);
+    let (read, rest) = read_numbers(&layout("meta"), &page[HEADER_BYTES..]);
     assert_eq!(read, expected);
     assert_eq!(rest.len(), page.len() - META_END);
 }

@@ -6,7 +6,7 @@ use super::super::record::{RecordEncoder, decode_record, kind, split_length};
 use super::super::scan::SECTOR_BYTES;
 use super::*;
 use crate::format_file::{
-    Content, Content::Number, assert_says, declared, grouped, map, read_message, read_numbers,
+    Content, Content::Number, assert_says, declared, grouped, layout, read_message, read_numbers,
     table,
 };
 
@@ -14,7 +14,7 @@ use crate::format_file::{
 fn record_of(write: impl FnOnce(&mut RecordEncoder)) -> Vec<u8> {
     let mut encoder = RecordEncoder::new(0);
     write(&mut encoder);
-    let (length, rest) = read_numbers(&map("frame"), &encoder.buffer);
+    let (length, rest) = read_numbers(&layout("frame"), &encoder.buffer);
     assert_eq!(length[0].0, "length");
     let (bytes, padding) = split_length(length[0].1);
     assert_eq!(rest.len() as u64, bytes + padding);
@@ -26,7 +26,7 @@ fn content(fields: &[(&str, Content)]) -> BTreeMap<String, Content> {
 }
 
 #[test]
-fn the_map_of_a_record_matches_the_encoding() {
+fn the_documented_layout_of_a_record_matches_the_encoding() {
     let record = record_of(|encoder| encoder.push_metadata(b"data"));
     let crc = crate::checksum::crc32c(b"data");
     let expected = content(&[
@@ -34,7 +34,7 @@ fn the_map_of_a_record_matches_the_encoding() {
         ("crc varint", Number(crc.into())),
         ("data bytes", Content::Bytes(b"data".to_vec())),
     ]);
-    assert_eq!(read_message(&map("Record"), &record), expected);
+    assert_eq!(read_message(&layout("Record"), &record), expected);
 }
 
 #[test]
