@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn early_appends_are_bounded_in_bytes() {
+    fn the_total_size_of_early_appends_is_bounded() {
         let mut early = EarlyAppends::default();
         assert_eq!(early.keep(append(1, 7, 12 << 20)), None);
         assert!((12 << 20..EARLY_APPENDS_BYTES_MAX).contains(&early.bytes()));

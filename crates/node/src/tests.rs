@@ -313,7 +313,7 @@ fn the_log_in_memory_is_bounded_by_the_snapshot_entry_count() {
 }
 
 #[test]
-fn the_log_in_memory_is_bounded_in_bytes() {
+fn the_size_of_the_log_in_memory_is_bounded() {
     let policy = SnapshotPolicy {
         entry_count: 1 << 30,
         catch_up_count: 1 << 30,
@@ -424,7 +424,7 @@ fn a_leader_whose_process_has_ended_is_replaced_within_a_few_ticks() {
 }
 
 #[test]
-fn a_leader_reported_as_ended_by_one_member_remains_leader() {
+fn a_leader_reported_gone_by_one_member_remains_leader() {
     let mut members = three();
     let term = members[0].node.leadership().term;
     members[1].handle(Event::Gone(1));

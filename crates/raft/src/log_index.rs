@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn subtracting_an_index_reverses_addition_and_saturates() {
+    fn index_arithmetic_round_trips_and_saturates() {
         let index = LogIndex(7);
         assert_eq!(index.next(), index + 1);
         assert_eq!(index.next().prev(), index);

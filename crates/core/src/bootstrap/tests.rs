@@ -126,7 +126,7 @@ fn a_backend_file_without_its_log_is_refused() {
 }
 
 #[test]
-fn a_founder_already_published_in_the_cluster_is_refused() {
+fn a_founder_whose_client_urls_are_published_is_refused() {
     let mut world = World { initial: Some(initial(&["a", "b", "c"])), ..World::default() };
     world.rows = vec![row("a")];
     let Ok(Decision::Found(founding)) = world.create(false) else {

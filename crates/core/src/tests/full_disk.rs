@@ -78,7 +78,7 @@ fn committed(member: &Member) -> LogIndex {
 }
 
 #[test]
-fn a_full_disk_delays_backend_commits_but_no_client_write() {
+fn a_full_disk_delays_backend_commits_but_not_client_writes() {
     let mut life = Life::new();
     life.write(6);
     life.disk.limit_growth(Some(0));
@@ -201,7 +201,7 @@ fn a_leaders_snapshot_replaces_batches_that_wait_for_disk_space() {
 }
 
 #[test]
-fn a_snapshot_already_contained_in_the_file_replaces_no_batch() {
+fn waiting_batches_survive_a_snapshot_already_contained_in_the_file() {
     let mut files = Files::new();
     files.writer.take(large_batch(10), Instant::now());
     while files.writer.step().unwrap().is_some() {}

@@ -68,7 +68,7 @@ fn after_crash(disk: &FaultyDisk, seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn a_leaders_snapshot_purges_no_segment_before_its_hard_state_is_synced() {
+fn segments_are_purged_only_after_the_hard_state_of_a_leaders_snapshot_is_synced() {
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
     let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };

@@ -84,7 +84,7 @@ fn entries_written_during_a_snapshot_transfer_are_kept_for_the_receiver() {
 }
 
 #[test]
-fn entries_kept_for_a_snapshot_receiver_are_bounded_in_bytes() {
+fn the_size_of_entries_kept_for_a_snapshot_receiver_is_bounded() {
     let (mut members, laggard) = leader_and_laggard();
     members.push(laggard);
     until_a_snapshot_is_sent(&mut members);
@@ -181,7 +181,7 @@ fn a_membership_change_refused_before_any_voter_exists_has_no_effect() {
 
 #[test]
 #[should_panic(expected = "consensus has the same members as the state machine")]
-fn a_member_panics_if_its_state_machine_lists_other_members() {
+fn a_member_panics_if_its_state_machine_has_different_members() {
     let (mut third, _, _) = member_and_snapshot();
     let change =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 1, ..ConfChange::default() };

@@ -53,7 +53,7 @@ fn requests_during_a_transfer_are_executed_by_the_next_leader() {
 }
 
 #[test]
-fn forwarded_requests_that_wait_for_a_transfer_are_bounded_in_bytes() {
+fn the_size_of_forwarded_requests_waiting_for_a_transfer_is_bounded() {
     let mut members = three();
     begin_transfer(&mut members);
     members[2].propose(1, "forwarded");
@@ -114,7 +114,7 @@ fn a_leader_with_a_stalled_disk_keeps_leadership_if_other_disks_are_also_stalled
 }
 
 #[test]
-fn unfinished_log_writes_are_bounded() {
+fn the_number_of_unfinished_log_writes_is_bounded() {
     let mut members = three();
     let _ = exchange_messages_without;
     let writes = u64::try_from(limits::WRITES_MAX).unwrap();

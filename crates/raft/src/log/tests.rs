@@ -198,7 +198,7 @@ proptest! {
 }
 
 #[test]
-fn entries_being_applied_are_limited_in_bytes() {
+fn the_size_of_entries_being_applied_is_limited() {
     let entry = |index| Entry { term: Term(1), index: LogIndex(index), ..Entry::default() };
     let one = entry(1).encoded_bytes();
     let storage = MemoryStorage::recover(

@@ -307,7 +307,7 @@ fn inconsistent_appends_are_refused() {
 }
 
 #[test]
-fn an_implausible_commit_index_is_not_taken_as_log_loss() {
+fn an_implausible_commit_index_is_not_treated_as_log_loss() {
     let mut node = node(&[1, 2, 3]);
     let last_index = node.last_index();
     let mut heartbeat = |distance: u64| {

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_publishes_users_and_versions_and_servers() {
+    fn a_replica_publishes_roles_versions_and_servers() {
         let mut pair = Pair::new();
         let add = |name: &str| {
             let name = name.to_owned();

@@ -212,7 +212,7 @@ fn the_v2_store_corrects_outdated_member_rows() {
 }
 
 #[test]
-fn member_rows_are_corrected_to_the_members_that_consensus_counts() {
+fn member_rows_are_corrected_to_match_the_raft_configuration() {
     let learner = |id, url| Member { is_learner: true, ..member(id, url, "") };
     let stored = Members::new([member(1, "a", ""), learner(2, "b"), member(3, "c", "")], []);
     let counted = |voters: &[u64], learners: &[u64]| {

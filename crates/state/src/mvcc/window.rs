@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_contains_no_record_added_after_its_creation() {
+    fn a_view_does_not_contain_records_added_after_its_creation() {
         let mut window = window_of([(2, 1), (3, 1)], usize::MAX);
         let held = window.view().clone();
         for main in 4..4000 {

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_of_a_working_set_deletes_nothing_itself() {
+    fn a_compaction_of_a_working_set_does_not_delete_records() {
         let mut store = Store::working_set(10, 4, StoreOptions::default());
         let mut batch = Batch::new();
         assert!(store.schedule_compaction(4, &mut batch).is_err());
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "only committed versions are loaded")]
-    fn a_version_beyond_the_newest_revision_is_a_bug() {
+    fn loading_a_version_beyond_the_newest_revision_panics() {
         let mut store = Store::working_set(10, -1, StoreOptions::default());
         store.load(whole(&record(b"a", b"", 11, 11, 1)));
     }

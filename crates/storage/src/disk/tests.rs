@@ -29,7 +29,7 @@ fn real_files_return_the_written_bytes_and_metadata() {
 }
 
 #[test]
-fn an_exclusive_file_lock_excludes_other_opens_of_the_file() {
+fn an_exclusive_file_lock_excludes_locks_by_other_handles() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     for (first, second, granted) in [

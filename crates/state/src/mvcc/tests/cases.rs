@@ -27,7 +27,7 @@ fn kept(view: &BackendView) -> Vec<String> {
 }
 
 #[test]
-fn an_entry_without_effect_uses_no_revision() {
+fn an_entry_without_effect_does_not_use_a_revision() {
     let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
     let mut txn = store.write(&mut batch);
     assert_eq!(txn.delete_range(KeyRange::new(b"a", b"\0")), []);
@@ -149,7 +149,7 @@ fn a_comparison_hash_uses_the_compaction_of_the_other_member() {
 }
 
 #[test]
-fn both_events_of_a_key_written_twice_have_the_previous_value_from_before_the_entry() {
+fn both_changes_of_a_key_in_one_entry_have_the_value_before_the_entry_as_previous_value() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"before");
     let mut txn = bed.store.write(&mut bed.batch);

@@ -111,7 +111,7 @@ fn a_view_stays_readable_after_its_database_is_dropped() {
 }
 
 #[test]
-fn a_long_snapshot_does_not_make_the_file_grow_with_every_commit() {
+fn a_long_lived_snapshot_does_not_make_the_file_grow_with_every_commit() {
     let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 1000, 1);

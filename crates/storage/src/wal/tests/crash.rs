@@ -288,7 +288,7 @@ fn records_read_after_a_failed_sync_are_made_durable() {
 }
 
 #[test]
-fn a_start_overwrites_no_record_unless_a_sync_has_failed() {
+fn a_start_overwrites_records_only_after_a_failed_sync() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");

@@ -57,7 +57,7 @@ fn the_table_of_records_lists_every_type() {
 }
 
 #[test]
-fn the_fields_of_records_match_the_encoding() {
+fn the_documented_fields_of_records_match_the_encoding() {
     let fields_of = |kind: i64| {
         let rows = table("| type | data |");
         let row = rows.iter().find(|row| row[0].starts_with(&kind.to_string())).unwrap();
