@@ -157,7 +157,7 @@ pub enum ApplyError {
     #[error(transparent)]
     Other(Fault),
     /// A leader's state cannot be installed.
-    #[error("failed to take over a snapshot: {0}")]
+    #[error("failed to install the state of a snapshot: {0}")]
     Install(#[from] RecoverError),
     /// The index of an installed image differs from its snapshot's index. The image was checked when it arrived.
     #[error(
@@ -171,7 +171,7 @@ pub enum ApplyError {
         snapshot: LogIndex,
     },
     /// The members in a leader's snapshot cannot be read.
-    #[error("failed to take over the members of a snapshot: {0}")]
+    #[error("failed to install the members of a snapshot: {0}")]
     Members(#[from] V2Error),
 }
 

@@ -102,7 +102,7 @@ fn open_bucket<'tx>(
     holder: PageId,
 ) -> Result<BucketReader<'tx>> {
     let Some((root, _sequence)) = bucket_header(value) else {
-        return Err(snapshot.corrupt(holder, 0, "bucket header is cut off"));
+        return Err(snapshot.corrupt(holder, 0, "bucket header is truncated"));
     };
     let root = if root == PageId(0) {
         snapshot.inline_page(value, holder)?

@@ -147,7 +147,7 @@ impl<'s> Check<'s> {
                 continue;
             }
             match bucket_header(element.value) {
-                None => self.report(id, 0, "bucket header is cut off"),
+                None => self.report(id, 0, "bucket header is truncated"),
                 Some((PageId(0), _)) => self.inline(element.value, id),
                 Some((root, _)) => buckets.push((root, id)),
             }
@@ -206,7 +206,7 @@ impl<'s> Check<'s> {
             self.report(id, HEADER_BYTES, "empty key");
         }
         if previous.replace(key).is_some_and(|previous| previous >= key) {
-            self.report(id, HEADER_BYTES, "keys do not ascend");
+            self.report(id, HEADER_BYTES, "keys are not in ascending order");
         }
         if bounds.low.is_some_and(|low| key < low) {
             self.report(id, HEADER_BYTES, "key is below the branch's key for this page");
@@ -253,7 +253,7 @@ impl<'s> Check<'s> {
     fn compare_list(&mut self, listed: Vec<u64>) {
         let id = self.snapshot.meta.freelist;
         if !listed.is_sorted_by(|a, b| a < b) {
-            self.report(id, HEADER_BYTES, "free list does not ascend");
+            self.report(id, HEADER_BYTES, "free list is not in ascending order");
         }
         for page in listed {
             let inside = page < self.snapshot.meta.high_water.0;

@@ -303,7 +303,7 @@ pub(super) struct Header {
 /// Decodes a page header without validating it.
 pub(super) fn header(bytes: &[u8]) -> Result<Header, PageFault> {
     let bytes: &[u8; HEADER_BYTES] =
-        bytes.first_chunk().ok_or_else(|| PageFault::at(0, "page header is cut off"))?;
+        bytes.first_chunk().ok_or_else(|| PageFault::at(0, "page header is truncated"))?;
     Ok(Header {
         id: PageId(u64_at(bytes, 0)),
         flags: u16::from_le_bytes([bytes[8], bytes[9]]),

@@ -159,7 +159,7 @@ impl Walk<'_> {
                         Some((PageId(0), _)) => {}
                         Some((root, _)) => found_bucket(root),
                         None if element.is_bucket => {
-                            return Err(snapshot.corrupt(id, 0, "bucket header is cut off"));
+                            return Err(snapshot.corrupt(id, 0, "bucket header is truncated"));
                         }
                         None => {}
                     }

@@ -55,7 +55,7 @@ impl Scanner {
             return Ok(scanner);
         };
         match bucket_header(value) {
-            None => return Err(snapshot.corrupt(holder, 0, "bucket header is cut off")),
+            None => return Err(snapshot.corrupt(holder, 0, "bucket header is truncated")),
             Some((PageId(0), _)) => {
                 snapshot.inline_page(value, holder)?;
                 value[page::HEADER_BYTES..].clone_into(&mut scanner.inline);

@@ -519,7 +519,11 @@ fn load_body(source: &Source, page: &Page<'_>, at: PageId) -> Result<Body> {
     let mut previous: Option<&[u8]> = None;
     let mut ascend = |key| {
         let ascends = previous.replace(key).is_none_or(|previous| previous < key);
-        if ascends { Ok(()) } else { Err(snapshot.corrupt(at, 0, "keys do not ascend")) }
+        if ascends {
+            Ok(())
+        } else {
+            Err(snapshot.corrupt(at, 0, "keys are not in ascending order"))
+        }
     };
     if page.kind == PageKind::Leaf {
         let mut items = Vec::with_capacity(page.count() + 1);

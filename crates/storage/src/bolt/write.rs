@@ -148,7 +148,7 @@ impl<'db> WriteTx<'db> {
         let snapshot: &Snapshot = &self.source.snapshot;
         let holder = snapshot.meta.root;
         let Some((root, sequence)) = bucket_header(value) else {
-            return Err(snapshot.corrupt(holder, 0, "bucket header is cut off"));
+            return Err(snapshot.corrupt(holder, 0, "bucket header is truncated"));
         };
         let tree = if root == PageId(0) {
             Tree::from_inline(&self.source, &snapshot.inline_page(value, holder)?, holder)?

@@ -164,7 +164,7 @@ pub enum WalError {
         term: u64,
     },
     /// An earlier write or sync failed, so the log refuses further writes.
-    #[error("wal: {} failed earlier and refuses further writes", dir.display())]
+    #[error("wal: an earlier write or sync of {} failed, so the log refuses further writes", dir.display())]
     Poisoned {
         /// The log's directory.
         dir: PathBuf,
