@@ -42,7 +42,7 @@ use crate::threads::completion;
 use crate::threads::member_status::MemberStatus;
 use crate::threads::outcome::AWAITING;
 
-/// A raft member, which executes the requests of its services.
+/// The data store of a raft member. It executes the requests of the services with the member's handles.
 #[derive(Debug)]
 struct MemberStore {
     info: Arc<MemberInfo>,

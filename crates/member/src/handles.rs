@@ -1,5 +1,5 @@
 //! Handles of a running member: [`MemberInfo`] for status, [`AccessControl`] for permission checks, [`Reader`] for
-//! reads, [`Proposer`] for changes, [`Administrator`] for maintenance, and [`StreamEnds`] for the end of streams.
+//! reads, [`Proposer`] for changes, [`Administrator`] for maintenance, and [`StreamEnds`] to end streams.
 //!
 //! Every connection runtime may call the handles. No call blocks: long operations are awaited, and the data of the core
 //! threads is accessed through messages or published views.
@@ -60,13 +60,13 @@ pub struct Handles {
     pub info: Arc<MemberInfo>,
     /// Permission checks for clients' requests.
     pub access_control: Arc<AccessControl>,
-    /// Reads.
+    /// Reads of the published state.
     pub reader: Arc<Reader>,
-    /// Changes through the log.
+    /// Proposals of changes, which go through the log.
     pub proposer: Arc<Proposer>,
     /// Maintenance operations of the threads.
     pub administrator: Arc<Administrator>,
-    /// Notifies streams that have to end.
+    /// Notifies the streams that must end.
     pub streams: Arc<StreamEnds>,
     /// The other members.
     pub peers: Arc<Peers>,

@@ -51,7 +51,7 @@ pub struct MemberInputs {
 }
 
 impl MemberInputs {
-    /// Creates the channels of one member, whose faults are reported to `faults`.
+    /// Creates the channels of one member. The member's faults are reported to `faults`.
     #[must_use]
     pub fn new(faults: FaultReports) -> Self {
         let (handle, inputs) = DriverHandle::channel();
@@ -81,7 +81,7 @@ pub struct Start {
     pub heartbeat: Duration,
     /// The disk that contains the member's files.
     pub disk: Arc<dyn Disk>,
-    /// The time spent on that disk.
+    /// The time spent on writes and syncs on that disk.
     pub disk_times: DiskTimes,
     /// The directory for snapshots.
     pub snap_dir: PathBuf,
@@ -238,8 +238,9 @@ impl Running {
         let [raft, apply, backend] = self.threads;
         self.handles.peers.stop();
         _ = self.backend_ending.try_send(());
-        // A snapshot in progress is completed by its mark in the log, and is unusable without it. After a downgrade,
-        // the older release would then replay entries that it does not understand.
+        // All changes are committed before the log stops, so that a snapshot in progress is marked in the log. Without
+        // its mark the snapshot is unusable, and after a downgrade the older release would replay entries that it does
+        // not understand.
         let (done, is_done) = crossbeam_channel::bounded(1);
         let done: Done<()> = Box::new(move |()| _ = done.send(()));
         _ = self.applier.send(Job::Commit(done));

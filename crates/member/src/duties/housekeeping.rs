@@ -60,7 +60,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
         let own = facts.members.get(MemberId(handles.info.id()));
         own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
     };
-    // Attributes published before this start do not show how far this member has caught up.
+    // Attributes that were already known at the start do not prove that this member has caught up.
     let was_known = is_known();
     let mut looks = interval(NAME_LOOK);
     while handles.info.facts().members.get(MemberId(handles.info.id())).is_none() {
@@ -91,7 +91,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
             "local-member-id" = format!("{:x}", handles.info.id()),
             "error" = error.to_string()
         );
-        // The cluster may have the attributes despite the error, and this member may already be up to date.
+        // The cluster may have the attributes despite the error, and this member may already have applied them.
         if handles.reader.read_barrier().await.is_ok() && is_known() {
             break;
         }
@@ -205,7 +205,7 @@ pub async fn end_leases(handles: Arc<Handles>) {
         }
         if let Some(request) = checkpoints {
             let kind = RequestKind::LeaseCheckpoint;
-            // A lost checkpoint is proposed again after an interval.
+            // If the proposal is lost, the checkpoint is proposed again after the checkpoint interval.
             drop(handles.proposer.propose_as_leader(term, request, kind).await);
         }
     }

@@ -63,8 +63,8 @@ impl LeaderWatch {
         if leader.peer_urls.is_empty() { Err(RequestError::NoLeader) } else { Ok(leader) }
     }
 
-    /// Runs a request to the leader while it leads. Returns `None` if it stops leading before it has answered, because
-    /// a paused leader never answers, but its successor does.
+    /// Runs a request to the leader. Returns `None` if that member stops leading before it has answered: a paused
+    /// leader never answers, so the caller asks the new leader instead.
     pub async fn while_leading<T>(
         &self,
         leader: u64,

@@ -69,7 +69,7 @@ pub async fn watch_space(handles: Arc<Handles>, rules: SpaceRules) {
     }
 }
 
-/// Returns this percentage of `bytes`.
+/// Returns `percent` percent of `bytes`.
 fn share(bytes: u64, percent: u64) -> u64 {
     (u128::from(bytes) * u128::from(percent) / 100).try_into().unwrap_or(u64::MAX)
 }

@@ -279,8 +279,8 @@ impl Proposer {
         if !self.has_members_of_etcd() {
             return revision;
         }
-        // If the records cannot be read, the revision is unchanged. Applying the compaction then refuses it or stops
-        // the member.
+        // If the records cannot be read, the revision is unchanged. The compaction is then refused when it is applied,
+        // or applying it stops the member.
         let point =
             compaction_point::harmless(&self.published.view(), revision).unwrap_or(revision);
         if point != revision {
@@ -309,7 +309,8 @@ impl Proposer {
     /// Returns the probable reason why a request has timed out.
     fn explain_timeout(&self, started: Instant) -> RequestError {
         let (member_status, peers) = (self.info.member_status(), &self.peers);
-        // Without a leader, the request was never proposed, so the error is that its own deadline has passed.
+        // Without a leader, the request was never proposed, so the error reports that the request's own deadline has
+        // passed.
         if member_status.had_no_leader_since(started) {
             return RequestError::DeadlineExceeded;
         }
@@ -344,7 +345,7 @@ struct Sent<'a> {
     ticket: Ticket<'a>,
 }
 
-/// Withdraws a membership change when its caller no longer waits. It is removed immediately, because the change may
+/// Withdraws a membership change when its caller no longer waits. The change is removed immediately, because it may
 /// never be applied and occupies little memory in the log.
 struct Withdrawal<'a> {
     pending: &'a PendingProposals,

@@ -1,10 +1,10 @@
 //! The applier. It owns the state machine and delivers its outputs to the other threads.
 //!
-//! The applier has a thread. While that thread is idle, the thread that runs the driver applies brief batches of entries
-//! itself ([`RunInline`]), because waking the applier's thread would cost more than applying them. Everything else,
-//! handing batches to the backend thread included, is left to the applier's thread, so no other thread waits for the
-//! backend. A lock lets one thread run the applier at a time, and every job is taken from the queue under that lock, so
-//! jobs are carried out in order.
+//! The applier has a thread. While that thread is idle, the thread that runs the driver applies brief batches of
+//! entries itself ([`RunInline`]), because waking the applier's thread would cost more than applying them. All other
+//! work, including handing batches to the backend thread, is left to the applier's thread, so no other thread waits for
+//! the backend. A lock lets one thread run the applier at a time, and every job is taken from the queue under that
+//! lock, so jobs are carried out in order.
 //!
 //! After each batch of entries the applier publishes the new view, releases the requests that wait for an index in the
 //! batch, and sends all responses of the batch together.
@@ -76,7 +76,7 @@ const BRIEF_JOBS_MAX: usize = 4;
 pub(crate) struct SharedApplier {
     jobs: Receiver<Job>,
     handle: ApplierHandle,
-    /// Empty after the end, and while a thread other than the applier's own runs the applier.
+    /// Empty while a thread other than the applier's own runs the applier, and after the applier has ended.
     applier: Mutex<Option<Box<Applier>>>,
 }
 
@@ -111,12 +111,13 @@ impl SharedApplier {
 impl RunInline for SharedApplier {
     fn run_queued(&self) -> bool {
         let Some(mut slot) = self.applier.try_lock() else { return false };
-        // A runtime catches the panic of a request. Nothing may then use the applier, whose state is unknown.
+        // If the applier panics here, the connection runtime catches the panic. The slot then stays empty, because no
+        // thread may use an applier whose state is unknown.
         let Some(mut applier) = slot.take() else { return false };
         let (before, was_full) = (applier.next_turn(), applier.machine.has_full_batch());
         applier.run_brief(&self.jobs);
-        // The applier's thread has to carry out the other jobs or to hand over a full batch, or its next deadline is
-        // earlier than it knows.
+        // The applier's thread must wake if jobs remain, if there is now a full batch to hand over, or if the next
+        // deadline is earlier than the one that the thread waits for.
         let has_to_wake = !applier.queued.is_empty()
             || applier.next_turn().is_before(before)
             || !was_full && applier.machine.has_full_batch();
@@ -132,9 +133,9 @@ impl RunInline for SharedApplier {
 /// When the applier's thread runs next.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// Never again.
+    /// The applier has ended, so its thread does not run again.
     End,
-    /// When there is a job, and at this time at the latest.
+    /// When a job is queued, or at this time if no job is queued earlier.
     At(Option<Instant>),
 }
 
@@ -156,7 +157,7 @@ pub(crate) struct Applier {
     queued: VecDeque<Job>,
     /// An empty buffer for taking jobs from the queue.
     taken: Vec<Job>,
-    /// Whether the other members receive the origin of this member's state.
+    /// Whether the origin of this member's state has been published to the other members.
     has_origin: bool,
     has_ended: bool,
 }
@@ -231,7 +232,7 @@ impl Applier {
         self.next_turn()
     }
 
-    /// Carries out the first queued jobs, as long as they are brief.
+    /// Carries out queued jobs, up to the first one that is not brief.
     fn run_brief(&mut self, jobs: &Receiver<Job>) {
         self.take_jobs(jobs);
         for _ in 0..BRIEF_JOBS_MAX {
@@ -250,7 +251,7 @@ impl Applier {
         self.queued.extend(self.taken.drain(..));
     }
 
-    /// Carries out a job. After the last job, or after a fault, which stops the member, the applier has ended.
+    /// Carries out a job. The applier ends after the last job, or after a fault, which stops the member.
     fn carry_out_or_end(&mut self, job: Job) {
         match self.carry_out(job).and_then(|goes_on| self.publish_first_origin().map(|()| goes_on))
         {

@@ -53,7 +53,7 @@ pub(crate) struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// The only receiving end.
+/// The receiving end. There is only one.
 pub(crate) struct Receiver<T> {
     shared: Arc<Shared<T>>,
 }
@@ -260,7 +260,7 @@ mod tests {
         sender.interrupt();
         assert_eq!(receiver.receive_until(&mut batch, None), Ok(()));
         assert!(batch.is_empty());
-        // The interrupt is used up.
+        // An interrupt ends only one wait, so the next wait lasts until its deadline.
         let deadline = Some(Instant::now() + Duration::from_millis(5));
         assert_eq!(receiver.receive_until(&mut batch, deadline), Err(ReceiveError::TimedOut));
         let waiting = std::thread::spawn(move || receiver.receive_until(&mut Vec::new(), None));

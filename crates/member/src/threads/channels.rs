@@ -114,7 +114,8 @@ pub(crate) trait RunInline: Send + Sync {
     fn run_queued(&self) -> bool;
 }
 
-/// Which driver or applier to run inline. Until it is set, only its own thread runs it.
+/// The driver or applier that other threads run inline. Until this is set, only the driver's or applier's own thread
+/// runs it.
 #[derive(Clone, Default)]
 struct Runner(Arc<OnceLock<Weak<dyn RunInline>>>);
 
@@ -177,7 +178,7 @@ impl ApplierHandle {
         self.jobs.wake();
     }
 
-    /// Ends the wait of the applier's thread, which then asks for its next deadline.
+    /// Ends the wait of the applier's thread, which then determines its next deadline.
     pub(crate) fn interrupt(&self) {
         self.jobs.interrupt();
     }
@@ -276,7 +277,8 @@ mod tests {
 
     use super::*;
 
-    /// A driver that records the inputs it processes: the sender in the upper half of the number, a count in the lower.
+    /// A driver that records the numbers of the inputs it processes. The upper half of a number identifies the sender,
+    /// and the lower half counts the sender's inputs.
     struct Recorder {
         inputs: DriverInputs,
         seen: Mutex<Vec<MemberId>>,

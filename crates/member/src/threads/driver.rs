@@ -90,7 +90,7 @@ pub(crate) struct SharedDriver {
     inputs: DriverInputs,
     handle: DriverHandle,
     applier: ApplierHandle,
-    /// Empty after the stop, and while a thread other than the driver's own runs the driver.
+    /// Empty while a thread other than the driver's own runs the driver, and after the driver has stopped.
     driver: Mutex<Option<Box<Driver>>>,
 }
 
@@ -125,7 +125,8 @@ impl SharedDriver {
         run(driver);
         let deadline = (!driver.stopping).then(|| driver.ticks.next_deadline(driver.leads()));
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
-        // With other members, nothing may delay the ticks of this thread, not even a page fault.
+        // If there are other voters, this thread does not run the applier, because even a page fault would delay its
+        // ticks.
         let has_time = !driver.may_run_inline();
         drop(slot);
         if has_queued && has_time {
@@ -143,11 +144,13 @@ impl RunInline for SharedDriver {
         if !slot.as_ref().is_some_and(|driver| driver.may_run_inline()) {
             return false;
         }
-        // A runtime catches the panic of a request. Nothing may then use the driver, whose state is unknown.
+        // If the driver panics here, the connection runtime catches the panic. The slot then stays empty, because no
+        // thread may use a driver whose state is unknown.
         let Some(mut driver) = slot.take() else { return false };
         let led = driver.leads();
         driver.run_queued(&self.inputs);
-        // The driver's thread has to close the log, or its next tick is earlier than it knows.
+        // The driver's thread must wake to close the log, or because its next tick is earlier than the one that it
+        // waits for.
         let has_to_wake = driver.stopping || led != driver.leads();
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
         *slot = Some(driver);
@@ -238,8 +241,8 @@ impl Driver {
         let has_come = !batch.is_empty();
         self.take_batch(&mut batch, inputs);
         self.batch = batch;
-        // The applied index is read here instead of reported, because a report would wake this thread. The next
-        // tick is soon enough.
+        // The applier does not report the applied index, because each report would wake this thread. Reading the index
+        // at every tick is soon enough.
         self.consensus.notice_applied(self.neighbours.member_status.applied());
         if let Some(delay) = self.ticks.take(self.now, has_come, self.leads()) {
             self.notice_delay(delay);
@@ -250,7 +253,8 @@ impl Driver {
         self.carry_out_effects();
     }
 
-    /// Whether a thread other than the driver's own may run the driver: it must not wait for the disk.
+    /// Returns whether a thread other than the driver's own may run the driver. It may not while the driver writes the
+    /// log itself, because the thread would then wait for the disk.
     const fn may_run_inline(&self) -> bool {
         matches!(self.log, Log::Thread(_)) && !self.stopping
     }

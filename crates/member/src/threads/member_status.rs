@@ -139,8 +139,8 @@ impl MemberStatus {
         self.refuses_writes.send_replace(refuses);
     }
 
-    /// Returns whether there has been no leader for this long. The callers here and below pass an election timeout,
-    /// which is longer than a change of leader takes.
+    /// Returns whether there has been no leader for this long. Callers of this method and of
+    /// [`Self::has_leader_within`] pass an election timeout, which is longer than a change of leader takes.
     pub fn misses_leader(&self, timeout: Duration) -> bool {
         self.state().misses_leader(self.clock.now(), to_millis(timeout))
     }

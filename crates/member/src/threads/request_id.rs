@@ -22,7 +22,7 @@ impl RequestIds {
     ///
     /// # Errors
     ///
-    /// The system has no random bytes.
+    /// The system cannot provide random bytes.
     pub fn start(member_id: u64) -> io::Result<Self> {
         let mut random = [0; 8];
         getrandom::fill(&mut random)
@@ -30,7 +30,7 @@ impl RequestIds {
         Ok(Self::from(member_id, u64::from_le_bytes(random)))
     }
 
-    /// Creates a generator whose counter starts after the low bits of `random`.
+    /// Creates a generator. The counter of its first id is one more than the low 48 bits of `random`.
     fn from(member_id: u64, random: u64) -> Self {
         Self { member: member_id << COUNTER_BITS, counter: AtomicU64::new(random) }
     }

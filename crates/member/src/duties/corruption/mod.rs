@@ -51,8 +51,8 @@ pub enum CheckError {
     Unreadable(u64, #[source] MvccError),
 }
 
-/// Compares this member's state with the other members before it starts to serve. A member that cannot be reached, or
-/// whose last compaction is a different one, does not count as different.
+/// Compares this member's state with the other members before it starts to serve. Ignores members that cannot be
+/// reached or whose last compaction is a different one.
 pub async fn check_before_serving(
     identity: &Identity,
     view: Arc<View>,

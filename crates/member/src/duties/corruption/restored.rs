@@ -1,9 +1,9 @@
 //! Compares a restored member with members that do not publish the origin of their state, such as etcd members, before
-//! it serves clients.
+//! the restored member serves clients.
 //!
-//! At that time the member has joined consensus and has applied the committed entries. If the other members were not
-//! restored from the same snapshot, this member has applied their log to a different state, so the revisions or the
-//! hashes differ.
+//! When the states are compared, the restored member has joined consensus and has applied the committed entries. If the
+//! other members were not restored from the same snapshot, this member has applied their log to a different state, so
+//! the revisions or the hashes differ.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use quorate_telemetry::log;
 /// Number of attempts to compare with a member that does not answer or that compacts during the comparison.
 const ATTEMPTS: usize = 10;
 
-/// Requests the hash at the newest revision of a member.
+/// In a request, these zeros ask a member for the hash at its newest revision.
 const NEWEST: HashKv = HashKv { hash: 0, hash_revision: 0, compact_revision: 0 };
 
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A member whose state differs from this one, which was restored from a snapshot.
+/// Another member's state differs from the state of this member, which was restored from a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this member was restored from a snapshot, and the state of member {member:x} differs at revision {revision}: \
@@ -30,11 +30,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct StateDiffers {
     /// The other member.
     pub member: u64,
-    /// The revision at which they differ.
+    /// The revision at which the two states differ.
     pub revision: i64,
 }
 
-/// Compares this member with these others.
+/// Compares this member's state with the states of the members `others`.
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), S
     Ok(())
 }
 
-/// Compares this member with another member. Returns whether a comparison was possible.
+/// Compares this member's state with the state of another member. Returns whether a comparison was possible.
 async fn compare_with(handles: &Handles, member: u64) -> Result<bool, StateDiffers> {
     let survey = survey(handles);
     let Some(newest) = hash_of(&survey, member, &NEWEST).await.map(|(_, _, revision)| revision)

@@ -221,7 +221,7 @@ fn is_in_sync(learner: LogIndex, leader: LogIndex) -> bool {
     u128::from(learner.get()) * 10 >= u128::from(leader.get()) * 9
 }
 
-/// Returns the text of a failure in the protocol between members.
+/// Returns the text of an error as it is sent to other members.
 pub fn peer_text(failure: &RequestError) -> String {
     match failure {
         RequestError::Membership(refusal) => refusal.peer_text().to_owned(),

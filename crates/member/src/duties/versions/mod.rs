@@ -1,8 +1,8 @@
 //! Versions at run time. The leader and its members agree on the cluster version, and each member's backend file
 //! follows it. An operator starts a downgrade, and the leader ends it.
 //!
-//! A member with `--hold-cluster-version` counts as the older version everywhere in this module. The cluster version
-//! then never rises above the older version, and the older release can still open the member's directory.
+//! This module treats a member with `--hold-cluster-version` as a member of the older version. The cluster version then
+//! never rises above the older version, and the older release can still open the member's directory.
 //!
 //! # Not here
 //!
@@ -74,7 +74,7 @@ pub async fn keep_cluster_version(handles: Arc<Handles>) {
 }
 
 /// Warns that the cluster version is about to rise, after which older releases refuse the data directory. The log line
-/// names the flag that prevents the rise, and the way back after it.
+/// names the flag that prevents the rise, and says how to return to the older version after the rise.
 fn warn_of_rise(from: Version, to: Version) {
     let (from, to) = (short(from), short(to));
     log::warn!(

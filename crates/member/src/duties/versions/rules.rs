@@ -26,7 +26,7 @@ pub(super) fn next_step(
     downgrade: &Downgrade,
 ) -> Step {
     let Some(cluster) = cluster else {
-        // Until all members have answered, the cluster version is the oldest version.
+        // Until all members have reported their versions, the cluster version is the minimum.
         return Step::Propose(lowest.unwrap_or(Version::MINIMUM));
     };
     let Some(lowest) = lowest else { return Step::Keep };
@@ -45,10 +45,10 @@ pub(super) fn next_step(
     Step::Keep
 }
 
-/// Returns the expected rise of the cluster version, unless an operator holds the version: from the version of the
-/// directory to the version of this member. Returns `None` if the version does not rise. A cluster version below that
-/// of the oldest supported file is ignored: it was set because not all founding members had answered, so no operator
-/// needs to return to it.
+/// Returns the old and the new cluster version if a rise is expected, and `None` otherwise. The old version is that of
+/// the directory (`cluster`). The new version is that of this member (`own`), which is the older version if an operator
+/// holds the cluster version. A cluster version below that of the oldest supported file is ignored: it was set because
+/// not all founding members had answered, so no operator needs to return to it.
 pub(super) fn expected_rise(
     cluster: Option<Version>,
     own: Version,
@@ -146,7 +146,7 @@ mod tests {
         let none = Downgrade::default();
         assert_eq!(expected_rise(Some(v(5)), v(7), &none), Some((v(5), v(7))));
         assert_eq!(expected_rise(Some(v(5)), v(6), &none), Some((v(5), v(6))));
-        // A member that holds the cluster version counts as the older version.
+        // A member that holds the cluster version passes the older version as its own.
         assert_eq!(expected_rise(Some(v(5)), v(5), &none), None);
         assert_eq!(expected_rise(Some(v(7)), v(7), &none), None);
         assert_eq!(expected_rise(Some(v(6)), v(7), &to("3.6.0")), None);
