@@ -52,7 +52,7 @@ use crate::store_future::{StoreFuture, WriteFuture};
 /// The result of an operation of the data store.
 pub type StoreResult<'a, T> = StoreFuture<'a, Result<T, RequestError>>;
 
-/// A write, and who requests it.
+/// A write, and the user that requests it.
 #[derive(Debug)]
 pub struct Write<'a> {
     /// The request. Its header is empty.
@@ -98,8 +98,9 @@ pub struct Image {
 /// Every method may be called from any connection thread, and none blocks. An operation continues or is withdrawn if its
 /// future is dropped; a write may have been executed in that case.
 pub trait DataStore: Debug + Send + Sync {
-    /// Waits until a read is linearizable: it then includes every write that was acknowledged before this call. Fails
-    /// if no server is known to decide the order of writes, or if it has not answered within the request timeout.
+    /// Waits until a read is linearizable: a read that starts after the wait includes every write that was acknowledged
+    /// before this call. Fails if no server is known to decide the order of writes, or if that server has not answered
+    /// within the request timeout.
     fn read_barrier(&self) -> StoreResult<'_, ()>;
 
     /// Returns the newest revision that reads and watchers of this server see.
@@ -115,7 +116,7 @@ pub trait DataStore: Debug + Send + Sync {
     /// Returns the hub that serves the watchers of this server.
     fn hub(&self) -> &Hub;
 
-    /// Reports that the history for watchers cannot be read. The watch stream that noticed it ends.
+    /// Reports that the history for watchers cannot be read. The watch stream that found the fault is ended.
     fn report_history_fault(&self, fault: HistoryFault);
 
     /// Refuses a write of this kind if too many writes are waiting to be executed.
@@ -141,15 +142,16 @@ pub trait DataStore: Debug + Send + Sync {
     /// Chooses the id of a lease for a client that provides none. No other server chooses the same id.
     fn next_lease_id(&self) -> i64;
 
-    /// Returns the revision at which a compaction that a client requests is executed: this one, or an earlier one if
-    /// other members require it.
+    /// Returns the revision at which a compaction that a client requests at `revision` is executed: the same revision,
+    /// or an earlier one if other members require it.
     fn compaction_point(&self, revision: i64) -> i64;
 
-    /// Waits until the records of the compactions that were executed so far are deleted.
+    /// Waits until the compactions executed so far have deleted their records.
     fn wait_compacted(&self) -> StoreResult<'_, ()>;
 
-    /// Renews a lease for a client that may write all of its keys. Returns the TTL in seconds, or `None` if the lease no
-    /// longer exists. A renewed lease does not expire before its TTL has passed, whichever server then decides.
+    /// Renews a lease for a client that may write all of its keys. Returns the TTL in seconds, or `None` if the lease
+    /// no longer exists. A renewed lease does not expire before its TTL has passed, even if another server has become
+    /// the leader by then.
     fn renew_lease<'a>(
         &'a self,
         client: &'a Credentials,
@@ -173,7 +175,7 @@ pub trait DataStore: Debug + Send + Sync {
     fn hash<'a>(&'a self, client: &'a Credentials) -> StoreResult<'a, u32>;
 
     /// Returns the newest revision, and the hash of all records up to a revision, for an administrator. The hash equals
-    /// that of etcd and of every other server that has compacted the same revision.
+    /// that of etcd and of every other server that has compacted at the same revision.
     fn hash_kv<'a>(
         &'a self,
         client: &'a Credentials,
@@ -206,8 +208,8 @@ pub trait DataStore: Debug + Send + Sync {
     /// version, if it is known.
     fn cancel_downgrade<'a>(&'a self, client: &'a Credentials) -> StoreFuture<'a, Option<Version>>;
 
-    /// Adds a member with these peer URLs, for an administrator. Invalid URLs are refused before that is checked. Returns
-    /// the new member and all members.
+    /// Adds a member with these peer URLs, for an administrator. Invalid URLs are refused before the client's role is
+    /// checked. Returns the new member and all members.
     fn add_member<'a>(
         &'a self,
         client: &'a Credentials,

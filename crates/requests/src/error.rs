@@ -7,7 +7,7 @@ use quorate_state::members::MembershipRefusal;
 
 use crate::bound::Full;
 
-/// A request that failed.
+/// The reason why a request failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages are etcd's texts")]
 pub enum RequestError {

@@ -22,7 +22,7 @@ pub struct ServerHandles {
     pub writer: Arc<Writer>,
     /// Logins and changes of users.
     pub accounts: Arc<Accounts>,
-    /// Notifies streams that have to end.
+    /// Notifies the streams that must end.
     pub streams: Arc<StreamEnds>,
 }
 

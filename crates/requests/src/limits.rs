@@ -27,7 +27,7 @@ pub struct Limits {
     pub election_timeout: Duration,
     /// Whether membership changes that could cost the cluster its quorum are refused.
     pub checks_reconfigurations: bool,
-    /// The version at which this member holds its cluster, instead of its own version.
+    /// The older version at which an operator holds the cluster version (`--hold-cluster-version`), if any.
     pub held_version: Option<Version>,
     /// Interval at which a leader checks whether a downgrade is finished; `None` for never.
     pub downgrade_check_interval: Option<Duration>,

@@ -8,8 +8,8 @@
 //! serves the sources of logins in turn, and for each source the names in turn. A client with many failing logins
 //! therefore delays only itself, not an administrator or a login under the same name from another source.
 //!
-//! A login for a user that does not exist waits like any other, and checking its password takes as long, so that the
-//! duration does not reveal which users exist.
+//! A login for a user that does not exist waits like any other, and checking its password takes equally long, so that
+//! the duration does not reveal which users exist.
 //!
 //! # Threads
 //!
@@ -98,7 +98,7 @@ struct Queues {
     user_count: usize,
     logins: LoginTurns,
     login_count: usize,
-    /// Whether the next item is taken from the logins, if one waits.
+    /// Whether the next item is taken from the logins, if a login waits.
     is_logins_turn: bool,
     /// Number of items refused because a queue was full.
     refused: u64,
@@ -352,7 +352,7 @@ impl Drop for Passwords {
 impl Shared {
     fn hash(&self, password: &str) -> Option<String> {
         let parts = bcrypt::hash_with_result(password, self.cost).ok()?;
-        // etcd writes hashes in this form.
+        // etcd writes hashes with the version prefix `2a`.
         Some(parts.format_for_version(Version::TwoA))
     }
 

@@ -93,7 +93,8 @@ impl ServerInfo {
         self.facts.look(|facts| facts.members.get(own).is_some_and(|member| member.is_learner))
     }
 
-    /// Returns the version that this server has in its cluster.
+    /// Returns the version that the cluster version takes into account: the held version if there is one, otherwise the
+    /// version of this server.
     pub fn version(&self) -> Version {
         self.limits.held_version.unwrap_or(Version::OWN)
     }

@@ -2,7 +2,7 @@
 //!
 //! `apply request took too long` is logged if applying a write takes longer than `--warning-apply-duration`, or if a
 //! read takes longer than that in total. `trace` is logged, with the steps, if a request takes longer than [`TRACED`].
-//! A fast request pays only one comparison for each.
+//! For a fast request, each of the two log lines costs only one comparison.
 //!
 //! # Not here
 //!

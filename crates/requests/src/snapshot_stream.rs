@@ -1,6 +1,6 @@
 //! Streams a snapshot: a file as of one point in time, while writes continue.
 //!
-//! The pages of that version stay unchanged while the stream exists. They are read outside the connection threads, one
+//! The pages of the snapshot stay unchanged while the stream exists. They are read outside the connection threads, one
 //! large piece at a time, each after the client has accepted the previous one. A slow client therefore only occupies
 //! the memory of one piece and delays the reuse of pages.
 
@@ -30,7 +30,8 @@ const BLOB_BYTES: usize = 32 * 1024;
 /// Number of bytes read from the file at once.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// Memory of a stream: the piece being sent, and the part of it or of the previous piece still held by the transport.
+/// Maximum memory of a stream in bytes: the piece being sent, and the previous piece while the transport still holds
+/// parts of it.
 pub const STREAM_BYTES: u64 = 2 * PIECE_BYTES as u64;
 
 type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, BoltError>, Sha256)> + Send>>;

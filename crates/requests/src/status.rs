@@ -8,14 +8,14 @@ use quorate_state::versions::Version;
 
 use crate::store_future::StoreFuture;
 
-/// How far the writes have been executed, and who decides their order.
+/// How far the writes have been executed, and which server decides their order.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// The term of the last executed write. It rises when another server begins to decide the order of writes.
     pub term: u64,
     /// The position of the last write that is known to be durable.
     pub committed: u64,
-    /// The position of the last write whose effects this server shows.
+    /// The position of the last write that reads on this server include.
     pub applied: u64,
     /// The id of the server that decides the order of writes, or 0 if none is known.
     pub leader: u64,
@@ -40,9 +40,10 @@ pub trait Status: Debug + Send + Sync {
     /// Returns the storage version of the data, if it is known.
     fn storage_version(&self) -> Option<Version>;
 
-    /// Waits until the write at this position is applied, but at most until the deadline. Returns whether it is.
+    /// Waits until the write at this position is applied, but at most until the deadline. Returns whether the write is
+    /// applied.
     fn wait_applied(&self, index: u64, deadline: Instant) -> StoreFuture<'_, bool>;
 
-    /// Waits for a leader, but at most until there has been none for this long. Returns whether there is one.
+    /// Waits for a leader, but at most until there has been none for this long. Returns whether there is a leader.
     fn wait_for_leader(&self, timeout: Duration) -> StoreFuture<'_, bool>;
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use stackfuture::StackFuture;
 
-/// Size of a future that waits for the outcome of a write, in bytes. The compiler refuses a larger one.
+/// Size of a future that waits for the outcome of a write, in bytes. Compilation fails if a future is larger.
 const WRITE_BYTES: usize = 192;
 
 /// The future of a write, which always waits. It is stored in place, because an allocation costs 2 % of a put.

@@ -39,7 +39,7 @@ impl Writer {
         Self { info, access_control, store: Arc::clone(store) }
     }
 
-    /// Checks a client's request before it is executed or read.
+    /// Checks a client's write or read before it is executed.
     pub async fn prepare(&self, client: &Client, ask: Ask<'_>) -> Result<Ready, RequestError> {
         let mut course = Course::new(self.info.limits().txn_ops_max);
         loop {

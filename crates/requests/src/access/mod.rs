@@ -352,8 +352,8 @@ impl AccessControl {
         if holds { Ok(()) } else { Err(AuthRefusal::OldRevision.into()) }
     }
 
-    /// Returns the version of the permissions in force. If new users or roles are being published, waits until they
-    /// are, which takes only a short time.
+    /// Returns the version of the permissions in force. While new users or roles are being published, waits for the
+    /// publication to end, which takes only a short time.
     async fn stamp(&self) -> Stamp {
         loop {
             match self.auth.stamp() {

@@ -48,7 +48,7 @@ pub const READS_MAX: u64 = 16_384;
 
 /// Maximum number of requests whose token was issued by a log entry that this member has not applied yet. Either this
 /// member lags behind the member that issued the token, or the token is forged. Since any client can forge such tokens,
-/// these requests are counted separately from reads and use up none of their permits.
+/// these requests are counted separately from reads and do not use the permits for reads.
 pub const TOKENS_WAITING_MAX: u64 = 1_024;
 
 /// Maximum number of queries and commands to core threads for which a caller waits: status, leadership transfers,
