@@ -175,8 +175,8 @@ impl Router {
         Ok(permit)
     }
 
-    /// Counts the call and performs the checks that every call must pass. The order of the checks decides which error a
-    /// call gets that fails several checks.
+    /// Counts the call and performs the checks that every call must pass. If a call fails several checks, the first of
+    /// them determines its error.
     fn check_in(
         &self,
         method: (usize, usize),
@@ -316,8 +316,8 @@ fn is_login((service, method): (usize, usize)) -> bool {
     service.name == "etcdserverpb.Auth" && service.methods[method].name == "Authenticate"
 }
 
-/// Returns whether a learner accepts calls of this method. A learner answers only serializable range requests, which
-/// are recognised later, when the message is decoded.
+/// Returns whether a learner accepts calls of this method. Of the range requests, a learner answers only serializable
+/// ones; this is checked later, when the message is decoded.
 fn learner_answers(service: usize, method: usize) -> bool {
     let service = &SERVICES[service];
     matches!(
@@ -453,7 +453,7 @@ impl Http2Service for Router {
     }
 }
 
-/// A method with a short path.
+/// A method for which complete calls take the short path.
 #[derive(Clone, Copy, Debug)]
 enum Hot {
     Range,

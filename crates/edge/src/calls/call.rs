@@ -59,7 +59,7 @@ impl Call {
     }
 }
 
-/// Ends the call as cancelled if it is dropped before its answer, because the client has disconnected.
+/// Records the call as cancelled if it is dropped before its answer, which happens when the client disconnects.
 impl Drop for Call {
     fn drop(&mut self) {
         if let Some(mut stats) = self.stats.take() {

@@ -3,7 +3,7 @@
 //! The gRPC library encodes a whole reply before it sends the first byte. A list of 100 MB would therefore occupy
 //! another 100 MB until its client has read it, however slowly. Instead, a large reply is split into its records, which
 //! are slices of the store's data, and the few bytes between them. The transport receives one chunk at a time. The
-//! bytes on the wire are the same.
+//! bytes on the wire are the same as with the gRPC library.
 //!
 //! A method wraps its reply in a [`Reply`] and has it admitted, because the amount of data that clients have not read
 //! is limited (`admission`). The reply holds its permit until it is sent. Replies below [`COUNTED_BYTES_MIN`] use

@@ -295,7 +295,7 @@ impl Received {
     /// Counts a message with this uncompressed size.
     pub(crate) fn message(&self, bytes: u64) {
         self.metrics.network.client_received_bytes.add(bytes);
-        // A unary call counts as one message when it starts.
+        // The message of a unary call was already counted when the call started.
         if self.kind != Kind::Unary {
             self.metrics.grpc.at(self.service, self.method).received.inc();
         }

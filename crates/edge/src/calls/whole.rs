@@ -33,7 +33,7 @@ use crate::methods::Needs;
 /// The error of a call that one of the common checks has refused, and the call's statistics.
 pub(crate) type Refused = (Status, CallStats);
 
-/// Ends as cancelled if it is dropped before the answer.
+/// The statistics of a call. Dropping this value before the answer records the call as cancelled.
 struct Counted(Option<CallStats>);
 
 impl Drop for Counted {

@@ -32,7 +32,7 @@ impl Check {
     }
 }
 
-/// The checks behind a path.
+/// The checks of a path.
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
     kind: &'static str,

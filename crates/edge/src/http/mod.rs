@@ -161,7 +161,7 @@ impl<P: Probe> Endpoints<P> {
         self.access.admits_web_socket(headers)
     }
 
-    /// Refuses a request that names no host or a host that is not allowed.
+    /// Refuses a request without a host, or with a host that is not allowed.
     pub(crate) fn refuse<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
         reply::refuse_without_host(request).or_else(|| self.access.refuse_host(request, is_tls))
     }

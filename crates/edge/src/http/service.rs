@@ -66,7 +66,8 @@ impl Probe for MemberProbe {
             if !is_serializable {
                 self.store.read_barrier().await?;
             }
-            // No key is empty, so this read passes through all stages and returns no record.
+            // The query reads the empty key. No such key can exist, so the read passes through all stages and returns
+            // no record.
             let query = RangeQuery { limit: 1, keys_only: true, ..RangeQuery::default() };
             self.store.range(&query).await.map(drop)
         };

@@ -14,8 +14,8 @@
 //! * The caller is the user of the request's token. A request without a token has no user, even if
 //!   its connection has a certificate.
 //! * A call ends when its request ends.
-//! * Buffered request data always counts against its limit. Large unary replies count against theirs until they are
-//!   sent. Only one message of a streaming answer is buffered at a time.
+//! * Buffered request data always counts against its limit. Large unary replies count against the limit on replies
+//!   until they are sent. Only one message of a streaming answer is buffered at a time.
 //!
 //! # Not here
 //!

@@ -1,8 +1,8 @@
 //! Lease keep-alive: a stream whose requests are answered in order.
 //!
-//! As for watches, the response body is written by hand, because a renewal on the leader is only a memory access and
-//! generic stream layers would cost more. One renewal runs at a time. Further requests from the client wait in the
-//! stream's receive window.
+//! As in the Watch service, the response body is written by hand, because a renewal on the leader is only a memory
+//! access and generic stream layers would cost more. One renewal runs at a time. Further requests from the client wait
+//! in the stream's receive window.
 //!
 //! # Not here
 //!

@@ -385,8 +385,8 @@ impl Kv {
             InternalRaftRequest { compaction: Some(compaction), ..InternalRaftRequest::default() };
         let outcome = self.writer.write_for(&client, request, RequestKind::Compaction).await;
         if is_physical {
-            // This also applies if the revision was already compacted, because a physical compaction returns only after
-            // the history is deleted.
+            // The wait is also necessary if the revision was already compacted, because a physical compaction returns
+            // only after the history is deleted.
             self.store.wait_compacted().await.map_err(status)?;
         }
         match outcome.map_err(status)? {

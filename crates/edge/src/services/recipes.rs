@@ -50,7 +50,7 @@ use quorate_requests::access::{AccessControl, Client};
 use quorate_requests::admission::{Bound, OwnedPermit};
 use quorate_requests::{DataStore, RequestError, ServerHandles, ServerInfo, StreamEnds};
 
-/// TTL of the lease granted to a contender that names no lease.
+/// TTL of the lease granted to a contender that does not name a lease.
 const TTL_SECS: i64 = 60;
 
 /// Memory of a waiter without its key and value: its call and task, its watcher and stream, and the allocator's
@@ -413,8 +413,8 @@ impl Recipes {
     }
 }
 
-/// Converts a failure in the same way as etcd's own client, which runs the recipes inside etcd: the code becomes
-/// Unknown, except for codes of the call itself and codes that direct a client to another member.
+/// Converts a failure as etcd's own client does, which runs the recipes inside etcd: the code becomes Unknown, except
+/// for codes of the call itself and codes that direct a client to another member.
 pub(crate) fn as_client_error(failure: Status) -> Status {
     let keeps_code = match failure.code() {
         Code::Cancelled | Code::DeadlineExceeded => true,

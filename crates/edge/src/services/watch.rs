@@ -229,8 +229,8 @@ fn outcome(created: Option<i64>, denied: Option<&str>) -> Outcome<'_> {
     Outcome { method, code: code_name(code), error, took: None }
 }
 
-/// Returns the reason why a watcher was not created, formatted as in etcd: a status as text. An error that etcd has no
-/// text for counts as permission denied.
+/// Returns the reason why a watcher was not created, formatted as in etcd: a status as text. If etcd has no text for
+/// the error, the reason is "permission denied".
 pub(crate) fn denial(error: &RequestError) -> String {
     let refused = status(error.clone());
     let status = match error {
