@@ -81,12 +81,12 @@ pub struct Call {
     pub body: Bytes,
     /// The timeout of the whole call.
     pub timeout: Duration,
-    /// The longest answer that is read.
+    /// The maximum length of the answer in bytes.
     pub bytes_max: usize,
 }
 
 impl Call {
-    /// A GET request for `path`, with a limit of 1 MiB.
+    /// Returns a GET request for `path` whose answer may have at most 1 MiB.
     pub fn get(base: &str, path: &str, timeout: Duration) -> Self {
         Self {
             method: Method::GET,

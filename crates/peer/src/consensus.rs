@@ -9,7 +9,7 @@ use quorate_raft::{MemberId, SnapshotOutcome};
 use crate::backlog::Received;
 use crate::origin::OtherOrigin;
 
-/// The receiver of the transport's events. No method may block: they are called by the tasks that serve
+/// The receiver of the transport's events. No method may block, because the methods are called by the tasks that serve
 /// connections, and by the core's own thread while it sends.
 pub trait Consensus: fmt::Debug + Send + Sync + 'static {
     /// Called when messages from one peer have arrived. They must be processed in order.

@@ -247,7 +247,7 @@ impl Decoder {
     }
 }
 
-/// The extent of a frame, as far as it follows from the received bytes.
+/// The length of a frame, as far as the received bytes determine it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     /// The minimum length of the frame.

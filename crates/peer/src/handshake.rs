@@ -21,7 +21,8 @@ pub(crate) enum Mismatch {
     Version,
     #[error("cluster ID mismatch")]
     Cluster,
-    /// Quorate's own reason. Only Quorate members send or receive it.
+    /// The two members have states of different origins. This reason is Quorate's own: only Quorate members send or
+    /// receive it.
     #[error("restored from another snapshot, or not restored")]
     Origin,
 }

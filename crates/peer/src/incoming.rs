@@ -233,7 +233,7 @@ impl Stream {
     /// Reads until the stream ends.
     async fn read_all(&mut self, local: &Local, contact: &Contact) -> ReadError {
         let mut reconnects = local.reconnects.subscribe();
-        // A message may be received over several batches, so their bytes are added up.
+        // A message may arrive in several batches, so the bytes of these batches are added up.
         let mut bytes_before = 0;
         loop {
             let mut messages = Vec::new();

@@ -70,7 +70,7 @@ impl Local {
         }
     }
 
-    /// Checks the origin in a member's answer. Reports a conflict that requires this member to end.
+    /// Checks the origin in a member's answer. Reports a conflict that requires this member to stop.
     pub(crate) fn check_origin(&self, from: MemberId, headers: &HeaderMap) -> Result<(), Mismatch> {
         let (checked, end) = self.origin.note(from, headers, self.known_members.member_count());
         if let Some(end) = end {
@@ -118,8 +118,8 @@ impl Local {
         }
     }
 
-    /// Removes entries from a forwarded proposal that members could not apply. In the log, such an entry would stop
-    /// every member, again after each restart. The removed entries' requests time out.
+    /// Removes from a forwarded proposal the entries that members could not apply. In the log, such an entry would stop
+    /// every member, again after each restart. The requests of the removed entries time out.
     fn refuse_unfit_entries(&self, message: &mut Message) {
         message.entries.retain(|entry| match proposal::check(entry) {
             Ok(()) => true,

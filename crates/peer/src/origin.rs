@@ -10,9 +10,9 @@
 //! # Invariants
 //!
 //! * Members with different origins exchange no consensus messages.
-//! * A member ends if a quorum of the members has a different origin. A newly restored member also ends if any member
+//! * A member stops if a quorum of the members has a different origin. A newly restored member also stops if any member
 //!   was never restored. Only answers on connections that the member itself has opened count, so that a forged request
-//!   cannot end it.
+//!   cannot stop it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ pub(crate) const ORIGIN: HeaderName = HeaderName::from_static("x-quorate-restore
 /// The header value of a member that was never restored.
 const NEVER: &str = "never";
 
-/// Why a member ends: other members have a state of a different origin.
+/// Why a member stops: other members have a state of a different origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct OtherOrigin {
     /// Whether this member was restored from a snapshot.
@@ -64,7 +64,7 @@ struct State {
     own: String,
     /// Whether this member was restored and its state has not been compared with the other members' yet.
     is_unproven: bool,
-    /// The header values of the other members; `None` for members that send no origin, such as etcd.
+    /// The header values of the other members; `None` for members that do not send an origin, such as etcd members.
     others: BTreeMap<MemberId, Option<String>>,
 }
 
@@ -98,7 +98,7 @@ impl Origin {
     }
 
     /// Checks and stores the origin in the answer of a member that this one has connected to. The second value is the
-    /// conflict if this member must end.
+    /// conflict if this member must stop.
     pub(crate) fn note(
         &self,
         from: MemberId,

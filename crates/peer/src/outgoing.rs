@@ -221,14 +221,14 @@ impl Outgoing {
     pub(crate) fn flush(&self, Wake { attachment, waker }: Wake) -> usize {
         let mut state = self.state.lock();
         if state.attached != Some(attachment) {
-            // The connection's task has to notice the end.
+            // The attachment has ended, so its connection's task is woken to end the body.
             drop(state);
             waker.wake();
             return 0;
         }
         let written = state.write_directly(&self.allowance);
         if let Some((bytes, true)) = written {
-            // The task still sleeps, and is woken when it is needed.
+            // The task still sleeps. Its waker is kept for later messages.
             state.waker.get_or_insert(waker);
             return bytes;
         }

@@ -30,7 +30,7 @@ const MESSAGES_QUEUED_MAX: usize = 64;
 
 const WORKER_COUNT: usize = 4;
 
-/// Throughput of the slowest supported link.
+/// Throughput of the slowest supported link, in bytes per second.
 const BYTES_PER_SECOND_MIN: usize = 1 << 20;
 
 /// The queue of a pipeline.

@@ -3,7 +3,7 @@
 //! Each peer has two probes, as in etcd: one uses a persistent connection, like the pipeline, and the other opens a
 //! connection each time, like the streams.
 //!
-//! The reports have their own timer, because a probe that hangs must not prevent its own report.
+//! The reports have their own timer, so that a probe that hangs is still reported.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -35,7 +35,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The intervals of etcd.
+    /// Returns the intervals that etcd uses.
     pub(crate) fn new(read_timeout: Duration) -> Self {
         // The probe interval is shorter than the time after which the peer closes an idle connection.
         let probe = read_timeout.saturating_sub(Duration::from_secs(1));
@@ -185,7 +185,7 @@ fn apart(one: SystemTime, other: SystemTime) -> Duration {
     one.duration_since(other).unwrap_or_else(|error| error.duration())
 }
 
-/// Smooths the round-trip time: the first value counts fully, each later one by one eighth.
+/// Smooths the round-trip time: the first value is used unchanged, and each later value has a weight of one eighth.
 fn smoothed(before: Duration, measured: Duration) -> Duration {
     if before.is_zero() { measured } else { before * 7 / 8 + measured / 8 }
 }

@@ -56,7 +56,8 @@ impl SharedSettings {
         (SETTINGS, value.expect("names of settings and numbers are visible characters"))
     }
 
-    /// Returns the last value of a setting that a peer sent; `None` if the peer sends none, such as etcd.
+    /// Returns the last value of a setting that a peer sent; `None` if the peer does not send this setting, as etcd
+    /// members do not.
     pub(crate) fn announced_by(&self, peer: MemberId, name: &str) -> Option<String> {
         let received = self.received.lock();
         let text = received.get(&peer)?.to_str().ok()?;

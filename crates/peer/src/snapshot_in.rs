@@ -102,7 +102,7 @@ pub(crate) fn depot(disk: Arc<dyn Disk>, dir: &Path) -> Depot {
     Depot::new(disk, dir, u64::try_from(now.as_nanos()).unwrap_or(0))
 }
 
-/// Receives the body of a snapshot request. `from` is the member that the request's headers name.
+/// Receives the body of a snapshot request. `sender` is the member named in the request's headers.
 pub(crate) async fn receive(
     local: &Local,
     depot: &Arc<Depot>,

@@ -236,7 +236,7 @@ impl Body for SnapshotBody {
         }))
     }
 
-    /// The size is left unknown, so that the body is sent in chunks, as in etcd.
+    /// Returns an unknown size, so that the body is sent in chunks, as in etcd.
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
     }

@@ -86,7 +86,7 @@ pub struct PeersLoad {
     pub waiting_bytes: usize,
     /// Number of large bodies that are being read.
     pub large_bodies: usize,
-    /// Number of senders that get answers but are not in the applied membership.
+    /// Number of senders that receive answers but are not in the applied membership.
     pub remotes: usize,
     /// Number of senders that are confirmed as members but are not in the applied membership yet.
     pub confirmed: usize,
@@ -198,7 +198,8 @@ impl Peers {
         self.table.peer(id)?.contact.status.active_since()
     }
 
-    /// Returns a member's value of a setting, or `None` if it sends none, as etcd members do.
+    /// Returns a member's value of a setting, or `None` if the member does not send this setting, as etcd members do
+    /// not.
     pub fn setting_of(&self, id: MemberId, name: &str) -> Option<String> {
         self.local.settings.announced_by(id, name)
     }
@@ -228,7 +229,7 @@ impl Peers {
         self.service.answer(request).await
     }
 
-    /// Removes all peers. The listener then answers every member as unknown.
+    /// Removes all peers. Every later request on the listener is answered as a request from an unknown sender.
     pub fn stop(&self) {
         self.table.stop();
     }

@@ -5,10 +5,10 @@ use super::*;
 #[test]
 fn short_messages_are_written_by_the_sending_thread() {
     let (one, two) = pair();
-    // Its streams are idle after the first messages have arrived.
+    // The streams of the first member are idle after these messages have arrived.
     one.peers.send(vec![append(1, 2, 0, 100), answer(1, 2, 0)]);
     two.receive(2);
-    // No task of the first member runs until the message has arrived.
+    // A blocked task keeps all tasks of the first member from running until the next messages have arrived.
     let (release, released) = blocking_mpsc::channel::<()>();
     let (blocked, is_blocked) = blocking_mpsc::channel();
     let blocking = one.peers.local.runtime.spawn(async move {
@@ -21,7 +21,7 @@ fn short_messages_are_written_by_the_sending_thread() {
     assert_eq!(two.receive(2), sent);
     drop(release);
     block_on(blocking).unwrap();
-    // The task of the stream continues where the other thread has stopped.
+    // The stream's task then continues where the sending thread stopped writing.
     let sent: Vec<Message> = (3..6).map(|index| append(1, 2, index, 1 << 20)).collect();
     one.peers.send(sent.clone());
     assert!(two.receive(3) == sent);

@@ -140,7 +140,7 @@ fn checks_of_stream_requests_have_the_same_order_as_in_etcd() {
     old[1].1 = "2.3.0";
     assert_eq!(get(stream, &old), refused(412, "incompatible version"));
     assert_eq!(get(stream, &GREETING[..3]), refused(412, "cluster ID mismatch"));
-    // The name of the encoding differs from the one in the path.
+    // `msgappv2` is the name of an encoding. The path of its stream is `msgapp`.
     assert_eq!(get("/raft/stream/msgappv2/2", &GREETING), refused(404, "invalid path"));
     assert_eq!(get("/raft/stream/message/2/3", &GREETING), refused(404, "invalid path"));
     assert_eq!(get("/raft/stream/message/xyz", &GREETING), refused(404, "invalid from"));
@@ -151,7 +151,7 @@ fn checks_of_stream_requests_have_the_same_order_as_in_etcd() {
     assert_eq!(get("/raft/elsewhere", &GREETING), refused(404, "404 page not found"));
     let (status, alive) = get("/raft/probing", &[]);
     assert!(status == 200 && alive.starts_with("{\"OK\":true,\"Now\":\""), "{alive}");
-    // A stopping member knows no peers.
+    // A stopped member has no peers.
     one.peers.stop();
     assert_eq!(get(stream, &GREETING), refused(404, "error sender not found"));
 }
