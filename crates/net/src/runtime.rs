@@ -72,7 +72,7 @@ impl Worker {
         stack_bytes: usize,
         resident: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Self> {
-        // The separate threads for blocking work inherit the subscriber.
+        // The separate threads for blocking work inherit this thread's log subscriber.
         let listener = Listener::of_this_thread();
         let mut runtime = Builder::new_current_thread();
         // Blocking work includes handling of requests, so its threads need the same stack size.

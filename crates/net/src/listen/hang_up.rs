@@ -122,7 +122,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HangUp<T> {
         self.inner.is_write_vectored()
     }
 
-    /// The library flushes in every poll, even if there is no data, so disconnects are detected here.
+    /// Detects disconnects, because the library flushes in every poll, even if there is no data.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Err(gone) = self.look(cx) {
             return Poll::Ready(Err(gone));

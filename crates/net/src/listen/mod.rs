@@ -117,7 +117,8 @@ pub struct ConnectionLimits {
     pub permits: Arc<ConnectionPermits>,
     /// The limit per address; `None` means no limit.
     pub per_address: Option<Arc<AddressLimit>>,
-    /// Pings an idle connection after the first duration, and closes it if no answer arrives within the second.
+    /// The idle time after which a connection is pinged, and the time within which the client must answer before the
+    /// connection is closed. `None` sends no pings.
     pub keepalive: Option<(Duration, Duration)>,
     /// Minimum time between a client's pings while a request is in progress.
     pub ping_floor: Duration,
@@ -528,8 +529,8 @@ where
 }
 
 /// Waits for the end of a connection that was asked to close. The connection is aborted if, for the length of one
-/// timeout, its client has no request in progress, starts none and accepts less than [`TAKEN_BYTES_MIN`]. Over HTTP/2,
-/// too, the last part of a response may still wait for the client after its request has ended.
+/// timeout, its client has no request in progress, starts no request and accepts fewer than [`TAKEN_BYTES_MIN`] bytes.
+/// Over HTTP/2, too, the last part of a response may still wait for the client after its request has ended.
 async fn end<T>(
     ending: impl Future<Output = Result<(), T>>,
     timeout: Option<Duration>,

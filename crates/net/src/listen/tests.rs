@@ -108,7 +108,7 @@ async fn an_incomplete_request_head_closes_the_connection_at_its_deadline() {
         let mut stream = connect(None).await;
         stream.write_all(part.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
-        // This is long before the idle timeout.
+        // The idle timeout is much longer, so the deadline of the head must have closed the connection.
         let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest));
         drop(ended.await.expect("the connection ends"));
     }

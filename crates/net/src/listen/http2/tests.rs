@@ -227,7 +227,7 @@ async fn unread_bodies_do_not_use_up_the_connection_window() {
     assert_eq!(read_until(&mut client, kind::DATA).await.1, b"x");
 }
 
-/// `MadeYouReset` (CVE-2025-8671).
+/// Tests the `MadeYouReset` attack (CVE-2025-8671), in which the client provokes resets by the server.
 #[tokio::test]
 async fn provoked_resets_drop_the_requests_and_end_the_connection() {
     let service = Echo::default();
@@ -243,7 +243,7 @@ async fn provoked_resets_drop_the_requests_and_end_the_connection() {
     assert_eq!(service.dropped.load(Ordering::Relaxed), 100, "the last one is not started");
 }
 
-/// A client can open the window of the connection by one byte at a time while many streams wait for it.
+/// Tests a client that opens the connection's window by one byte at a time while many streams wait for it.
 #[tokio::test]
 async fn a_small_window_update_wakes_few_of_the_waiting_streams() {
     const STREAMS: usize = 1000;
@@ -334,7 +334,8 @@ async fn a_connection_with_more_data_yields_after_a_bounded_number_of_reads() {
     assert_eq!(fill(&mut client), PIPE_BYTES, "all data was read in further turns");
 }
 
-/// A client that repeatedly opens streams, lets them wait for its window and resets them uses no more memory each time.
+/// Tests that the memory does not grow if a client repeatedly opens streams, leaves them waiting for the window, and
+/// resets them.
 #[tokio::test]
 async fn the_lists_of_waiting_streams_are_dropped_with_their_slots() {
     // More than 1,024 streams wait.
