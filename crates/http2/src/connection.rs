@@ -68,7 +68,7 @@ pub struct Connection {
     released: u32,
     preface_seen: bool,
     settings_seen: bool,
-    /// No streams after this one are served.
+    /// If set, streams with higher ids are not served.
     last_served: Option<StreamId>,
     given_up: u32,
     idle_frames: u32,

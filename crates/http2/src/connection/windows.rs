@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// Adds bytes back to the window of the connection, but to no stream.
+    /// Adds bytes back to the window of the connection, but not to the window of any stream.
     pub fn release_of_connection(&mut self, bytes: usize) {
         self.released += u32::try_from(bytes).unwrap_or(u32::MAX);
         if self.released >= self.limits.connection_window.max(WINDOW_DEFAULT) / 2 {

@@ -24,7 +24,8 @@ fn provoke(error: impl Fn(u32) -> Vec<u8>) -> (usize, Code) {
     panic!("no limit");
 }
 
-/// `MadeYouReset` (CVE-2025-8671): the client makes the server reset the streams, and sends no reset itself.
+/// Tests the `MadeYouReset` attack (CVE-2025-8671): the client makes the server reset the streams, and sends no reset
+/// itself.
 #[test]
 fn provoked_resets_are_counted_like_resets_by_the_client() {
     let expected = (10, Code::ENHANCE_YOUR_CALM);
@@ -65,7 +66,7 @@ fn a_setting_that_is_repeated_in_a_frame_changes_the_windows_once() {
     assert_eq!(sent(&mut connection).len(), 1, "one acknowledgement");
 }
 
-/// Each change of the initial window affects every open stream.
+/// A change of the initial window is expensive because it affects every open stream, so it counts as many idle frames.
 #[test]
 fn a_change_of_all_windows_counts_as_many_idle_frames() {
     let mut connection = wide();
