@@ -47,7 +47,7 @@ const POSTED_BYTES_MAX: usize = 128 << 10;
 /// The path prefix of the pages.
 const PREFIX: &str = "/debug/pprof/";
 
-/// The header that tells tools that the text of an error is meant for users.
+/// The header by which tools recognise an error text that is meant for users.
 const IS_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
 
 /// The body of a symbol request, stored as a request extension.

@@ -1,8 +1,8 @@
 //! `/debug/requests`: an HTML page with the current requests by method and the length of each queue.
 //!
-//! All numbers on the page are counted anyway, so the page adds no cost to calls. It names no client, key or user.
-//! etcd's page with this path lists recent calls if the log level is debug. Quorate instead logs calls at that level
-//! (`request stats`), and records clients and users in the audit log.
+//! All numbers on the page are counted anyway, so the page adds no cost to calls. The page shows no clients, keys or
+//! users. etcd's page with this path lists recent calls if the log level is debug. Quorate instead logs calls at that
+//! level (`request stats`), and records clients and users in the audit log.
 
 use std::fmt::Write as _;
 
