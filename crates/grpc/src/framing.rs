@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use prost::Message;
 use tonic::Status;
 
-/// Length of a message's prefix: a flag that tells whether the message is compressed, and its length.
+/// Length of a message's prefix in bytes: one for the compression flag, and four for the message length.
 pub const HEAD_BYTES: usize = 5;
 
 /// Maximum length of a message that clients accept.

@@ -17,7 +17,7 @@ use crate::methods::{Kind, Route, Service, route};
 
 // Constants for header names that are looked up in each request, because strings would be parsed each time.
 
-/// The header that requires a member with a leader.
+/// The header by which a client requires that the member has a leader.
 pub const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
 
 /// Minimum timeout. A shorter timeout would expire before the call can be processed.

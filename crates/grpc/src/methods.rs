@@ -155,7 +155,7 @@ pub const OF_ETCD: &[Service] = match SERVICES.split_last() {
 /// The result of routing a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
-    /// The path of a known method.
+    /// The path names a known method.
     Method {
         /// The position of the service.
         service: usize,
@@ -164,16 +164,16 @@ pub enum Route<'a> {
         /// The sides of a call that send a stream of messages.
         kind: Kind,
     },
-    /// A path of an unknown service, which it names.
+    /// The path names an unknown service.
     UnknownService(&'a str),
-    /// A path of an unknown method of a known service.
+    /// The path names a known service, but an unknown method.
     UnknownMethod {
         /// The name of the service.
         service: &'a str,
         /// The name of the method.
         method: &'a str,
     },
-    /// A path without the form of a method path.
+    /// The path does not have the form of a method path.
     Malformed(&'a str),
 }
 
