@@ -72,7 +72,8 @@ impl ChannelConnector {
         (Self { report, ..self.clone() }, greeting)
     }
 
-    /// Performs a handshake, and returns what the server's certificate says; `None` without TLS or if it cannot be read.
+    /// Performs a handshake, and returns the content of the server's certificate. Returns `None` if TLS is off, or if
+    /// the certificate cannot be parsed.
     ///
     /// # Errors
     ///

@@ -8,18 +8,18 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::expiry::time_of;
 use crate::names::Names;
 
-/// The content of a certificate, as far as programs show it.
+/// The parts of a certificate that programs show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// The subject, as a distinguished name.
     pub subject: String,
     /// The issuer, as a distinguished name.
     pub issuer: String,
-    /// The host names and addresses for which it is valid.
+    /// The host names and addresses for which the certificate is valid.
     pub names: Vec<String>,
-    /// When it becomes valid; `None` if the time is not representable.
+    /// The time at which the certificate becomes valid; `None` if the time is not representable.
     pub not_before: Option<SystemTime>,
-    /// When it expires; `None` if the time is not representable.
+    /// The time at which the certificate expires; `None` if the time is not representable.
     pub not_after: Option<SystemTime>,
 }
 

@@ -1,8 +1,9 @@
 //! Verifies the other side's certificate.
 //!
-//! The certificate must have a chain to a trusted authority, be within its validity period, and permit the purpose. A
-//! server's certificate must be valid for the dialed host. A flag can skip all these checks for servers. If the allowed
-//! names are limited, the certificate must contain one of them. Client certificates must not be revoked.
+//! The certificate must have a chain to a trusted authority, be within its validity period, and permit its use as a
+//! server's or a client's certificate. A server's certificate must be valid for the dialed host. A flag can skip all
+//! these checks for servers. If the allowed names are limited, the certificate must contain one of them. Client
+//! certificates must not be revoked.
 //!
 //! A certificate that is itself trusted needs no chain, whether or not it belongs to an authority. Go accepts members'
 //! self-signed certificates for this reason. The library alone would refuse them, because they are CA certificates used
@@ -65,8 +66,8 @@ pub(crate) struct ClientVerifier {
 
 impl ClientCertVerifier for ClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // The list is sent at the start of a handshake. An empty list permits certificates from any authority, because
-        // the trusted authorities may change later.
+        // The list of acceptable authorities is sent at the start of a handshake. An empty list permits certificates
+        // from any authority, because the trusted authorities may change later.
         &[]
     }
 
