@@ -142,7 +142,7 @@ impl Resolver {
         Err(failure)
     }
 
-    /// Returns the records from one server, or none if the server reports that there are none.
+    /// Returns the records from one server, or an empty list if the server reports that the name has no records.
     async fn ask(&self, server: SocketAddr, name: &str) -> io::Result<Vec<Service>> {
         let id = RandomState::new().build_hasher().finish().to_le_bytes();
         let id = u16::from_le_bytes([id[0], id[1]]);
@@ -168,7 +168,7 @@ fn question(id: u16, name: &str) -> io::Result<Vec<u8>> {
     packet.build_bytes_vec().map_err(invalid)
 }
 
-/// Returns `None` if the response does not fit into a datagram.
+/// Queries a server over UDP. Returns `None` if the response does not fit into a datagram.
 async fn by_udp(server: SocketAddr, id: u16, question: &[u8]) -> io::Result<Option<Vec<Service>>> {
     let any: SocketAddr =
         if server.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
