@@ -1,8 +1,8 @@
 //! Counters, gauges and histograms, implemented with atomics.
 //!
-//! Updates are relaxed: a scrape may see two updates in either order, but never a torn value. Histograms store integers
-//! in a small unit (usually nanoseconds), so that an observation needs no floating-point arithmetic and the sum needs
-//! no compare-and-swap loop. The exposition converts the unit.
+//! Updates are relaxed: a scrape may see two updates in either order, but never a torn value. Histograms record
+//! integers in a small unit (usually nanoseconds), so that an observation needs no floating-point arithmetic and the
+//! sum needs no compare-and-swap loop. The exposition converts the unit.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -74,12 +74,12 @@ impl Gauge {
 /// Counts of values by bucket, and the sum of all values.
 #[derive(Debug)]
 pub struct Histogram {
-    /// The inclusive upper bounds in ascending order, in the small unit.
+    /// The inclusive upper bounds in ascending order, in the recorded unit.
     bounds: Box<[u64]>,
     /// The count for each bound, followed by the count of values above all bounds.
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
-    /// The number of small units in one exposed unit.
+    /// The number of recorded units (such as nanoseconds) in one reported unit (such as seconds).
     scale: u64,
 }
 
@@ -87,19 +87,19 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
 impl Histogram {
-    /// Creates a histogram of durations that is exposed in seconds. The first bound is in microseconds, and each
+    /// Creates a histogram of durations that is reported in seconds. The first bound is in microseconds, and each
     /// further bound doubles the previous one.
     pub fn seconds(first_micros: u64, count: usize) -> Self {
         Self::new(doubling(first_micros * 1_000, count), NANOS_PER_SECOND)
     }
 
-    /// Creates a histogram of durations that is exposed in seconds. The bounds are in milliseconds.
+    /// Creates a histogram of durations that is reported in seconds. The bounds are in milliseconds.
     pub fn seconds_with_bounds(bounds_millis: &[u64]) -> Self {
         let nanos = bounds_millis.iter().map(|millis| millis * NANOS_PER_MILLI).collect();
         Self::new(nanos, NANOS_PER_SECOND)
     }
 
-    /// Creates a histogram of durations that is exposed in milliseconds. The first bound is in microseconds, and each
+    /// Creates a histogram of durations that is reported in milliseconds. The first bound is in microseconds, and each
     /// further bound doubles the previous one.
     pub fn millis(first_micros: u64, count: usize) -> Self {
         Self::new(doubling(first_micros * 1_000, count), NANOS_PER_MILLI)
@@ -144,12 +144,12 @@ impl Histogram {
         self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum()
     }
 
-    /// Returns the sum of the recorded values in the exposed unit.
+    /// Returns the sum of the recorded values in the reported unit.
     pub(super) fn sum(&self) -> f64 {
         self.sum.load(Ordering::Relaxed) as f64 / self.scale as f64
     }
 
-    /// Returns the bounds in the exposed unit, each with the count of its bucket, and the count of values above all
+    /// Returns the bounds in the reported unit, each with the count of its bucket, and the count of values above all
     /// bounds.
     pub(super) fn snapshot(&self) -> (Vec<(f64, u64)>, u64) {
         let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
