@@ -35,7 +35,7 @@ pub enum StartRefusal {
          or https with --cert-file and --key-file"
     )]
     PlaintextConsole(Url),
-    /// The console is a page for browsers.
+    /// The console would listen on a Unix socket, to which browsers cannot connect.
     #[error("--listen-console-url={0}: the console needs an http or https URL")]
     ConsoleSocket(Url),
     /// Either the key or the certificate is missing.
