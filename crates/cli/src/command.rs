@@ -70,7 +70,7 @@ impl<R> Command<R> {
         self.usage.split(' ').next().unwrap_or_default()
     }
 
-    /// Whether a separate subcommand lists the global flags, so that no other help text repeats them.
+    /// Returns whether a separate subcommand lists the global flags, so that no other help text repeats them.
     pub(crate) fn lists_flags_apart(&self) -> bool {
         self.children.iter().any(|child| child.name() == "options")
     }

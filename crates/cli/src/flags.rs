@@ -245,7 +245,7 @@ impl Matches {
         Ok(())
     }
 
-    /// Whether the flag was given.
+    /// Returns whether the flag was given.
     #[must_use]
     pub fn changed(&self, name: &str) -> bool {
         self.changed.contains_key(name)
