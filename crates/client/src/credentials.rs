@@ -42,7 +42,7 @@ impl fmt::Debug for Credentials {
 
 impl Credentials {
     /// Creates credentials with a user name. The password is passed separately, follows the name and a colon, or is
-    /// read from the user.
+    /// requested from the user with `ask`.
     pub fn login(
         user: &str,
         password: &str,

@@ -187,7 +187,7 @@ pub fn cancel_text(response: &WatchResponse) -> String {
     status_text(&Status::failed_precondition(response.cancel_reason.clone()))
 }
 
-/// Whether a response is a progress notification.
+/// Returns whether a response is a progress notification.
 #[must_use]
 pub fn is_progress(response: &WatchResponse) -> bool {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
@@ -198,9 +198,9 @@ pub fn is_progress(response: &WatchResponse) -> bool {
         && revision != 0
 }
 
-/// Whether the watch may continue on another stream. A member without a leader ends the watches that require one. Such
-/// a watch may still continue if it `awaits_leader`, because the lost member may have been the leader, and the other
-/// members are about to elect a new one.
+/// Returns whether the watch may continue on another stream. A member without a leader ends the watches that require
+/// one. Such a watch may still continue if it `awaits_leader`, because the lost member may have been the leader, and
+/// the other members are about to elect a new one.
 fn can_go_on(status: &Status, awaits_leader: bool) -> bool {
     match status.code() {
         Code::Unavailable => awaits_leader || status.message() != NO_LEADER,

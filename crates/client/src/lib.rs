@@ -260,8 +260,8 @@ impl Client {
         })
     }
 
-    /// Returns a client for another user. It shares the connections of this client, whose calls carry no user of their
-    /// own: each call carries this token, or none.
+    /// Returns a client for another user. The two clients share their connections, because a connection has no user:
+    /// each call carries its client's token, if there is one.
     #[must_use]
     pub fn for_user(&self, token: Option<Token>) -> Self {
         let credentials = token.clone().map_or(Credentials::None, Credentials::Token);
@@ -277,7 +277,7 @@ impl Client {
         }
     }
 
-    /// Returns the token that calls carry.
+    /// Returns the token that each call carries.
     pub fn token(&self) -> Option<Token> {
         self.token.borrow().clone()
     }

@@ -66,7 +66,7 @@ impl Client {
     }
 }
 
-/// Whether the status was returned by a server.
+/// Returns whether the status was returned by a server.
 fn is_refusal(status: &Status) -> bool {
     let is_ours = status.code() == Code::DeadlineExceeded
         || (status.code() == Code::Unavailable && !status.message().starts_with("etcdserver: "));
