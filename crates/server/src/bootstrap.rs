@@ -84,8 +84,8 @@ pub(crate) struct Booted {
     pub(crate) backend: Backend,
     pub(crate) state: State,
     pub(crate) node: Node,
-    /// The other members of a new cluster, or of the cluster that this member joins, as known before the log or the
-    /// backend file contains them.
+    /// The other members, from the flags or discovery (new cluster) or from a running member (join). Empty once the log
+    /// or the backend file contains the members.
     pub(crate) peers: Vec<Member>,
     /// Whether the state was rebuilt recently.
     pub(crate) was_rebuilt: bool,

@@ -79,7 +79,8 @@ impl Security {
         }
         let console_urls: Vec<&Url> = config.listen_console_urls.iter().collect();
         if is_secured(&console_urls) {
-            // Browsers use HTTP/1 for the console. Their certificates only open the listener and name no user.
+            // Browsers use HTTP/1 for the console. A browser's certificate only permits the connection, and does not
+            // identify a user.
             let clients = client_check(&flags.client, checks_origin)
                 .map(|check| ClientCheck { names_users: false, ..check });
             security.console = acceptor(&client_pair, clients, false, "console")?;

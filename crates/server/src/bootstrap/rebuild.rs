@@ -57,7 +57,7 @@ use quorate_telemetry::log;
 /// Minimum time between two rebuilds of a member.
 const REBUILDS_APART: Duration = Duration::from_secs(600);
 
-/// Pause between two rounds of attempts with all members.
+/// Pause before all members are tried again.
 const ROUND_PAUSE: Duration = Duration::from_secs(2);
 
 /// Maximum time for each URL to return the members of the cluster.

@@ -132,12 +132,12 @@ fn answer(mut stream: TcpStream, answers: &[(&str, String)]) {
 /// The cluster id of the peers that answer.
 const CLUSTER: u64 = 0xa08f_a521_472b_8d00;
 
-/// The answer to `/version`.
+/// Returns the answer to `/version`.
 fn version(cluster: &str) -> String {
     format!(r#"{{"etcdserver":"3.7.1","etcdcluster":"{cluster}","storage":"unknown"}}"#)
 }
 
-/// A URL on which no member listens.
+/// Returns a URL on which no member listens.
 fn silent_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())

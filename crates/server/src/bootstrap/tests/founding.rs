@@ -19,7 +19,7 @@ fn founder(folder: &TempDir, name: &str, cluster: &str) -> Config {
     }
 }
 
-/// The ids and bytes are those of etcd started with the same flags.
+/// The expected ids and bytes come from etcd members that were started with the same flags.
 #[test]
 fn every_founder_starts_with_the_same_log_as_in_etcd() {
     let folder = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ fn joiner(folder: &TempDir, cluster: &str) -> Config {
     }
 }
 
-/// A member of a two-member cluster that returns these answers about versions.
+/// Returns a member of a two-member cluster that returns these answers about versions.
 fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
     Peer::new(|url| {
         vec![
@@ -73,7 +73,7 @@ fn a_joining_member_receives_its_id_from_the_cluster() {
     }
 }
 
-/// A peer whose member list contains this JSON row and the peer itself.
+/// Returns a peer whose member list contains this JSON row and the peer itself.
 fn peer_that_lists(own: &'static str) -> Peer {
     Peer::new(|url| {
         let other =
