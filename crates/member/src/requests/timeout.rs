@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_just_after_an_election_is_blamed_on_the_lost_leader() {
+    fn a_timeout_just_after_an_election_is_reported_as_a_leader_failure() {
         let failed = |after| {
             let error = explain(Some(after), |_| Lead::Nobody);
             matches!(error, RequestError::TimeoutDueToLeaderFailure)
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_on_a_leader_without_a_majority_is_blamed_on_lost_connections() {
+    fn a_timeout_on_a_leader_disconnected_from_a_majority_is_reported_as_a_lost_connection() {
         let lost = |member_count, before: usize, after: usize| {
             let error = explain(None, |started| {
                 let early = std::iter::repeat_n(started - SECOND, before);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_on_a_follower_without_its_leader_is_blamed_on_a_lost_connection() {
+    fn a_timeout_on_a_follower_disconnected_from_its_leader_is_reported_as_a_lost_connection() {
         let lost = |since: Option<Duration>| {
             let connected = |started: Instant| since.map(|before| started - before);
             let error =

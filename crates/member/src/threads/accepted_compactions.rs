@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_pending_compaction_is_kept() {
+    async fn only_the_first_pending_compaction_is_kept() {
         let accepted = AcceptedCompactions::default();
         let view = Store::new(StoreOptions::default()).reader().view();
         let compaction =
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn accepted_compactions_count_as_hashed_once_the_hasher_requests_the_next() {
+    async fn a_compaction_counts_as_hashed_once_the_next_one_is_requested() {
         let accepted = AcceptedCompactions::default();
         accepted.all_hashed().await;
         let view = Store::new(StoreOptions::default()).reader().view();

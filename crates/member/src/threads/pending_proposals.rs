@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn proposals_are_bounded_in_number() {
+    fn the_number_of_pending_proposals_is_bounded() {
         with_completer(|completer| {
             let pending = PendingProposals::default();
             let max = PROPOSALS.count_max as u64;
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn proposals_are_bounded_in_bytes() {
+    fn the_total_size_of_pending_proposals_is_bounded() {
         with_completer(|completer| {
             let pending = PendingProposals::default();
             let fitting = (PROPOSALS.bytes_max / (MIB + 1024)) as u64;

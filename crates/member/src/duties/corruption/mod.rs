@@ -121,7 +121,7 @@ pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, fault
             Ok(None) => {}
             Ok(Some(finding)) => {
                 log::warn!(
-                    "found a member whose state differs",
+                    "found a member with an inconsistent state",
                     "member-id" = format!("{:x}", finding.member),
                     "reason" = finding.difference.to_string()
                 );
@@ -161,7 +161,7 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     let judges_itself = handles.info.limits().rebuilds_itself;
     if finding.is_some() && judges_itself && is_contradicted(handles, &before, &answers) {
         log::warn!(
-            "no alarm is raised: the state of this member itself differs from that of a quorum"
+            "no alarm is raised, because this member's own state differs from the state of a quorum"
         );
         finding = None;
     }

@@ -91,7 +91,8 @@ pub async fn watch_own_state(
                 }
                 if has_source(&handles) {
                     faults.report_rebuild(
-                        "its hash differs from that of a quorum of the others".to_owned(),
+                        "its hash differs from the hash of a quorum of the other members"
+                            .to_owned(),
                     );
                     return;
                 }

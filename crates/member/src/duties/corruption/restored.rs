@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this member was restored from a snapshot, and the state of member {member:x} differs at revision {revision}: \
-     it was not restored from the same snapshot"
+     the two members were not restored from the same snapshot"
 )]
 pub struct StateDiffers {
     /// The other member.

@@ -126,7 +126,7 @@ mod tests {
     const UNHEALTHY: Result<(), Danger> = Err(Danger::Unhealthy);
 
     #[test]
-    fn an_addition_needs_a_majority_without_the_new_member() {
+    fn existing_members_must_form_a_majority_of_the_enlarged_cluster() {
         for (letters, as_voter, as_learner) in [
             ("s", Ok(()), Ok(())),
             ("ss", Ok(()), Ok(())),

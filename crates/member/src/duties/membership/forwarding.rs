@@ -25,7 +25,7 @@ enum Unanswered {
     Call(#[from] CallError),
     #[error("member promote: unknown error({0})")]
     Unknown(String),
-    #[error("the members cannot be read: {0}")]
+    #[error("cannot decode the members in the response: {0}")]
     Members(String),
 }
 

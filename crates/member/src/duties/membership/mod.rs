@@ -194,7 +194,7 @@ impl Membership {
     fn reject(&self, change: &str, id: u64, danger: Danger) -> RequestError {
         let reason = match danger {
             Danger::NotEnoughStarted => "not enough started members",
-            Danger::Unhealthy => "not enough voters have been connected for long enough",
+            Danger::Unhealthy => "too few voters have been connected for the required time",
         };
         let error = RequestError::from(danger);
         log::warn!(
