@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_must_receive_the_minimum_number_of_bytes_in_each_period() {
+    fn the_minimum_number_of_bytes_of_a_body_must_arrive_in_each_period() {
         let begun = Instant::now();
         let mut pace = Pace::new(begun);
         let almost = begun + PERIOD - Duration::from_millis(1);

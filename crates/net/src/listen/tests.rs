@@ -384,7 +384,7 @@ fn listen(
 }
 
 #[tokio::test]
-async fn new_connections_get_small_windows_at_the_limit_on_large_windows() {
+async fn new_connections_have_small_windows_while_the_limit_on_large_windows_is_reached() {
     let permits = Arc::new(ConnectionPermits::with_windows(10, 1));
     let limits = ConnectionLimits { permits, ..limits(10) };
     let (_listening, address) = listen(&limits, Answering);

@@ -194,7 +194,7 @@ async fn a_protocol_violation_is_answered_with_its_error_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_answers_no_ping_is_disconnected() {
+async fn a_client_that_does_not_answer_pings_is_disconnected() {
     let keepalive = Some((Duration::from_secs(60), Duration::from_secs(20)));
     let mut client = serve(&Echo::default(), Settings { keepalive, ..SETTINGS });
     greet(&mut client).await;

@@ -112,7 +112,7 @@ async fn answer_pings(client: &mut DuplexStream) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pings_do_not_keep_open_a_connection_whose_client_reads_no_data() {
+async fn a_closing_connection_whose_client_only_answers_pings_is_aborted() {
     let timeouts = ConnectionTimeouts::FOR_CLIENTS;
     let keepalive = Some((timeouts.head / 4, timeouts.head));
     let (mut client, permits) =
