@@ -89,7 +89,7 @@ fn references_to_a_long_entry_do_not_exceed_the_header_list_limit() {
 }
 
 #[test]
-fn header_blocks_are_limited_in_frames_and_in_bytes() {
+fn the_number_of_frames_and_the_size_of_a_header_block_are_limited() {
     let count = |part: &[u8]| {
         let mut connection = open();
         receive(&mut connection, &frame(HEADERS, 0, 1, b"")).unwrap();

@@ -292,7 +292,7 @@ fn section_8_1_trailers_end_the_request() {
 }
 
 #[test]
-fn section_8_1_1_a_body_has_its_stated_length() {
+fn section_8_1_1_the_length_of_a_body_equals_its_content_length() {
     let stated = |value| request_with(&[("content-length", value)]);
     let data = |flags, len| frame(DATA, flags, 1, &vec![0; len]);
     assert!(accepts(&[stated("3"), data(0, 1), data(END_STREAM, 2)]));
