@@ -186,7 +186,7 @@ impl Profiles {
             _ => (HeapView::InUse, "heap", "heap-delta"),
         };
         let Some(first) = blocking(heap_now).await else {
-            let text = format!("no {page} profile: this program's allocator takes no samples");
+            let text = format!("no {page} profile: this program's allocator does not take samples");
             return refusal(StatusCode::NOT_FOUND, &text);
         };
         let Some(seconds) = seconds else {
@@ -316,11 +316,11 @@ fn index() -> String {
         ));
     }
     for (name, why) in ABSENT {
-        rows.push_str(&format!("<tr><td>{name}</td><td>Not here: {why}.</td></tr>\n"));
+        rows.push_str(&format!("<tr><td>{name}</td><td>Not available: {why}.</td></tr>\n"));
     }
     format!(
         "<!DOCTYPE html>\n<html><head><title>/debug/pprof/</title></head><body>\n\
-         <p>Profiles of this process of Quorate {}</p>\n<table>\n{rows}</table>\n</body></html>\n",
+         <p>Profiles of this process, which runs Quorate {}</p>\n<table>\n{rows}</table>\n</body></html>\n",
         quorate_version::QUORATE_VERSION
     )
 }
