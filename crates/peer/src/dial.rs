@@ -137,7 +137,7 @@ pub(crate) async fn read_answer(body: Incoming) -> Result<String, PostError> {
 pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch) -> PostError {
     if contact.notices.refusals.admits().is_some() {
         log::error!(
-            "a member was not restored from the same snapshot as this one; messages between them are \
+            "a member was not restored from the same snapshot as this one; messages between the two are \
              refused",
             "local-member-id" = local.introduction.member,
             "remote-peer-id" = contact.name,

@@ -45,8 +45,8 @@ impl fmt::Display for OtherOrigin {
         let names: Vec<String> = self.others.iter().map(|id| format!("{id:x}")).collect();
         write!(
             f,
-            "this member {own} restored from a snapshot, and {} of the {} members of its cluster hold a state of \
-             another origin: {}",
+            "this member {own} restored from a snapshot, and {} of the {} members of its cluster have a state of \
+             a different origin: {}",
             names.len(),
             self.member_count,
             names.join(", ")
