@@ -63,7 +63,7 @@ mod tests {
     use quorate_test_support::mutate::bounded;
 
     #[test]
-    fn any_configuration_is_accepted_or_refused() {
+    fn any_configuration_is_accepted_or_refused_without_a_panic() {
         let flags = b"--name=m1\n--data-dir\n/d\n--listen-client-urls=http://0.0.0.0:2379,http://[::1]:1\n\
             --advertise-client-urls=http://a:2379\n--initial-cluster=m1=http://a:2380,m2=http://b:2380\n\
             --initial-advertise-peer-urls=http://a:2380\n--heartbeat-interval=100\n--election-timeout=1000\n\

@@ -21,7 +21,7 @@ pub(super) fn usage() -> String {
     Print this and every flag, or the help of a tool.
 
   quorate --config-file FILE
-    Run a member as the file says; other flags and the environment are then ignored.
+    Run a member with the settings in a file; other flags and the environment are then ignored.
 
   quorate ctl | utl | bench | gateway | grpc-proxy ...
     Run a tool; each has its own --help.
