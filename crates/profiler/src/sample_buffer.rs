@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_without_a_free_slot_are_lost_and_counted() {
+    fn samples_without_a_free_slot_are_dropped_and_counted() {
         let buffer = SampleBuffer::new();
         buffer.open().unwrap();
         assert!(buffer.is_open());
