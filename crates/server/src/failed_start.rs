@@ -35,7 +35,7 @@ pub(crate) fn what_to_do(error: &StartError, data_dir: &str) -> Option<String> {
     if let BootError::Refused(Refusal::Bootstrapped(id)) = error {
         let replace = remedy::replace_member(Some(id.0));
         return Some(format!(
-            "if this member's data is elsewhere, name its directory by --data-dir; if the data is lost, {replace}"
+            "if this member's data is elsewhere, name its directory with --data-dir; if the data is lost, {replace}"
         ));
     }
     let replace = remedy::replace_member(None);

@@ -16,7 +16,9 @@ pub(crate) enum ObservingError {
     Collector(#[from] CollectorError),
     #[error(transparent)]
     Audit(#[from] audit::OpenError),
-    #[error("--audit-rules: there is no service or method {0} (they are named as KV and KV/Range)")]
+    #[error(
+        "--audit-rules: there is no service or method {0} (write SERVICE or SERVICE/METHOD, such as KV or KV/Range)"
+    )]
     UnknownMethod(String),
 }
 

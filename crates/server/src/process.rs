@@ -28,7 +28,9 @@ pub fn main(arguments: &[String]) -> ExitCode {
         Err(exit) => return to_exit_code(exit.report()),
     };
     if config.serves_profiles() && !quorate_profiler::sample_heap() {
-        log::warn!("the heap cannot be profiled: this program has its own allocator");
+        log::warn!(
+            "heap profiles are not available: this program uses an allocator that does not take samples"
+        );
     }
     if let Err(error) = signals::ignore_user_signals() {
         log::warn!("failed to ignore user signals", "error" = error.to_string());

@@ -234,7 +234,8 @@ fn local_address(config: &Config) -> Option<IpAddr> {
         .find(|address| !address.is_loopback() && !address.is_unspecified());
     if found.is_none() {
         log::warn!(
-            "unable to set a local address: none of the initial-advertise-peer-urls is an address of a network"
+            "cannot set the local address of peer connections: --initial-advertise-peer-urls contains only host \
+             names, loopback addresses and unspecified addresses"
         );
     }
     found

@@ -95,7 +95,7 @@ async fn pick_up(
         old_members::repair(&mut state, version, &**disk, &dirs, &marks)?;
         let mut start = Start::new(&state, contents, mark)?;
         if start.correct_members(&mut state) {
-            log::warn!("corrected the member list in the database to the members that consensus counts");
+            log::warn!("corrected the member list in the database to match the raft configuration");
         }
         flags.check_members(&own, state.members()).map_err(refused)?;
         if config.force_new_cluster {
@@ -139,7 +139,10 @@ fn remove_passed_snapshots(
     applied: LogIndex,
 ) -> Result<(), BootError> {
     for path in start::release_passed(disk, dirs, applied)? {
-        log::info!("removed a snapshot that is not needed", "path" = path.display().to_string());
+        log::info!(
+            "removed a snapshot that is no longer needed",
+            "path" = path.display().to_string()
+        );
     }
     Ok(())
 }
