@@ -68,7 +68,7 @@ pub struct Handles {
     pub administrator: Arc<Administrator>,
     /// Notifies the streams that must end.
     pub streams: Arc<StreamEnds>,
-    /// The other members.
+    /// The transport to the other members.
     pub peers: Arc<Peers>,
     pub(crate) compactions: AcceptedCompactions,
 }

@@ -83,7 +83,7 @@ pub struct Start {
     pub disk: Arc<dyn Disk>,
     /// The time spent on writes and syncs on that disk.
     pub disk_times: DiskTimes,
-    /// The directory for snapshots.
+    /// The directory of snapshot files.
     pub snap_dir: PathBuf,
     /// The write-ahead log.
     pub wal: Wal,
@@ -93,7 +93,7 @@ pub struct Start {
     pub state: State,
     /// The consensus node.
     pub node: Node,
-    /// The other members.
+    /// The transport to the other members.
     pub peers: Arc<Peers>,
     /// The metrics of the member.
     pub metrics: Arc<Metrics>,

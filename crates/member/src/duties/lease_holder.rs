@@ -175,7 +175,7 @@ impl LeaseHolder {
                     let kind = RequestKind::LeaseCheckpoint;
                     match self.proposer.propose_as_leader(term, *request, kind).await {
                         Ok(_) => {}
-                        // Another member leads or is about to lead.
+                        // Another member leads or is about to lead, so the proposal has not happened.
                         Err(RequestError::ProposalDropped) => has_happened = false,
                         Err(error) => return Err(error),
                     }

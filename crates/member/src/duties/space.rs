@@ -29,7 +29,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::Handles;
 
-/// Interval between two checks.
+/// Interval at which the file size and the alarm are checked.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum time to write all applied changes to the file. If writing takes longer, the disk counts as full.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(5);

@@ -18,7 +18,7 @@ pub struct MemberInfo {
     pub(crate) server: Arc<ServerInfo>,
     pub(crate) identity: Identity,
     pub(crate) member_status: Arc<MemberStatus>,
-    /// Connects to other members.
+    /// The dialer for connections to other members.
     pub(crate) dialer: Dialer,
 }
 

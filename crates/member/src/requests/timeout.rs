@@ -36,7 +36,8 @@ pub(crate) struct TimedOut {
 impl TimedOut {
     pub(crate) fn explain(&self) -> RequestError {
         let started = self.started;
-        // The previous leader was lost at most two election timeouts before the election.
+        // The previous leader was lost at most two election timeouts before the election, so a request that was in
+        // progress at that time may have been lost with it.
         let may_have_met_the_loss = self
             .led_since
             .is_some_and(|since| started < since && started + 2 * self.election_timeout > since);

@@ -149,7 +149,7 @@ impl Turn {
     }
 }
 
-/// State of the applier.
+/// The applier with its state machine and its queued jobs.
 pub(crate) struct Applier {
     machine: StateMachine<Done<()>>,
     carrier: Carrier,

@@ -48,12 +48,12 @@ impl<T> Default for State<T> {
     }
 }
 
-/// The sending end.
+/// The sending end of the queue, of which there may be many clones.
 pub(crate) struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// The receiving end. There is only one.
+/// The receiving end of the queue. There is only one.
 pub(crate) struct Receiver<T> {
     shared: Arc<Shared<T>>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct Closed;
 /// Why no items were received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReceiveError {
-    /// The deadline has passed.
+    /// The deadline passed before an item was received.
     TimedOut,
     /// All senders have been dropped.
     Closed,

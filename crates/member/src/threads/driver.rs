@@ -66,7 +66,7 @@ pub(crate) struct Neighbours {
     pub(crate) clock: Clock,
 }
 
-/// The timing of consensus.
+/// The durations that determine the timing of consensus.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     /// The interval between ticks.
@@ -165,7 +165,7 @@ impl RunInline for SharedDriver {
     }
 }
 
-/// State of the driver.
+/// The driver with its consensus machine and its log.
 pub(crate) struct Driver {
     consensus: Consensus<Waitlist>,
     /// Sends inputs to this driver. The log thread has a clone.
@@ -424,7 +424,7 @@ impl Driver {
                 self.stopping = true;
                 return false;
             }
-            // The applied index is read after the batch.
+            // The wake-up carries no data. The applied index is read after the batch.
             Input::Wake => return false,
             Input::Persisted { token } => {
                 self.note_persisted(token);

@@ -31,7 +31,7 @@ pub enum End {
 pub struct Fatal {
     /// The operation that failed.
     pub task: &'static str,
-    /// The error.
+    /// The error of that operation.
     pub error: Arc<dyn Error + Send + Sync>,
 }
 
@@ -49,7 +49,7 @@ impl Default for FaultReports {
 }
 
 impl FaultReports {
-    /// Creates an empty collection.
+    /// Creates a collection without reports.
     pub fn new() -> Self {
         let (sender, receiver) = watch::channel(None);
         Self { sender: Arc::new(Mutex::new(sender)), receiver }

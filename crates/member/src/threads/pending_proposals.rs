@@ -174,7 +174,8 @@ mod tests {
                 [1],
                 "the third proposal is in this member's log"
             );
-            // The same term is reported again. The member is then deposed and elected again.
+            // A second report of the same term forgets nothing. A report of a later term means that the member was
+            // deposed and elected again.
             pending.begin_term(Term(7));
             assert_eq!(pending.forget_withdrawn(true), [0; 0]);
             pending.withdraw(2);

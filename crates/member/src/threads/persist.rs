@@ -213,7 +213,7 @@ fn serve(
             }
         }
         sync(&mut writer)?;
-        // Most writes leave enough space prepared, and the thread sleeps until the next one.
+        // Most writes leave enough space prepared, and the thread then sleeps until the next write.
         is_prepared = !writer.needs_preparation();
     }
 }

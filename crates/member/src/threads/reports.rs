@@ -6,7 +6,7 @@ use quorate_raft::{MemberId, SnapshotOutcome};
 use crate::threads::channels::{DriverHandle, Input};
 use crate::threads::fatal::FaultReports;
 
-/// Receives the transport's reports.
+/// Converts the transport's reports to inputs of the driver.
 #[derive(Debug)]
 pub struct Reports {
     pub(crate) driver: DriverHandle,

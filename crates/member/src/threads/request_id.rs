@@ -35,7 +35,7 @@ impl RequestIds {
         Self { member: member_id << COUNTER_BITS, counter: AtomicU64::new(random) }
     }
 
-    /// Returns the next id.
+    /// Returns the next request id.
     pub fn next(&self) -> u64 {
         let count = self.counter.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.member | (count & ((1 << COUNTER_BITS) - 1))

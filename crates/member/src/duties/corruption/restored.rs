@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(500);
      the two members were not restored from the same snapshot"
 )]
 pub struct StateDiffers {
-    /// The other member.
+    /// The id of the other member.
     pub member: u64,
     /// The revision at which the two states differ.
     pub revision: i64,

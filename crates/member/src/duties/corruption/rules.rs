@@ -27,7 +27,7 @@ pub(super) struct Finding {
     pub(super) difference: Difference,
 }
 
-/// The kind of difference.
+/// The way in which the state of a member is inconsistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Difference {
     #[error("the leader's own hash at revision {revision} has changed from {before} to {after}")]

@@ -118,7 +118,7 @@ pub async fn end_downgrade(handles: Arc<Handles>) {
     let downgrades = Downgrades::new(&handles);
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick completes immediately.
+    // The first tick completes immediately, so it is skipped.
     ticks.tick().await;
     loop {
         ticks.tick().await;

@@ -31,7 +31,7 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Queries all members concurrently.
+    /// Queries the versions of all members concurrently.
     pub(super) async fn take(info: &MemberInfo) -> Self {
         let timeout = info.limits().request_timeout;
         let own = info.version();
