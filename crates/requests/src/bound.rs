@@ -20,7 +20,7 @@ pub struct Bound {
     freed: Notify,
 }
 
-/// The bound is reached.
+/// The bound is reached, so no permit was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -86,7 +86,7 @@ impl Bound {
         taken.await.map_err(|_| this.refuse())
     }
 
-    /// Returns the maximum amount.
+    /// Returns the maximum amount of all permits together.
     pub(crate) const fn max(&self) -> u64 {
         self.max
     }

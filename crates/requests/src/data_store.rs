@@ -69,7 +69,7 @@ pub struct Write<'a> {
 /// A list that was read, with its permit.
 #[derive(Debug)]
 pub struct Listed<T> {
-    /// The result.
+    /// The list, or the response that contains it.
     pub result: T,
     /// The permit for the memory of a long list. The caller keeps it until the client has received the list.
     pub permit: Option<OwnedPermit>,

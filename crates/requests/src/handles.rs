@@ -16,9 +16,9 @@ pub struct ServerHandles {
     pub info: Arc<ServerInfo>,
     /// Permission checks for clients' requests.
     pub access_control: Arc<AccessControl>,
-    /// Executes requests.
+    /// The data store, which executes requests.
     pub store: Arc<dyn DataStore>,
-    /// Checks writes before they are executed.
+    /// The checks of writes before they are executed.
     pub writer: Arc<Writer>,
     /// Logins and changes of users.
     pub accounts: Arc<Accounts>,

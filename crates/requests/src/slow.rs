@@ -42,7 +42,7 @@ pub struct Trace<'a> {
 }
 
 impl Trace<'_> {
-    /// Logs the trace.
+    /// Logs the trace with its steps.
     pub fn log(&self) {
         let detail = self.detail.iter().map(|(name, value)| format!("{name}:{value}; "));
         let detail = format!("{{{}}}", detail.collect::<String>());
@@ -127,7 +127,7 @@ struct ReadDone<'a> {
 /// The kind of read in the log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadKind {
-    /// One range.
+    /// The read of one range.
     Range,
     /// A read-only transaction.
     Txn,

@@ -9,7 +9,7 @@ use quorate_telemetry::metrics::Metrics;
 /// A request that took longer to apply than the limit.
 #[derive(Debug)]
 pub struct Slow<'a> {
-    /// The duration.
+    /// The time that the request took.
     pub took: Duration,
     /// The kind of request. Empty for a write.
     pub prefix: &'a str,

@@ -42,9 +42,9 @@ pub struct SnapshotStream {
     image: ReadTx,
     version: String,
     total_bytes: u64,
-    /// Bytes sent so far.
+    /// Number of bytes of the file that have been sent.
     sent_bytes: u64,
-    /// Bytes read so far.
+    /// Number of bytes that have been read from the file.
     read_bytes: u64,
     piece: Bytes,
     reading: Option<Reading>,

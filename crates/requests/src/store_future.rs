@@ -21,7 +21,7 @@ pub type WriteFuture<'a, T> = StackFuture<'a, T, WRITE_BYTES>;
 pub enum StoreFuture<'a, T> {
     /// The operation is complete. `None` after the result was taken.
     Ready(Option<T>),
-    /// The operation waits.
+    /// The operation has to wait, so its future is polled.
     Pending(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 

@@ -11,7 +11,7 @@ use crate::error::RequestError;
 /// Resolves with the reason when the stream must end.
 pub type StreamEnd = Pin<Box<dyn Future<Output = RequestError> + Send>>;
 
-/// Notifies all streams.
+/// Notifies open streams that they must end.
 #[derive(Debug, Default)]
 pub struct StreamEnds {
     reasons: watch::Sender<Reasons>,

@@ -80,19 +80,19 @@ pub const WAITER_BYTES_MAX: u64 = 1 << 30;
 /// The bounds that all requests share, except the bound on proposals (`pending_proposals`).
 #[derive(Debug)]
 pub struct Admission {
-    /// [`READS_MAX`].
+    /// Waiting reads, at most [`READS_MAX`].
     pub reads: Bound,
-    /// [`TOKENS_WAITING_MAX`].
+    /// Requests whose tokens are not applied yet, at most [`TOKENS_WAITING_MAX`].
     pub tokens: Bound,
-    /// [`TASKS_MAX`].
+    /// Tasks of core threads, at most [`TASKS_MAX`].
     pub tasks: Arc<Bound>,
-    /// [`LIST_BYTES_MAX`].
+    /// Bytes of the references in long lists, at most [`LIST_BYTES_MAX`].
     pub lists: Arc<Bound>,
-    /// [`REPLY_BYTES_MAX`].
+    /// Bytes of replies, at most [`REPLY_BYTES_MAX`].
     pub replies: Arc<Bound>,
-    /// [`WAITER_BYTES_MAX`].
+    /// Bytes of requests that wait for a lock or an election, at most [`WAITER_BYTES_MAX`].
     pub waiters: Arc<Bound>,
-    /// [`CALLS_MAX`], [`LOGINS_MAX`] and [`REQUEST_BYTES_MAX`].
+    /// Calls, logins and request bytes, at most [`CALLS_MAX`], [`LOGINS_MAX`] and [`REQUEST_BYTES_MAX`].
     pub calls: Arc<Calls>,
 }
 
