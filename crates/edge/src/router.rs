@@ -530,9 +530,9 @@ impl hyper::service::Service<Request<IncomingBody>> for Router {
 /// The tracer and the audit log.
 #[derive(Clone, Debug)]
 pub struct Observers {
-    /// Traces calls.
+    /// The tracer, if calls are traced.
     pub tracer: Option<Arc<Tracer>>,
-    /// Audits calls.
+    /// The audit log, if calls are audited.
     pub auditor: Option<Arc<Auditor>>,
 }
 

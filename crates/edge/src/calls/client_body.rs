@@ -13,7 +13,7 @@ use tonic::codegen::StdError;
 
 /// The body of a request.
 pub(crate) enum ClientBody {
-    /// The body as received.
+    /// The body as received from a gRPC client.
     Grpc(IncomingBody),
     /// One framed message; `None` after it has been read.
     Message(Option<Bytes>),

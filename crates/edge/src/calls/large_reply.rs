@@ -326,7 +326,7 @@ impl LargeReply {
     }
 
     fn gather(&mut self) -> Bytes {
-        // The last record may exceed the chunk size.
+        // The last record of a chunk may exceed the chunk size, so the buffer has space for one more record.
         let capacity = (CHUNK_BYTES + RECORD_APART_BYTES).min(self.unsent);
         let mut chunk = BytesMut::with_capacity(capacity);
         while chunk.len() < CHUNK_BYTES && self.apart.is_none() {

@@ -37,7 +37,7 @@ pub struct CallStats {
     slow: Duration,
     /// The remote address of the connection.
     remote: Option<SocketAddr>,
-    /// Tracks the messages sent.
+    /// Tracks the boundaries of the sent messages.
     sent: Follower,
     /// The permit of the call; `None` if there was none.
     permit: Option<Arc<CallPermit>>,
@@ -170,7 +170,7 @@ const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-versi
 /// The version of a client's library, from the head of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientVersion<'a> {
-    /// The label in metrics.
+    /// The version's label in metrics.
     pub(crate) label: &'a str,
     /// Whether the header is missing or a text.
     pub(crate) is_valid: bool,

@@ -157,7 +157,7 @@ pub(crate) fn take_in<M: prost::Message>(
     Ok((metadata, message))
 }
 
-/// Progress of one message.
+/// The progress of receiving one message.
 #[derive(Debug, Default)]
 struct Message {
     head: [u8; HEAD_BYTES],

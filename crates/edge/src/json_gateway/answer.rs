@@ -241,7 +241,7 @@ enum Form {
 }
 
 impl AnswerBody {
-    /// Creates a complete body.
+    /// Creates a body whose bytes are already complete.
     pub(crate) const fn whole(body: Full<Bytes>) -> Self {
         Self(Form::Whole(body))
     }

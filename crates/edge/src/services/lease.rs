@@ -119,7 +119,8 @@ impl LeaseService {
         let found = self.store.time_to_live(&request).await.map_err(status)?;
         if request.keys {
             self.access_control.confirm(pass).await.map_err(status)?;
-            // The leader may return keys that this member has not applied yet.
+            // The leader may return keys that this member has not applied yet, so permission to read the returned keys
+            // is checked as well.
             let keys = found.iter().flat_map(|found| &found.keys);
             let reads: Vec<_> = keys
                 .map(|key| RangeRequest { key: key.clone(), ..RangeRequest::default() })

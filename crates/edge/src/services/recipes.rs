@@ -293,7 +293,7 @@ pub(crate) fn enter(key: &Bytes, value: Bytes, lease: i64) -> TxnRequest {
     if_created_at(key, 0, Operation::RequestPut(put), Some(get))
 }
 
-/// A contender's key.
+/// A contender's key in the store.
 #[derive(Debug)]
 pub(crate) struct Entered {
     /// The creation revision of the key.

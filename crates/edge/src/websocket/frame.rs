@@ -100,7 +100,7 @@ struct Head {
     mask: [u8; 4],
 }
 
-/// Parses frames.
+/// Parses the frames of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     frame: Option<Head>,

@@ -2,7 +2,7 @@
 
 use super::{GZIP_LENGTH_BYTES, HEAD_BYTES, Message};
 
-/// The largest uncompressed size.
+/// The maximum uncompressed size of a message.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Processes arbitrary bytes as a body. The message boundaries and the size of the last message must equal those found
