@@ -29,7 +29,7 @@ pub enum CallError {
     /// The connection failed.
     #[error("{}", go_dial_reason(target, source))]
     Dial {
-        /// The scheme and address.
+        /// The scheme and address that were dialed.
         target: String,
         /// The system's error.
         source: std::io::Error,
@@ -39,7 +39,7 @@ pub enum CallError {
     Http {
         /// The URL of the call.
         url: String,
-        /// The error.
+        /// The error of the HTTP library.
         source: hyper::Error,
     },
     /// The answer is longer than the limit.
@@ -47,7 +47,7 @@ pub enum CallError {
     TooLong {
         /// The URL of the call.
         url: String,
-        /// The limit.
+        /// The maximum length of the answer in bytes.
         bytes_max: usize,
     },
     /// The answer is incomplete.
@@ -55,7 +55,7 @@ pub enum CallError {
     Body {
         /// The URL of the call.
         url: String,
-        /// The error.
+        /// The error of the HTTP library.
         reason: String,
     },
     /// The call did not complete within its timeout.
@@ -128,7 +128,7 @@ impl Call {
         let opening = async {
             let target = target(&url, &self.base)?;
             let (mut sender, connection) = connect(dialer, &target, &url).await?;
-            // Connection errors are returned to the reader of the body.
+            // The reader of the body also receives the errors of the connection, so this task ignores them.
             tokio::spawn(async move { drop(connection.await) });
             let request = self.request(&url, target.authority())?;
             let http = |source| CallError::Http { url: url.clone(), source };
@@ -184,7 +184,7 @@ impl Call {
             }
         }
         let (mut sender, connection) = connect(dialer, &target, url).await?;
-        // Connection errors are returned to the caller that waits for the answer.
+        // The caller that waits for the answer also receives the errors of the connection, so this task ignores them.
         tokio::spawn(async move { drop(connection.await) });
         let answer = self.exchange(url, authority, &mut sender).await?;
         pool.put(self.base, sender);

@@ -103,7 +103,8 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
         let (stream, authority) = connect(local, url, Some(timeout)).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         local.runtime.spawn(async move {
-            // Connection errors are returned to the caller that waits for the answer.
+            // The caller that waits for the answer also receives the errors of the connection, so this task ignores
+            // them.
             drop(connection.await);
         });
         Ok(Self { sender, authority, url: url.to_owned() })

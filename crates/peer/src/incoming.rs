@@ -306,7 +306,7 @@ impl Stream {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, ReadError>> {
         loop {
             if !self.is_connection_done && Pin::new(&mut self.connection).poll(cx).is_ready() {
-                // The body returns the connection's error.
+                // The error of the connection is ignored here, because reading the body returns the error too.
                 self.is_connection_done = true;
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {

@@ -261,7 +261,7 @@ impl TestMember {
         let known = &other.peers.local.known_members;
         self.peers.send(vec![heartbeat(self.id, other.id)]);
         wait_until(|| {
-            // The other member does this for each message from an unknown sender.
+            // The other member also starts such a probe for each message from an unknown sender.
             other.peers.table.probe_identity(self.id);
             known.of(self.id) == Sender::Member
         });
@@ -552,7 +552,7 @@ fn a_new_stream_replaces_the_previous_one() {
         one.peers.send(vec![answer(1, 2, 5)]);
         let mut chunk = [0; 20];
         second.read_exact(&mut chunk).await.unwrap();
-        // One chunk with the length of the message and the message.
+        // The chunk contains the length of the message and the message.
         assert_eq!(
             &chunk,
             b"12\r\n\0\0\0\0\0\0\0\x0a\x08\x04\x10\x02\x18\x01\x20\x03"[..20].as_ref()

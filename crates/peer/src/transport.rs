@@ -58,7 +58,7 @@ pub struct Parts {
     pub read_timeout: Duration,
     /// Maximum time for which a peer may accept nothing during a write.
     pub write_timeout: Duration,
-    /// The receiver of reports.
+    /// The receiver of the transport's reports.
     pub consensus: Arc<dyn Consensus>,
     /// The disk on which received snapshots are stored.
     pub disk: Arc<dyn Disk>,

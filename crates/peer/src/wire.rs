@@ -405,11 +405,11 @@ pub(crate) mod tests {
     fn the_link_heartbeats_of_all_releases_are_decoded() {
         let link = Message::new(MessageKind::Heartbeat, 0);
         for bytes in [
-            // etcd 3.5, with an empty snapshot.
+            // The link heartbeat of etcd 3.5 contains an empty snapshot.
             "08 08 10 00 18 00 20 00 28 00 30 00 40 00 4a 0a 12 08 0a 02 28 00 10 00 18 00 50 00 58 00",
-            // etcd 3.6.
+            // The link heartbeat of etcd 3.6 contains fields with the value zero.
             "08 08 10 00 18 00 20 00 28 00 30 00 40 00 50 00 58 00 68 00",
-            // etcd 3.7 and Quorate.
+            // The link heartbeat of etcd 3.7 and of Quorate contains only the message kind.
             "08 08",
         ] {
             assert_eq!(decode_message(&from_hex(bytes)), Ok(link.clone()), "{bytes}");
