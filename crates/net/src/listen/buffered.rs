@@ -138,7 +138,8 @@ impl<T: AsyncWrite + Send + Unpin> WriteDirectly for Mutex<Socket<T>> {
             return Written::Busy;
         }
         fill(socket.gathering());
-        // The socket wakes nothing when it becomes writable. The connection's task, which the caller wakes, waits for it.
+        // This poll registers no waker. If the socket is not writable, the caller wakes the connection's task, which
+        // then waits for the socket.
         let sent = socket.poll_drain(&mut Context::from_waker(Waker::noop()));
         socket.is_task_asleep = matches!(sent, Poll::Ready(Ok(())));
         if socket.is_task_asleep { Written::Complete } else { Written::Partly }

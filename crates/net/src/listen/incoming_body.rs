@@ -13,9 +13,9 @@ use super::http2::{Lost, StreamBody};
 /// The body of a request.
 #[derive(Debug)]
 pub enum IncomingBody {
-    /// Over HTTP/1.
+    /// The body of an HTTP/1 request.
     Http1(Incoming),
-    /// Over HTTP/2.
+    /// The body of an HTTP/2 request.
     Http2(StreamBody),
 }
 
@@ -61,10 +61,10 @@ impl Body for IncomingBody {
 /// The body of a request cannot be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// Over HTTP/1.
+    /// The body of an HTTP/1 request cannot be read.
     #[error(transparent)]
     Http1(#[from] hyper::Error),
-    /// Over HTTP/2.
+    /// The body of an HTTP/2 request cannot be read.
     #[error(transparent)]
     Http2(#[from] Lost),
 }

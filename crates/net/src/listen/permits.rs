@@ -62,7 +62,7 @@ pub struct Activity {
 /// The use of the permits, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionPermitsLoad {
-    /// Number of connections.
+    /// Number of connections that hold a permit.
     pub taken: usize,
     /// Number of connections with large receive windows.
     pub large_windows: usize,

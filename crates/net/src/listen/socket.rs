@@ -44,7 +44,7 @@ pub enum Security {
     Both(Acceptor),
 }
 
-/// A bound listener.
+/// A bound listener and the encryption of its connections.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) socket: Socket,
@@ -161,9 +161,9 @@ pub(super) enum Source {
 /// The addresses of a connection, if it has any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
-    /// The local address.
+    /// The local address of the connection.
     pub local: Option<SocketAddr>,
-    /// The remote address.
+    /// The remote address of the connection.
     pub remote: Option<SocketAddr>,
 }
 

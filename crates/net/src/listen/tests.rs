@@ -180,7 +180,8 @@ async fn greet(stream: &mut TcpStream) -> Option<u32> {
 
 /// Opens streams with identical headers and leaves them open.
 async fn open_streams(stream: &mut TcpStream, count: u32) {
-    // `:method POST`, `:scheme http`, `:path /`, all from the static table; END_HEADERS.
+    // The header block has `:method POST`, `:scheme http` and `:path /` from the static table. The flags contain
+    // END_HEADERS.
     let frames: Vec<u8> = (0..count)
         .flat_map(|number| {
             let [a, b, c, d] = (2 * number + 1).to_be_bytes();

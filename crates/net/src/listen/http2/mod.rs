@@ -86,7 +86,7 @@ pub(super) struct Settings {
     pub(super) keepalive: Option<(Duration, Duration)>,
 }
 
-/// A served connection.
+/// The server side of one connection, with its requests.
 pub(super) struct Server<T, G: Http2Service> {
     io: T,
     service: G,
@@ -235,7 +235,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
-    /// Processes received bytes.
+    /// Processes received bytes, and keeps an incomplete frame for the next read.
     pub(super) fn process(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         if self.ending == Ending::Closing {
             return Ok(());
@@ -379,7 +379,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         self.started = Vec::new();
     }
 
-    /// Writes the output.
+    /// Writes the output of the connection to the socket.
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut is_blocked = false;
         while !is_blocked && !self.connection.output().is_empty() {

@@ -64,7 +64,7 @@ impl Ready {
     }
 }
 
-/// Wakes one request.
+/// The waker of one request.
 #[derive(Debug)]
 pub(super) struct SlotWaker {
     ready: Arc<Ready>,

@@ -84,7 +84,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             return;
         }
         slot.work = Work::Free;
-        // All streams share the connection's window.
+        // The unread bytes are returned to the connection's window, because all streams share it.
         if let Some(delivery) = slot.delivery.take() {
             self.connection.release_of_connection(delivery.outstanding());
         }

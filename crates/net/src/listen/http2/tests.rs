@@ -328,7 +328,7 @@ async fn a_connection_with_more_data_yields_after_a_bounded_number_of_reads() {
     let mut cx = Context::from_waker(Waker::noop());
     assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
     assert_eq!(fill(&mut client), READ_BYTES * READS_PER_TURN_MAX as usize);
-    // The task wakes itself.
+    // The task has woken itself, so it continues without a further event.
     let served = tokio::time::timeout(Duration::from_millis(100), &mut server).await;
     assert!(served.is_err(), "the connection is open");
     assert_eq!(fill(&mut client), PIPE_BYTES, "all data was read in further turns");
@@ -338,7 +338,7 @@ async fn a_connection_with_more_data_yields_after_a_bounded_number_of_reads() {
 /// resets them.
 #[tokio::test]
 async fn the_lists_of_waiting_streams_are_dropped_with_their_slots() {
-    // More than 1,024 streams wait.
+    // About 650 responses fit into the connection's window, so more than 1,024 streams wait.
     const STREAMS: usize = 1800;
     let limits = Limits { streams_max: STREAMS, ..SETTINGS.limits };
     let (mut client, server) = tokio::io::duplex(1 << 20);
