@@ -47,7 +47,7 @@ pub type StreamId = u32;
 /// The tag of a stream whose tag the caller has not set.
 pub const NO_TAG: u32 = u32::MAX;
 
-/// A client's connection.
+/// The server side of a client's connection.
 #[derive(Debug)]
 pub struct Connection {
     limits: Limits,

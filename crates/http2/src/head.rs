@@ -127,7 +127,7 @@ impl Builder {
         Ok(Head { method, uri, headers, content_length, derived })
     }
 
-    /// Returns the trailers.
+    /// Returns the trailers of a request.
     pub(crate) fn trailers(self) -> Result<HeaderMap, Fault> {
         let has_pseudo = self.method.is_some()
             || self.scheme.is_some()

@@ -242,7 +242,7 @@ impl Encoder {
         self.announced = Some((smallest, bytes));
     }
 
-    /// Begins a block.
+    /// Begins a header block.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some((smallest, bytes)) = self.announced.take() {
             if smallest < bytes {
@@ -306,7 +306,7 @@ impl Encoder {
         true
     }
 
-    /// Appends a field.
+    /// Appends a field. The two fields that every gRPC response has are indexed.
     pub fn field(&mut self, name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
         if *name == http::header::CONTENT_TYPE {
             if value.as_bytes() == GRPC {

@@ -160,7 +160,7 @@ fn a_response_waits_until_the_flow_control_window_has_room() {
     let more = frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 9]);
     assert_eq!(receive(&mut connection, &more).unwrap(), ["1 room"]);
     assert_eq!(connection.room(1), 9);
-    // A smaller initial window can make the window negative.
+    // A smaller initial window can make the window of an open stream negative.
     receive(&mut connection, &settings(&[(setting::INITIAL_WINDOW_SIZE, 0)])).unwrap();
     receive(&mut connection, &frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1])).unwrap();
     assert_eq!(connection.room(1), 5);

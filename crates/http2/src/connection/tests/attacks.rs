@@ -110,7 +110,7 @@ fn the_number_of_remembered_resets_is_bounded() {
     }
     assert_eq!(connection.reset.len(), RESET_KEPT_MAX);
     assert_eq!(connection.stream_count(), 0);
-    // The first reset was forgotten, so frames on all closed streams are ignored.
+    // The connection has forgotten the first reset. It therefore ignores frames on all closed streams.
     assert!(receive(&mut connection, &frame(DATA, 0, 1, b"late")).unwrap().is_empty());
 }
 
