@@ -93,7 +93,7 @@ pub fn requires_leader(headers: &HeaderMap) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding<'a> {
     Unsaid,
-    /// Explicitly uncompressed.
+    /// The header says explicitly that messages are uncompressed.
     Identity,
     Gzip,
     Unknown(&'a HeaderValue),

@@ -12,7 +12,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-/// Observes a body.
+/// Receives the events of a body.
 pub trait Observer: Send + Unpin + 'static {
     /// Called when a part of the body is passed to the transport.
     fn passed(&mut self, _part: &[u8]) {}
