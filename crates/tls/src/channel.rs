@@ -60,7 +60,7 @@ impl ChannelConnector {
         Self { place, tls, report: None }
     }
 
-    /// Returns the address.
+    /// Returns the address of the server.
     pub const fn place(&self) -> &Place {
         &self.place
     }

@@ -48,7 +48,7 @@ pub enum ConnectError {
     /// The host name cannot occur in a certificate.
     #[error("tls: {0:?} is not a valid host name")]
     Name(String),
-    /// The handshake failed.
+    /// The handshake with the server failed.
     #[error("{}", handshake_error(.0))]
     Handshake(#[source] io::Error),
     /// The handshake exceeded its time limit.

@@ -14,7 +14,7 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 pub enum Part {
     /// This side's own certificate.
     Certificate,
-    /// The trusted authorities.
+    /// The certificates of trusted authorities.
     Authorities,
     /// The revocation lists, which expire at the time of their promised next update.
     Revocations,
