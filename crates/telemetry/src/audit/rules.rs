@@ -180,7 +180,7 @@ struct Span<'a> {
 impl<'a> Span<'a> {
     fn of(key: &'a [u8], range_end: &[u8]) -> Self {
         let end = match range_end {
-            // A single key, which ends before its successor.
+            // The span of a single key ends before the key's successor.
             [] => Some([key, &[0]].concat()),
             [0] => None,
             end => Some(end.to_vec()),

@@ -98,7 +98,7 @@ pub enum Format {
     Console,
 }
 
-/// The destination of lines.
+/// The destination of log lines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Output {
     /// Standard error.
@@ -118,7 +118,7 @@ pub enum Output {
 pub struct Settings {
     /// The minimum level of lines that are written.
     pub level: Level,
-    /// The format of lines.
+    /// The format of log lines.
     pub format: Format,
     /// The outputs. Every line is written to each of them.
     pub outputs: Vec<Output>,

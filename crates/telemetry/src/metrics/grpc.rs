@@ -38,7 +38,7 @@ pub enum MetricsLevel {
     /// All metrics, except for duration histograms of gRPC methods.
     #[default]
     Basic,
-    /// All metrics.
+    /// All metrics, including duration histograms of gRPC methods.
     Extensive,
 }
 

@@ -61,7 +61,7 @@ views! {
 }
 
 impl ProcessSample {
-    /// Reads all values.
+    /// Reads the values of this process from the kernel.
     pub(super) fn read() -> Self {
         let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);

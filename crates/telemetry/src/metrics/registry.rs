@@ -78,7 +78,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Adds a family.
+    /// Adds a family whose samples come from `source`.
     pub(super) fn add(
         &mut self,
         name: &'static str,

@@ -425,7 +425,7 @@ macro_rules! request_kinds {
         pub enum RequestKind { $($kind,)* }
 
         impl RequestKind {
-            /// All kinds.
+            /// All kinds of requests.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
             /// Returns the label value of the kind.
