@@ -96,7 +96,7 @@ impl Tracing {
 /// [`SignedDuration`], and the method of the same name returns the effective value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    // Member.
+    // Flags about the member.
     /// The member's name.
     pub name: String,
     /// The data directory, which is never empty after parsing.
@@ -176,7 +176,7 @@ pub struct Config {
     /// The timeout for writing to a peer.
     pub raft_write_timeout: SignedDuration,
 
-    // Cluster.
+    // Flags about the cluster.
     /// The peer URLs advertised to the other members.
     pub initial_advertise_peer_urls: Vec<Url>,
     /// The client URLs advertised to clients.
@@ -220,17 +220,17 @@ pub struct Config {
     /// The highest cluster version that this member accepts, if it differs from the member's own version.
     pub hold_cluster_version: Option<Version>,
 
-    // Security.
+    // Flags about security.
     /// The security settings of connections.
     pub security: Security,
 
-    // HTTP access.
+    // Flags about HTTP access.
     /// The accepted CORS origins; `*` for all.
     pub cors: BTreeSet<String>,
     /// The accepted host names on listeners without TLS; `*` or an empty set for all.
     pub host_whitelist: BTreeSet<String>,
 
-    // Observability.
+    // Flags about monitoring and logging.
     /// The level of detail of `/metrics`.
     pub metrics: MetricsLevel,
     /// The settings of the log.
@@ -244,7 +244,7 @@ pub struct Config {
     /// The settings of the audit log, if it is enabled.
     pub audit: Option<audit::Settings>,
 
-    // Tuning.
+    // Flags for tuning.
     /// The number of revisions removed in each step of a compaction, as given; see
     /// [`Config::compaction_batch_limit`].
     pub compaction_batch_limit: i64,
@@ -255,7 +255,7 @@ pub struct Config {
     /// The feature gates, which control behaviour that may still change.
     pub feature_gates: FeatureGates,
 
-    // Unsafe.
+    // Unsafe flags.
     /// Whether this member forms a new single-member cluster from its data.
     pub force_new_cluster: bool,
     /// Whether `fsync` is disabled.

@@ -14,7 +14,7 @@ use super::flags;
 pub(super) enum CommandLine {
     /// Only flags, followed by these other words.
     Flags(Vec<String>),
-    /// Help was requested.
+    /// The user requested help.
     Help,
     /// A syntax error or an invalid value, with the text of the error.
     Wrong(String),

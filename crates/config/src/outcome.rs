@@ -18,9 +18,9 @@ pub enum Destination {
 /// A log line that has not been written yet.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// The destination.
+    /// The destination of the line.
     pub destination: Destination,
-    /// The line.
+    /// The line without its timestamp.
     pub line: Line,
 }
 
@@ -46,7 +46,7 @@ pub struct Parsed {
 /// The instruction to end the process, with texts to print, log lines and the exit code.
 #[derive(Clone, Debug, Default)]
 pub struct Exit {
-    /// The exit code.
+    /// The exit code of the process.
     pub code: i32,
     /// The text for standard output.
     pub stdout: String,

@@ -65,9 +65,9 @@ pub enum UrlError {
     /// The text is not a URL.
     #[error("parse {}: {reason}", go_quote(text))]
     Malformed {
-        /// The text.
+        /// The text as given.
         text: String,
-        /// The reason.
+        /// The reason why the text is not a URL.
         reason: String,
     },
     /// The scheme is missing or not supported.

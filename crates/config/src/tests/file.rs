@@ -32,7 +32,7 @@ fn a_configuration_file_replaces_flags_and_environment() {
     let line = parsed.lines.iter().find(|p| p.line.message == loaded).unwrap();
     assert_eq!(line.line.field("path").unwrap(), "\"/c\"");
     assert!(!messages(&parsed.lines).contains(&"recognized and used environment variable"));
-    // The command line must be checked nevertheless.
+    // The command line is checked even though the file replaces its values.
     assert_eq!(world.run("--config-file /c --max-wals x").unwrap_err().code, 2);
 }
 
