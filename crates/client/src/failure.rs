@@ -22,7 +22,7 @@ pub mod exit {
 /// The failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit code.
+    /// The exit code of the command.
     pub code: u8,
     /// The text after `Error: `; `None` if it is already printed.
     pub message: Option<String>,

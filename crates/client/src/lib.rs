@@ -513,7 +513,7 @@ impl Target {
             match greeting.await {
                 Ok(Ok(())) => Ok(channel),
                 Ok(Err(error)) => Err(cause::not_greeted(&broken(&error))),
-                // The request could not be sent.
+                // The connection was dropped before it reported the server's first frame.
                 Err(_) => Err(cause::not_greeted("EOF")),
             }
         };

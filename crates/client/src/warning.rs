@@ -15,7 +15,7 @@ use crate::failure::status_text;
 pub struct Warning {
     /// The position in the source code, as in etcd's logs.
     pub caller: &'static str,
-    /// The text.
+    /// The message of the line.
     pub message: &'static str,
     /// The fields and their values.
     pub fields: Vec<(&'static str, Value)>,
