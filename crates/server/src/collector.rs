@@ -115,7 +115,7 @@ impl Collector {
 
     /// Waits until all spans are sent or [`FINISH_TIME_MAX`] has passed.
     pub(crate) fn finish(self) {
-        // The send fails only if the thread has already ended, in which case nothing is left to send.
+        // Dropping the sender stops the thread. A panic of the thread has already been logged.
         drop(self.stop);
         drop(self.thread.join());
     }

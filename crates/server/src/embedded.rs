@@ -72,9 +72,9 @@ pub enum End {
     MustStartAgain(String),
     /// The member or its machine has failed.
     Failed {
-        /// The error.
+        /// The error that ended the member.
         error: String,
-        /// Advice for the operator.
+        /// The advice for the operator.
         remedy: String,
     },
 }

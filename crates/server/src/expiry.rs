@@ -24,7 +24,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::security::Security;
 
-/// Interval between two checks.
+/// Interval at which the files are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

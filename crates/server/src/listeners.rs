@@ -92,7 +92,7 @@ fn warn_of_unused_by_clients(url: &Url, flags: &Transport) {
     }
 }
 
-/// Binds each address once.
+/// Binds each address once, even if several URLs share it.
 fn bind_all(
     urls: &[Url],
     reuse: Reuse,

@@ -33,7 +33,7 @@ pub(crate) fn set_origin_of_state(
     (disk, dirs): (&dyn Disk, &DataDir),
 ) {
     if state.applied().0 > 0 {
-        // An unreadable record is reported when it is needed.
+        // An unreadable restore mark is not an error here. It is reported when the mark is needed.
         peers.set_origin(backend.read().restore_mark().unwrap_or_default());
         peers.set_unproven(restored::is_marked(disk, dirs).unwrap_or(true));
     }

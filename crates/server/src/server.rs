@@ -41,7 +41,7 @@ const RUNTIMES_BESIDE_CORES: usize = 2;
 
 /// Why a member stopped.
 pub(crate) enum Ended {
-    /// The supervisor stopped it.
+    /// The supervisor stopped the member.
     Stopped(Stop),
     Fault(Fatal),
     LogFault {

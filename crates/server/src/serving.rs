@@ -26,7 +26,7 @@ use crate::transport;
 /// Time after which the shutdown logs that it is still waiting for requests.
 const QUIET_WAIT: Duration = Duration::from_millis(300);
 
-/// Serves the other members.
+/// Starts to serve the other members on the peer listeners.
 pub(crate) fn serve_peers(
     listeners: Vec<Listener>,
     config: &Config,
@@ -55,7 +55,7 @@ pub(crate) fn serve_peers(
 }
 
 impl ClientListeners {
-    /// Serves clients.
+    /// Starts to serve clients on the client listeners.
     pub(crate) fn serve(
         self,
         config: &Config,
@@ -140,7 +140,7 @@ fn connection_limits(
     }
 }
 
-/// Running listeners.
+/// The running listeners for peers or for clients.
 pub(crate) struct Serving {
     stop: watch::Sender<bool>,
     /// Closed when the last connection ends.

@@ -172,7 +172,7 @@ fn election_flags_are_passed_to_the_node() {
     let (_, ticks) = campaigning(|config| config.initial_election_tick_advance = false);
     assert!(ticks >= 1_000, "{ticks}");
 
-    // The candidate's vote is never written.
+    // The writes of the candidate's vote never complete, as on a stalled disk.
     for fences in [true, false] {
         let (mut node, _) = campaigning(|config| {
             config.pre_vote = false;
