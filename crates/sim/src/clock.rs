@@ -22,7 +22,7 @@ pub struct LocalClock {
     started: Micros,
     /// Microseconds that this clock advances per second of virtual time.
     rate: u64,
-    /// The sum of all jumps.
+    /// Sum of all forward jumps, in microseconds.
     jumped: Micros,
 }
 

@@ -57,7 +57,7 @@ pub struct Judge {
     hashes: BTreeMap<(i64, i64), (u32, usize)>,
     /// The operations and watch events that clients recorded.
     pub history: History,
-    /// The first failure.
+    /// The first failure of the run.
     failure: Option<String>,
 }
 
@@ -91,14 +91,14 @@ impl Judge {
         }
     }
 
-    /// Records a failure. Only the first one is kept.
+    /// Records a failure, unless the run has already failed.
     pub fn fail(&mut self, what: impl FnOnce() -> String) {
         if self.failure.is_none() {
             self.failure = Some(what());
         }
     }
 
-    /// Returns the first failure.
+    /// Returns the first failure of the run.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -304,8 +304,8 @@ impl Judge {
         }
     }
 
-    /// Compares a member's leases, membership, alarms, users, roles and versions with the reference state if it has
-    /// applied all committed entries.
+    /// Compares a member's leases, membership, alarms, users, roles and versions with the reference state, if the
+    /// member has applied all committed entries.
     pub fn compare_state(&mut self, host: usize, state: &State) {
         if LogIndex(state.applied().0) != self.committed() {
             return;

@@ -129,7 +129,7 @@ pub enum Turn {
     Backend,
 }
 
-/// All turns.
+/// All kinds of turns.
 pub const TURNS: [Turn; 5] =
     [Turn::Consensus, Turn::Append, Turn::Sync, Turn::Machine, Turn::Backend];
 
@@ -350,7 +350,7 @@ impl Process {
         &self.terms
     }
 
-    /// Returns the vote in its hard state.
+    /// Returns the vote in the hard state.
     #[must_use]
     pub fn vote(&self) -> Vote {
         let hard_state = self.status().hard_state;

@@ -88,9 +88,9 @@ impl Network {
         self.cut.is_empty()
     }
 
-    /// Returns the arrival times of a message that is sent now: none, one, or two if the message may be duplicated.
-    /// Proposals that members forward to the leader must not be duplicated, because the leader would execute them
-    /// twice, and in production a stream delivers them only once.
+    /// Returns the arrival times of a message that is sent now: none if it is lost, two if it is duplicated, otherwise
+    /// one. `may_repeat` permits duplication. Proposals that members forward to the leader must not be duplicated,
+    /// because the leader would execute them twice, and in production a stream delivers them only once.
     pub fn send(
         &mut self,
         (from, to): (usize, usize),

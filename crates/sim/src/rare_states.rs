@@ -61,7 +61,7 @@ pub const RARE_STATES: &[&str] = &[
     "two membership changes are requested at once",
 ];
 
-/// How often each state was reached.
+/// Number of times that each state was reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RareStates(BTreeMap<String, u64>);
 

@@ -97,7 +97,7 @@ fn compare(compare: &Compare) -> PbCompare {
     }
 }
 
-/// Returns the result of a read.
+/// Returns the history's form of a read response.
 #[must_use]
 pub fn range_result(response: &RangeResponse) -> KvResponse {
     let kvs = response.kvs.iter().map(record).collect();
@@ -116,7 +116,7 @@ fn record(kv: &quorate_api::record::KeyValue) -> KeyValue {
     }
 }
 
-/// Returns the result of a transaction.
+/// Returns the history's form of a transaction response.
 #[must_use]
 pub fn txn_result(response: &TxnResponse) -> KvResponse {
     let responses = response.responses.iter().filter_map(operation_result).collect();
@@ -132,13 +132,13 @@ fn operation_result(operation: &ResponseOp) -> Option<KvResponse> {
     })
 }
 
-/// Returns the result of a put.
+/// Returns the history's form of a put response.
 #[must_use]
 pub fn put_result(response: &quorate_api::etcdserverpb::PutResponse) -> KvResponse {
     KvResponse::Put { previous: response.prev_kv.as_ref().map(record) }
 }
 
-/// Returns the result of a deletion.
+/// Returns the history's form of a deletion response.
 #[must_use]
 pub fn delete_result(response: &quorate_api::etcdserverpb::DeleteRangeResponse) -> KvResponse {
     let previous = response.prev_kvs.iter().map(record).collect();

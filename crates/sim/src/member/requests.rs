@@ -231,7 +231,7 @@ impl Process {
         }
     }
 
-    /// Makes a reader wait until a read is linearizable, or resumes the reader at once.
+    /// Makes a reader wait for a read barrier, or resumes the reader at once if its read needs no barrier.
     pub(super) fn begin_barrier(&mut self, reader: Reader) {
         let Outputs { state, published, published_term, .. } = &self.outputs;
         if state.reads_need_no_barrier(*published, *published_term) {
@@ -367,7 +367,7 @@ impl Process {
         self.streams.insert(op, stream);
     }
 
-    /// Starts or stops refusing writes. A leader refuses writes when it has no room for its backend file and no other
+    /// Starts or stops refusing writes. A leader refuses writes while its backend file has no room to grow and no other
     /// member can lead.
     pub(super) fn refuse_writes(&mut self, refuses: bool) {
         self.refuses_writes = refuses;

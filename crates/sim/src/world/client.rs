@@ -53,7 +53,7 @@ impl Requester {
 pub(super) struct Op {
     pub(super) requester: Requester,
     pub(super) host: usize,
-    /// The sequence number of the process that received the request, or 0.
+    /// The sequence number of the process that received the request; 0 until the request has arrived.
     pub(super) life: u64,
     called: Moment,
     /// The form of the request in the history, if the request is recorded.

@@ -330,7 +330,7 @@ impl World {
         let now = self.now;
         let is_due = self.hosts[host].due[turn as usize] == Some(now);
         if !is_due || self.process(host, life).is_none() {
-            // The component was given an earlier turn instead.
+            // The component has been scheduled for an earlier turn instead.
             return;
         }
         let stalled = match turn {
