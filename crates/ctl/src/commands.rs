@@ -1,4 +1,4 @@
-//! The commands, one module each, containing its flags, its request, its run function and its tests.
+//! The commands. Each module contains one command: its flags, request, run function and tests.
 
 pub(crate) mod alarm;
 pub(crate) mod auth;

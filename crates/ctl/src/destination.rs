@@ -68,13 +68,13 @@ impl Names {
         [&self.replacement[..], self.rest(key)].concat()
     }
 
-    /// Returns the source key without its prefix, which is the part that both sides share. Only keys with the prefix
-    /// are read.
+    /// Returns the source key without its prefix. This part of the key is the same on both sides. Only keys with the
+    /// prefix are read.
     pub(crate) fn rest<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         key.strip_prefix(&self.prefix[..]).unwrap_or(key)
     }
 
-    /// Returns the destination key without its prefix, which is the part that both sides share.
+    /// Returns the destination key without its prefix. This part of the key is the same on both sides.
     pub(crate) fn rest_at_destination<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         key.strip_prefix(&self.replacement[..]).unwrap_or(key)
     }

@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //!
-//! * Commands, flags, environment, output and exit codes match those of `etcdctl`, so scripts written for it work.
+//! * Commands, flags, environment, output and exit codes match those of `etcdctl`, so scripts written for `etcdctl`
+//!   work.
 //! * A command reaches its environment only through its `Session`: one client, one terminal, one set of
 //!   variables.
 //!

@@ -1,7 +1,7 @@
 //! The output formats, one module each.
 //!
 //! [`Reply`] lists everything that a command can print. Each format is a function that takes a `Reply` and reports an
-//! error if it does not support that kind.
+//! error if the format does not support that kind of reply.
 
 mod access;
 mod fields;
@@ -22,7 +22,7 @@ use quorate_api::etcdserverpb::{
 pub(crate) use self::access::Access;
 use crate::failure::{Failure, exit};
 
-/// Something that a command prints.
+/// A reply that a command prints.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Put(PutResponse),

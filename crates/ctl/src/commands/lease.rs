@@ -77,7 +77,7 @@ fn only_arg(session: &Session, refusal: &str) -> Result<String, Failure> {
     }
 }
 
-/// Converts a failed call. For a failed call, these commands use a different exit code than other
+/// Converts the error of a failed call. The lease commands have a different exit code for this error than other
 /// commands.
 fn bad_connection(status: &Status) -> Failure {
     Failure::new(exit::BAD_CONNECTION, status_text(status))

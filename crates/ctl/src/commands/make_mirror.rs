@@ -177,7 +177,7 @@ fn put_request(names: &Names, key: &[u8], value: &[u8]) -> PutRequest {
 }
 
 /// Returns the transactions that repeat these events: one per revision, or several if the revision has more than `most`
-/// changes or changes a key twice, which a single transaction cannot do.
+/// changes or changes a key twice. A single transaction cannot change a key twice.
 fn batches(events: Vec<Event>, names: &Names, most: usize) -> Vec<Vec<RequestOp>> {
     let mut batches: Vec<Vec<RequestOp>> = Vec::new();
     let (mut revision, mut keys) = (0, BTreeSet::new());

@@ -93,7 +93,7 @@ async fn save(session: &Session) -> Result<(), Failure> {
     session.print(&format!("Server version {version}\n"))
 }
 
-/// Removes older snapshots of this name that exceed the number to keep. By then the new one is on disk.
+/// Removes older snapshots of this name that exceed the number to keep. The new snapshot must already be on disk.
 fn forget(session: &Session, path: &Path, keep: usize) -> Result<(), Failure> {
     let removed = prune(path, keep).map_err(|error| {
         let text =

@@ -1,5 +1,5 @@
 //! Runs every command in every format. The output must equal that of etcdctl 3.5 byte for byte, except where 3.7 prints
-//! something different. There it must equal the output of 3.7.
+//! something different. In these cases, the output must equal that of 3.7.
 //!
 //! The completeness test fails for a command that is in none of the lists.
 
@@ -124,7 +124,7 @@ fn differs_from_3_5(line: &str, format: &str, is_hex: bool) -> bool {
     })
 }
 
-/// Returns the words of a line in a format, and its input.
+/// Returns the words of a command line for a format, and the command's input.
 fn parts(line: &str, format: &str, is_hex: bool) -> (Vec<String>, String) {
     let line = line.replace("FORMAT", &format!("{format}{is_hex}"));
     let (words, input) = line.split_once(" | ").unwrap_or((&line, ""));

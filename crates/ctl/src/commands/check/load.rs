@@ -83,7 +83,7 @@ impl Work {
         }
         self.begun.set(number + 1);
         if let Some(per_sec) = self.load.per_sec {
-            // Delayed puts are not made up for.
+            // After a delay, the load continues at the normal rate and does not send the missed puts.
             let due = self.due.get().max(Instant::now());
             self.due.set(due + Duration::from_secs(1) / per_sec);
             if self.load.time.is_some_and(|time| due >= self.start + time) {

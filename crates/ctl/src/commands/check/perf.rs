@@ -63,7 +63,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
 }
 
 fn verdict(summary: &Summary, wanted_per_sec: u32) -> (bool, String) {
-    // A cluster that answered no request counts as slow, too.
+    // A cluster that has not answered any request also counts as slow.
     let (reached, slowest) = (summary.per_sec(), summary.slowest_secs);
     let deviation = if summary.done == 0 { f64::INFINITY } else { summary.deviation_secs() };
     let is_enough = reached / f64::from(wanted_per_sec) > SHARE_MIN;
