@@ -1,7 +1,7 @@
 //! `defrag`: removes the free space from a backend file.
 //!
-//! The content is copied into a new file in the same directory. The new file is checked, synced and renamed over the
-//! old one. Until then, the old file stays locked, so that no member can start on it.
+//! The content is copied into a new file in the same directory. The new file is checked, synced and renamed to replace
+//! the old one. Until then, the old file stays locked, so that no member can start on it.
 //!
 //! # Invariants
 //!

@@ -62,7 +62,7 @@ fn time(session: &Session) -> Option<Duration> {
     Some(given).filter(|_| !(session.matches.changed("timeout") && given.is_zero()))
 }
 
-/// Retries opening a file until no other process has it locked, or until the timeout.
+/// Retries opening a file until no other process holds its lock, or until the timeout.
 fn wait_for<T>(time: Option<Duration>, open: impl Fn() -> Result<T, Fault>) -> Result<T, Failure> {
     let limit = time.map(|time| Instant::now() + time);
     loop {

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! * Commands, flags, texts and exit codes match those of `etcdutl` where it has them.
+//! * Commands, flags, texts and exit codes match those of `etcdutl` for all commands that `etcdutl` has.
 //! * A file is opened read-only unless the command's purpose is to change it. A replacement is first written under
 //!   another name and then renamed.
 //! * Files are read in pieces, so memory use depends on the size of the output and not on the size of the file.

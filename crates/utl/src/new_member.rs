@@ -200,8 +200,8 @@ impl NewMember {
         }
     }
 
-    /// Creates the member's files around the backend file that `bring` writes to the given path. On an error, no file
-    /// remains.
+    /// Creates the member's files around the backend file that `bring` writes to the given path. After an error, no
+    /// files remain.
     pub(crate) fn make(
         &self,
         disk: &Arc<dyn Disk>,
@@ -214,7 +214,7 @@ impl NewMember {
         disk.create_dir_all(&snap_dir, DIR_MODE).map_err(io_error("create", &snap_dir, 0))?;
         let made = bring(&snap_dir.join("db")).and_then(|()| Ok(self.finish(disk, &staging)?));
         if made.is_err() {
-            // A directory that cannot be removed is not used by any member. At worst it blocks the next attempt.
+            // If the directory cannot be removed, no member uses it. At worst, it blocks the next attempt.
             drop(disk.remove_dir_all(&staging));
             if self.has_own_wal_dir {
                 drop(disk.remove_dir_all(self.dirs.wal()));

@@ -16,8 +16,8 @@
 //!
 //! # Not here
 //!
-//! The files around the state (see `new_member`). Whether a directory is unchanged since its member used it: an older
-//! copy of a directory cannot be recognised and must not be given.
+//! The files around the state (see `new_member`). Detection of older copies: an older copy of a directory cannot be
+//! recognised, so the user must not pass one.
 
 mod choice;
 mod outline;
@@ -112,7 +112,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     }
     let Some((chosen, outcome)) = choose(&*disk, &mut sources)? else {
         plan::show(session, &directories(&sources, None), None)?;
-        // The image with the highest applied index is used.
+        // The plan uses the image with the highest applied index.
         let images = sources.iter().filter_map(|source| source.image.as_ref());
         let best =
             images.filter(|image| image.revision.is_some()).max_by_key(|image| image.applied);

@@ -1,7 +1,7 @@
 //! Formats the output of a command, which consists of rows and columns.
 //!
 //! `etcdutl` names the same value differently in each format (`total keys`, `totalKey`, `Keys`), so a column has a name
-//! for each. A value may be rounded for people, but is exact for programs.
+//! for each format. Formats for people may round a value, and formats for programs print it exactly.
 
 use quorate_cli::gotext::{quote, size};
 use quorate_cli::table;
@@ -42,9 +42,9 @@ pub(crate) enum Cell {
     Text(String),
     Number(i64),
     Unsigned(u64),
-    /// A hash, which people see in hexadecimal.
+    /// A hash, shown in hexadecimal in formats for people.
     Hash(u32),
-    /// A number of bytes, which people see with a unit.
+    /// A number of bytes, shown with a unit in formats for people.
     Bytes(u64),
     /// A value that could not be determined.
     Unknown,

@@ -1,4 +1,4 @@
-//! `verify`: checks whether a member can start on a directory, and what it would lose.
+//! `verify`: checks whether a member can start on a directory, and which changes it would lose.
 //!
 //! Each part (log, snapshots, backend file) is checked on its own, then against the other parts. The result is a list
 //! of findings, and a verdict with advice. Nothing is changed. A torn log tail does not count as damage, because a
@@ -100,12 +100,12 @@ pub(crate) struct Assessment {
     pub(crate) backend: Option<BackendFacts>,
     /// Id of the member if its cluster has removed it. Its data may be sound nevertheless.
     pub(crate) removed: Option<MemberId>,
-    /// Reason why the member must fetch its state from another member, if it must. It fetches the state when it starts,
-    /// and no other member must use its current state.
+    /// Reason why the member must fetch its state from another member; `None` if it need not. The member fetches the
+    /// state when it starts, and no other member must use its current state.
     pub(crate) bad_state: Option<String>,
 }
 
-/// Assesses a directory whose backend file was opened or could not be opened.
+/// Assesses a directory. `backend` is its backend file, or the reason why the file could not be opened.
 pub(crate) fn assess(
     disk: &dyn Disk,
     dirs: &DataDir,

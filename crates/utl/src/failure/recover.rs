@@ -73,7 +73,7 @@ pub(crate) enum RecoveryError {
     /// The chosen directory may lack acknowledged changes.
     #[error("{reasons}; use --accept-data-loss to continue anyway")]
     MayLose {
-        /// Reasons for the doubt.
+        /// Reasons why changes may be missing.
         reasons: String,
     },
     /// The result differs from the printed plan because a directory has changed since the plan was printed.

@@ -2,7 +2,7 @@
 //!
 //! The choice follows Raft's rule for votes: the log whose last entry has the highest term wins, and among those the
 //! longest log. An acknowledged entry is on the disks of a majority of the voters. Every other majority shares a voter
-//! with that majority, and a log that is at least as up to date as that voter's log contains the entry, too. As a
+//! with that majority, and a log that is at least as up to date as that voter's log also contains the entry. As a
 //! result, if sound logs of a majority of the voters are given, the most up-to-date log contains all acknowledged
 //! entries. The highest commit index is no substitute, because the commit index on disk lags behind.
 //!
@@ -72,7 +72,8 @@ pub(super) fn voters_at_hand(candidates: &[Candidate], voters: &JointConfig) -> 
     sound.filter_map(|candidate| candidate.member).filter(|id| voters.contains(*id)).collect()
 }
 
-/// Returns whether these are a majority, in both halves of a joint configuration.
+/// Returns whether the voters `at_hand` are a majority of the voters. In a joint configuration, they must be a majority
+/// of both halves.
 pub(super) fn are_majority(at_hand: &BTreeSet<u64>, voters: &JointConfig) -> bool {
     let has_voters = !voters.incoming.0.is_empty();
     has_voters && voters.vote_result(|id| Some(at_hand.contains(&id))) == VoteResult::Won

@@ -50,9 +50,9 @@ pub(super) struct Outline {
 /// Relation of one log to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
-    /// Every entry is also in the other log, as far as both logs still contain entries.
+    /// The other log has the same entry at every index that both logs still contain.
     Contained,
-    /// The other log lacks the entries from this index on.
+    /// The other log lacks the entries from index `from` on.
     Differs {
         /// Index of the first missing entry.
         from: u64,
@@ -151,7 +151,7 @@ impl Outline {
         self.position(index).map(|position| position.term)
     }
 
-    /// Returns term and index of the last entry, by which logs are compared.
+    /// Returns the term and index of the last entry, which determine how up to date a log is.
     pub(super) fn last(&self) -> (u64, u64) {
         let index = self.base.0.saturating_add(self.positions.len() as u64);
         (self.term_at(index).unwrap_or(0), index)

@@ -70,7 +70,7 @@ pub(super) enum Other {
     },
 }
 
-/// The plan for the chosen directory.
+/// The plan to recover from the chosen directory.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// Position of the chosen directory in the list.
@@ -102,7 +102,7 @@ pub(super) struct New {
     pub(super) members: Vec<(u64, String)>,
     pub(super) place: PathBuf,
     pub(super) bump_revision: u64,
-    /// Whether it is created in this run.
+    /// Whether this run creates the member, because `--yes` is set.
     pub(super) is_made: bool,
 }
 

@@ -21,7 +21,7 @@ use crate::files;
 use crate::session::Session;
 use crate::verify::{Assessment, Findings, assess, examine_backend};
 
-/// Separates a data directory from its WAL directory, if the latter is located elsewhere.
+/// Separates a data directory from its WAL directory in an argument, if the WAL directory is located elsewhere.
 const WAL_MARK: char = '=';
 
 /// The state of a directory, as stored in one of its files.
@@ -47,7 +47,7 @@ pub(super) struct Source {
     pub(super) image: Option<Image>,
     /// Reasons not to recover from the directory.
     pub(super) damage: Vec<String>,
-    /// Whether its cluster has removed the member.
+    /// Whether the cluster has removed the member.
     pub(super) is_removed: bool,
     /// Holds the backend file's lock.
     _backend: Option<Backend>,
