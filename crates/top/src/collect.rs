@@ -6,8 +6,8 @@
 //!
 //! # Guarantees
 //!
-//! - The member list is read again at each refresh. A member is asked at one of the given endpoints if it answers
-//!   there, or else at its advertised client URLs. A response with the id of another member is ignored.
+//! - The member list is read again at each refresh. Requests go to one of the given endpoints if the member answers
+//!   there, and otherwise to its advertised client URLs. A response with the id of another member is ignored.
 //! - Missing data is omitted. Only the first refresh can fail, and only if no member answers.
 
 use std::cell::Cell;
@@ -129,7 +129,7 @@ impl<'a> Collector<'a> {
         self.keep_leases(leases);
         let known: Vec<_> = self.members.clone();
         self.learn(&answers);
-        // Members that have just been found are asked in the same round.
+        // Members that have just been found receive their requests in the same round.
         let is_new = |target: &&Rc<Target>| !known.iter().any(|old| Rc::ptr_eq(old, target));
         let new: Vec<_> = self.members.iter().filter(is_new).cloned().collect();
         answers.extend(self.ask(new, time_limit).await);
@@ -181,7 +181,7 @@ impl<'a> Collector<'a> {
                 self.owners.insert(endpoint.clone(), id);
             }
         }
-        // The member with the highest applied index has the newest member list.
+        // The member with the highest term and, in this term, the highest applied index has the newest member list.
         let lists = answers.iter().filter_map(|answer| {
             let status = answer.status.as_ref().ok()?;
             Some(((status.raft_term, status.raft_applied_index), answer.list.as_ref()?))

@@ -7,7 +7,7 @@
 //!                            keys ──► view
 //! ```
 //!
-//! The console shows the same figures: `Reports` and `PrefixMeter` serve programs that display them themselves.
+//! The web console shows the same figures: programs with their own display use `Reports` and `PrefixMeter`.
 //!
 //! Everything between `collect` and `console` is a pure function of values: `report` reads no clock, and
 //! `screen` needs no terminal.
@@ -15,7 +15,7 @@
 //! # Guarantees
 //!
 //! - `top` uses only public interfaces, so it shows Quorate and etcd alike. A value that a member does not report is
-//!   shown as missing. An unreachable member does not end the display.
+//!   shown as missing. If a member is unreachable, `top` continues.
 //! - The load on the cluster is bounded, regardless of the amount of data: see `collect`, `walking`, `watching` and
 //!   decision 0024.
 
@@ -93,7 +93,7 @@ pub const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// How to reach the members of a cluster.
+/// The endpoints of a cluster, and the settings of connections to them.
 #[expect(missing_debug_implementations, reason = "closures have no useful debug output")]
 pub struct Cluster<'a> {
     /// The endpoints from the command line.

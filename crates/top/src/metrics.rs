@@ -1,4 +1,4 @@
-//! The metrics of a member that `top` shows. They are read from `/metrics`, from series that etcd has since 3.5.
+//! The metrics of a member that `top` shows. They are read from `/metrics`, from series that etcd has had since 3.5.
 //!
 //! # Guarantees
 //!
@@ -287,10 +287,10 @@ pub(super) struct Metrics {
     /// The durations of complete requests, if the member reports them.
     pub(super) requests: BTreeMap<Kind, Histogram>,
     pub(super) stages: BTreeMap<Stage, Histogram>,
-    /// When the first certificate of each file expires, in seconds since 1970. The keys are the flags that name the
-    /// files.
+    /// The earliest expiry time of the certificates in each file, in seconds since 1970. The keys are the flags that
+    /// name the files.
     pub(super) certificates: BTreeMap<String, f64>,
-    /// The clock of the member, in seconds since 1970, as the response reports it.
+    /// The member's clock in seconds since 1970, from the head of the response.
     pub(super) clock: Option<f64>,
     /// The durations measured by the gRPC server, which are reported only with `--metrics=extensive`.
     at_the_door: BTreeMap<Kind, Histogram>,

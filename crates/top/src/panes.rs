@@ -86,7 +86,7 @@ fn role(role: &Role) -> Cell {
 
 /// The used share of the quota from which the size is highlighted.
 const QUOTA_SHARE_MAX: f64 = 0.9;
-/// The lag above which it is highlighted, in entries.
+/// The number of entries above which a member's lag is highlighted.
 const LAG_MAX: u64 = 5_000;
 /// The latencies above which etcd's own alert rules fire.
 const FSYNC_SECS_MAX: f64 = 0.5;

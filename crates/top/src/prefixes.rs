@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::text::escaped;
 use crate::key_range::{KeyRange, prefix_end};
 
-/// The maximum number of prefixes. A walk that reaches it stops, and the note for the user reports this.
+/// The maximum number of prefixes. A walk that reaches this number stops, and the note for the user reports this.
 pub(super) const PREFIXES_MAX: usize = 4096;
 /// The maximum number of keys in a page, and the target size of a page with its values. The size is estimated from the
 /// previous page.
@@ -47,16 +47,16 @@ pub enum Form {
     Full,
     /// Keys with fewer separators. The group's name ends at their last separator.
     Short,
-    /// Keys as in `Short`, but so many that they are grouped by their common beginning.
+    /// Keys as in `Short`. There are so many of them that they are grouped by their common beginning.
     Stem,
 }
 
 /// A group of keys: a prefix, or keys that share a beginning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
-    /// The beginning of its keys.
+    /// The common beginning of the group's keys.
     pub name: Vec<u8>,
-    /// Its kind.
+    /// The kind of the group.
     pub form: Form,
 }
 
@@ -127,8 +127,8 @@ fn find(text: &[u8], separator: &[u8]) -> Option<usize> {
     text.windows(separator.len()).position(|window| window == separator)
 }
 
-/// Returns the common beginning of keys with the same parent. Trailing decimal or hexadecimal digits, which only number
-/// the keys, are not part of it. The result is at least one byte longer than the parent.
+/// Returns the common beginning of keys with the same parent. Trailing decimal or hexadecimal digits are not part of
+/// the result, because they only number the keys. The common beginning is at least one byte longer than the parent.
 fn stem(parent: &[u8], first: &[u8], last: &[u8]) -> Vec<u8> {
     let common = first.iter().zip(last).take_while(|(one, other)| one == other).count();
     let named = first[..common].iter().rposition(|byte| !byte.is_ascii_hexdigit());
@@ -328,8 +328,8 @@ impl Catalog {
         (self.window.events, self.window.bytes)
     }
 
-    /// Ends a window, during which the watch was active for `listening`. If it was not active at all, the previous
-    /// rates are kept.
+    /// Ends a window, during which the watch was active for `listening`. If the watch was not active at all, the
+    /// previous rates are kept.
     pub(super) fn end_window(&mut self, listening: Duration) {
         let window = std::mem::take(&mut self.window);
         if listening.is_zero() {

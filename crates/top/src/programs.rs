@@ -1,4 +1,4 @@
-//! Reports for programs that display them themselves, such as the console.
+//! Reports for programs with their own display, such as the web console.
 //!
 //! # Guarantees
 //!

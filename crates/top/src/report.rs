@@ -15,7 +15,7 @@ use super::metrics::{Counter, Gauge, Histogram, Kind, Metrics, Stage};
 use super::prefixes::Prefix;
 use super::sample::{Alarm, Member, Sample, Standing, Trouble};
 
-/// The data to display.
+/// The data that `top` displays.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The id of the cluster.
@@ -26,7 +26,7 @@ pub struct Report {
     pub revisions_per_sec: Option<f64>,
     /// The name of the leader in the newest term.
     pub leader: Option<String>,
-    /// The id of that leader.
+    /// The id of the leader in the newest term.
     pub leader_id: Option<u64>,
     /// The newest term.
     pub term: u64,
@@ -79,17 +79,17 @@ pub struct Prefixes {
 /// The role of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It leads.
+    /// The member leads.
     Leader,
-    /// It follows a leader.
+    /// The member follows a leader.
     Follower,
-    /// It has no vote.
+    /// The member has no vote.
     Learner,
-    /// The member knows no leader.
+    /// The member has no leader.
     Lost,
-    /// It does not answer, since when and why.
+    /// The member does not answer. The values are the time since its last answer, and the reason.
     Unreachable(Duration, String),
-    /// It refuses to answer this user, and why.
+    /// The member refuses to answer this user. The value is the reason.
     Refused(String),
 }
 
@@ -111,13 +111,13 @@ impl Latency {
 /// A row of the table of members.
 #[derive(Clone, Debug)]
 pub struct MemberRow {
-    /// The id; 0 if the member at an endpoint is unknown.
+    /// The id of the member; 0 if the member at an endpoint is unknown.
     pub id: u64,
-    /// The name, or the endpoint if the member is unknown.
+    /// The name of the member, or the endpoint if the member is unknown.
     pub name: String,
-    /// The role.
+    /// The role of the member.
     pub role: Role,
-    /// Whether it is a learner.
+    /// Whether the member is a learner.
     pub is_learner: bool,
     /// The URLs at which other members connect.
     pub peer_urls: Vec<String>,
@@ -125,7 +125,7 @@ pub struct MemberRow {
     pub client_urls: Vec<String>,
     /// The reported status; `None` if the member did not answer.
     pub standing: Option<Standing>,
-    /// The number of entries that the cluster has committed but this member has not applied.
+    /// The number of committed entries that the member has not applied.
     pub lag: Option<u64>,
     /// The duration of the status request.
     pub took: Option<Duration>,
@@ -143,33 +143,34 @@ pub struct MemberRow {
     pub counters: BTreeMap<Counter, f64>,
     /// The rates of the counters.
     pub counters_per_sec: BTreeMap<Counter, f64>,
-    /// When the first certificate of each file expires, in seconds since 1970, by the flag that names the file.
+    /// The earliest expiry time of the certificates in each file, in seconds since 1970. The keys are the flags that
+    /// name the files.
     pub certificates: BTreeMap<String, f64>,
     /// The member's clock, in seconds since 1970, to the second.
     pub clock: Option<f64>,
-    /// The time of the answers since the start of the program that shows them.
+    /// The time at which the responses had arrived, since the start of the program that shows them.
     pub at: Duration,
 }
 
 /// A row of the table of requests: one kind, summed over all members.
 #[derive(Clone, Debug)]
 pub struct KindRow {
-    /// The kind.
+    /// The kind of the requests.
     pub kind: Kind,
-    /// The rate.
+    /// The rate of requests.
     pub per_sec: Option<f64>,
-    /// The rate of failures.
+    /// The rate of failed requests.
     pub failures_per_sec: Option<f64>,
-    /// The duration.
+    /// The duration of the requests.
     pub latency: Latency,
-    /// The rate of each member, in member order.
+    /// The rate of requests on each member, in member order.
     pub by_member: Vec<Option<f64>>,
 }
 
 /// A row of the table of stages: one stage, with its latency on each member.
 #[derive(Clone, Debug)]
 pub struct StageRow {
-    /// The stage.
+    /// The stage that the row describes.
     pub stage: Stage,
     /// The latency of each member, in member order.
     pub by_member: Vec<Latency>,

@@ -52,7 +52,7 @@ pub struct Standing {
     pub version: String,
     /// The id of the leader; 0 if there is none.
     pub leader: u64,
-    /// The term.
+    /// The term that the member is in.
     pub term: u64,
     /// The index of the last committed entry that the member knows.
     pub index: u64,
@@ -60,11 +60,11 @@ pub struct Standing {
     pub applied: u64,
     /// The revision of the keyspace.
     pub revision: i64,
-    /// The size of the backend file.
+    /// The size of the backend file, in bytes.
     pub db_bytes: u64,
-    /// The used bytes of the backend, which etcd reports since 3.4.
+    /// The used bytes of the backend, which etcd has reported since 3.4.
     pub used_bytes: Option<u64>,
-    /// The backend quota, which etcd reports since 3.6.
+    /// The backend quota, which etcd has reported since 3.6.
     pub quota_bytes: Option<u64>,
     /// The active alarms.
     pub alarms: Vec<Alarm>,
@@ -75,9 +75,9 @@ pub struct Standing {
 /// An active alarm.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
-    /// The id of the member that raised it.
+    /// The id of the member that raised the alarm.
     pub member: u64,
-    /// The name, such as NOSPACE.
+    /// The name of the alarm, such as NOSPACE.
     pub name: String,
 }
 

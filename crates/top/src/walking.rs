@@ -16,7 +16,8 @@ use crate::key_range::KeyRange;
 /// it. Slow requests thus lead to long pauses.
 const STEP_PAUSE: Duration = Duration::from_millis(100);
 const STEP_PAUSE_FACTOR: u32 = 10;
-/// The minimum pause between two walks. It is also extended to a multiple of the duration of the last walk.
+/// The minimum pause between two walks. After a slow walk, the pause is longer: a multiple of the duration of that
+/// walk.
 const WALK_PAUSE: Duration = Duration::from_secs(15);
 /// The pause after a failed request, and the pause after a refused request.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -87,7 +88,7 @@ async fn ask(
         range_end: range.end.into(),
         limit,
         count_only,
-        // Counts need not be linearizable, which would cost a round trip between the members.
+        // Counts need not be linearizable, because a linearizable read costs a round trip between the members.
         serializable: true,
         ..Default::default()
     };
