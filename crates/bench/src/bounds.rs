@@ -15,7 +15,7 @@ const CONNECTIONS_MAX: u64 = 65_535;
 const THREADS_MAX: u64 = 1024;
 /// The maximum number of keys. It is low enough that sums of key numbers do not overflow.
 const KEYS_MAX: u64 = 1 << 60;
-/// The maximum number of objects. It is limited because the state of each object is kept in memory.
+/// The maximum number of objects. There is a limit because the state of each object is kept in memory.
 const OBJECTS_MAX: u64 = 100_000_000;
 const WATCHERS_MAX: u64 = 10_000_000;
 const STREAMS_MAX: u64 = 1_000_000;

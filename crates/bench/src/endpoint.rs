@@ -25,7 +25,7 @@ const LOCAL_AUTHORITY: &str = "localhost";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     place: Place,
-    /// Whether the scheme requires TLS; `None` without a scheme.
+    /// Whether the scheme requires TLS; `None` if the address has no scheme.
     is_secured: Option<bool>,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Connections are distributed over threads. Each thread has a single-threaded runtime with one task per connection. A
 //! task encodes requests while it has idle clients and tickets, writes them together, sleeps until the socket is ready,
-//! reads, and records every reply in the received data. A client is a slot for one in-flight request and costs nothing.
-//! When a connection is lost, its requests count as errors, and the task reconnects, to the next endpoint if there are
-//! several.
+//! reads, and records every reply in the received data. A client is only a slot for one in-flight request, so it needs
+//! no task or connection of its own. When a connection is lost, its requests count as errors, and the task reconnects,
+//! to the next endpoint if there are several.
 //!
 //! # Not here
 //!

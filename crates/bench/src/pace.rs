@@ -27,7 +27,7 @@ pub(crate) struct Pace {
     drawn: AtomicU64,
     done: AtomicU64,
     interrupted: Arc<AtomicBool>,
-    /// Why the run was ended early.
+    /// The reason why the run was ended early.
     given_up: OnceLock<String>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Usage {
 struct Threads {
     /// The CPU time, which is exact, unlike the ticks.
     cpu_nanos: u64,
-    /// How often a thread has given up the CPU in order to wait.
+    /// The number of times that a thread has given up the CPU in order to wait.
     voluntary_switches: u64,
 }
 
@@ -36,7 +36,7 @@ struct Threads {
 pub(crate) struct Cpu {
     pub(crate) user_micros: f64,
     pub(crate) system_micros: f64,
-    /// Voluntary context switches: how often a thread went to sleep.
+    /// The number of voluntary context switches, each of which puts a thread to sleep.
     pub(crate) context_switches: f64,
 }
 
@@ -61,8 +61,8 @@ pub(crate) struct Memory {
 
 impl Usage {
     /// Returns the CPU time since `earlier`. The total is the sum over the threads, which is exact. If the ticks
-    /// contradict it, because threads ended in the interval, the ticks are used instead. The ticks also determine the
-    /// split between user and system time.
+    /// contradict this total, because threads ended in the interval, the ticks are used instead. The ticks also
+    /// determine the split between user and system time.
     pub(crate) fn cpu_since(&self, earlier: &Self) -> Cpu {
         let user = self.user_micros.saturating_sub(earlier.user_micros);
         let system = self.system_micros.saturating_sub(earlier.system_micros);

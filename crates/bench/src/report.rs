@@ -74,7 +74,7 @@ pub(crate) struct Report {
     /// The longest time between two successes.
     #[serde(skip_serializing_if = "Option::is_none")]
     longest_silence: Option<Silence>,
-    /// Why the run ended early.
+    /// The reason why the run ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut_short: Option<String>,
     /// The ids of server processes that ended during the run.

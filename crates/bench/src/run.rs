@@ -63,7 +63,7 @@ pub(crate) fn run(cli: &Cli) -> Result<Report, BenchError> {
 struct Done {
     records: Records,
     silence: Option<Silence>,
-    /// Why the run ended early.
+    /// The reason why the run ended early.
     cut_short: Option<String>,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
                 clients: options.clients,
                 connections,
                 threads: options.threads,
-                // An empty list of tokens means that authentication is disabled, so no login is needed later either.
+                // An empty list of tokens means that authentication is disabled, so reconnections need no login either.
                 login: login.filter(|_| !tokens.is_empty()),
                 tokens: tokens.into(),
             },
@@ -238,7 +238,7 @@ impl<'a> Session<'a> {
         report
     }
 
-    /// Runs `work`, and measures what it costs the processes.
+    /// Runs `work`, and measures the resources that the server processes use for it.
     fn measured(
         &self,
         name: &str,

@@ -6,7 +6,7 @@
 //! single write serve all calls that are ready.
 //!
 //! ```text
-//! connection  streams, flow control and gRPC framing, as a function from bytes to events and bytes
+//! connection  streams, flow control and gRPC framing, without I/O
 //!   frame     HTTP/2 frame headers
 //!   hpack     header blocks, both directions (RFC 7541)
 //!     huffman strings inside header blocks

@@ -17,7 +17,7 @@ pub(crate) struct Ask<S> {
     pub(crate) state: S,
 }
 
-/// The logic of such operations. Each connection has its own instance.
+/// The logic of operations that consist of several calls. Each connection has its own instance.
 pub(crate) trait Dialogue: 'static {
     /// The state needed to process a reply.
     type State: 'static;

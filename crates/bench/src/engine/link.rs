@@ -25,7 +25,7 @@ const DIAL_PAUSE: Duration = Duration::from_millis(50);
 /// The gRPC code for an invalid token.
 const UNAUTHENTICATED: u16 = 16;
 const AUTHENTICATE: &str = named("/etcdserverpb.Auth/Authenticate").path;
-/// How often a task checks whether the run has ended while nothing else wakes it.
+/// The interval at which a task checks whether the run has ended, while nothing else wakes it.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// A connection joined to its socket. When the connection is lost, its calls end, and the next endpoint is dialled.

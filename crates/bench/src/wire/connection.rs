@@ -1,4 +1,4 @@
-//! One HTTP/2 connection with gRPC calls, as a function from bytes to bytes.
+//! The client side of one HTTP/2 connection with gRPC calls, without I/O.
 //!
 //! The `engine` passes in received bytes ([`Connection::receive`]) and writes the output buffer to the socket
 //! ([`Connection::output`], [`Connection::wrote`]). Each call has a tag chosen by the caller, which is returned
@@ -123,7 +123,7 @@ pub(crate) struct Connection<T> {
     send_window: i64,
     received_bytes: u32,
     settings_seen: bool,
-    /// Why no more calls may be opened; set when the server sends GOAWAY.
+    /// The reason why no more calls may be opened; set when the server sends GOAWAY.
     farewell: Option<String>,
     peer_window: u32,
     peer_streams_max: u32,

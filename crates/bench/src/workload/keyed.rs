@@ -106,7 +106,7 @@ pub(crate) fn get(keys: &KeySpace, values: &Values, serializable: bool) -> Kind 
 pub(crate) struct ListShape {
     /// The number of keys in the range; 0 for all keys of the run.
     pub(crate) span: u64,
-    /// The maximum number of keys in the reply; 0 for all.
+    /// The maximum number of keys in the reply; 0 for all keys of the range.
     pub(crate) limit: i64,
     /// The revision to read at; 0 for the newest.
     pub(crate) revision: i64,

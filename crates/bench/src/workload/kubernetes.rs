@@ -351,7 +351,7 @@ fn revision(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// The current state of a key whose condition did not hold.
+/// The current state of a key for which the condition of a transaction did not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Other {
     revision: i64,

@@ -28,7 +28,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) watchers: u64,
-    /// The number of watched keys. Watcher `n` watches the key with number `n` modulo this.
+    /// The number of watched keys. Watcher `n` watches the key with number `n` modulo this count.
     pub(crate) watched_keys: u64,
     pub(crate) streams: usize,
     /// If set, every watcher watches all keys with this prefix instead, as API servers do: with previous values
@@ -218,7 +218,7 @@ async fn connection(
         if let Some(status) = refused {
             let (code, message) = (status.code, status.message);
             if board.is_writing() {
-                // The events received so far are a valid result, but the number of missing ones is unknown.
+                // The events received so far are a valid result, but the number of missing events is unknown.
                 record.add_error(
                     format!("a stream of watchers ended: {message} (gRPC code {code})"),
                     1,
