@@ -1,10 +1,10 @@
 //! Detects when the members turn authentication on, because the proxy must then stop answering anonymous clients
 //! itself.
 //!
-//! An answer from the cache, or about a key that this proxy owns, is valid only while a member would give the same
-//! answer to the same client. The proxy asks a member to check every request with a token (`kv`). Requests without a
+//! A response from the cache, or from the record of an owned key, is valid only while a member would give the same
+//! response to the same client. The proxy asks a member to check every request with a token (`kv`). Requests without a
 //! token are not checked while authentication is off, so the proxy polls a member with an anonymous read. Once a member
-//! refuses that read, the proxy drops the cached answers of anonymous clients and all owned keys.
+//! refuses that read, the proxy drops the cached responses of anonymous clients and all owned keys.
 //!
 //! # Bound
 //!
@@ -34,7 +34,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum time for a member to answer before another member is polled.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Polls until the proxy ends. Polling pauses while the proxy has no cached answers and no owned keys.
+/// Polls until the proxy ends. Polling pauses while the proxy has no cached responses and no owned keys.
 pub(crate) async fn poll_authentication(
     upstream: Arc<Upstream>,
     kv: Kv,
@@ -63,7 +63,7 @@ pub(crate) async fn poll_authentication(
     }
 }
 
-/// Returns whether a member refuses an anonymous linearizable read of one key. A missing answer does not count as a
+/// Returns whether a member refuses an anonymous linearizable read of one key. A missing response does not count as a
 /// refusal.
 async fn is_refused(upstream: &Upstream) -> bool {
     let request = RangeRequest {

@@ -1,22 +1,22 @@
-//! A cache of answers to serializable ranges.
+//! A cache of responses to serializable ranges.
 //!
-//! A cached answer is returned only to the same user for the same request. A write through this proxy removes the
-//! answers whose range it touches. As in etcd's proxy, writes that do not pass through this proxy do not invalidate the
-//! cache: a serializable answer may be arbitrarily old.
+//! A cached response is returned only to the same user for the same request. A write through this proxy removes the
+//! responses whose range it touches. As in etcd's proxy, writes that do not pass through this proxy do not invalidate
+//! the cache: a serializable response may be arbitrarily old.
 //!
 //! # Guarantees
 //!
-//! * An answer is not cached if its request was sent before a write through this proxy and the answer arrived
-//!   after that write.
-//! * An answer for one user is never returned to another user.
-//! * After `clear`, no answer whose request was sent before `clear` is returned.
+//! * A response is not cached if its request was sent before a write through this proxy and the response arrived after
+//!   that write.
+//! * A response for one user is never returned to another user.
+//! * After `clear`, no response whose request was sent before `clear` is returned.
 //!
-//! `kv` checks whether the same user may still read the answer.
+//! `kv` checks whether the same user may still read the response.
 //!
 //! # Bound
 //!
-//! The cache holds at most [`ENTRIES_MAX`] answers and [`BYTES_MAX`] bytes in total. The least recently requested
-//! answers are evicted first.
+//! The cache holds at most [`ENTRIES_MAX`] responses and [`BYTES_MAX`] bytes in total. The least recently requested
+//! responses are evicted first.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,13 +26,13 @@ use parking_lot::Mutex;
 use crate::call::Caller;
 use crate::span::Span;
 
-/// Maximum number of cached answers, as in etcd's proxy.
+/// Maximum number of cached responses, as in etcd's proxy.
 const ENTRIES_MAX: usize = 2048;
 
-/// Maximum total size of all answers and their requests.
+/// Maximum total size of all responses and their requests.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Maximum size of a cached answer.
+/// Maximum size of a cached response.
 pub(crate) const ENTRY_BYTES_MAX: usize = BYTES_MAX / 16;
 
 /// The key of a cache entry: the request and the caller.
@@ -43,11 +43,11 @@ pub(crate) struct CacheKey {
     pub(crate) request: Bytes,
 }
 
-/// A cached answer.
+/// A cached response.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedAnswer {
     pub(crate) answer: Bytes,
-    /// The member's revision at the time of the answer.
+    /// The member's revision at the time of the response.
     pub(crate) revision: i64,
 }
 
@@ -86,9 +86,9 @@ struct State {
     /// Entries ordered by their last request.
     entries: BTreeMap<u64, Entry>,
     numbers: HashMap<CacheKey, u64>,
-    /// Numbers of the answers at the current revision to requests for single keys, by key.
+    /// Numbers of the responses at the current revision to requests for single keys, by key.
     of_keys: BTreeMap<Bytes, Vec<u64>>,
-    /// Numbers of the answers at the current revision to requests for ranges.
+    /// Numbers of the responses at the current revision to requests for ranges.
     of_ranges: Vec<u64>,
     bytes: usize,
     pending: BTreeMap<u64, Pending>,
@@ -96,7 +96,7 @@ struct State {
 }
 
 impl Cache {
-    /// Returns the cached answer to a request.
+    /// Returns the cached response to a request.
     pub(crate) fn get(&self, cache_key: &CacheKey) -> Option<CachedAnswer> {
         let mut state = self.0.lock();
         let number = *state.numbers.get(cache_key)?;
@@ -115,12 +115,12 @@ impl Cache {
         Filling(number)
     }
 
-    /// Ends a request whose answer will not be cached.
+    /// Ends a request whose response will not be cached.
     pub(crate) fn give_up(&self, filling: &Filling) {
         self.0.lock().pending.remove(&filling.0);
     }
 
-    /// Caches an answer, unless it is too long or a write has outdated it.
+    /// Caches a response, unless it is too long or a write has outdated it.
     pub(crate) fn keep(
         &self,
         filling: &Filling,
@@ -145,7 +145,7 @@ impl Cache {
         }
     }
 
-    /// Removes the answers that a write to `span` outdates.
+    /// Removes the responses that a write to `span` outdates.
     pub(crate) fn outdate(&self, span: &Span) {
         let mut state = self.0.lock();
         for pending in state.pending.values_mut() {
@@ -167,7 +167,7 @@ impl Cache {
         }
     }
 
-    /// Removes the answers at revisions before `revision`, which are compacted.
+    /// Removes the responses at revisions before `revision`, which are compacted.
     pub(crate) fn compact(&self, revision: i64) {
         let mut state = self.0.lock();
         let is_gone = |entry: &Entry| (1..revision).contains(&entry.asked_revision);
@@ -178,12 +178,12 @@ impl Cache {
         }
     }
 
-    /// Removes all answers. Answers to in-flight requests will not be cached.
+    /// Removes all responses. Responses to in-flight requests will not be cached.
     pub(crate) fn clear(&self) {
         self.remove_of(|_| true);
     }
 
-    /// Removes the answers for the callers that `is_meant` selects. Answers to their in-flight requests will not be
+    /// Removes the responses for the callers that `is_meant` selects. Responses to their in-flight requests will not be
     /// cached.
     pub(crate) fn remove_of(&self, is_meant: impl Fn(&Caller) -> bool) {
         let mut state = self.0.lock();
@@ -199,7 +199,7 @@ impl Cache {
         state.pending.retain(|_, pending| !is_meant(&pending.caller));
     }
 
-    /// Returns the number of answers and their total size in bytes.
+    /// Returns the number of responses and their total size in bytes.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.entries.len(), state.bytes)

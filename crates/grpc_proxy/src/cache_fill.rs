@@ -1,4 +1,4 @@
-//! Fills the cache with answers while they are forwarded to the client.
+//! Fills the cache with responses while they are forwarded to the client.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::cache::{Cache, CacheKey, CachedAnswer, ENTRY_BYTES_MAX, Filling};
 use crate::leasing::Latest;
 use crate::span::Span;
 
-/// A request that was sent to a member and whose answer may be cached. If it is dropped without an answer, the request
-/// ends in the cache too.
+/// A request that was sent to a member and whose response may be cached. If it is dropped without a response, the
+/// request ends in the cache too.
 #[derive(Debug)]
 pub(crate) struct CacheFill {
     cache: Arc<Cache>,
@@ -44,13 +44,13 @@ impl CacheFill {
         Self { cache, metrics, filling, cache_key, asked_revision, latest }
     }
 
-    /// Caches the answer.
+    /// Caches the response.
     pub(crate) fn keep(&self, cached: CachedAnswer) {
         self.cache.keep(&self.filling, self.cache_key.clone(), self.asked_revision, cached);
         report_load(&self.cache, &self.metrics);
     }
 
-    /// Returns a body that caches the answer once all of it has been forwarded.
+    /// Returns a body that caches the response once all of it has been forwarded.
     pub(crate) fn cache_body(self, inner: Body) -> Body {
         Observed::of_body(inner, CachingBody { held: Some(BytesMut::new()), fill: self })
     }
@@ -65,7 +65,7 @@ pub(crate) fn report_load(cache: &Cache, metrics: &ProxyMetrics) {
 
 #[derive(Debug)]
 struct CachingBody {
-    /// Bytes forwarded so far; `None` once the answer is too long to cache.
+    /// Bytes forwarded so far; `None` once the response is too long to cache.
     held: Option<BytesMut>,
     fill: CacheFill,
 }
@@ -90,7 +90,7 @@ impl Observer for CachingBody {
         let is_compressed = held.first().is_none_or(|flag| *flag != 0);
         if !is_compressed && whole_message(&held).is_some() {
             held.advance(HEAD_BYTES);
-            // The revision is needed only for answers that are decoded before they are forwarded.
+            // The revision is needed only for responses that are decoded before they are forwarded.
             self.fill.keep(CachedAnswer { answer: held.freeze(), revision: 0 });
         }
     }

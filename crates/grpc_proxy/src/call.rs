@@ -35,7 +35,7 @@ pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     forwarded
 }
 
-/// The identity of a caller and its options. The proxy merges only requests for which these are equal.
+/// The identity of a caller and the options of its requests. The proxy merges only requests from equal callers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     token: Option<HeaderValue>,
@@ -87,7 +87,7 @@ pub(crate) struct Calls {
     pub(crate) under_way: AtomicU64,
 }
 
-/// A call counted in the metrics. It is counted once, however it ends.
+/// A call that is counted in the metrics exactly once, however it ends.
 #[derive(Debug)]
 pub(crate) struct Counted {
     metrics: Arc<ProxyMetrics>,
@@ -115,7 +115,7 @@ impl Counted {
         }
     }
 
-    /// Attaches the call to its answer, so that it ends together with the answer's body.
+    /// Attaches the call to its response, so that it ends together with the response's body.
     pub(crate) fn until(self, answer: Response<Body>) -> Response<Body> {
         let (head, body) = answer.into_parts();
         let body = Body::new(Observed::new(&head.headers, body, Some(self)));
@@ -126,7 +126,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
-        // A call dropped before its answer was cancelled by the client.
+        // A call dropped before its response was cancelled by the client.
         let code = self.code.unwrap_or(Code::Cancelled as i32);
         let (service, method) = self.method;
         self.metrics.grpc.at(service, method).handled(code, self.begun.elapsed());

@@ -40,7 +40,7 @@ where
     Streaming::new_request(Raw, body, compression(headers), Some(bytes_max))
 }
 
-/// Returns the messages of an answer. If the answer failed before its first message, returns the error.
+/// Returns the messages of a response. If the response failed before its first message, returns the error.
 pub(crate) fn replies<B>(answer: Response<B>, bytes_max: usize) -> Result<Messages, Status>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -65,7 +65,7 @@ pub(crate) fn whole(message: Bytes) -> Body {
     Body::new(Pieces { pieces: [Some(head_of(&message)), Some(message)], end: None })
 }
 
-/// Returns a successful answer with one message.
+/// Returns a successful response with one message.
 pub(crate) fn answer(message: Bytes) -> Response<Body> {
     let pieces = [Some(head_of(&message)), Some(message)];
     ending::answer(Body::new(Pieces { pieces, end: Some(Status::ok("")) }))
@@ -79,7 +79,7 @@ fn head_of(message: &Bytes) -> Bytes {
 #[derive(Debug)]
 struct Pieces {
     pieces: [Option<Bytes>; 2],
-    /// The status that ends the body, if the body is an answer.
+    /// The status that ends the body, if the body is a response.
     end: Option<Status>,
 }
 

@@ -3,10 +3,10 @@
 //!
 //! # Guarantees
 //!
-//! * A client that writes only through this proxy never receives an answer older than its last write.
-//! * A cached answer is returned to a client with a token only if a member would answer that client at the same moment.
-//!   `authority` handles clients without a token.
-//! * With `--experimental-serializable-ordering`, the revisions of range answers never decrease.
+//! * A client that writes only through this proxy never receives a response older than its last write.
+//! * A cached response is returned to a client with a token only if a member would answer that client at the same
+//!   moment. `authority` handles clients without a token.
+//! * With `--experimental-serializable-ordering`, the revisions of range responses never decrease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -34,7 +34,7 @@ use crate::relay;
 use crate::span::{Span, written};
 use crate::upstream::Upstream;
 
-/// Number of times that each member is asked for a sufficiently recent answer.
+/// Number of times that each member is asked for a sufficiently recent response.
 const ATTEMPTS_PER_MEMBER: usize = 5;
 
 /// Pause between two attempts to find the current revision.
@@ -109,7 +109,7 @@ impl Kv {
         Ok(framing::answer(answer))
     }
 
-    /// Sends a request to a member and records the answer's revision.
+    /// Sends a request to a member and records the response's revision.
     async fn ask(
         &self,
         method: &'static Method,
@@ -172,7 +172,7 @@ impl Kv {
         let latest = self.leasing.as_ref().map(|leasing| Arc::clone(leasing.latest()));
         let fill = CacheFill::begin(cache, span, cache_key, asked_revision, latest);
         if self.namespace.is_none() && self.seen.is_none() {
-            // The answer is forwarded as fast as the client reads it, however long it is.
+            // The response is forwarded as fast as the client reads it, however long it is.
             let answer = relay::relay(&self.upstream, method, forwarded(headers), message).await?;
             return Ok(answer.map(|body| fill.cache_body(body)));
         }
@@ -185,7 +185,8 @@ impl Kv {
         Ok(framing::answer(answer))
     }
 
-    /// Asks members until one returns a sufficiently recent answer. Without ordering, the first answer is sufficient.
+    /// Asks members until one returns a sufficiently recent response. Without ordering, the first response is
+    /// sufficient.
     async fn ask_range(
         &self,
         method: &'static Method,
@@ -209,7 +210,7 @@ impl Kv {
         Err(Status::unknown(text))
     }
 
-    /// Asks a member whether the client's token still permits the range, by a request with a short answer.
+    /// Asks a member whether the client's token still permits the range, by a request with a short response.
     async fn check_permission(
         &self,
         method: &'static Method,
@@ -230,13 +231,13 @@ impl Kv {
         self.ask(method, headers, check.encode_to_vec().into()).await.map(drop)
     }
 
-    /// Drops all cached answers because permissions have changed.
+    /// Drops all cached responses because permissions have changed.
     pub(crate) fn drop_answers(&self) {
         self.cache.clear();
         report_load(&self.cache, &self.metrics);
     }
 
-    /// Drops the cached answers of anonymous clients, because members now refuse anonymous reads.
+    /// Drops the cached responses of anonymous clients, because members now refuse anonymous reads.
     pub(crate) fn drop_anonymous_answers(&self) {
         self.cache.remove_of(Caller::is_anonymous);
         report_load(&self.cache, &self.metrics);
@@ -270,7 +271,7 @@ impl Kv {
             if self.leasing.is_some() {
                 return Ok(framing::answer(self.ask(method, headers, message).await?));
             }
-            // The answer may have any format and length. The member has already performed the write when it answers.
+            // The response may have any format and length. The member has already performed the write when it answers.
             return relay::relay(&self.upstream, method, forwarded(headers), message).await;
         };
         namespace.request(&mut request)?;
@@ -287,7 +288,7 @@ impl Kv {
     }
 }
 
-/// Returns an answer of this proxy itself, if leasing is on and this proxy owns the keys.
+/// Returns a response from the owned keys, if leasing is on and this proxy owns all keys of the request.
 async fn answer_by_lease(
     leasing: &Leasing,
     headers: &HeaderMap,
@@ -316,8 +317,8 @@ fn encoded(request: &Request) -> Bytes {
     }
 }
 
-/// A write in progress. Its keys are invalidated twice: before the write is sent, for existing answers, and after it
-/// ends, for answers that arrived in the meantime.
+/// A write in progress. Its keys are invalidated twice: before the write is sent, for existing responses, and after it
+/// ends, for responses that arrived in the meantime.
 struct Writing<'a> {
     kv: &'a Kv,
     spans: Vec<Span>,
@@ -339,7 +340,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Removes the namespace prefix from the keys of an answer.
+/// Removes the namespace prefix from the keys of a response.
 fn stripped<M: prost::Message + prost::Name + Default + 'static>(
     answer: Bytes,
     strip: impl FnOnce(&mut M),

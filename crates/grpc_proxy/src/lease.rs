@@ -1,5 +1,5 @@
 //! Lease keep-alives. While a keep-alive of a lease is in flight, keep-alives of the same lease from other clients are
-//! not sent, but share its answer.
+//! not sent, but share its response.
 //!
 //! All callers with the same identity share one stream to a member. A lost stream is opened again, and unanswered
 //! keep-alives are sent again, which is harmless because a second renewal changes nothing. For an expired lease the
@@ -63,7 +63,7 @@ pub(crate) struct Leases {
 /// The shared stream of all callers with the same identity.
 #[derive(Debug, Default)]
 struct Renewer {
-    /// The clients waiting for an answer, by lease.
+    /// The clients waiting for a response, by lease.
     waiting: HashMap<i64, Vec<Arc<Client>>>,
     unsent: VecDeque<i64>,
     wake: Arc<Notify>,
@@ -73,8 +73,8 @@ struct Renewer {
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     outbox: Arc<Outbox>,
-    /// The client's unanswered requests, in order. Each entry has the lease, and the answer if it arrived before the
-    /// answer to an earlier request.
+    /// The client's unanswered requests, in order. Each entry has the lease, and the response if it arrived before the
+    /// response to an earlier request.
     outstanding: Mutex<VecDeque<(i64, Option<Bytes>)>>,
 }
 
@@ -87,7 +87,7 @@ impl Client {
         self.outstanding.lock().len()
     }
 
-    /// Records the answer to one request for the lease. The client receives the answers in request order, as from a
+    /// Records the response to one request for the lease. The client receives the responses in request order, as from a
     /// member.
     fn record_answer(&self, lease: i64, message: &Bytes) {
         let mut outstanding = self.outstanding.lock();
@@ -152,7 +152,7 @@ impl Leases {
                 client.outbox.woken().await;
             }
         };
-        // If no answer arrives in time, the caller tries again later, because the lease may still be alive.
+        // If no response arrives in time, the caller tries again later, because the lease may still be alive.
         drop(tokio::time::timeout(PAUSE_MAX, answered).await);
     }
 

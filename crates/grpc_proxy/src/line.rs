@@ -19,7 +19,7 @@ const fn list(name: &'static str, default: &'static str, usage: &'static str) ->
     Flag { name, short: None, kind: Kind::List, default, usage }
 }
 
-/// All flags, by name.
+/// All flags, sorted by name.
 pub(crate) const FLAGS: &[Flag] = &[
     Flag::text(
         "advertise-client-url",

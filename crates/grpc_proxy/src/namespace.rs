@@ -1,4 +1,4 @@
-//! Namespaces: add a prefix to the keys in requests and remove it from the keys in answers.
+//! Namespaces: add a prefix to the keys in requests and remove it from the keys in responses.
 //!
 //! # Guarantees
 //!

@@ -6,8 +6,8 @@
 //! # Bound
 //!
 //! An outbox holds at most [`BYTES_MAX`] plus one message. A full outbox refuses messages that the caller can drop
-//! ([`Outbox::offer`]). It accepts answers to the client's own requests, but no more requests are read until the outbox
-//! has space again.
+//! ([`Outbox::offer`]). It accepts responses to the client's own requests, but no more requests are read until the
+//! outbox has space again.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

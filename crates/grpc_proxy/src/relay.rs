@@ -1,6 +1,6 @@
-//! Forwards calls unchanged: one request message, and the member's answer in any format.
+//! Forwards calls unchanged: one request message, and the member's response in any format.
 //!
-//! The request message is not decoded. The answer is forwarded frame by frame, so a snapshot occupies only the memory
+//! The request message is not decoded. The response is forwarded frame by frame, so a snapshot occupies only the memory
 //! of its in-flight frames.
 //!
 //! # Bound
@@ -31,7 +31,7 @@ pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// The gRPC library's error text for a request without a message.
 const NO_MESSAGE: &str = "Missing request message.";
 
-/// The limit on answers if none is configured: the length of the longest possible message.
+/// The limit on responses if none is configured: the length of the longest possible message.
 const UNLIMITED_BYTES: usize = i32::MAX as usize;
 
 /// Reads the single message of a request.
@@ -43,7 +43,7 @@ pub(crate) async fn only(kind: Kind, mut messages: Messages) -> Result<Bytes, St
     }
 }
 
-/// Sends the request to a member and returns its answer.
+/// Sends the request to a member and returns its response.
 pub(crate) async fn relay(
     upstream: &Upstream,
     method: &'static Method,
@@ -61,7 +61,7 @@ pub(crate) async fn relay(
     Ok(answer)
 }
 
-/// Sends the request to a member and returns the single message of its answer.
+/// Sends the request to a member and returns the single message of its response.
 pub(crate) async fn ask(
     upstream: &Upstream,
     method: &'static Method,
@@ -72,7 +72,7 @@ pub(crate) async fn ask(
     let mut messages = framing::replies(answer, upstream.limits.receive_bytes)?;
     let message = messages.message().await.map_err(receive_error)?;
     let message = message.ok_or_else(|| Status::internal("grpc: the response has no message"))?;
-    // The answer is valid only if its trailers report success.
+    // The response is valid only if its trailers report success.
     messages.trailers().await.map_err(receive_error)?;
     Ok(message)
 }
@@ -88,7 +88,7 @@ async fn send(
     upstream.ask(&asked).await
 }
 
-/// The body of a member's answer, forwarded to a client.
+/// The body of a member's response, forwarded to a client.
 #[derive(Debug)]
 struct RelayedBody(Incoming);
 
@@ -120,7 +120,7 @@ impl HttpBody for RelayedBody {
     }
 }
 
-/// The body of a member's answer, with a limit on the size of its messages.
+/// The body of a member's response, with a limit on the size of its messages.
 #[derive(Debug)]
 struct LimitedBody {
     messages: Messages,

@@ -1,4 +1,5 @@
-//! Sets up TLS from the flags, for connections from clients and to members. All files are read once, at this point.
+//! Sets up TLS from the flags, for connections from clients and to members. All files are read once, when the proxy
+//! starts.
 
 use std::path::Path;
 

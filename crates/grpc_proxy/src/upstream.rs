@@ -62,7 +62,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 pub(crate) struct KeepAlive {
     /// Time without data from the member after which it is pinged; zero disables pings.
     pub(crate) time: Duration,
-    /// Maximum wait for the answer to a ping.
+    /// Maximum wait for the response to a ping.
     pub(crate) timeout: Duration,
     /// Whether to send pings even if no call is in flight.
     pub(crate) without_calls: bool,
@@ -120,7 +120,7 @@ pub(crate) struct MemberRequest {
     pub(crate) path: &'static str,
     pub(crate) headers: HeaderMap,
     pub(crate) message: Bytes,
-    /// Whether the request may be sent to another member if no answer arrives.
+    /// Whether the request may be sent to another member if no response arrives.
     pub(crate) only_reads: bool,
 }
 
@@ -252,7 +252,7 @@ impl Upstream {
         Status::unavailable(reason.unwrap_or_else(|| "no endpoints available".to_owned()))
     }
 
-    /// Sends a request to a member. Returns the answer as soon as its headers have arrived.
+    /// Sends a request to a member. Returns the response as soon as its headers have arrived.
     pub(crate) async fn ask(&self, asked: &MemberRequest) -> Result<Response<Incoming>, Status> {
         let limit = self.limits.send_bytes;
         let length = asked.message.len();
@@ -311,7 +311,7 @@ impl Upstream {
 
 const USER_AGENT: &str = concat!("quorate-grpc-proxy/", env!("CARGO_PKG_VERSION"));
 
-/// A request without an answer.
+/// A request without a response.
 struct Failed {
     status: Status,
     may_have_arrived: bool,
@@ -408,7 +408,7 @@ pub(crate) fn receive_error(status: Status) -> Status {
         (Some(error), Code::Unknown | Code::Cancelled | Code::Internal) => {
             Status::unavailable(format!("error reading from server: {}", innermost(error)))
         }
-        // grpc-go reads the answers to calls of all kinds as streams.
+        // grpc-go reads the responses to calls of all kinds as streams.
         _ => in_grpc_gos_words(status, Kind::ServerStream),
     }
 }

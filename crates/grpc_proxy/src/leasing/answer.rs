@@ -1,4 +1,4 @@
-//! Builds answers from the records of owned keys, identical to those of a member.
+//! Builds responses from the records of owned keys, identical to those of a member.
 //!
 //! Requests that cannot be answered from single records (ranges of keys, past revisions, nested transactions) and
 //! malformed requests are forwarded to members, which also return the correct error text.
@@ -28,7 +28,7 @@ pub(super) fn is_of_one_record(request: &RangeRequest) -> bool {
         && SortTarget::try_from(request.sort_target).is_ok()
 }
 
-/// Returns the answer that a member with this record would return.
+/// Returns the response that a member with this record would return.
 pub(super) fn range(
     request: &RangeRequest,
     record: Option<&KeyValue>,
@@ -73,7 +73,7 @@ pub(super) fn only_reads_records(request: &TxnRequest) -> bool {
         && request.success.iter().chain(&request.failure).all(is_plain)
 }
 
-/// Returns the answer to a read-only transaction, if all records on which it depends are known.
+/// Returns the response to a read-only transaction, if all records on which it depends are known.
 pub(super) fn txn(
     request: &TxnRequest,
     header: &ResponseHeader,
@@ -99,7 +99,7 @@ pub(super) fn txn(
     Some(TxnResponse { header: Some(*header), succeeded, responses })
 }
 
-/// Raises the revision in the headers of an answer to at least `revision`.
+/// Raises the revision in the headers of a response to at least `revision`.
 pub(super) fn raise(answer: &mut TxnResponse, revision: i64) {
     let inner = answer.responses.iter_mut().filter_map(|it| match &mut it.response {
         Some(Response::ResponseRange(range)) => range.header.as_mut(),

@@ -1,7 +1,7 @@
 //! Watches all leasing keys, and detects when another proxy asks this proxy to release a key and when other owners have
 //! released their keys.
 //!
-//! A late event causes a delay but never a wrong answer, because participants in the protocol do not delete other
+//! A late event causes a delay but never a wrong response, because participants in the protocol do not delete other
 //! owners' leasing keys: a leasing key created by this proxy exists until this proxy deletes it or its lease ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -35,8 +35,8 @@ const LISTED_MAX: i64 = 256;
 /// Maximum number of leasing keys that one transaction changes.
 const CHANGED_MAX: usize = 32;
 
-/// Maximum total size of the names of these leasing keys. The transaction contains each name twice, and members refuse
-/// requests larger than 1.5 MiB by default.
+/// Maximum total size of the names of the leasing keys that one transaction changes. The transaction contains each name
+/// twice, and members refuse requests larger than 1.5 MiB by default.
 const CHANGED_BYTES_MAX: usize = 512 << 10;
 
 /// An existing leasing key.
@@ -51,7 +51,7 @@ pub(super) struct LeasingKey {
 /// Owned keys with the creation revisions of their leasing keys.
 pub(super) type Owned = BTreeMap<Bytes, i64>;
 
-/// A guarded write, with the data needed to read its answer.
+/// A guarded write, with the data needed to read its response.
 #[derive(Debug)]
 pub(super) struct Guarded {
     /// Number of responses that belong to the client's flattened transaction; `None` if the client's request is one
@@ -118,7 +118,7 @@ impl Guarded {
         (TxnRequest { compare, success, failure }, Self { flat, refreshed })
     }
 
-    /// Interprets a member's answer.
+    /// Interprets a member's response.
     pub(super) fn outcome(&self, answer: TxnResponse) -> Result<Outcome, Status> {
         let header = answer.header.unwrap_or_default();
         let mut responses = answer.responses.into_iter().filter_map(|it| it.response);
@@ -157,7 +157,7 @@ impl Guarded {
     }
 }
 
-/// Adds the header that the response would have as the answer to a separate call.
+/// Adds the header that the response would have if the operation were a separate call.
 fn with_header(mut response: Response, header: ResponseHeader) -> Response {
     let own = Some(header);
     match &mut response {
@@ -434,7 +434,7 @@ mod tests {
         };
         assert_eq!(put.header, Some(header));
         assert_eq!(refreshed, [(bytes("a"), Some(record))]);
-        // If another proxy owns the key, the answer lists the existing leasing keys without duplicates.
+        // If another proxy owns the key, the response lists the existing leasing keys without duplicates.
         let fields = Fields {
             key: b"own/a",
             create_revision: 3,

@@ -1,8 +1,8 @@
 //! The latest revision that this proxy has received.
 //!
-//! A client must not see a lower revision just because the proxy answers instead of a member. Answers from the proxy
-//! therefore contain the latest revision of any answer that the proxy has received. This is correct because owned keys
-//! change only through this proxy.
+//! A client must not see a lower revision just because the proxy answers instead of a member. Responses from the proxy
+//! therefore contain the latest revision of any response that the proxy has received. This is correct because owned
+//! keys change only through this proxy.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use prost::Message as _;
 use quorate_api::etcdserverpb::ResponseHeader;
 use quorate_grpc::framing::HEAD_BYTES;
 
-/// The tag of field 1, the header, which comes first in every answer.
+/// The tag of field 1, the header, which comes first in every response.
 const HEADER_TAG: u8 = 0x0a;
 
 /// The response header with the latest revision.
@@ -18,7 +18,7 @@ const HEADER_TAG: u8 = 0x0a;
 pub(crate) struct Latest(Mutex<ResponseHeader>);
 
 impl Latest {
-    /// Records the header of an answer from a member.
+    /// Records the header of a response from a member.
     pub(crate) fn see(&self, header: Option<&ResponseHeader>) {
         let Some(header) = header else { return };
         let mut latest = self.0.lock();
@@ -27,7 +27,7 @@ impl Latest {
         }
     }
 
-    /// Records the header of an answer that is forwarded as framed bytes. Returns whether enough bytes have been
+    /// Records the header of a response that is forwarded as framed bytes. Returns whether enough bytes have been
     /// forwarded.
     pub(crate) fn see_frame(&self, passed: &[u8]) -> bool {
         passed.get(HEAD_BYTES..).is_some_and(|message| self.see_message(message))
@@ -47,7 +47,7 @@ impl Latest {
         true
     }
 
-    /// Returns the header for an answer from this proxy.
+    /// Returns the header for a response from this proxy.
     pub(super) fn header(&self) -> ResponseHeader {
         *self.0.lock()
     }

@@ -121,7 +121,7 @@ pub(super) fn is_refusal(status: &Status) -> bool {
         | Code::OutOfRange
         | Code::Unimplemented
         | Code::Unauthenticated => true,
-        // Two errors with this code can follow a performed write: the error for an answer longer than this proxy
+        // Two errors with this code can follow a performed write: the error for a response longer than this proxy
         // accepts, and the member's error when the write has exceeded its quota.
         Code::ResourceExhausted => false,
         Code::Ok

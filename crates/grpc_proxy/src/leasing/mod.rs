@@ -15,7 +15,7 @@
 //!
 //! # Guarantees
 //!
-//! * If all writers take part in the protocol, an answer from the proxy is as current as an answer from a member.
+//! * If all writers take part in the protocol, a response from the proxy is as current as a response from a member.
 //!   `owned_keys` and `session` give the reasons.
 //! * Owned keys are returned only to clients without a token. While authentication is on, the proxy owns no
 //!   key. `authority` detects that authentication was turned on without going through this proxy.
@@ -94,7 +94,7 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// Returns the latest revision, which must be updated with every answer from a member.
+    /// Returns the latest revision, which must be updated with every response from a member.
     pub(crate) const fn latest(&self) -> &Arc<Latest> {
         &self.latest
     }

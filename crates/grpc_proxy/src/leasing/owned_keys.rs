@@ -1,10 +1,10 @@
-//! The keys owned by this proxy, with their records. Also decides whether the records may be used in answers.
+//! The keys owned by this proxy, with their records. Also decides whether the records may be used in responses.
 //!
 //! # Guarantees
 //!
-//! * A returned record was current at some moment between the request and the answer: the leasing key belonged to this
-//!   proxy, the lease was certainly alive, and no write through this proxy was in flight. The clock is read after the
-//!   record, so a process that was suspended in between detects that the lease may have expired.
+//! * A returned record was current at some moment between the request and the response: the leasing key belonged to
+//!   this proxy, the lease was certainly alive, and no write through this proxy was in flight. The clock is read after
+//!   the record, so a process that was suspended in between detects that the lease may have expired.
 //! * A key that is written while it is being acquired does not become owned, because the record read for the
 //!   acquisition may be outdated.
 //! * When ownership of a key ends, its leasing key is queued for deletion or deleted immediately, unless it is already

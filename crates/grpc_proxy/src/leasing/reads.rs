@@ -38,7 +38,7 @@ impl<S: Store> Leasing<S> {
         self.acquire(acquisition, headers, request).await
     }
 
-    /// Tries to acquire a key. Returns the answer with the key's record, even if the key could not be acquired, or
+    /// Tries to acquire a key. Returns the response with the key's record, even if the key could not be acquired, or
     /// `None` if the transaction failed.
     async fn acquire(
         &self,
@@ -48,7 +48,7 @@ impl<S: Store> Leasing<S> {
     ) -> Option<RangeResponse> {
         let asked = guard::acquire(&self.names, &acquisition.key, acquisition.lease);
         let Ok(answer) = self.members.txn(forwarded(headers), asked).await else {
-            // The request is then forwarded, and its answer states why the key cannot be read.
+            // The request is then forwarded, and its response states why the key cannot be read.
             acquisition.decline(self.members.now());
             return None;
         };
@@ -65,7 +65,7 @@ impl<S: Store> Leasing<S> {
         } else {
             let own = other.map(|it| leasing_key(&it)).filter(|it| it.lease == acquisition.lease);
             if let Some(own) = own {
-                // The leasing key is left over from an earlier attempt whose answer was lost.
+                // The leasing key is left over from an earlier attempt whose response was lost.
                 self.owned_keys.give_up(&acquisition.key, own.created, self.members.now());
             }
             acquisition.decline(self.members.now());

@@ -208,7 +208,7 @@ impl Leasing {
                 match self.renew_once(granted).await {
                     Ok(None) => break,
                     Ok(Some(reason)) => return reason,
-                    // A failed renewal is safe, because owned keys are not used in answers after the lease deadline.
+                    // A failed renewal is safe, because owned keys are not used in responses after the lease deadline.
                     Err(status) => {
                         let error = status.message();
                         log::debug!("failed to renew the leasing session", "error" = error);

@@ -1,5 +1,5 @@
 //! Simulates proxies that own keys of a model cluster, in virtual time. Clients read and write through the proxies,
-//! answers are lost, watch events are late, and proxies are suspended for longer than their leases.
+//! responses are lost, watch events are late, and proxies are suspended for longer than their leases.
 
 mod store;
 
@@ -38,7 +38,7 @@ const RUN: Duration = Duration::from_secs(60);
 struct Proxy {
     model: Arc<Model>,
     leasing: Leasing<DelayedStore>,
-    /// Whether the proxy's tasks are suspended. Its clients still receive answers.
+    /// Whether the proxy's tasks are suspended. Its clients still receive responses.
     is_suspended: AtomicBool,
     /// The latest revision that a client has received.
     seen: AtomicI64,
@@ -234,7 +234,7 @@ async fn client(proxy: Arc<Proxy>) {
         match model.below(100) {
             0..60 => {
                 let wait = Duration::from_millis(20 + model.below(200));
-                // Some clients stop waiting before the answer arrives.
+                // Some clients stop waiting before the response arrives.
                 drop(timeout(wait, proxy.read(&one)).await);
             }
             60..70 => proxy.read_both([&one, &other]).await,

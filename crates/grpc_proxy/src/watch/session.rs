@@ -51,7 +51,7 @@ enum WatcherState {
     },
     /// The watch has ended. Its id stays reserved until the client cancels the watch, as on a member.
     Ended,
-    /// The watcher is in no set until the client has read the responses queued for it.
+    /// The watcher is removed from its set until the client has read the responses queued for it.
     Behind {
         parameters: WatchParameters,
         next: i64,
@@ -63,7 +63,7 @@ enum WatcherState {
 struct Progress {
     /// The watchers that have not answered yet, by serial number.
     asked: BTreeSet<u64>,
-    /// The answer with the lowest revision.
+    /// The response with the lowest revision.
     least: Option<ResponseHeader>,
     /// Whether another progress request arrived in the meantime.
     is_asked_again: bool,

@@ -52,7 +52,7 @@ pub(super) struct Watcher {
     pub(super) wants_progress: bool,
     /// Whether the client was notified that the watch is created.
     pub(super) is_created: bool,
-    /// Whether the stream has sent a progress request to this watcher and is waiting for the answer.
+    /// Whether the stream has sent a progress request to this watcher and is waiting for the response.
     pub(super) awaits_progress: bool,
 }
 

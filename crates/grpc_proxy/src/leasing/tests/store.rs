@@ -1,4 +1,4 @@
-//! A model of a cluster: one store with its history, expiring leases, and lost answers.
+//! A model of a cluster: one store with its history, expiring leases, and lost responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ impl State {
     }
 }
 
-/// The network between a proxy and the model. Requests and answers take time, and some are lost.
+/// The network between a proxy and the model. Requests and responses take time, and some of them are lost.
 #[derive(Debug)]
 pub(super) struct DelayedStore(pub(super) Arc<Model>);
 
