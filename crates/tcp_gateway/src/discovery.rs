@@ -43,7 +43,7 @@ impl Discovered {
     }
 }
 
-/// Why no members were found. The texts are etcd's.
+/// The reason why no members were found. The texts are etcd's.
 #[derive(Debug, Error)]
 pub enum DiscoveryError {
     /// Both lookups failed. Contains the two errors.

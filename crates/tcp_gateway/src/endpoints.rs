@@ -37,7 +37,7 @@ impl Wanted {
     }
 }
 
-/// Why there is no member to forward connections to. The texts are etcd's.
+/// The reason why there is no member to forward connections to. The texts are etcd's.
 #[derive(Debug, Error)]
 pub(crate) enum EndpointError {
     #[error(transparent)]

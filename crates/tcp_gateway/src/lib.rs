@@ -87,7 +87,7 @@ const START: Command<Run> = Command {
     ..Command::EMPTY
 };
 
-/// Why the gateway does not start. Errors with etcd's text are printed to the same stream as in etcd.
+/// The reason why the gateway does not start. Errors with etcd's text are printed to the same stream as in etcd.
 #[derive(Debug, Error)]
 enum GatewayError {
     #[error(transparent)]
