@@ -91,7 +91,7 @@ fn choose(args: &mut Vec<OsString>) -> Program {
             args[1] = "--version".into();
             return Program::Server;
         }
-        // This is a command of the client tool.
+        // `console` is a command of the client tool.
         Some("console") => return Program::Ctl,
         Some("ctl") => Program::Ctl,
         Some("bench") => Program::Bench,
