@@ -239,7 +239,7 @@ fn read_failure(line: &str) -> Option<(u64, String)> {
     Some((seed.parse().ok()?, failure.to_owned()))
 }
 
-/// Applies a patch to the copy. The copy may lie inside a repository, so `git` is kept from finding that repository.
+/// Applies a patch to the copy. The copy may lie inside a repository, which `git` must not find.
 fn apply(tree: &Path, patch: &Path) -> Outcome {
     let ceiling = tree.parent().expect("the copy has a parent folder");
     let mut git = Command::new("git");

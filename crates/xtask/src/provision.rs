@@ -1,5 +1,5 @@
 //! Downloads Debian packages: etcd for the interoperability tests, Patroni, which is tested with our server, promtool,
-//! which tests the alert rules, and Chromium, in which the page of the console is tested. axe-core, which checks the
+//! which tests the alert rules, and Chromium, in which the web console's page is tested. axe-core, which checks the
 //! accessibility of that page, comes from npm.
 //!
 //! The machine's apt downloads the packages from the configured mirror, but from the suite named in the call. Apt runs
@@ -45,7 +45,7 @@ const PATRONI: [&str; 15] = [
 ];
 /// The browser, its driver, and a font. With them, all packages that they need are downloaded.
 const CHROMIUM: [&str; 3] = ["chromium", "chromium-driver", "fonts-dejavu-core"];
-/// The checker of accessibility.
+/// The accessibility checker, as an npm package with its version.
 const AXE: &str = "axe-core@4.10.3";
 const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
@@ -123,8 +123,8 @@ pub(crate) struct Browser {
     pub(crate) driver: PathBuf,
 }
 
-/// Returns Chromium and its driver: those of the machine, or those of its release, which are downloaded with all packages
-/// that they need if they do not exist.
+/// Returns Chromium and its driver. If the machine does not have them, downloads those of its Debian release, with all
+/// packages that they need.
 pub(crate) fn chromium() -> Result<Browser, String> {
     let of = |folder: &Path| Browser {
         chromium: folder.join("chromium"),

@@ -264,7 +264,7 @@ fn promtool(is_required: bool) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// Returns the browser and the checker of accessibility, if they are configured or can be downloaded.
+/// Returns the browser and the accessibility checker, if they are configured or can be downloaded.
 fn browser(required: &[&str]) -> Result<(Option<provision::Browser>, Option<PathBuf>), String> {
     let configured = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let browser = match (configured("CHROMIUM"), configured("CHROMEDRIVER")) {

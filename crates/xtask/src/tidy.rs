@@ -12,7 +12,7 @@
 //!   copy, because clippy reads only the nearest file.
 //! * Every name in the tables of `docs/bounds.md` is declared, and each bound has a metric and a test.
 //! * The drawing in `ARCHITECTURE.md` contains every crate, and every name on the page is declared.
-//! * The simulator calls production code for the decisions of a member, and has no copy of it.
+//! * The simulator calls production code for the decisions of a member, and does not contain copies of this code.
 //! * The patch of every plant (`crates/sim/plants`) applies.
 //! * The number of asserts in the crates that store and decide does not fall.
 //! * The number of stilted sentences, and of headings that are sentences, does not rise.

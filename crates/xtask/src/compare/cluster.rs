@@ -113,8 +113,8 @@ impl Cluster {
         }
     }
 
-    /// Returns a service that sends requests to all members but one. It measures no costs, because the excluded member
-    /// may end during the run.
+    /// Returns a service that sends requests to all members but one. It does not measure costs, because the excluded
+    /// member may end during the run.
     pub(super) fn service_without(&self, position: Position) -> Result<Service, String> {
         let others = self.members.iter().enumerate().filter(|(other, _)| *other != position);
         let service = others.map(|(_, member)| member.service()).reduce(Service::and);

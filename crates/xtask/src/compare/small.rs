@@ -137,7 +137,7 @@ pub(super) struct Case {
     figures: &'static [(Figure, Option<f64>)],
 }
 
-/// The figures for a single client in a cluster. Most of the cost is wake-ups, so context switches are counted.
+/// The figures for a single client in a cluster. Most of the cost is due to wake-ups, so context switches are counted.
 const LONE_IN_CLUSTER: &[(Figure, Option<f64>)] =
     &[(Figure::CpuPerOperation, None), (Figure::ContextSwitches, None), (Figure::P50, Some(0.9))];
 

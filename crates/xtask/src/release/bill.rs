@@ -1,7 +1,6 @@
-//! A bill of materials: every package in the program, with its version, licence and checksum, in the format
-//! CycloneDX 1.5 (<https://cyclonedx.org/docs/1.5/json/>).
-//!
-//! It contains no timestamp and no serial number, so that the same commit yields the same bytes.
+//! A bill of materials: every package in the program, with its version, licence and checksum, in the format CycloneDX
+//! 1.5 (<https://cyclonedx.org/docs/1.5/json/>). The bill contains no timestamp and no serial number, so that the same
+//! commit yields the same bytes.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::source::{Source, is_letter};
 use super::tokens::tokens;
 
-/// The page.
+/// The path of the page, from the root of the repository.
 const PAGE: &str = "ARCHITECTURE.md";
 
 /// Keywords that precede a declared name.

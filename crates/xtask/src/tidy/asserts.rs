@@ -1,4 +1,4 @@
-//! The number of asserts in the crates that store a member's data and make its decisions. It may only rise.
+//! The number of asserts in the crates that store a member's data and make its decisions. This number may only rise.
 //!
 //! An assert states an invariant, and also runs in release builds: if an invariant is violated, the member stops and
 //! restarts from its files instead of acknowledging a write that it may lose. `debug_assert!` and asserts in tests do
