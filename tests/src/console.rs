@@ -1,4 +1,4 @@
-//! A running `quorate console`, and a page that talks to it: requests as a browser sends them.
+//! A running `quorate console`, and its page, whose requests are those of a browser.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -86,13 +86,13 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may already have exited.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// The page of a console, as far as its requests are concerned.
+/// The page of a console. It sends the requests of the real page, but shows nothing.
 #[derive(Clone, Debug)]
 pub struct ConsolePage {
     port: u16,
@@ -101,7 +101,7 @@ pub struct ConsolePage {
 }
 
 impl ConsolePage {
-    /// Returns a page that talks to a console on this port.
+    /// Returns a page that sends its requests to a console on this port.
     #[must_use]
     pub const fn at(port: u16) -> Self {
         Self { port, token: None, secret: None }

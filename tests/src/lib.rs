@@ -15,10 +15,10 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `QUORATE_BIN` | the server under test; defaults to `target/blackbox/quorate` |
-//! | `QUORATE_REQUIRE` | what must not be missing: tests that need it fail instead of being skipped (`etcd`, `golden`) |
+//! | `QUORATE_REQUIRE` | material that must exist (`etcd`, `golden`): tests that need it fail instead of being skipped |
 //! | `ETCD_BIN_DIR` | folder with `etcd`, `etcdctl` and `etcdutl`; without it, tests against etcd are skipped |
 //! | `PATRONI_DIR` | root folder in which Debian's Patroni is unpacked; without it, its test is skipped |
-//! | `QUORATE_GOLDEN` | directories written by real etcd, with etcd's answers |
+//! | `QUORATE_GOLDEN` | directories written by real etcd, with etcd's responses |
 //! | `QUORATE_CLUSTER` | `leader` or `follower`: every server of the suite is that member of three; `proxy`: clients connect through a proxy of the same kind; `gateway`: all connections go through a gateway |
 //! | `QUORATE_SECURED` | `1`: authentication is enabled, and clients and peers present certificates (`guard`) |
 //! | `QUORATE_LONG` | `1` runs the long form of tests that have one |

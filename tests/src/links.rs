@@ -266,7 +266,7 @@ async fn forward_until_refused(end: Arc<End>, stream: TcpStream, port: u16) {
     }
 }
 
-/// The two ends of a connection, as far as they are known.
+/// The two ends of a connection. The member that opened it is identified by its first request.
 #[derive(Debug)]
 struct End {
     shared: Arc<Shared>,

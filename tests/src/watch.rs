@@ -85,7 +85,7 @@ impl Watch {
         self.send(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})).await;
     }
 
-    /// Returns the next message, or how the stream ended.
+    /// Returns the next message, `None` if the stream has ended, or the status that ended it.
     pub async fn try_next(&mut self) -> Result<Option<pb::WatchResponse>, Status> {
         if let State::Opening(opening) = &mut self.state {
             self.state = State::Open(Box::new(opening.await?));

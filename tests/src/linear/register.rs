@@ -26,7 +26,7 @@ pub enum Action {
 pub enum Answer {
     /// The value that was present: the answer to a read, a deletion or a failed swap.
     Found(Option<Value>),
-    /// The action succeeded. It does not depend on the previous value. For a swap, the expected value was present.
+    /// The action succeeded: a write, or a swap whose expected value was present.
     Done,
 }
 

@@ -21,7 +21,7 @@ use crate::{Client, Random, compare, delete, get_op, key, put, put_op, txn_when}
 pub(super) struct Traits {
     /// Whether the client only reads.
     only_reads: bool,
-    /// Time for which it waits for an answer.
+    /// Time for which the client waits for an answer.
     timeout: Duration,
     /// Maximum pause between two operations, in milliseconds.
     pause: u64,

@@ -1,4 +1,4 @@
-//! A lease that is renewed through all faults, and one that is not.
+//! A lease that is renewed through all faults, and a lease without renewals.
 //!
 //! A leader that is suspended for longer than the TTL finds the lease expired when it resumes, even if another leader
 //! has renewed the lease in the meantime. etcd's leader, too, is supposed to confirm its leadership with a quorum

@@ -357,7 +357,7 @@ async fn requests_of_a_watch_client_that_does_not_read_its_replies_are_not_read(
     let create = RequestUnion::CreateRequest(watch_prefix("k"));
     let request = pb::WatchRequest { request_union: Some(create) };
     let one = framed(&request.encode_to_vec());
-    // This many bytes may be in transit.
+    // Up to 1 MiB of requests may be in transit.
     let count = MIB / one.len();
     assert!(count > 60_000, "{count}");
     assert!(connection.send_body_within_windows(id, &one.repeat(count)));

@@ -1,4 +1,4 @@
-//! `quorate console`: what its page reads, and the operations that it carries out.
+//! `quorate console`: the data that its page shows, and the operations that it performs.
 
 use quorate_tests::{
     Cluster, Console, ConsolePage, Kind, Options, Response, Server, TIMEOUT, bytes, eventually,
@@ -54,7 +54,7 @@ pub(super) fn base64(data: impl AsRef<[u8]>) -> String {
     text
 }
 
-/// Starts a server and a console that may write, if the flags say so.
+/// Starts a server, and a console with these flags.
 async fn begin(kind: Kind, flags: &[&str]) -> (Server, Console, ConsolePage) {
     let server = Options::new(kind).start().await;
     let console = Console::start(&format!("127.0.0.1:{}", server.port()), flags);
@@ -84,7 +84,7 @@ async fn a_level_of_the_tree_shows_prefixes_with_their_counts(kind: Kind) {
     assert_eq!(entries[1], one);
     assert_eq!(entries[2]["count"], 1);
     assert_eq!(level["next"], Value::Null);
-    // A page ends after its limit, and the next one continues behind it.
+    // A page of keys ends at the limit, and the next page starts after it.
     let first = call(&page, "keys/tree", &json!({ "separator": base64("/"), "limit": 2 }));
     assert_eq!(first["entries"].as_array().unwrap().len(), 2, "{first}");
     let rest = json!({ "separator": base64("/"), "limit": 2, "cursor": first["next"] });
@@ -104,7 +104,7 @@ async fn a_list_is_read_by_pages_of_one_revision(kind: Kind) {
         let body = json!({ "prefix": base64("k"), "limit": 10, "cursor": cursor });
         let list = call(&page, "keys/list", &body);
         assert_eq!(list["count"], 25);
-        // A key that is written meanwhile does not appear.
+        // Keys that are written between two pages do not appear.
         client.write(format!("k{:02}x", found.len()), "v").await;
         let keys = list["entries"].as_array().unwrap();
         found.extend(keys.iter().map(|entry| entry["key"].clone()));
@@ -135,7 +135,7 @@ async fn a_value_is_shown_at_any_revision_and_with_its_history(kind: Kind) {
     let rest = call(&page, "keys/history", &body);
     assert_eq!(rest["entries"][1]["value"], base64("v0"), "{rest}");
     assert_eq!((&rest["next"], &rest["end"]), (&Value::Null, &json!("created")));
-    // A search also finds deletions and what was before them.
+    // A search also finds deletions, and the changes before them.
     client.delete_range(quorate_tests::delete("k", "")).await.unwrap();
     client.write("k", "again").await;
     let found = call(&page, "keys/history", &json!({ "key": base64("k"), "search": true }));
@@ -404,7 +404,7 @@ async fn a_member_that_dies_is_shown_as_down(kind: Kind) {
     let overview = call(&page, "overview", &json!({}));
     assert_eq!(overview["members"].as_array().unwrap().len(), 3, "{overview}");
     assert_eq!(overview["problems"], json!([]), "{overview}");
-    // The page reaches members that its flags do not name, by the member list.
+    // The console finds members that its flags do not name in the member list.
     let to = format!("{:x}", cluster.id(other));
     call(&page, "write/move_leader", &json!({ "to": to }));
     eventually("the leader has moved", async || {

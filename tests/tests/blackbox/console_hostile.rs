@@ -1,4 +1,5 @@
-//! Hostile use of the console: requests of other sites, other names, huge and odd contents, pages that do not read.
+//! Hostile use of the console: requests from other sites, other host names, huge and malformed contents, and pages that
+//! do not read their streams.
 
 use quorate_tests::{
     Console, ConsolePage, Kind, Options, Server, bytes, eventually, on_both_servers, on_quorate,
@@ -71,7 +72,7 @@ async fn requests_of_other_sites_are_refused(kind: Kind) {
             }
         }
     }
-    // A simple request cannot send the header, and the preflight of one that does is refused.
+    // A simple request cannot contain the header, and the preflight of a request with the header is refused.
     let preflight = [("Origin", "https://evil.example"), ("Access-Control-Request-Method", "POST")];
     let response = request_with(port, "OPTIONS", "/api/v1/session", &preflight, b"");
     assert_ne!(response.status, 200);
@@ -99,13 +100,13 @@ async fn a_name_that_was_rebound_is_refused(kind: Kind) {
         assert!(response.starts_with("HTTP/1.1 403"), "{unknown}: {response}");
         assert!(response.contains("refused_host"), "{unknown}: {response}");
     }
-    // The page itself is refused as well, so that a rebound name shows nothing.
+    // The page itself is also refused, so that it cannot be loaded under a rebound name.
     let page =
         raw(console.port(), "GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
     assert!(page.starts_with("HTTP/1.1 403"), "{page}");
 }
 
-/// Sends a request as it is, and returns the response.
+/// Sends the text of a request unchanged, and returns the response.
 fn raw(port: u16, text: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -196,7 +197,7 @@ async fn a_huge_value_is_not_fetched(kind: Kind) {
     assert_eq!(list["count"], 2);
     let history = answer(&page.call("keys/history", &json!({ "key": base64("huge") }).to_string()));
     assert_eq!(history["entries"][0]["too_large"], true, "{history}");
-    // A watch that cannot receive the event reports this and continues.
+    // If an event is too large for the console, the watch reports a dropped event and continues.
     let body = json!({ "prefix": "", "start_revision": 1 }).to_string();
     let (watcher, writer) = (page.clone(), client.clone());
     let lines = tokio::task::spawn_blocking(move || {
@@ -247,7 +248,7 @@ async fn keys_that_are_not_text_are_shown(kind: Kind) {
     let entries = list["entries"].as_array().unwrap();
     let cut = entries.iter().find(|entry| entry["key_truncated"] == true).unwrap();
     assert_eq!(cut["key_size"], 10_000);
-    // A separator need not be text either.
+    // A separator may be invalid UTF-8, too.
     let body = json!({ "separator": base64(b"\xff") }).to_string();
     answer(&page.call("keys/tree", &body));
 }
@@ -286,7 +287,7 @@ async fn a_page_that_does_not_read_its_watch_loses_events_and_learns_how_many(ki
 }
 
 async fn a_proxy_may_stand_between(kind: Kind) {
-    // A proxy ends TLS, passes the host on, and adds headers of its own.
+    // A proxy terminates TLS, forwards the host name, and adds its own headers.
     let (_server, console) = begin(kind, &[], &["--allowed-hosts=console.example.com"]).await;
     let call = |extra: &str| {
         let text = format!(

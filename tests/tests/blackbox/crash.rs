@@ -34,8 +34,8 @@ struct Progress {
     acknowledged: AtomicI64,
 }
 
-/// Writers that count upwards, each in its own keys, until the server is gone. Every step is a transaction on three
-/// keys, whose values must therefore always be equal.
+/// Writers that count upwards, each in its own keys, until the server exits. Every step is a transaction on three keys,
+/// whose values must therefore always be equal.
 struct Load {
     tasks: JoinSet<()>,
 }

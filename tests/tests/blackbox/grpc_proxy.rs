@@ -1,5 +1,5 @@
-//! `etcd grpc-proxy`: what its clients observe, the load that it takes off the members, and the loss of members or of
-//! the proxy.
+//! `etcd grpc-proxy`: the behaviour that its clients observe, the reduced load on the members, and the loss of members
+//! or of the proxy.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output};

@@ -305,7 +305,7 @@ async fn profiles_are_served_only_with_the_flag(kind: Kind) {
     for path in ["/debug/pprof", "/debug/pprof/", "/debug/pprof/profile", "/debug/pprof/cmdline"] {
         assert_eq!(without.get(path).status, 404, "{path}");
     }
-    // The port is reserved for another server that never starts.
+    // The port is reserved for a server that never starts.
     let other = Options::new(kind).prepare().port();
     let server = Options::new(kind)
         .unguarded()

@@ -136,7 +136,7 @@ async fn an_unreadable_backend_file_is_replaced(ours: Kind) {
         cluster.client(0).put(put(format!("k{number}"), vec![7; 1000])).await.unwrap();
     }
     cluster.stop(member).await;
-    // The member's log now ends before the point that it must reach.
+    // The member's log now lacks an entry, which it must receive before it serves.
     cluster.client((member + 1) % 3).put(put("while", "away")).await.unwrap();
     let backend = cluster.server(member).backend();
     let file = File::options().write(true).open(&backend).unwrap();
@@ -165,7 +165,7 @@ async fn a_corrupt_member_is_not_rebuilt_without_a_quorum(ours: Kind) {
     assert!(cluster.server_mut(member).is_running());
     assert!(!cluster.server(member).log().contains(REBUILT));
     assert_eq!(alarms(&cluster, member).await.len(), 1);
-    // With the third member, the correct state is known.
+    // Once the third member runs, a quorum agrees on the correct state.
     cluster.restart(gone).await;
     is_rebuilt(&mut cluster, member).await;
 

@@ -223,7 +223,7 @@ async fn an_active_range_stream_ends_when_the_member_stops(kind: Kind) {
         server.log().contains("closing etcd server").then_some(())
     })
     .await;
-    // The reason for the end may be lost with the connection, among the bytes in transit.
+    // The status that ends the stream may be lost when the connection closes, because it may still be in transit.
     while let Ok(message) = stream.message().await {
         assert!(message.is_some(), "the stream went on to its end");
     }

@@ -212,7 +212,7 @@ async fn a_watch_that_resumes_after_a_compaction_is_cancelled(kind: Kind, tool: 
 async fn a_closed_output_is_not_an_error(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
-    // The output exceeds a pipe's buffer, so that the tool is still writing when the reader closes.
+    // The output is larger than a pipe's buffer, so the tool is still writing when the reader closes the pipe.
     for number in 0..20 {
         server.client().write(format!("k{number}"), "v".repeat(100_000)).await;
     }

@@ -29,7 +29,7 @@ on_both_servers! {
     invalid_arguments_are_refused,
 }
 
-/// The tool's JSON output, one line per refresh, until this is dropped.
+/// The tool's JSON output, one line per refresh. The tool is killed when the value is dropped.
 struct Lines {
     process: Child,
     lines: mpsc::Receiver<String>,

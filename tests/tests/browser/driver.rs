@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use quorate_tests::{Port, missing, request_with};
 use serde_json::{Value, json};
 
-/// Time for a condition of the page.
+/// Timeout for a condition of the page.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The element id in answers of the protocol.
+/// The key of the element id in responses of the protocol.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// Functions for scripts: elements by their text, as a user finds them.
+/// Functions for scripts, which find elements by their visible text.
 const HELPERS: &str = r#"
 const shown = (e) => e.checkVisibility ? e.checkVisibility({ visibilityProperty: true }) : true;
 const all = (css) => [...document.querySelectorAll(css)].filter(shown);
@@ -23,15 +23,15 @@ const named = (css, text) => all(css).find((e) => textOf(e) === text || e.getAtt
 const dialog = () => document.querySelector('dialog[open]');
 "#;
 
-/// A browser with one window. It is closed when this is dropped.
+/// A browser with one window, closed when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Browser {
     driver: Child,
     port: Port,
     session: String,
-    /// Where screenshots are written.
+    /// Folder for screenshots.
     pictures: PathBuf,
-    /// Where the browser saves downloads.
+    /// Folder in which the browser saves downloads.
     downloads: tempfile::TempDir,
 }
 
@@ -115,7 +115,7 @@ impl Browser {
         self.ask("POST", "goog/cdp/execute", &params);
     }
 
-    /// Chooses dark or light.
+    /// Sets the preferred colour scheme, `dark` or `light`.
     pub(crate) fn prefer(&self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         let params =
@@ -123,13 +123,13 @@ impl Browser {
         self.ask("POST", "goog/cdp/execute", &params);
     }
 
-    /// Runs a script, whose `return` is the result.
+    /// Runs a script, and returns the value that the script returns.
     pub(crate) fn run(&self, script: &str) -> Value {
         let script = format!("{HELPERS}{script}");
         self.ask("POST", "execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// Runs a script that ends by calling `done`.
+    /// Runs a script until it calls `done`, and returns the argument of the call.
     pub(crate) fn run_async(&self, script: &str) -> Value {
         let script = format!("const done = arguments[arguments.length - 1];{HELPERS}{script}");
         self.ask("POST", "execute/async", &json!({ "script": script, "args": [] }))
@@ -205,7 +205,7 @@ impl Browser {
         self.ask("POST", &format!("element/{id}/value"), &json!({ "text": text }));
     }
 
-    /// Presses keys, wherever the focus is.
+    /// Presses keys in the focused element.
     pub(crate) fn keys(&self, keys: &[&str]) {
         let actions: Vec<Value> = keys
             .iter()
@@ -240,7 +240,7 @@ impl Browser {
         paths.filter(|path| is_whole(path)).collect()
     }
 
-    /// Checks the page with axe-core, if it is installed. Returns the violations.
+    /// Checks the page with axe-core, if it is installed. Fails if axe-core finds violations.
     #[track_caller]
     pub(crate) fn check_accessibility(&self, page: &str) {
         let Some(axe) = std::env::var_os("AXE_CORE") else {

@@ -1,4 +1,4 @@
-//! Hostile contents and hostile pages in a browser: scripts in keys and values, frames, requests of other sites.
+//! Hostile contents and hostile pages in a browser: scripts in keys and values, frames, and requests from other sites.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -49,7 +49,7 @@ fn serve(page: String) -> String {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut head = [0; 4096];
-            // The request itself does not matter.
+            // The content of the request does not matter.
             assert!(stream.read(&mut head).unwrap() > 0);
             let text = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}",
@@ -86,7 +86,7 @@ async fn another_site_cannot_use_or_frame_the_console(kind: Kind) {
          ];\
          Promise.allSettled(attempts).then((all) => done(all.map((it) => it.status === 'rejected' ? 'refused' : String(it.value))));"
     ));
-    // A request without CORS is refused as well, because the answers belong to the console's own origin.
+    // A request without CORS is also refused, because the responses may be read only by the console's own origin.
     assert_eq!(outcomes, serde_json::json!(["refused", "refused", "refused"]));
     let framed = browser.run(
         "try { return document.getElementById('f').contentDocument.body.innerText; } catch (e) { return 'blocked'; }",
@@ -109,7 +109,8 @@ async fn an_open_console_does_not_grow(kind: Kind) {
     };
     let nodes = || browser.run("return document.querySelectorAll('*').length;").as_u64().unwrap();
     let secs = if quorate_tests::is_long() { 3600 } else { 20 };
-    // The first samples fill the charts.
+    // In a long run, wait until the charts hold the 15 minutes of samples that they keep, because they do not grow
+    // after that.
     tokio::time::sleep(std::time::Duration::from_secs(if secs > 1000 { 1000 } else { 6 })).await;
     let (heap_before, nodes_before) = (heap(), nodes());
     for number in 0..secs {

@@ -1,8 +1,7 @@
-//! The page of the console in a real browser: headless Chromium, driven over WebDriver.
-//!
-//! Each test does what a user does: it clicks what has a text, types, and waits until the page shows something. The
-//! browser's log must stay free of errors. Screenshots of every page are written to the folder in
-//! `QUORATE_SCREENSHOTS`, or to a temporary one. With `AXE_CORE`, each page is also checked for accessibility.
+//! The web console's page in a real browser: headless Chromium, driven over WebDriver. Each test acts like a user: it
+//! clicks elements by their visible text, types, and waits until the page shows a text. The browser's log must stay
+//! free of errors. Screenshots of every page are written to the folder in `QUORATE_SCREENSHOTS`, or to a temporary one.
+//! With `AXE_CORE`, each page is also checked for accessibility.
 //!
 //! `cargo xtask test` provides the browser. Without `CHROMIUM` and `CHROMEDRIVER`, the tests are skipped.
 
@@ -37,13 +36,13 @@ fn visit(browser: &Browser, console: &Console, page: &str) {
     browser.until("document.querySelector('main#content h1') && all('main#content h1').length");
 }
 
-/// Goes to a page by its link, without loading the console again.
+/// Opens a page through its link, without loading the console again.
 fn go(browser: &Browser, page: &str) {
     browser.run(&format!("location.hash = '#/{page}';"));
     browser.until(&format!("document.querySelector('main').dataset.page === '{page}'"));
 }
 
-/// Fails if the browser has logged an error. A refused login is one by intention.
+/// Fails if the browser has logged an error. The error of a refused login is expected and is ignored.
 #[track_caller]
 fn check_log(browser: &Browser) {
     let log = browser.log();
@@ -56,7 +55,7 @@ fn check_log(browser: &Browser) {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
-/// Starts a member and a console that may write.
+/// Starts a member, and a console that allows writes.
 async fn one_member(options: Options) -> (Server, Console) {
     let server = options.start().await;
     let console = Console::start(&format!("127.0.0.1:{}", server.port()), &["--allow-writes"]);

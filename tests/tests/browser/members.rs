@@ -1,4 +1,4 @@
-//! Three members with TLS and users: the page shows them, follows the leader, and shows a member that dies.
+//! Three members with TLS and users. The page shows the members, the current leader, and a killed member as down.
 
 use quorate_tests::{ClusterOptions, Console, Kind, run_cluster};
 
@@ -44,14 +44,14 @@ async fn check(kind: Kind) {
     browser.until("all('main *').some((e) => textOf(e) === 'leader')");
     browser.check_accessibility("three members");
     browser.picture(&format!("three-members-{kind:?}").to_lowercase());
-    // The leader moves to a member that the user chooses.
+    // The user transfers leadership to another member.
     let other = cluster.follower().await;
     go(&browser, "operate");
     browser.press(&format!("Make leader: m{other}"));
     browser.confirm("Move the leader");
     browser.sees(&format!("m{other} is the leader now"));
     assert_eq!(cluster.leader().await, other);
-    // A member dies, and that is what one sees.
+    // The page shows that a killed member is down.
     let victim = leader;
     cluster.kill(victim);
     go(&browser, "cluster");

@@ -51,7 +51,7 @@ async fn every_page_is_shown_and_accessible(kind: Kind) {
     }
     browser.resize(1280, 900);
     go(&browser, "cluster");
-    // Charts have drawn at least two points.
+    // A chart draws a path once it has two points.
     browser.until("document.querySelectorAll('main svg path').length > 0");
     check_log(&browser);
 }
@@ -74,7 +74,7 @@ async fn keys_are_created_changed_compared_and_deleted(kind: Kind) {
     browser.confirm("Create the key");
     browser.sees("Created the key");
     assert_eq!(client.read("app/greeting").await.unwrap(), b"hello");
-    // The new key is selected, so it can be changed.
+    // The page selects the new key, so that the user can change it.
     browser.sees("hello");
     browser.press("Edit");
     browser.fill("Value", "goodbye");
@@ -87,7 +87,7 @@ async fn keys_are_created_changed_compared_and_deleted(kind: Kind) {
     browser.until("all('.diff-line.del').some((e) => textOf(e).includes('hello'))");
     browser.picture(&format!("{}-history", name_of(kind)));
     browser.check_accessibility("history");
-    // Another client changes the key while it is shown; a write of what was shown is then refused.
+    // Another client changes the key while the page shows it. A write that is based on the shown value is then refused.
     browser.click("label, [role=tab], [role=radio], button", "Value");
     browser.press("Edit");
     client.write("app/greeting", "from elsewhere").await;
@@ -190,7 +190,7 @@ async fn the_keyboard_is_enough(kind: Kind) {
     browser.until("document.querySelector('main').dataset.page === 'keys'");
     browser.keys(&["/"]);
     browser.until("document.activeElement.getAttribute('aria-label') === 'Prefix of the keys'");
-    // Down to the tree, open the prefix, and go to its first key.
+    // The keys move the focus down to the tree, open the prefix, and move to its first key.
     let (down, right, enter) = ("\u{e015}", "\u{e014}", "\u{e007}");
     browser.keys(&[down]);
     browser.until("document.activeElement.getAttribute('role') === 'tree'");

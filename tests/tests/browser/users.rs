@@ -29,7 +29,7 @@ async fn a_user_logs_in_and_sees_what_he_may_not_do(kind: Kind) {
     browser.sees("invalid user ID or password");
     log_in(&browser, "ann", "q");
     browser.sees("default");
-    // Nothing of the login is stored where scripts or other pages could find it later.
+    // The browser stores neither the password nor the token, so scripts and other pages cannot find them later.
     let stored = browser.run(
         "return [document.cookie, sessionStorage.length, Object.keys(localStorage).join(), location.href].join(' ');",
     );
@@ -47,7 +47,7 @@ async fn a_user_logs_in_and_sees_what_he_may_not_do(kind: Kind) {
     browser.check_accessibility("operate as ann");
     go(&browser, "operate/access");
     browser.picture("access-of-ann");
-    // A reload forgets the login.
+    // After a reload, the user must log in again.
     browser.open(&console.url);
     log_in(&browser, "root", "p");
     browser.sees("default");

@@ -36,9 +36,9 @@ const ROUNDS: i64 = 50;
 /// Fault of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Its syncs never return, and its link is down.
+    /// The leader's syncs never return, and its link is down.
     Hang { has_fence: bool },
-    /// Its process is suspended by a signal.
+    /// The leader's process is suspended by a signal.
     Suspension,
 }
 

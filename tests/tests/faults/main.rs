@@ -63,9 +63,9 @@ struct Ordeal {
 /// machine.
 const CALM: (u32, u32) = (100, 1_000);
 
-/// Number of changes that proves that a cluster serves its clients.
+/// Number of acknowledged changes that proves that a cluster serves its clients.
 const SOME: u64 = 40;
-/// Number of changes that takes a while.
+/// Number of acknowledged changes that takes the clients a while.
 const MANY: u64 = 100;
 
 impl Ordeal {

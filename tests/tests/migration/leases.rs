@@ -55,7 +55,7 @@ impl Leases {
             let (directory, renewals) = (directory.clone(), Arc::clone(&renewals));
             keepers.push(tokio::spawn(async move {
                 for turn in turn.. {
-                    // The reason for the end of a stream does not matter, because the next stream continues.
+                    // The status that ends a stream does not matter, because the next stream continues the renewals.
                     drop(keep(FIRST_KEPT + number, &directory, turn, &renewals).await);
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -85,7 +85,8 @@ impl Leases {
         self.left.push(Left { key, granted });
     }
 
-    /// Waits until a watcher has seen the end of all leases without renewals, and checks that none ended early.
+    /// Waits until a watcher has seen that all leases without renewals have expired, and checks that none expired
+    /// early.
     pub(crate) async fn check_left(&self, witness: &Witness) {
         for Left { key, granted } in &self.left {
             let what = format!("the lease of {key} to expire");

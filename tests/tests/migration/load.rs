@@ -1,7 +1,8 @@
 //! Clients that write continuously and record the answers.
 //!
 //! Every value is written by only one request, so each event of a watcher identifies its request. Without an answer,
-//! the outcome of a request is unknown. An answer is a promise, which [`Load::check`] compares with a watcher's events.
+//! the outcome of a request is unknown. An answer is a promise that the changes in it are durable. [`Load::check`]
+//! compares these promises with a watcher's events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -168,7 +169,7 @@ fn is_of_load(key: &[u8]) -> bool {
     key.starts_with(b"load/") || key.starts_with(b"fill/")
 }
 
-/// Runs one writer, which uses its own member as long as that member answers.
+/// Runs one writer, which uses its own member while that member answers.
 async fn write(writer: usize, directory: &Directory, journal: &Mutex<Journal>, ended: &AtomicBool) {
     let (mut detour, mut turn) = (0_usize, writer);
     for number in 0.. {

@@ -48,12 +48,12 @@ fn founders() -> ClusterOptions {
     })
 }
 
-/// How a member is made absent.
+/// The method by which a member is made absent.
 #[derive(Clone, Copy, Debug)]
 enum Absence {
-    /// Its process is killed and later restarted.
+    /// The member's process is killed and later restarted.
     Killed,
-    /// Its process is paused, and the connections of its clients stay open.
+    /// The member's process is paused, and the connections of its clients stay open.
     Paused,
 }
 

@@ -92,7 +92,7 @@ pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
         cluster.restart_as(member, Kind::Quorate, OTHER_FLAGS).await;
         write(&cluster, &format!("beside {member}")).await;
     }
-    // As long as there is an older member, its version determines the cluster version.
+    // While there is an older member, its version determines the cluster version.
     cluster_version(&cluster, "3.5.0").await;
     cluster.stop(2).await;
     cluster.restart_as(2, Kind::Quorate, OTHER_FLAGS).await;

@@ -80,7 +80,7 @@ impl Witness {
         let written = Arc::clone(&log);
         let task = tokio::spawn(async move {
             for turn in 0.. {
-                // The reason for the end of a stream does not matter, because the next one resumes after it.
+                // The status that ends a stream does not matter, because the next stream resumes after the last event.
                 drop(follow(&directory, turn, timeout, &written).await);
                 tokio::time::sleep(PAUSE).await;
             }

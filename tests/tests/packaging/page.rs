@@ -76,7 +76,7 @@ fn code_blocks_that_tests_do_not_run_are_marked() {
     }
 }
 
-/// The reader's first terminal in the README. It runs a member, which is restarted when the tour says so.
+/// The reader's first terminal in the README. It runs a member, and restarts the member when the tour asks for it.
 const FIRST_TERMINAL: &str = r#"
 set -u
 member() { quorate "$@" >>"$log" 2>&1 & pid=$!; }
