@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_invalidates_the_answers_about_its_keys() {
+    fn a_write_invalidates_the_cached_responses_for_its_keys() {
         let cache = Cache::default();
         keep(&cache, "a", span("a", ""), 0);
         keep(&cache, "b", span("b", ""), 0);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_older_than_a_write_to_its_keys_is_not_cached() {
+    fn a_response_older_than_a_write_to_its_keys_is_not_cached() {
         let cache = Cache::default();
         let (overtaken, other) = (begin(&cache, span("a", "c")), begin(&cache, span("x", "")));
         cache.outdate(&span("b", ""));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_answers_are_returned_only_to_the_same_user() {
+    fn cached_responses_are_returned_only_to_the_same_user() {
         let cache = Cache::default();
         keep(&cache, "a", span("a", ""), 0);
         let mut headers = http::HeaderMap::new();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn clearing_the_cache_also_discards_in_flight_answers() {
+    fn clearing_the_cache_also_discards_in_flight_responses() {
         let cache = Cache::default();
         let mut headers = http::HeaderMap::new();
         headers.insert("token", http::HeaderValue::from_static("t"));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_bounded_in_answers_and_in_bytes() {
+    fn the_number_and_size_of_cached_responses_are_bounded() {
         let cache = Cache::default();
         let fill = |count: usize, bytes: usize| {
             for number in 0..count {

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn forwarded_answers_are_cached_unless_outdated_or_too_long() {
+    async fn forwarded_responses_are_cached_unless_outdated_or_too_long() {
         let cache = Arc::new(Cache::default());
         let short = Bytes::from_static(b"answer");
         assert_eq!(pass(&cache, short.clone(), false).await, Some(short.clone()));

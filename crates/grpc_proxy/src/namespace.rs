@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_prefix_is_removed_from_answers() {
+    fn only_the_prefix_is_removed_from_responses() {
         let namespace = Namespace::new("n/").unwrap();
         let fields =
             Fields { key: b"n/a", value: b"v", mod_revision: 7, lease: 3, ..Fields::default() };

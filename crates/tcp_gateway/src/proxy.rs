@@ -68,7 +68,7 @@ impl Proxy {
         let addresses: Vec<String> =
             self.remotes.iter().map(|remote| remote.address.clone()).collect();
         log::info!("ready to proxy client requests", "endpoints" = addresses);
-        tokio::spawn(Arc::clone(&self).look_after_those_passed_over());
+        tokio::spawn(Arc::clone(&self).reactivate_skipped_endpoints());
         for worker in workers.iter().cycle() {
             let client = loop {
                 match listener.accept().await.and_then(|(client, _)| client.into_std()) {
@@ -133,7 +133,7 @@ impl Proxy {
         })
     }
 
-    async fn look_after_those_passed_over(self: Arc<Self>) {
+    async fn reactivate_skipped_endpoints(self: Arc<Self>) {
         loop {
             sleep(self.retry_delay).await;
             for remote in self.remotes.iter().filter(|remote| !remote.is_there()) {

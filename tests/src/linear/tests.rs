@@ -162,7 +162,7 @@ fn a_swap_returns_the_previous_value() {
 }
 
 #[test]
-fn a_failure_reports_its_operation() {
+fn a_violation_names_the_operation_and_the_state() {
     let history = [wrote(0, 0, 1, 1), wrote(0, 2, 3, 2), read(1, 4, 5, Some(1))];
     let Verdict::Illegal(why) = check(&history, BUDGET) else {
         panic!("a stale read was accepted")

@@ -27,11 +27,11 @@ on_quorate! {
     proposals_beyond_the_maximum_number_are_refused,
     proposals_beyond_the_byte_limit_are_refused,
     tasks_beyond_the_maximum_number_are_refused,
-    lists_wait_or_are_refused_while_unread_replies_fill_the_limit,
+    lists_wait_or_are_refused_while_unread_responses_use_up_the_limit,
     memory_for_record_references_of_unread_lists_is_bounded,
     watchers_beyond_the_memory_limit_are_refused,
     events_of_a_slow_watch_client_are_bounded,
-    requests_of_a_watch_client_that_does_not_read_its_replies_are_not_read,
+    requests_of_a_watch_client_that_does_not_read_its_responses_are_not_read,
     changes_not_yet_in_the_backend_file_are_bounded,
     the_number_of_remembered_unknown_peers_is_bounded,
     only_a_few_large_bodies_on_the_peer_port_are_read_at_a_time,
@@ -246,7 +246,7 @@ fn lists_unread(server: &Server, count: usize) -> Vec<RawHttp2> {
     (0..count).map(open).collect()
 }
 
-async fn lists_wait_or_are_refused_while_unread_replies_fill_the_limit(kind: Kind) {
+async fn lists_wait_or_are_refused_while_unread_responses_use_up_the_limit(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..300 {
@@ -348,7 +348,7 @@ async fn events_of_a_slow_watch_client_are_bounded(kind: Kind) {
     drops_to_zero(&server, "quorate_watch_events_bytes").await;
 }
 
-async fn requests_of_a_watch_client_that_does_not_read_its_replies_are_not_read(kind: Kind) {
+async fn requests_of_a_watch_client_that_does_not_read_its_responses_are_not_read(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut connection = RawHttp2::connect(server.port());

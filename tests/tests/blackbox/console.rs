@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 on_both_servers! {
     alone:
     a_level_of_the_tree_shows_prefixes_with_their_counts,
-    a_list_is_read_by_pages_of_one_revision,
+    a_list_is_read_in_pages_at_one_revision,
     a_value_is_shown_at_any_revision_and_with_its_history,
     a_watch_shows_changes_as_they_happen,
     leases_are_shown_with_their_keys,
@@ -20,7 +20,7 @@ on_both_servers! {
     the_overview_shows_the_figures_of_the_member,
     a_console_without_writes_changes_nothing,
     prefixes_are_measured,
-    a_member_that_dies_is_shown_as_down,
+    a_killed_member_is_shown_as_down,
 }
 
 /// Decodes the answer of a call that succeeded.
@@ -93,7 +93,7 @@ async fn a_level_of_the_tree_shows_prefixes_with_their_counts(kind: Kind) {
     assert_eq!(rest["next"], Value::Null);
 }
 
-async fn a_list_is_read_by_pages_of_one_revision(kind: Kind) {
+async fn a_list_is_read_in_pages_at_one_revision(kind: Kind) {
     let (server, _console, page) = begin(kind, &[]).await;
     let client = server.client();
     for number in 0..25 {
@@ -394,7 +394,7 @@ async fn prefixes_are_measured(kind: Kind) {
     assert!(rows[0]["bytes_estimated"].as_f64() > rows[1]["bytes_estimated"].as_f64());
 }
 
-async fn a_member_that_dies_is_shown_as_down(kind: Kind) {
+async fn a_killed_member_is_shown_as_down(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let leader = cluster.leader().await;
     let other = cluster.follower().await;

@@ -12,17 +12,17 @@ use super::console::{answer, base64, code};
 on_both_servers! {
     alone:
     a_huge_value_is_not_fetched,
-    keys_that_are_not_text_are_shown,
+    binary_and_very_long_keys_are_shown,
 }
 
 on_quorate! {
     alone:
-    requests_of_other_sites_are_refused,
-    a_name_that_was_rebound_is_refused,
+    requests_from_other_sites_are_refused,
+    a_rebound_host_name_is_refused,
     the_page_forbids_frames_and_foreign_code,
     malformed_requests_are_refused,
     a_page_that_does_not_read_its_watch_loses_events_and_learns_how_many,
-    a_proxy_may_stand_between,
+    the_console_works_behind_a_reverse_proxy,
     tokens_and_passwords_are_never_printed,
 }
 
@@ -44,7 +44,7 @@ fn headers<'a>(changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     all
 }
 
-async fn requests_of_other_sites_are_refused(kind: Kind) {
+async fn requests_from_other_sites_are_refused(kind: Kind) {
     let (_server, console) = begin(kind, &[], &["--allow-writes"]).await;
     let port = console.port();
     let other_port = format!("http://127.0.0.1:{}", port - 1);
@@ -81,7 +81,7 @@ async fn requests_of_other_sites_are_refused(kind: Kind) {
     assert_eq!(code(&get), "bad_request");
 }
 
-async fn a_name_that_was_rebound_is_refused(kind: Kind) {
+async fn a_rebound_host_name_is_refused(kind: Kind) {
     let (_server, console) = begin(kind, &[], &["--allowed-hosts=console.example.com"]).await;
     let call = |host: &str| {
         let text = format!(
@@ -227,7 +227,7 @@ fn memory_kib(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-async fn keys_that_are_not_text_are_shown(kind: Kind) {
+async fn binary_and_very_long_keys_are_shown(kind: Kind) {
     let (server, console) = begin(kind, &[], &[]).await;
     let page = console.page();
     let client = server.client();
@@ -286,7 +286,7 @@ async fn a_page_that_does_not_read_its_watch_loses_events_and_learns_how_many(ki
     assert_eq!(seen + dropped, 6_000);
 }
 
-async fn a_proxy_may_stand_between(kind: Kind) {
+async fn the_console_works_behind_a_reverse_proxy(kind: Kind) {
     // A proxy terminates TLS, forwards the host name, and adds its own headers.
     let (_server, console) = begin(kind, &[], &["--allowed-hosts=console.example.com"]).await;
     let call = |extra: &str| {

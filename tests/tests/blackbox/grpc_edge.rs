@@ -9,13 +9,13 @@ use quorate_tests::{
 };
 
 on_both_servers! {
-    unusual_methods_and_paths_get_the_answers_of_etcd,
-    unusual_content_types_get_the_answers_of_etcd,
-    unusual_timeouts_and_header_bytes_get_the_answers_of_etcd,
-    unusual_compressions_get_the_answers_of_etcd,
+    unusual_methods_and_paths_get_the_same_responses_as_from_etcd,
+    unusual_content_types_get_the_same_responses_as_from_etcd,
+    unusual_timeouts_and_header_bytes_get_the_same_responses_as_from_etcd,
+    unusual_compressions_get_the_same_responses_as_from_etcd,
     a_proxy_checks_request_headers_like_a_member,
     requests_that_http_forbids_are_refused,
-    malformed_messages_get_the_errors_of_etcd,
+    malformed_messages_get_the_same_errors_as_from_etcd,
     a_unary_call_is_answered_before_its_request_ends,
     fields_of_the_wrong_wire_type_are_skipped_as_unknown,
     a_watch_continues_after_a_field_of_the_wrong_type,
@@ -176,7 +176,7 @@ async fn check_at(kind: Kind, server: &Server, port: u16, table: Vec<Odd>) {
     }
 }
 
-async fn unusual_methods_and_paths_get_the_answers_of_etcd(kind: Kind) {
+async fn unusual_methods_and_paths_get_the_same_responses_as_from_etcd(kind: Kind) {
     let unknown_method = |name| format!("200 12 unknown method {name} for service etcdserverpb.KV");
     let table = vec![
         odd("nothing"),
@@ -205,7 +205,7 @@ async fn unusual_methods_and_paths_get_the_answers_of_etcd(kind: Kind) {
     check(kind, table).await;
 }
 
-async fn unusual_content_types_get_the_answers_of_etcd(kind: Kind) {
+async fn unusual_content_types_get_the_same_responses_as_from_etcd(kind: Kind) {
     check(kind, content_types()).await;
 }
 
@@ -226,7 +226,7 @@ fn content_types() -> Vec<Odd> {
     ]
 }
 
-async fn unusual_timeouts_and_header_bytes_get_the_answers_of_etcd(kind: Kind) {
+async fn unusual_timeouts_and_header_bytes_get_the_same_responses_as_from_etcd(kind: Kind) {
     let mut table = times_and_bytes();
     for kib in [8, 16, 64, 200] {
         table.push(odd("a long header").set("x", vec![b'a'; kib << 10]));
@@ -273,7 +273,7 @@ fn times_and_bytes() -> Vec<Odd> {
     table
 }
 
-async fn unusual_compressions_get_the_answers_of_etcd(kind: Kind) {
+async fn unusual_compressions_get_the_same_responses_as_from_etcd(kind: Kind) {
     check(kind, compressions()).await;
 }
 
@@ -334,7 +334,7 @@ async fn requests_that_http_forbids_are_refused(kind: Kind) {
     check(kind, table).await;
 }
 
-async fn malformed_messages_get_the_errors_of_etcd(kind: Kind) {
+async fn malformed_messages_get_the_same_errors_as_from_etcd(kind: Kind) {
     let internal = |text: &str| format!("200 13 grpc: {text}");
     let no_compression = internal("compressed flag set with identity or empty encoding");
     let too_large = "200 8 grpc: received message larger than max (2130706432 vs. 2097152)";

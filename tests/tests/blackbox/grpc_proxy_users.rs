@@ -12,7 +12,7 @@ use tonic::Code;
 
 on_quorate! {
     alone:
-    cached_answers_are_refused_after_a_permission_is_revoked,
+    cached_responses_are_refused_after_a_permission_is_revoked,
     a_new_watch_with_a_revoked_token_is_refused,
 }
 
@@ -42,7 +42,7 @@ async fn with_users(kind: Kind) -> Server {
     server
 }
 
-async fn cached_answers_are_refused_after_a_permission_is_revoked(kind: Kind) {
+async fn cached_responses_are_refused_after_a_permission_is_revoked(kind: Kind) {
     let server = with_users(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     let old = || pb::RangeRequest { serializable: true, ..key("a/secret") };

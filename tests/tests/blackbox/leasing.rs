@@ -20,7 +20,7 @@ on_both_servers! {
     alone:
     a_proxy_reads_the_writes_of_other_proxies,
     ownership_keys_are_inside_the_namespace_of_the_proxies,
-    answers_of_leasing_proxies_are_linearizable,
+    responses_of_leasing_proxies_are_linearizable,
     a_proxy_releases_a_key_that_another_client_writes_after_a_member_restart,
     a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner,
 }
@@ -32,7 +32,7 @@ on_quorate! {
     owned_reads_never_return_an_older_header_revision,
     keys_with_leases_are_not_owned,
     owned_keys_are_released_on_shutdown,
-    users_get_the_same_answers_from_a_leasing_proxy_as_from_members,
+    users_get_the_same_responses_from_a_leasing_proxy_as_from_members,
     owned_keys_are_soon_released_after_authentication_is_enabled_elsewhere,
     transactions_on_many_keys_are_executed_and_release_owned_keys,
     reads_of_lock_keys_are_never_stale,
@@ -199,7 +199,7 @@ async fn client(
     done
 }
 
-async fn answers_of_leasing_proxies_are_linearizable(kind: Kind) {
+async fn responses_of_leasing_proxies_are_linearizable(kind: Kind) {
     let server = Server::start(kind).await;
     let proxies = [
         owner(Kind::Quorate, &server).await,
@@ -415,7 +415,7 @@ async fn owned_keys_are_released_on_shutdown(kind: Kind) {
     within("a write that waits for nobody", other.client().write("a", "2")).await;
 }
 
-async fn users_get_the_same_answers_from_a_leasing_proxy_as_from_members(kind: Kind) {
+async fn users_get_the_same_responses_from_a_leasing_proxy_as_from_members(kind: Kind) {
     let server = Options::new(kind).unguarded().start().await;
     let proxy = owner(kind, &server).await;
     let nobody = proxy.client();

@@ -13,7 +13,7 @@ use quorate_tests::{
 };
 
 on_both_servers! {
-    random_requests_get_the_answers_of_the_model,
+    responses_to_random_requests_match_the_model,
     random_requests_survive_restarts,
 }
 
@@ -518,7 +518,7 @@ fn requests(named_revisions: bool) -> Requests {
     Requests { random: Random::by_chance(), written: 0, named_revisions }
 }
 
-async fn random_requests_get_the_answers_of_the_model(kind: Kind) {
+async fn responses_to_random_requests_match_the_model(kind: Kind) {
     let server = Server::start(kind).await;
     let count = if is_long() { 20_000 } else { 1_000 };
     compare_with_model(&server.client(), &mut Model::new(), &mut requests(true), count).await;

@@ -15,7 +15,7 @@ use tonic::Code;
 
 on_both_servers! {
     alone:
-    etcd_data_directories_return_the_recorded_answers,
+    members_on_etcd_data_directories_return_the_recorded_responses,
     a_directory_written_by_etcd_is_taken_over,
     etcd_can_take_the_directory_back,
 }
@@ -213,7 +213,7 @@ async fn check_recorded(golden: &Golden, client: &Client) {
     }
 }
 
-async fn etcd_data_directories_return_the_recorded_answers(kind: Kind) {
+async fn members_on_etcd_data_directories_return_the_recorded_responses(kind: Kind) {
     for golden in golden() {
         if golden.has_authentication() || !golden.is_for(kind) {
             continue;

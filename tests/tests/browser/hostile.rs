@@ -12,7 +12,7 @@ on_quorate! {
     alone:
     scripts_in_keys_and_values_do_not_run,
     another_site_cannot_use_or_frame_the_console,
-    an_open_console_does_not_grow,
+    the_memory_of_an_open_console_page_does_not_grow,
 }
 
 async fn scripts_in_keys_and_values_do_not_run(kind: Kind) {
@@ -97,7 +97,7 @@ async fn another_site_cannot_use_or_frame_the_console(kind: Kind) {
     assert_eq!(client.read("k").await, None);
 }
 
-async fn an_open_console_does_not_grow(kind: Kind) {
+async fn the_memory_of_an_open_console_page_does_not_grow(kind: Kind) {
     let Some(browser) = Browser::start() else { return };
     let (server, console) = one_member(Options::new(kind).unguarded()).await;
     let client = server.client();

@@ -9,11 +9,11 @@ use super::{add_users, check_log, go, log_in, one_member, visit};
 
 on_both_servers! {
     alone:
-    a_user_logs_in_and_sees_what_he_may_not_do,
-    an_expired_token_leads_to_a_login_and_back,
+    a_user_logs_in_and_sees_which_actions_are_forbidden,
+    after_an_expired_token_the_user_logs_in_and_returns_to_the_page,
 }
 
-async fn a_user_logs_in_and_sees_what_he_may_not_do(kind: Kind) {
+async fn a_user_logs_in_and_sees_which_actions_are_forbidden(kind: Kind) {
     let Some(browser) = Browser::start() else { return };
     let (server, console) =
         one_member(Options::new(kind).unguarded().flag("--bcrypt-cost=4")).await;
@@ -58,7 +58,7 @@ async fn a_user_logs_in_and_sees_what_he_may_not_do(kind: Kind) {
     check_log(&browser);
 }
 
-async fn an_expired_token_leads_to_a_login_and_back(kind: Kind) {
+async fn after_an_expired_token_the_user_logs_in_and_returns_to_the_page(kind: Kind) {
     let Some(browser) = Browser::start() else { return };
     let options =
         Options::new(kind).unguarded().flag("--bcrypt-cost=4").flag("--auth-token-ttl=3600");

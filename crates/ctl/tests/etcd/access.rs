@@ -230,7 +230,7 @@ fn credentials_are_read_from_the_environment() {
 }
 
 #[test]
-fn access_replies_follow_etcd_3_7_where_it_differs_from_3_5() {
+fn access_responses_follow_etcd_3_7_where_it_differs_from_3_5() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     let run = |line: &str| server.plain(server.ours(&parts(line).0, ""));

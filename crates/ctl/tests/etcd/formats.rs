@@ -146,7 +146,7 @@ fn grant(pair: &mut Pair) {
 }
 
 #[test]
-fn every_command_prints_the_same_in_every_format() {
+fn every_command_prints_the_same_as_etcdctl_in_every_format() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
     grant(&mut pair);

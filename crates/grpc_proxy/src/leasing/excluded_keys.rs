@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn excluded_keys_are_bounded_in_bytes() {
+    fn the_memory_of_excluded_keys_is_bounded() {
         let mut keys = ExcludedKeys::default();
         let key = |number: usize| Bytes::from(format!("{number:8}").repeat(1 << 17));
         let mut count = 0;

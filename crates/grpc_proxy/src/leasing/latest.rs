@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_revision_is_read_from_forwarded_answers() {
+    fn the_latest_revision_is_read_from_forwarded_responses() {
         let answer = RangeResponse { header: Some(header(i64::MAX)), ..RangeResponse::default() };
         let frame = framed(&answer);
         let latest = Latest::default();

@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn owned_keys_are_bounded_in_bytes() {
+    fn the_memory_of_owned_keys_is_bounded() {
         let owned_keys = owned_keys();
         let bytes = RECORD_BYTES_MAX - 1000;
         for number in 0..20 {

@@ -110,7 +110,7 @@ mod tests {
 
     /// The bill of this program must list packages that are certainly in it, and omit those that only tests need.
     #[test]
-    fn the_bill_of_this_program_matches_the_lock_file() {
+    fn the_bill_of_materials_matches_the_lock_file() {
         let all = dependencies::all().unwrap();
         let text = of_materials(&dependencies::of_program(&all, "quorate"), "quorate", "1.0.0");
         let bill: Value = serde_json::from_str(&text).unwrap();
