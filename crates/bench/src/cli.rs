@@ -250,7 +250,7 @@ const KUBERNETES: Command<Leads> = Command {
                 "10",
                 "Watchers of all keys below the prefix, with progress notifications",
             ),
-            Flag::uint("page", "500", "Objects on a page of a list"),
+            Flag::uint("page", "500", "Number of objects in a page of a list"),
             text(
                 "compact-every",
                 "5m",

@@ -77,7 +77,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::duration("interval", "2s", "Refresh interval"),
     Flag::uint("iterations", "0", "Number of reports to print; 0 for no limit"),
     Flag::bool("no-count", "Do not count keys"),
-    Flag::bool("no-watch", "Do not watch changes, so that write rates are not shown"),
+    Flag::bool("no-watch", "Do not watch changes; write rates are then not shown"),
     Flag::bool("once", "Print one report after one interval, and exit"),
     Flag::text("prefix", "", "Show only keys with this prefix, and the prefixes below it"),
     Flag::uint(

@@ -11,17 +11,17 @@ use crate::session::Session;
 
 pub(crate) const CONSOLE: Command = Command {
     usage: "console [options]",
-    short: "Serves a web page that shows and operates a cluster",
-    long: "Serves a web page that shows and operates a cluster, until a signal ends it. `quorate console` is the same
-command. etcdctl has no such command, but this one works with etcd 3.5 and later as well.
+    short: "Serves a web page for viewing and operating a cluster",
+    long: "Serves a web page for viewing and operating a cluster, until the process receives a signal. `quorate console`
+is the same command. etcdctl has no such command, but this one works with etcd 3.5 and later as well.
 
-The console is a client of the cluster and has no power of its own. Where authentication is on, each person logs in on
-the page, and sees and may do what this user may; --user, --password and --auth-jwt-token are refused. Where
-authentication is off, the console can be used only on a loopback address, or with client certificates
+The console is a client of the cluster and has no permissions of its own. If authentication is enabled, each person logs
+in on the page and has the permissions of that user; --user, --password and --auth-jwt-token are refused. If
+authentication is disabled, the console can be used only on a loopback address, or with client certificates
 (--trusted-ca-file). If the console has a certificate of its own (--cert), or --allowed-hosts names a proxy, the page
 then needs the secret in the address that the command prints.
 
-Without --allow-writes, the page only reads.",
+Without --allow-writes, the page is read-only.",
     own_example: "  # Show a cluster at http://127.0.0.1:2383/
   quorate console --endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
 
