@@ -15,7 +15,7 @@ use crate::pki::Credentials;
 use crate::ports::Port;
 use crate::proxy::Proxy;
 use crate::tunnel::Visitor;
-use crate::{Client, DEADLINE, Kind, Response, http};
+use crate::{Client, DEADLINE, Kind, Response, eventually, http};
 
 const READY: &str = "ready to serve client requests";
 const PAUSE: Duration = Duration::from_millis(5);
@@ -604,6 +604,21 @@ impl Server {
         let pid = self.pid().to_string();
         let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
         assert!(status.success(), "kill -s {name} {pid}");
+    }
+
+    /// Suspends the process (`SIGSTOP`), and waits until none of its threads runs.
+    pub async fn suspend(&self) {
+        self.signal("STOP");
+        let tasks = format!("/proc/{}/task", self.pid());
+        eventually("all threads to stop", async || {
+            let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+                // A thread may have exited since the directory was read.
+                let stat = std::fs::read_to_string(task.unwrap().path().join("stat"));
+                stat.map_or(true, |stat| stat.contains(") T "))
+            };
+            std::fs::read_dir(&tasks).unwrap().all(is_stopped).then_some(())
+        })
+        .await;
     }
 
     /// Stops the server and waits until it exits.
