@@ -11,6 +11,7 @@ use std::sync::Arc;
 use quorate_core::bootstrap::{Decision, append_entries, is_blank};
 use quorate_core::start::{self, Recovered, Start};
 use quorate_raft::{HardState, LogIndex};
+use quorate_state::apply::State;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
 use quorate_storage::lost_log;
@@ -80,12 +81,7 @@ async fn pick_up(
         "local-member-id" = format!("{:x}", identity.member_id),
         "commit-index" = contents.hard_state.commit
     );
-    if config.discovery.is_asked_for() {
-        log::warn!(
-            "discovery token is ignored since cluster already initialized; valid logs are found",
-            "wal-dir" = dirs.wal().display().to_string()
-        );
-    }
+    warn_about_discovery(config, &dirs);
     let own = identity.clone();
     let (mut start, step) = if is_blank(&contents, &mark, applied) {
         let step = flags.begin_again(own, lost_log_reason(&**disk, &dirs)?).map_err(refused)?;
@@ -94,9 +90,7 @@ async fn pick_up(
         let version = start::storage_version(&backend);
         old_members::repair(&mut state, version, &**disk, &dirs, &marks)?;
         let mut start = Start::new(&state, contents, mark)?;
-        if start.correct_members(&mut state) {
-            log::warn!("corrected the member list in the database to match the raft configuration");
-        }
+        correct_members(&start, &mut state);
         flags.check_members(&own, state.members()).map_err(refused)?;
         if config.force_new_cluster {
             remove_other_members(&mut start, state.members(), &identity, &mut wal)?;
@@ -130,6 +124,23 @@ async fn pick_up(
     let node = node_at(start, state.members(), config, &identity, &dirs)?;
     let was_rebuilt = rebuild::is_recent(&**disk, &dirs)?;
     Ok(Booted { was_rebuilt, identity, dirs, wal, backend, state, node, peers, memory_lock: None })
+}
+
+/// Logs a warning if the flags name a discovery service, which only a new member uses.
+fn warn_about_discovery(config: &Config, dirs: &DataDir) {
+    if config.discovery.is_asked_for() {
+        log::warn!(
+            "discovery token is ignored since cluster already initialized; valid logs are found",
+            "wal-dir" = dirs.wal().display().to_string()
+        );
+    }
+}
+
+/// Corrects the members of a directory in which etcd stored other members than its consensus counts.
+fn correct_members(start: &Start, state: &mut State) {
+    if start.correct_members(state) {
+        log::warn!("corrected the member list in the database to match the raft configuration");
+    }
 }
 
 /// Removes received snapshots at or before the applied index.
