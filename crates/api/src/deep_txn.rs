@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn operations_on_the_deepest_transaction_fit_the_stack() {
-        // The test uses only a part of the maximum depth and of the stack, because the time of the generated code is
-        // quadratic in the depth.
+        // The test uses only a part of the maximum depth and of the stack, because the time that the generated code
+        // takes is quadratic in the depth.
         const PART: usize = 10;
         on_a_stack_of(STACK_BYTES / PART, || {
             let data = entry(DEPTH_MAX.div_ceil(PART));

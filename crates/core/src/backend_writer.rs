@@ -260,7 +260,7 @@ impl<T, R> BackendWriter<T, R> {
                 self.drop_superseded(from);
             }
             Order::Install { index, completion } => {
-                // The new file is defragmented only if a caller requests it again.
+                // End the current defragmentation. The new file is defragmented only if a caller requests it again.
                 self.end_reclaiming();
                 self.steps.push_back(Step::Install { index, completion });
                 let ended = self.superseded.take_if(|superseded| superseded.index <= index);

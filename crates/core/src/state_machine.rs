@@ -179,7 +179,7 @@ impl ApplyError {
     /// Distinguishes an entry that this version cannot apply from a fault of the store that affects every entry.
     fn of_entry(index: LogIndex, term: Term, kind: &'static str, fault: Fault) -> Self {
         match fault {
-            // `ServerTooOld` has etcd's text, which operators know.
+            // `ServerTooOld` has etcd's text, which operators know, so nothing is added to it.
             Fault::Store(_) | Fault::ServerTooOld { .. } => Self::Other(fault),
             Fault::Request(_)
             | Fault::Membership(_)

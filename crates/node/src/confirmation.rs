@@ -63,7 +63,7 @@ impl Confirmation {
     /// Records that a follower answered a heartbeat that this leader sent at `sent_at`, in `term`.
     pub(crate) fn note_answer(&mut self, term: Term, from: MemberId, sent_at: u64) {
         if sent_at > self.now {
-            // This leader has not sent a heartbeat with that time.
+            // Ignore the response. This leader has not sent a heartbeat with that time yet.
             return;
         }
         if term != self.term {

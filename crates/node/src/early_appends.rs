@@ -78,7 +78,7 @@ impl EarlyAppends {
 }
 
 fn bytes_of(message: &Message) -> u64 {
-    // An append without entries also uses memory.
+    // The constant is the memory of the message itself, because an append without entries also uses memory.
     64 + message.entries.iter().map(quorate_raft::Entry::encoded_bytes).sum::<u64>()
 }
 

@@ -96,8 +96,8 @@ impl FullDiskWatch {
             }
             return None;
         }
-        // A working voter may look inactive, because it may not have answered since the leader last
-        // reset the activity flags.
+        // A working voter may look inactive, because it may not have answered since the leader last reset the activity
+        // flags. So wait for an election timeout before refusing writes.
         let has_others = status.progress.iter().any(|(id, it)| *id != status.id && !it.is_learner);
         if has_others && self.ticks_alone < self.election_ticks {
             return None;

@@ -156,7 +156,8 @@ impl Node {
         let snapshot = Snapshot { data: Bytes::new(), metadata };
         let mut storage = MemoryStorage::recover(hard_state, snapshot, config.entries);
         if config.applied > config.snapshot_index {
-            // A snapshot for a peer covers at least the entries up to this index.
+            // Record a snapshot at the applied index, because a snapshot for a peer covers at least the entries up to
+            // that index.
             let recorded = storage.create_snapshot(config.applied, config.conf_state, Bytes::new());
             recorded.expect("the log reaches the applied index");
         }
@@ -211,7 +212,7 @@ impl Node {
     /// Starts the node. The caller must call this method once, before the first event. A sole voter
     /// campaigns at once.
     pub fn start(&mut self) {
-        // The whole log was read into memory, and most of it may already be applied.
+        // Drop old entries, because the whole log was read into memory and most of it may already be applied.
         self.cut_log();
         if !self.is_sole_voter() {
             for _ in 0..self.initial_ticks {
@@ -412,8 +413,8 @@ impl Node {
             if matches!(message.kind, MessageKind::PreVote | MessageKind::Vote) {
                 self.succession.step_back();
             }
-            // A member that cannot write its log cannot win an election, because it cannot write
-            // its own vote.
+            // Ignore the request to campaign. A member that cannot write its log cannot win an election, because it
+            // cannot write its own vote.
             if message.kind == MessageKind::TimeoutNow && self.disk_watch.is_stalled() {
                 continue;
             }

@@ -52,7 +52,7 @@ impl<S: Storage> Raft<S> {
             self.role != Role::Leader,
             "a leader does not campaign: otherwise it would give up leadership without having lost its quorum"
         );
-        // Neither term nor vote change: a pre-election has no lasting effect.
+        // The term and the vote do not change, so a pre-election has no lasting effect.
         self.tracker.reset_votes();
         self.leader = NONE;
         self.role = Role::PreCandidate;
@@ -86,7 +86,7 @@ impl<S: Storage> Raft<S> {
             own.become_replicate();
             own.is_recently_active = true;
         }
-        // The log may contain a membership change. Waiting until the whole log is applied is cheap;
+        // The log may contain an unapplied membership change. Waiting until the whole log is applied is cheap, whereas
         // searching the log for a change could be expensive.
         self.pending_conf_index = self.log.last_index();
         // The first entry of the term is empty. Committing it also commits all entries before it.
@@ -184,8 +184,8 @@ impl<S: Storage> Raft<S> {
     /// Stops following the leader, so that this member may vote for another at once.
     pub(crate) fn forget_leader(&mut self) {
         if self.config.read_only == crate::ReadOnlyOption::LeaseBased {
-            // With lease-based reads, the leader relies on its followers not to help elect another
-            // leader.
+            // With lease-based reads, the leader relies on its followers not to help elect another leader, so they must
+            // not forget it.
             note!(self, Error, "ignoring MsgForgetLeader due to ReadOnlyLeaseBased");
         } else if self.leader != NONE {
             note!(

@@ -54,10 +54,10 @@ impl<S: Storage> Raft<S> {
             self.release_parked_reads();
             self.broadcast_append();
         } else {
-            // New members need not wait for the next heartbeat or proposal.
+            // Send entries to new members now, so that they do not wait for the next heartbeat or proposal.
             self.append_to_all(WhenEmpty::Skip);
         }
-        // Pending reads no longer need answers from members that have left.
+        // Reads that waited only for members that have left are now confirmed.
         self.answer_confirmed_reads();
         if !self.tracker.config.voters.contains(self.transferee) {
             self.transferee = NONE;

@@ -107,7 +107,7 @@ impl Progress {
     /// Returns to probing, starting after the last acknowledged entry or, if a snapshot was in
     /// flight, after that snapshot.
     pub(crate) fn become_probe(&mut self) {
-        // Without a pending snapshot, this is zero, so it never exceeds `match_index`.
+        // The index is zero if no snapshot is pending, and then has no effect on the maximum below.
         let snapshot = self.pending_snapshot;
         self.enter(ProgressState::Probe);
         self.next_index = self.match_index.max(snapshot) + 1;

@@ -233,8 +233,8 @@ impl<S: Storage> Raft<S> {
         let mut leader = NONE;
         match &message.body {
             Body::VoteRequest(request) if self.is_leader_lease_held(request) => return false,
-            // A pre-vote request and its approval carry a term that no member has entered. A
-            // refusal carries the voter's own, higher term.
+            // A pre-vote request and its approval carry a term that no member has entered, so this member does not
+            // enter it either. A refusal carries the voter's own, higher term.
             Body::VoteRequest(VoteRequest { round: Round::PreVote, .. })
             | Body::Vote(Vote { round: Round::PreVote, is_granted: true }) => return true,
             Body::Replication(_) => leader = message.from,
@@ -321,7 +321,7 @@ impl<S: Storage> Raft<S> {
             }
             (Request::TransferLeader, Role::Leader) => self.handle_transfer_leader(from),
             (Request::TransferLeader, Role::Follower) => self.forward_transfer(from, term),
-            // There is no leader to forward the request to.
+            // A candidate does not know a leader to which it could forward the request.
             (
                 Request::ReadIndex(_) | Request::TransferLeader,
                 Role::PreCandidate | Role::Candidate,

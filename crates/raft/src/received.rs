@@ -222,7 +222,8 @@ impl TryFrom<Message> for Received {
             | MessageKind::StorageApplyResponse
             | MessageKind::ForgetLeader => return Err(StepError::LocalMessage),
         };
-        // A request forwarded to a leader has no term.
+        // A request forwarded to a leader has no term. A term in a transfer request shows that the request has been
+        // forwarded before.
         let term = match kind.carries_term() || kind == MessageKind::TransferLeader {
             true => term,
             false => Term::ZERO,

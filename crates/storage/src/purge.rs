@@ -64,7 +64,8 @@ pub fn purge(
             None
         };
         disk.remove_file(&path).map_err(failed("remove", &path))?;
-        // Segments must be removed in order. Otherwise a crash could leave a gap.
+        // Make the removal of a segment durable before the next one is removed. Otherwise a crash could leave a gap
+        // between segments.
         if lock.is_some() {
             disk.sync_dir(dir).map_err(failed("sync", dir))?;
         }

@@ -142,7 +142,8 @@ impl Candidate {
         if let Some(Member { id, name, .. }) = self.cluster.published(id) {
             return Err(Refusal::Published { id: *id, name: name.clone() });
         }
-        // The member that described the cluster may lag behind members that know this member's client URLs.
+        // Ask the other members, too. The member that described the cluster may lag behind members that know this
+        // member's client URLs.
         let urls = self.initial.urls_of_others(&self.flags.name);
         Ok(Step::OwnRow(AskOwnRow { urls, id, then: Then::Join(Box::new(self), ids) }))
     }

@@ -120,7 +120,7 @@ pub(super) fn found_again(
 ) -> Result<Step, Refusal> {
     match Founding::of(initial, &flags.name) {
         Ok(founding) if founding.is_of(&identity) => Ok(Step::Decided(Decision::Found(founding))),
-        // A sole founder has no other member to wait for.
+        // A sole founder has no other member to wait for, so a start with different flags is refused.
         Ok(founding) if is_sole_founder(&identity) => Err(Refusal::OtherFounding {
             logged_cluster: identity.cluster_id,
             logged_member: identity.member_id,

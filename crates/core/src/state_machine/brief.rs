@@ -31,7 +31,7 @@ pub(super) fn is_brief(entries: &[Entry]) -> bool {
 }
 
 fn concerns_single_keys(entry: &Entry) -> bool {
-    // A leader's first entry is empty. It starts the clocks of all leases.
+    // An empty entry is a leader's first entry. It starts the clocks of all leases, which may take long.
     if entry.kind != EntryKind::Normal || entry.data.is_empty() {
         return false;
     }

@@ -605,7 +605,7 @@ pub(super) fn bolt_options() -> bolt::Options {
 }
 
 pub(super) fn state_options() -> StateOptions {
-    // Records are not cached, so reads use the file.
+    // Do not cache records, so that reads use the file.
     let store = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
     StateOptions { store, learner_count_max: 1, ..StateOptions::default() }
 }

@@ -133,7 +133,7 @@ impl Scripted {
     fn run(&mut self, turns: &[Turn]) {
         for turn in turns {
             let draw = &mut SplitMix64::new(0);
-            // Several turns, so that the whole queue is processed regardless of the seed.
+            // Take several turns, so that the whole queue is processed regardless of the seed.
             for _ in 0..10 {
                 self.member.take_turn(*turn, &mut self.client, draw).unwrap();
             }

@@ -37,7 +37,8 @@ impl Node {
             let by_bytes = storage.compact_index_for(bytes_max / 2);
             forgettable = forgettable.max(by_bytes.unwrap_or_default().min(applied));
         }
-        // The core's log may begin after a snapshot that the state machine has not installed yet.
+        // The core's log may begin after a snapshot that the state machine has not installed yet. Then there is nothing
+        // to drop.
         if forgettable > before_first {
             assert!(
                 forgettable <= applied,

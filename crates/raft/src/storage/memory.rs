@@ -157,8 +157,7 @@ impl MemoryStorage {
 
     /// Installs a snapshot. The log becomes empty and begins after the snapshot.
     pub fn apply_snapshot(&mut self, snapshot: Snapshot) -> Result<(), StorageError> {
-        // A new member's initial snapshot has index zero and a configuration, which the installed
-        // snapshot replaces.
+        // Any snapshot may replace the initial snapshot of a new member, which has index zero and a configuration.
         if !self.snapshot.is_empty() && snapshot.metadata.index <= self.snapshot.metadata.index {
             return Err(StorageError::SnapshotOutOfDate);
         }

@@ -251,7 +251,7 @@ impl Store {
         let previous_finished = self.compactor.is_idle();
         let previous_revision = std::mem::replace(&mut self.compacted, revision);
         batch.put_compaction(meta::SCHEDULED_COMPACTION, revision);
-        // The owner of a working set deletes the records where they are stored.
+        // A working set has nothing to delete. Its owner deletes the records where they are stored.
         if self.loaded.is_none() {
             self.compactor.schedule(revision);
         }

@@ -95,7 +95,7 @@ impl Part {
 
     fn record(&self, revision: Revision) -> Option<&Bytes> {
         if self.is_plain() {
-            // This avoids reading `starts`, which is rarely in a CPU cache.
+            // With one record for each revision, the lookup need not read `starts`, which is rarely in a CPU cache.
             let position = usize::try_from(revision.main - self.first.main).ok()?;
             let found = revision.sub == 0 && position < self.filled;
             return if found { self.chunk.records[position].get() } else { None };

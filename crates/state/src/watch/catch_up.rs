@@ -110,8 +110,8 @@ impl Hub {
         }
         let history = self.latest();
         if history.current_revision() != state.current {
-            // The store is being replaced, so the newest history and the hub's current revision
-            // belong to different stores.
+            // The store is being replaced, so the newest history and the hub's current revision belong to different
+            // stores. The groups stay behind.
             for task in near {
                 state.reposition(task.group, Position::Behind { next: task.next });
             }

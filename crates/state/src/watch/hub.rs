@@ -485,7 +485,7 @@ impl State {
                     self.wakers.extend(waker);
                     slot += 1;
                 }
-                // This removes the group from the list, and another group moves to its slot.
+                // The group is removed from the list, and another group moves to its slot. So the slot is not advanced.
                 Err(Full) => self.reposition(handle, Position::Parked { next: revision }),
             }
         }

@@ -253,7 +253,8 @@ fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     let mut reserved = needed.next_multiple_of(RESERVED_BYTES).min(most);
     if !try_allocate(file, reserved).map_err(fault)? {
         reserved = needed;
-        // On failure, `allocate` returns the system's error and keeps no space.
+        // There is no room for more than `needed`. If there is no room for `needed` either, shortening the file
+        // releases the space that the failed call may have taken.
         if let Err(source) = file.allocate(needed) {
             drop(file.set_len(writer.file_bytes));
             return Err(match is_no_room(&source) {

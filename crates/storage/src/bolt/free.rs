@@ -319,7 +319,7 @@ impl PendingPages {
             "the count is 0 when no pending page is left: otherwise the size in use would be reported incorrectly"
         );
         if older.is_empty() {
-            // Later snapshots see all pages allocated so far.
+            // Later snapshots see all pages allocated so far, so it no longer matters which transaction allocated them.
             self.allocated_by.clear();
         }
     }

@@ -170,7 +170,8 @@ impl Walk<'_> {
             let children = (0..page.count()).rev().map(|index| page.child(index));
             let children = children.collect::<Result<Vec<_>, _>>().map_err(fault)?;
             self.take(Run { start: id, count })?;
-            // All children of a branch are of the same kind, because all leaves of a tree have the same depth.
+            // All children of a branch are of the same kind, because all leaves of a tree have the same depth. So
+            // reading one child is enough.
             let first = children.last().copied().unwrap_or(id);
             if read_leaves || self.page(first, std::iter::empty())?.kind == PageKind::Branch {
                 pending.extend(children);

@@ -229,7 +229,7 @@ impl Tree {
             unreachable!("locate returns a leaf");
         };
         let at = match items.last() {
-            // Keys are usually appended in order in the largest bucket.
+            // In the largest bucket, keys are usually appended in order, so the last key is compared first.
             Some(last) if source.bytes(last.key) < key => Err(items.len()),
             Some(_) => items.binary_search_by(|item| source.bytes(item.key).cmp(key)),
             None => Err(0),

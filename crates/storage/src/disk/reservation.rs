@@ -51,7 +51,8 @@ pub(crate) fn try_allocate(file: &dyn DiskFile, len: u64) -> io::Result<bool> {
     match file.allocate(len) {
         Ok(()) => Ok(true),
         Err(error) if is_no_room(&error) => {
-            // Some file systems keep the space that they allocated before they ran out of space.
+            // Some file systems keep the space that they allocated before they ran out of space. Shortening the file
+            // releases it.
             file.set_len(len_before)?;
             Ok(false)
         }

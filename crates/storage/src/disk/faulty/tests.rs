@@ -168,7 +168,7 @@ fn a_power_cut_may_lose_or_tear_unsynced_writes_but_no_synced_writes() {
         }
         seen.insert((bytes.len(), bytes[512], bytes[1024]));
     }
-    // The write is kept, lost or torn in both ways, and there are three possible lengths.
+    // Each of the first write's two sectors is kept or lost, and the file has one of three lengths.
     assert!(seen.len() >= 8, "{seen:?}");
     file.sync_data().unwrap();
     assert_eq!(fs::read(image(&disk, 0).path().join("f")).unwrap(), kept);
