@@ -1,4 +1,4 @@
-//! The decision how a member starts: found a cluster, join one, continue from the log, or refuse to start.
+//! Decides how a member starts: it founds a cluster, joins one, continues from its log, or refuses to start.
 //!
 //! A start is a chain of [`Step`]s. A step is either a question for the caller (which members the flags name, what
 //! other members report) or the [`Decision`]. A question holds the facts known so far. Answering it returns the next
@@ -17,8 +17,8 @@
 //!
 //! * The log alone decides whether a member is new. The flags about the initial cluster matter only if there is no log
 //!   or an empty one.
-//! * No member starts under an id that was used before with another log. Other members reveal such a use: they list
-//!   client URLs only for a member whose own log has listed that member.
+//! * No member starts under an id that was used before with another log. Other members reveal such a use, because they
+//!   list client URLs for a member only after its own log has listed it.
 //! * A removed member does not start. A member whose log has lost entries starts only with `--force-new-cluster`.
 //! * A member whose log is empty because of a crash founds the same cluster again, or founds no cluster.
 //!

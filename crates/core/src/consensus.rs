@@ -248,7 +248,7 @@ impl<R: WaitingReads> Consensus<R> {
     }
 
     /// Returns whether there is another voter. If there is none, the caller may write the log on its own thread,
-    /// because the write delays no message.
+    /// because the write does not delay any message.
     #[must_use]
     pub fn has_other_voters(&self) -> bool {
         self.node.has_other_voters()
@@ -258,7 +258,7 @@ impl<R: WaitingReads> Consensus<R> {
         self.state.note_membership(self.is_alone(), self.node.commit_index());
     }
 
-    /// Returns whether this member is the only one, learners included. Learners count because a learner may apply an
+    /// Returns whether this member is the only member, learners included. Learners count because a learner may apply an
     /// entry before this member does, and acknowledge it to a client whose request it forwarded.
     fn is_alone(&self) -> bool {
         self.node.is_sole_voter() && self.node.configuration().learners.is_empty()

@@ -1,4 +1,4 @@
-//! Correction of the member list of a data directory to the members that consensus counts.
+//! Corrects the member list of a data directory to match the members that consensus counts.
 //!
 //! In a directory of etcd, the member list in the backend file can differ from the configuration of raft: an old
 //! restore leaves rows of former members, an update of a learner's URLs turns its row into that of a voter, and some
@@ -24,8 +24,8 @@ use crate::start::Start;
 
 impl Start {
     /// Corrects the members of the state to those that consensus counts at the applied index. Returns whether any
-    /// member has changed. Without a known configuration, for example if the snapshot mark names none, the members stay
-    /// as they are.
+    /// member has changed. Without a known configuration, for example if the snapshot mark does not contain one, the
+    /// members stay as they are.
     pub fn correct_members(&self, state: &mut State) -> bool {
         let counted = Counted::at_start(self, state.members());
         let Some(members) = counted.and_then(|counted| counted.of(state.members())) else {

@@ -229,7 +229,7 @@ impl Arriving {
     }
 }
 
-/// Opens an image and returns its position, with the members that it lists.
+/// Opens an image. Returns its log position and its members.
 fn position_of(
     disk: &Arc<dyn Disk>,
     file: &IncomingDatabase,

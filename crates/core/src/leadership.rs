@@ -88,7 +88,7 @@ impl LeadershipState {
 
     /// Returns whether a read of the state at this applied entry is linearizable without a read barrier.
     ///
-    /// That is the case if this member is the only one, leads, and has applied an entry of its term and every entry
+    /// That is the case if this member is the only member, leads, and has applied an entry of its term and every entry
     /// that former members may have applied. It has then applied every write acknowledged so far, and it acknowledges a
     /// later write only after applying it.
     #[must_use]
@@ -148,7 +148,7 @@ impl LeadershipState {
         self.leaderless_since = is_leaderless.then(|| self.leaderless_since.unwrap_or(now));
     }
 
-    /// Records a membership change: whether this member is the only one, and the commit index.
+    /// Records a membership change: whether this member is the only member, and the commit index.
     pub(crate) fn note_membership(&mut self, is_alone: bool, commit: LogIndex) {
         self.is_alone = is_alone && self.leads();
         self.alone_from = commit;

@@ -6,8 +6,8 @@
 //!   first.
 //! * A member whose log ends before the applied index of its backend file does not start, because durable entries have
 //!   been lost.
-//! * Consensus starts with the members in the backend file, at its applied index. In a directory of etcd, these are first
-//!   corrected to the members that consensus counts ([`Start::correct_members`]).
+//! * Consensus starts with the members in the backend file, at its applied index. In a directory of etcd, the member
+//!   list is first corrected to the members that consensus counts ([`Start::correct_members`]).
 //!
 //! # Not here
 //!

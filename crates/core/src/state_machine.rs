@@ -2,7 +2,7 @@
 //!
 //! Entries are applied in batches. After each batch the new view is published, and only then may the outcomes of its
 //! entries be sent. Changes for the backend file are collected in an open batch, which is handed over periodically.
-//! Reads see the changes before that. Compactions are also carried out here, one step at a time.
+//! Reads see the changes before the batch is handed over. Compactions are also carried out here, one step at a time.
 //!
 //! # Invariants
 //!

@@ -33,7 +33,7 @@ pub enum ConfChangeKind {
     AddNode = 0,
     /// The member leaves the group.
     RemoveNode = 1,
-    /// The group does not change; the application changes its data about the member.
+    /// The group stays the same. The application updates its own data about the member.
     UpdateNode = 2,
     /// A voter or a new member becomes a learner.
     AddLearnerNode = 3,

@@ -297,7 +297,7 @@ impl<S: Storage> RaftLog<S> {
         );
         self.applying = index;
         self.applying_bytes += bytes;
-        // Applying pauses if the size limit is reached, or if it kept some of the entries from being returned.
+        // Applying pauses if the size limit is reached, or if not all entries could be returned because of the limit.
         self.is_applying_paused = self.applying_bytes >= self.applying_bytes_max
             || index < self.appliable_index(allow_unstable);
     }

@@ -26,8 +26,8 @@ use std::fmt;
 use crate::entry::MemberId;
 use crate::log_index::LogIndex;
 
-/// A value that voters acknowledge: a log index or the number of a read. The default means that the
-/// voter has not acknowledged anything yet.
+/// A value that voters acknowledge: a log index or the number of a read. The default value means that the voter has not
+/// acknowledged anything yet.
 pub trait Acknowledged: Copy + Default + Ord {
     /// The value that never lowers a minimum.
     const MAX: Self;

@@ -1,10 +1,10 @@
 //! A message from another member, or this member's own acknowledgement, typed by the role of its
 //! sender.
 //!
-//! [`Message`] has the fields of every kind, like the wire format. Here, each kind has only the
-//! fields that it uses, and the kinds are grouped by the sender's role, so that a single match
-//! decides how a role handles a group. Kinds that never travel between members are absent, because
-//! for these the application calls a method of [`Node`](crate::Node) instead.
+//! [`Message`] has the fields of every kind, like the wire format. Here, each kind has only the fields that it uses,
+//! and the kinds are grouped by the sender's role, so that a single match decides how a role handles a group. Kinds
+//! that never travel between members are absent, because the application calls a method of [`Node`](crate::Node) for
+//! them instead.
 //!
 //! `Node` checks terms, indexes and senders before it converts a message.
 

@@ -1,11 +1,11 @@
 //! Replication: how a leader makes its followers' logs equal to its own, and how followers respond
 //! (Raft thesis, sections 3.5 and 3.6).
 //!
-//! A leader sends each follower the entries from `next_index` on, together with the identity of the
-//! preceding entry. A follower that has that entry appends the entries and replaces conflicting
-//! ones. Otherwise it refuses, with a hint at which position the logs may agree. With the hint,
-//! finding the last common entry takes at most one round trip per term in the logs rather than one
-//! per entry, because both sides skip all entries whose terms rule them out.
+//! A leader sends each follower the entries from `next_index` on, together with the identity of the preceding entry. A
+//! follower that has that entry appends the entries and replaces conflicting ones. Otherwise it refuses the append and
+//! returns, as a hint, the position at which the logs may agree. With the hint, finding the last common entry takes at
+//! most one round trip per term in the logs rather than one per entry, because both sides skip all entries whose terms
+//! rule them out.
 //!
 //! An entry is committed once a quorum has it and it belongs to the leader's own term. Committing
 //! it also commits all entries before it.
@@ -115,9 +115,9 @@ impl<S: Storage> Raft<S> {
             hint.index,
             hint.term,
         );
-        // Entries after the hint cannot match, and the entry at the hint matches only if this log's
-        // term there is at most the follower's. Without a term in the hint, the follower's log is
-        // empty or the follower runs very old software.
+        // Entries after the hint cannot match, and the entry at the hint matches only if this log's term at that index
+        // is not higher than the follower's. Without a term in the hint, the follower's log is empty or the follower
+        // runs very old software.
         let possible = if hint.term > Term::ZERO {
             self.log.last_possible_match(hint.index, hint.term).0
         } else {
@@ -238,8 +238,8 @@ impl<S: Storage> Raft<S> {
         let Some(progress) = self.heard_from(from) else { return };
         progress.is_recently_active = true;
         progress.is_flow_paused = false;
-        // A follower in the Probe state needs a probe before the leader can stream to it again,
-        // even if it lacks no entries.
+        // A follower in the Probe state needs a probe before the leader can stream to it again, even if the follower
+        // has all entries.
         if progress.match_index < last_index || progress.state == ProgressState::Probe {
             self.send_append(from, WhenEmpty::Send);
         }

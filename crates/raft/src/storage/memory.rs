@@ -122,9 +122,9 @@ impl MemoryStorage {
         }
     }
 
-    /// Drops all entries up to and including `index`. Of the entry at `index`, the term is kept.
+    /// Drops all entries up to and including `index`, but keeps the term of the entry at `index`.
     ///
-    /// The application must ensure that they are applied and that no other member needs them.
+    /// The application must ensure that the dropped entries are applied and that no other member needs them.
     pub fn compact(&mut self, index: LogIndex) -> Result<(), StorageError> {
         if index <= self.offset.index {
             return Err(StorageError::Compacted);

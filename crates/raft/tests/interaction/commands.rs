@@ -235,7 +235,7 @@ impl Environment {
         result
     }
 
-    /// Does the pending work of the nodes `ids` and delivers their messages until neither is left.
+    /// Does the pending work of the nodes `ids` and delivers their messages until there is no work and no message left.
     fn stabilize(&mut self, ids: &[MemberId]) -> Result<(), String> {
         loop {
             let mut is_idle = true;
