@@ -8,7 +8,7 @@
 //!
 //! * [`KeyValue::new`] writes the canonical form: fields ordered by number, without zero values. Members of a cluster
 //!   compare hashes of these bytes.
-//! * Cloning copies no bytes.
+//! * Cloning does not copy bytes.
 //!
 //! # Not here
 //!

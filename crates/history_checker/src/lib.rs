@@ -26,7 +26,7 @@
 //!
 //! # Not here
 //!
-//! Recording histories, and comparing hashes of the members' data. The crate uses no cluster, clock or file.
+//! Recording histories, and comparing hashes of the members' data. The crate does not use a cluster, a clock or files.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 

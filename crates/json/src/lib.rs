@@ -1,8 +1,8 @@
 //! Converts messages of the public API to JSON and back, for the JSON gateway.
 //!
-//! The code handles no message individually. A table, generated from the `.proto` files, lists the request and response
-//! of every method and the fields of every message. With this table, JSON is converted to the wire format and back
-//! without an intermediate message.
+//! The code does not handle any message individually. A table, generated from the `.proto` files, lists the request and
+//! response of every method and the fields of every message. With this table, JSON is converted to the wire format and
+//! back without an intermediate message.
 //!
 //! The rules are those of protobuf's JSON mapping, as Go's library applies them in etcd 3.7 (`protojson`): output uses
 //! the names in the `.proto` files, and input accepts those names and their camel case forms; 64-bit numbers are

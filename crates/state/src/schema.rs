@@ -117,8 +117,8 @@ pub mod meta {
     pub const STORAGE_VERSION: &[u8] = b"storageVersion";
 }
 
-/// A point in the history of the keyspace: `main` counts the entries that changed something, `sub`
-/// the changes within one entry.
+/// A point in the history of the keyspace: `main` counts the entries that changed the keyspace, and `sub` counts the
+/// changes within one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision {
     /// The number of the entry, starting with 2; 1 is the empty keyspace.

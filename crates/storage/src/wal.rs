@@ -12,7 +12,7 @@
 //! * After a power cut at any point the log can be opened. It is either complete or has a torn end, which is cut off.
 //! * After a failed write or sync the log refuses all operations. The kernel may have dropped the bytes that it could
 //!   not write, so a retry would acknowledge bytes that are not on the disk.
-//! * A change of the commit index alone causes no sync. It stays in memory until the next sync, as in etcd.
+//! * A change of the commit index alone does not cause a sync. It stays in memory until the next sync, as in etcd.
 //! * Space is reserved ahead if the disk has enough. If not, the log uses the remaining space, and stops only at a
 //!   record for which there is no room.
 //!

@@ -53,8 +53,8 @@ impl AskMembers {
         };
         let unlearned = match answer {
             Ok(cluster) if cluster.id == identity.cluster_id => {
-                // A member that has published its client URLs lists members in its files, so these files have lost
-                // them.
+                // The files of a member that has published its client URLs list members, so this member's files have
+                // lost them.
                 return match cluster.published(identity.id()) {
                     Some(own) => Err(Refusal::Published { id: own.id, name: own.name.clone() }),
                     None => Ok(Step::Decided(Decision::Continue {

@@ -53,7 +53,7 @@ impl Folder {
 
     /// Creates the data directory of a founding member of a cluster with these voters.
     pub(super) fn found(&self, voters: &[u64], options: wal::Options) {
-        // The tests fail the power of the simulated disk only, so these initial files need no sync.
+        // The tests cut the power of the simulated disk only, so these initial files need no sync.
         let options = wal::Options { sync: false, ..options };
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let dirs = self.dirs();

@@ -60,9 +60,8 @@ impl State {
         })
     }
 
-    /// Authenticates a user whose password was checked by the member that received the request. An
-    /// entry without a token text creates no token, because the receiving member signs a token
-    /// itself (JWT).
+    /// Authenticates a user whose password was checked by the member that received the request. An entry without a
+    /// token text does not create a token, because the receiving member signs a token itself (JWT).
     fn authenticate(
         &self,
         entry: &EntryMeta,

@@ -99,8 +99,7 @@ impl fmt::Debug for Token {
 #[derive(Default)]
 struct Table {
     tokens: BTreeMap<Fingerprint, Arc<Token>>,
-    /// Each token once, roughly in order of age, with the time at which it is next checked for
-    /// expiry.
+    /// Every token appears once, roughly in order of age, with the time at which it is next checked for expiry.
     queue: VecDeque<(u64, Fingerprint)>,
 }
 

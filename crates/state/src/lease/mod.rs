@@ -174,8 +174,8 @@ impl Lessor {
         true
     }
 
-    /// Sets the checkpointed lifetime of a lease. Returns the record, which the caller stores if
-    /// checkpoints are persisted. Unknown leases are ignored, and `None` is returned.
+    /// Sets the checkpointed lifetime of a lease. Returns the record, which the caller stores if checkpoints are
+    /// persisted. Ignores an unknown lease and returns `None`.
     pub fn checkpoint(
         &mut self,
         id: LeaseId,

@@ -21,7 +21,7 @@ use crate::units::{LeaseId, Millis};
 /// The number of queue entries that a scan visits before it releases the lock for other threads.
 const SCAN_STEP: usize = 512;
 
-/// A new primary spreads coinciding expiries only if there are at least this many.
+/// A new primary spreads the expiries of the leases only if there are at least this many leases.
 const PILE_UP_COUNT: usize = 1000;
 
 /// The maximum number of expiries in one second after they are spread. It is less than the number
@@ -473,8 +473,8 @@ impl Lease {
     }
 }
 
-/// Postpones expiries so that at most [`EXPIRIES_PER_SECOND`] of them fall in any second. `order`
-/// is ascending and stays ascending.
+/// Postpones expiries so that at most [`EXPIRIES_PER_SECOND`] leases expire in any second. `order` is ascending and
+/// stays ascending.
 fn spread(order: &mut [(Millis, LeaseId)]) {
     if order.len() < PILE_UP_COUNT {
         return;

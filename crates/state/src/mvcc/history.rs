@@ -44,7 +44,7 @@ impl Superseded {
     }
 }
 
-/// A reader's view of the history. Cloning it copies no records.
+/// A reader's view of the history. Cloning it does not copy records.
 #[derive(Clone, Debug)]
 pub(super) struct HistoryView {
     segments: Arc<Vec<Arc<Segment>>>,

@@ -1,8 +1,8 @@
 //! The changes of one log entry, applied to the keyspace immediately.
 //!
-//! All changes of an entry share one main revision and have ascending sub revisions. An entry
-//! without changes uses no revision. A transaction's writes are visible to its own reads
-//! immediately, and to readers after the next publication.
+//! All changes of an entry share one main revision and have ascending sub revisions. An entry without changes does not
+//! use a revision. A transaction's writes are visible to its own reads immediately, and to readers after the next
+//! publication.
 //!
 //! # Not here
 //!
@@ -88,8 +88,8 @@ impl<'a> WriteTxn<'a> {
         self.done.ranges += 1;
     }
 
-    /// Executes a range request. If it names no revision, it includes the transaction's writes so
-    /// far.
+    /// Executes a range request. If the request does not name a revision, the range includes the transaction's writes
+    /// so far.
     pub fn range(&mut self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
         self.done.ranges += 1;
         self.store.snapshot().range(query)

@@ -10,8 +10,8 @@
 //!   a request reads or changes before it applies the request.
 //! * A version is loaded at most once, and never replaces a newer one. Changes in the store are
 //!   newer than what the owner can load, so a key can be loaded again at any time.
-//! * Nothing is removed from a working set, and it schedules no deletions for a compaction. The
-//!   owner replaces a working set that has become too large.
+//! * Nothing is removed from a working set, and it does not schedule deletions for a compaction. The owner replaces a
+//!   working set that has become too large.
 //!
 //! # Not here
 //!

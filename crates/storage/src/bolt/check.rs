@@ -21,8 +21,8 @@ use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId, Run};
 use crate::size::in_memory;
 
-/// The maximum number of reported problems. A damaged file may have a problem in every entry, and
-/// reporting more of them adds no information.
+/// The maximum number of reported problems. A damaged file may have a problem in every entry, and reporting more of
+/// them does not add information.
 const PROBLEMS_MAX: usize = 200;
 
 /// A problem found by a check.

@@ -40,7 +40,7 @@ const EXAMINED_PER_WRITTEN: u64 = 16;
 /// The result of one step of [`Db::reclaim`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// The number of pages that were rewritten at another place.
+    /// The number of pages that were moved to another position.
     pub moved_pages: u64,
     /// The number of bytes that were truncated.
     pub truncated_bytes: u64,

@@ -305,7 +305,7 @@ impl Cutter {
         (best.0, best.1)
     }
 
-    /// Splits a branch's entries, with at least two entries on each page, whatever their size.
+    /// Splits a branch's entries, with at least two entries on each page, regardless of their size.
     fn branch(self, sizes: &[usize]) -> Vec<usize> {
         let mut ends = Vec::new();
         let mut used = HEADER_BYTES;

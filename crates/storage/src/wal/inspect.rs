@@ -49,7 +49,7 @@ pub struct Ending {
     pub is_torn: bool,
 }
 
-/// Visits every record of a log, starting at the first segment from which on there is no gap.
+/// Visits every record of a log, starting at the first segment after the last gap between segments.
 ///
 /// Checksums are verified. A torn end is not an error, because a member can start with it.
 pub fn visit<E: From<WalError>>(

@@ -181,8 +181,8 @@ fn new_tail(segment: &Segment, written: u64, options: &Options) -> Result<Tail, 
 /// Removes segments that an earlier process reserved but never started, to release their space.
 fn remove_reserved(disk: &dyn Disk, dir: &Path) {
     for number in 0..2 {
-        // Usually there are none. If the removal fails, the file occupies space until it is used,
-        // and it is emptied then.
+        // Usually there are no such files. If the removal fails, the file occupies space until it is used, and it is
+        // emptied then.
         drop(disk.remove_file(&dir.join(format!("{number}.tmp"))));
     }
 }
@@ -284,8 +284,8 @@ fn zero_after_end(segment: &Segment, offset: u64) -> Result<(), WalError> {
 /// Makes the records and zeros of the last segment durable before anything is appended, because a
 /// process that ended before a sync may have left records only in the system's memory.
 ///
-/// After a failed sync the system treats them as written, and no later sync would write them. In
-/// this case they are written again. The earlier segments were synced when this one was started.
+/// After a failed sync, the system treats the records as written, and no later sync would write them. In this case, the
+/// records are written again. The earlier segments were synced when this segment was started.
 fn make_durable(disk: &dyn Disk, dir: &Path, segment: &Segment, end: u64) -> Result<(), WalError> {
     let mark = failure_mark(dir);
     let has_failed = sync_failure::is_marked(disk, &mark);

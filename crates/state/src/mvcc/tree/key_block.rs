@@ -19,7 +19,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A sorted sequence of keys. Cloning copies no bytes.
+/// A sorted sequence of keys. Cloning does not copy bytes.
 #[derive(Clone)]
 pub(super) struct KeyBlock {
     bytes: Arc<[u8]>,

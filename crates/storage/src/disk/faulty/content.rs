@@ -38,8 +38,8 @@ impl Change<'_> {
         }
     }
 
-    /// Returns the end of the file's allocated space after the change. Extending the file's length
-    /// allocates no space.
+    /// Returns the end of the file's allocated space after the change. Extending the file's length does not allocate
+    /// space.
     pub(super) const fn taken_after(&self, taken_before: u64) -> u64 {
         let least = match *self {
             Self::Write { offset, bytes } => offset + bytes.len() as u64,

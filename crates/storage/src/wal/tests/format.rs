@@ -262,7 +262,7 @@ fn entries_replaced_by_a_leaders_snapshot_are_not_read() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
-    // These are the entries of a deposed leader. Only the first one was committed.
+    // The entries of a deposed leader. Only the first one was committed.
     let old: Vec<_> = (1..=5).map(|index| entry(index, 1, b"of the old leader")).collect();
     wal.save(Some(&state(1, 0, 1)), &old).unwrap();
     let snapshot = mark(3, 2);
@@ -277,7 +277,7 @@ fn entries_replaced_by_a_leaders_snapshot_are_not_read() {
     drop(wal);
     let contents = read(&RealDisk, &dir, &snapshot).unwrap();
     assert_eq!(contents.entries, [entry(4, 2, b"of the new leader")]);
-    // A snapshot of the member's own state replaces no entries.
+    // A snapshot of the member's own state does not replace entries.
     let whole = read(&RealDisk, &dir, &SnapshotMark::default()).unwrap();
     assert_eq!(whole.entries.len(), 4);
 }
