@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_above_the_size_limit_is_not_proposed() {
+    fn a_request_that_exceeds_the_size_limit_is_not_proposed() {
         let header = RequestHeader { id: 7, ..RequestHeader::default() };
         let request =
             InternalRaftRequest { put: Some(put(b"k")), ..InternalRaftRequest::default() };

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_entry_is_returned_even_above_the_size_limit() {
+    fn the_first_entry_is_returned_even_if_it_exceeds_the_size_limit() {
         let entries = vec![Entry { term: Term(1), index: LogIndex(1), ..Entry::default() }; 3];
         assert_eq!(fitting_count(entries.iter(), 0), 1);
         assert_eq!(fitting_count(entries.iter(), 7), 1);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_of_zero_is_the_default_and_a_negative_one_is_unlimited() {
+    fn a_quota_of_zero_selects_the_default_and_a_negative_quota_is_unlimited() {
         assert_eq!(Quota::new(0).bytes_max(), Some(2_147_483_648));
         assert_eq!(Quota::new(-1).bytes_max(), None);
         assert_eq!(Quota::new(1).bytes_max(), Some(1));

@@ -263,7 +263,7 @@ impl Outlet for Stuck {
 }
 
 #[test]
-fn waiting_compactions_and_commits_do_not_block_applies_on_a_full_disk() {
+fn entries_are_applied_while_compactions_and_commits_wait_for_disk_space() {
     let folder = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let backend = Backend::open(&disk, &folder.path().join("db"), bolt_options()).unwrap();

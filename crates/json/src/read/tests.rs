@@ -39,7 +39,7 @@ fn json_and_proto_field_names_are_accepted_and_unknown_fields_are_ignored() {
 }
 
 #[test]
-fn numbers_are_accepted_as_numbers_or_strings() {
+fn numeric_fields_are_accepted_as_numbers_or_strings() {
     for json in [r#"{"limit":5}"#, r#"{"limit":"5"}"#, r#"{"limit":5.0}"#, r#"{"limit":"50e-1"}"#] {
         check("Range", json, b"\x18\x05");
     }

@@ -217,7 +217,7 @@ fn received(stream: &mut WatchStream) -> Vec<String> {
 }
 
 #[test]
-fn watch_creation_errors_follow_the_order_of_checks() {
+fn watch_creation_returns_the_error_of_the_first_failed_check() {
     let (_, hub) = setup(QueueLimits::default());
     let mut stream = hub.open_stream(1 << 20);
     let denied = |_: &[u8], _: &[u8]| Err("etcdserver: permission denied".to_owned());

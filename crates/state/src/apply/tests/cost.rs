@@ -74,7 +74,7 @@ fn checking_nested_transactions_for_overlap_has_near_linear_cost() {
 }
 
 #[test]
-fn checking_puts_that_keep_values_against_deletions_has_near_linear_cost() {
+fn checking_puts_that_keep_their_value_for_overlap_has_near_linear_cost() {
     is_near_linear(400, |size| {
         let mut log = Log::new();
         for at in 0..size {

@@ -229,7 +229,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn transactions_have_the_results_of_the_specification(
+    fn transactions_have_the_same_results_as_in_the_specification(
         requests in prop::collection::vec(transaction(), 1..12),
     ) {
         let mut log = Log::new();

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::*;
 
 #[test]
-fn ranges_over_etcd_files_return_the_answers_of_etcd() {
+fn ranges_of_etcd_files_return_the_same_responses_as_etcd() {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var_os("QUORATE_REQUIRE").unwrap_or_default();
         let is_required = required.to_string_lossy().contains("golden");

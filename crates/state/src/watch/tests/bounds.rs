@@ -180,7 +180,7 @@ fn at_the_memory_limit_history_is_sent_in_small_responses() {
 }
 
 #[test]
-fn a_watch_stream_accepts_no_requests_while_many_replies_wait() {
+fn a_watch_stream_does_not_accept_requests_while_too_many_replies_are_queued() {
     let (_, hub) = setup(QueueLimits::default());
     let mut stream = hub.open_stream(1 << 20);
     for _ in 0..CONTROL_BACKLOG_MAX {

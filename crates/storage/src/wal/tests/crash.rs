@@ -288,7 +288,7 @@ fn records_read_after_a_failed_sync_are_made_durable() {
 }
 
 #[test]
-fn a_start_overwrites_records_only_after_a_failed_sync() {
+fn opening_a_log_rewrites_records_only_after_a_failed_sync() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");
@@ -388,7 +388,7 @@ fn a_log_is_created_on_a_disk_without_space_for_a_segment() {
 }
 
 #[test]
-fn a_full_segment_stays_in_use_without_disk_space_for_the_next() {
+fn a_full_segment_stays_in_use_if_there_is_no_disk_space_for_the_next() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");
@@ -409,7 +409,7 @@ fn a_full_segment_stays_in_use_without_disk_space_for_the_next() {
 }
 
 #[test]
-fn a_torn_end_is_cut_off_without_disk_space_for_a_backup() {
+fn a_torn_end_is_cut_off_even_without_disk_space_for_a_backup() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
