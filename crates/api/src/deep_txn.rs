@@ -24,7 +24,7 @@ pub const DEPTH_MAX: usize = 4_999;
 /// The stack size of threads that handle requests. Unused stack occupies no memory.
 pub const STACK_BYTES: usize = if cfg!(debug_assertions) { 128 << 20 } else { 32 << 20 };
 
-/// Decodes a transaction; `None` if it is invalid or nested too deeply.
+/// Decodes a transaction. Returns `None` if it is invalid or nested too deeply.
 #[must_use]
 pub fn decode(txn: &Bytes) -> Option<TxnRequest> {
     let mut message = TxnRequest::default();
@@ -32,7 +32,7 @@ pub fn decode(txn: &Bytes) -> Option<TxnRequest> {
     Some(message)
 }
 
-/// Decodes a log entry with a transaction; `None` if it contains another request or is invalid.
+/// Decodes a log entry with a transaction. Returns `None` if the entry contains another request or is invalid.
 #[must_use]
 pub fn decode_entry(data: &Bytes) -> Option<InternalRaftRequest> {
     let mut request = InternalRaftRequest::default();
@@ -73,7 +73,8 @@ fn merge_txn(txn: &mut TxnRequest, encoded: &Bytes, depth_left: usize) -> Option
     Some(())
 }
 
-/// If there are several variants, the last one counts. A repeated variant is merged with the previous one.
+/// Decodes an operation. If there are several variants, the last one counts. A repeated variant is merged with the
+/// previous one.
 fn decode_operation(encoded: &Bytes, depth_left: usize) -> Option<RequestOp> {
     let mut operation = RequestOp::default();
     for field in Fields::new(encoded) {

@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Every operation, nested in this many transactions.
+    /// Returns every operation, nested in this many transactions.
     fn txn(depth: usize) -> TxnRequest {
         let range =
             RangeRequest { key: "a".into(), range_end: "b".into(), limit: 3, ..Default::default() };

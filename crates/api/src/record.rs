@@ -43,7 +43,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Decodes a record; `None` if the encoding is invalid. Empty input is the record in which all fields are
+    /// Decodes a record. Returns `None` if the encoding is invalid. Empty input is the record in which all fields are
     /// zero.
     #[must_use]
     pub fn decode(encoded: &'a [u8]) -> Option<Self> {
@@ -199,7 +199,8 @@ fn parse(mut rest: &[u8]) -> (Fields<'_>, bool) {
     (fields, true)
 }
 
-/// Takes the next field; `None` if it is not a field of a record. Number and wire type are compared together.
+/// Takes the next field. Returns `None` if the field does not belong to a record. Number and wire type are compared
+/// together.
 #[inline]
 fn take_field<'a>(rest: &mut &'a [u8], fields: &mut Fields<'a>) -> Option<()> {
     match take_varint(rest).ok()? {

@@ -52,7 +52,7 @@ pub fn decode<M: Message + Name + Default>(encoded: Bytes) -> Result<M, DecodeEr
     })
 }
 
-/// Copies the fields with the right wire type; `None` if the bytes are not a message.
+/// Copies the fields with the right wire type. Returns `None` if the bytes are not a message.
 #[cold]
 fn without_mistyped(name: &str, encoded: &[u8]) -> Option<Vec<u8>> {
     let shape = SHAPES.iter().find(|shape| shape.name == name)?;

@@ -1,4 +1,4 @@
-//! Snapshots of the state at an index. A start reads the log from the newest one.
+//! Snapshots of the state at an index. A starting member reads the log from the newest snapshot on.
 //!
 //! A snapshot consists of a small file (`.snap`) with the membership, and a mark in the log. The state itself is in the
 //! backend file, which is committed first. Files and segments that no start can need are removed later, oldest first.

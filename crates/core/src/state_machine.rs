@@ -41,7 +41,7 @@ use crate::snapshot::SnapshotOrder;
 /// over even if that blocks.
 const BATCH_GROWTH_MAX: usize = 8;
 
-/// The interval at which a batch is offered again to a busy backend.
+/// The time after which a batch is offered again, or a compaction is attempted again, while the backend is behind.
 const OFFER_AGAIN: Duration = Duration::from_millis(2);
 
 /// A job for the state machine. `T` identifies a caller that waits for its completion.

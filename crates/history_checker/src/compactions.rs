@@ -8,7 +8,7 @@ use crate::{History, Moment};
 struct Compaction {
     operation: usize,
     called: Moment,
-    /// When the compaction was acknowledged; `None` if it was not.
+    /// When the compaction was acknowledged, or `None` if it was not acknowledged.
     returned: Option<Moment>,
     revision: i64,
 }

@@ -28,7 +28,7 @@ type Verdict = Result<(), Box<Violation>>;
 struct Alive {
     operation: usize,
     called: Moment,
-    /// When the response arrived; `None` if there was none.
+    /// When the response arrived, or `None` if there was no response.
     returned: Option<Moment>,
     /// The moment until which the lease must live, if the operation renewed it.
     until: Option<Moment>,

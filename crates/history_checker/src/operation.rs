@@ -324,7 +324,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Returns the moment at which the client learned the outcome; `None` if it never did.
+    /// Returns the moment at which the client learned the outcome, or `None` if the client never learned it.
     #[must_use]
     pub const fn returned(&self) -> Option<Moment> {
         match &self.outcome {

@@ -66,7 +66,7 @@ impl FullDiskWatch {
         self.is_short = is_short;
     }
 
-    /// Whether the backend file is waiting for disk space.
+    /// Returns whether the backend file is waiting for disk space.
     pub(crate) const fn is_short(&self) -> bool {
         self.is_short
     }

@@ -297,13 +297,13 @@ impl Node {
         self.raft.configuration()
     }
 
-    /// Whether this member is the only voter.
+    /// Returns whether this member is the only voter.
     #[must_use]
     pub fn is_sole_voter(&self) -> bool {
         self.raft.is_sole_voter()
     }
 
-    /// Whether the configuration has any voter other than this member.
+    /// Returns whether the configuration has any voter other than this member.
     #[must_use]
     pub fn has_other_voters(&self) -> bool {
         let voters = &self.configuration().voters;
@@ -444,9 +444,9 @@ impl Node {
         }
     }
 
-    /// Whether a message must be dropped because it would extend a log that is already full. The
-    /// leader sends the message again. Entries that replace others are accepted, because the log
-    /// may need them before its entries can be committed.
+    /// Returns whether a message must be dropped because it would extend a log that is already full. The leader sends
+    /// the message again. Entries that replace others are accepted, because the log may need them before its entries
+    /// can be committed.
     fn has_no_room_for(&self, message: &Message) -> bool {
         message.kind == MessageKind::Append
             && !message.entries.is_empty()

@@ -129,7 +129,7 @@ impl Persistence {
         last.map_or(LogIndex::ZERO, |last| last.index)
     }
 
-    /// Whether the number of pending writes has reached its limit.
+    /// Returns whether the number of pending writes has reached its limit.
     pub(crate) fn is_full(&self) -> bool {
         self.writes.len() >= WRITES_MAX
     }

@@ -65,7 +65,7 @@ impl Proposals {
         self.forwarded.drain(..).map(|(_, message)| message).collect()
     }
 
-    /// Whether no proposal is waiting.
+    /// Returns whether no proposal is waiting.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.forwarded.is_empty()
     }

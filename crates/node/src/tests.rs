@@ -156,7 +156,7 @@ fn exchange_messages(members: &mut [Member]) {
     }
 }
 
-/// Like [`exchange_messages`], but all messages to `absent` are lost.
+/// Exchanges messages like [`exchange_messages`], but loses all messages to `absent`.
 fn exchange_messages_without(members: &mut [Member], absent: u64) {
     loop {
         for member in &mut *members {

@@ -233,8 +233,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Whether this member is eligible to lead: it is a voter, and no snapshot is about to replace
-    /// its log.
+    /// Returns whether this member is eligible to lead: it is a voter, and no snapshot is about to replace its log.
     fn is_promotable(&self) -> bool {
         let own = self.tracker.progress.get(&self.config.id);
         own.is_some_and(|own| !own.is_learner) && self.log.unstable.snapshot().is_none()
@@ -275,8 +274,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Whether to ignore a candidate of a later term because this member has recently received a
-    /// message from a leader. A candidate is never ignored if that leader requested the election.
+    /// Returns whether to ignore a candidate of a later term because this member has recently received a message from a
+    /// leader. A candidate is never ignored if that leader requested the election.
     pub(crate) fn is_leader_lease_held(&mut self, request: &VoteRequest) -> bool {
         let is_held = self.config.check_quorum
             && self.leader != NONE
@@ -340,7 +339,7 @@ impl<S: Storage> Raft<S> {
         );
     }
 
-    /// Whether this member campaigns in this round of an election.
+    /// Returns whether this member campaigns in this round of an election.
     pub(crate) fn awaits_votes_of(&self, round: Round) -> bool {
         match round {
             Round::PreVote => self.role == Role::PreCandidate,

@@ -44,7 +44,7 @@ impl EntryKind {
         }
     }
 
-    /// Whether entries of this kind change the membership.
+    /// Returns whether entries of this kind change the membership.
     #[must_use]
     pub fn is_conf_change(self) -> bool {
         self != Self::Normal

@@ -55,7 +55,7 @@ impl Inflights {
         );
     }
 
-    /// Whether the next append must wait for an acknowledgement.
+    /// Returns whether the next append must wait for an acknowledgement.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.window.len() >= self.count_max || self.bytes >= self.bytes_max

@@ -20,13 +20,13 @@ pub struct JointConfig {
 }
 
 impl JointConfig {
-    /// Whether both sets must agree.
+    /// Returns whether both sets must agree.
     #[must_use]
     pub fn is_joint(&self) -> bool {
         !self.outgoing.0.is_empty()
     }
 
-    /// Whether `id` votes in either set.
+    /// Returns whether `id` votes in either set.
     #[must_use]
     pub fn contains(&self, id: MemberId) -> bool {
         self.incoming.0.contains(&id) || self.outgoing.0.contains(&id)

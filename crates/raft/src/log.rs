@@ -105,7 +105,7 @@ impl<S: Storage> RaftLog<S> {
         self.storage.term(index)
     }
 
-    /// Whether the log contains exactly this entry, or the entry is the last compacted one.
+    /// Returns whether the log contains exactly this entry, or the entry is the last compacted one.
     pub(crate) fn contains(&self, id: EntryId) -> bool {
         self.term(id.index) == Ok(id.term)
     }
@@ -130,8 +130,8 @@ impl<S: Storage> RaftLog<S> {
         contradicts.then_some(EntryId { term, index: position })
     }
 
-    /// Whether a log that ends with `last` is at least as up to date as this one in the sense of
-    /// elections (Raft thesis, section 3.6.1).
+    /// Returns whether a log that ends with `last` is at least as up to date as this one in the sense of elections
+    /// (Raft thesis, section 3.6.1).
     pub(crate) fn is_up_to_date(&self, last: EntryId) -> bool {
         let own = self.last_id();
         (last.term, last.index) >= (own.term, own.index)
@@ -270,7 +270,7 @@ impl<S: Storage> RaftLog<S> {
         self.slice(self.applying + 1, end, room).expect("unapplied entries are never compacted")
     }
 
-    /// Whether [`next_committed`](Self::next_committed) would return any entries.
+    /// Returns whether [`next_committed`](Self::next_committed) would return any entries.
     pub(crate) fn has_next_committed(&self, allow_unstable: bool) -> bool {
         // A snapshot must be installed before later entries are applied.
         let is_held_back = self.is_applying_paused || self.unstable.snapshot().is_some();
@@ -323,7 +323,7 @@ impl<S: Storage> RaftLog<S> {
         self.is_applying_paused = self.applying_bytes >= self.applying_bytes_max;
     }
 
-    /// Whether any committed but unapplied entry changes the membership.
+    /// Returns whether any committed but unapplied entry changes the membership.
     pub(crate) fn has_unapplied_conf_change(&self) -> bool {
         let mut next = self.applied + 1;
         while next <= self.committed {

@@ -22,7 +22,7 @@ pub const LOCAL_APPEND: MemberId = u64::MAX;
 /// machine.
 pub const LOCAL_APPLY: MemberId = u64::MAX - 1;
 
-/// Whether `id` identifies one of this member's storage threads instead of a member.
+/// Returns whether `id` identifies one of this member's storage threads instead of a member.
 #[must_use]
 pub fn is_local_target(id: MemberId) -> bool {
     id == LOCAL_APPEND || id == LOCAL_APPLY
@@ -135,7 +135,7 @@ impl MessageKind {
         Self::ALL[self as usize].1
     }
 
-    /// Whether messages of this kind never travel between members.
+    /// Returns whether messages of this kind never travel between members.
     #[must_use]
     pub fn is_local(self) -> bool {
         matches!(
@@ -153,22 +153,22 @@ impl MessageKind {
         )
     }
 
-    /// Whether the kind is a response. Only members of the group have a reason to send responses.
+    /// Returns whether the kind is a response. Only members of the group have a reason to send responses.
     #[must_use]
     pub fn is_response(self) -> bool {
         self.attests_durability()
             || matches!(self, Self::HeartbeatResponse | Self::ReadIndexResponse)
     }
 
-    /// Whether messages of this kind carry the term in which they were sent. Requests that members
-    /// forward to their leader carry no term.
+    /// Returns whether messages of this kind carry the term in which they were sent. Requests that members forward to
+    /// their leader do not carry a term.
     #[must_use]
     pub fn carries_term(self) -> bool {
         !self.is_local() && !matches!(self, Self::Propose | Self::ReadIndex | Self::TransferLeader)
     }
 
-    /// Whether the kind attests to durable state: a vote or stored entries. Such a message is sent
-    /// only after that state has been written.
+    /// Returns whether the kind attests to durable state: a vote or stored entries. Such a message is sent only after
+    /// that state has been written.
     #[must_use]
     pub fn attests_durability(self) -> bool {
         matches!(self, Self::AppendResponse | Self::VoteResponse | Self::PreVoteResponse)

@@ -289,13 +289,13 @@ impl<S: Storage> Node<S> {
         self.raft.role
     }
 
-    /// Whether this member leads.
+    /// Returns whether this member leads.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.raft.role == Role::Leader
     }
 
-    /// Whether this member is a learner, which has no vote.
+    /// Returns whether this member is a learner, which has no vote.
     #[must_use]
     pub fn is_learner(&self) -> bool {
         self.raft.is_learner
@@ -337,21 +337,22 @@ impl<S: Storage> Node<S> {
         self.raft.log.term(index).ok()
     }
 
-    /// Whether an entry of the current term is committed. Until then, a new leader does not know up to which index its
-    /// predecessors had committed.
+    /// Returns whether an entry of the current term is committed. Until then, a new leader does not know up to which
+    /// index its predecessors had committed.
     #[must_use]
     pub fn has_committed_in_term(&self) -> bool {
         self.raft.has_committed_in_term()
     }
 
-    /// Whether a committed membership change has yet to be applied. Until it is applied, this member does not campaign.
+    /// Returns whether a committed membership change has yet to be applied. Until it is applied, this member does not
+    /// campaign.
     #[must_use]
     pub fn has_unapplied_conf_change(&self) -> bool {
         self.raft.log.has_unapplied_conf_change()
     }
 
-    /// Whether this leader's log may contain an unapplied membership change. While this is true, any further proposed
-    /// change becomes an empty entry.
+    /// Returns whether this leader's log may contain an unapplied membership change. While this is true, any further
+    /// proposed change becomes an empty entry.
     #[must_use]
     pub fn has_pending_conf_change(&self) -> bool {
         self.is_leader() && self.raft.pending_conf_index > self.raft.log.applied()
@@ -369,7 +370,7 @@ impl<S: Storage> Node<S> {
         &self.raft.tracker.config
     }
 
-    /// Whether this member is the only voter.
+    /// Returns whether this member is the only voter.
     #[must_use]
     pub fn is_sole_voter(&self) -> bool {
         self.raft.tracker.is_sole_voter(self.raft.config.id)

@@ -41,7 +41,7 @@ impl Notes {
         Self { level_min, kept: Vec::new() }
     }
 
-    /// Whether a note of `level` would be kept; if not, its text need not be formatted.
+    /// Returns whether a note of `level` would be kept. If not, its text need not be formatted.
     pub(crate) fn keeps(&self, level: NoteLevel) -> bool {
         level >= self.level_min && self.kept.len() < NOTES_MAX
     }

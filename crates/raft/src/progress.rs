@@ -167,8 +167,8 @@ impl Progress {
         self.sent_commit = commit;
     }
 
-    /// Whether sending `commit` would allow the follower to commit additional entries. A follower
-    /// can commit only entries that were sent to it.
+    /// Returns whether sending `commit` would allow the follower to commit additional entries. A follower can commit
+    /// only entries that were sent to it.
     pub(crate) fn would_learn_commit(&self, commit: LogIndex) -> bool {
         commit > self.sent_commit && self.sent_commit < self.next_index.prev()
     }
@@ -214,7 +214,7 @@ impl Progress {
         self.sent_commit = self.sent_commit.min(self.next_index.prev());
     }
 
-    /// Whether no entries may be sent now.
+    /// Returns whether no entries may be sent now.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         match self.state {

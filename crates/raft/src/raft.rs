@@ -449,8 +449,8 @@ impl<S: Storage> Raft<S> {
         self.schedule(Message { from: self.config.id, term, ..message });
     }
 
-    /// Forwards a member's request to the leader. The request carries no term, because it is not a
-    /// statement by this member.
+    /// Forwards a member's request to the leader. The request does not carry a term, because it is not a statement by
+    /// this member.
     pub(crate) fn forward(&mut self, from: MemberId, request: Message) {
         self.schedule(Message { from, to: self.leader, term: Term::ZERO, ..request });
     }

@@ -30,8 +30,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Whether an entry of the current term is committed. If so, the leader's commit index is the
-    /// highest in the group.
+    /// Returns whether an entry of the current term is committed. If so, the leader's commit index is the highest in
+    /// the group.
     pub(crate) fn has_committed_in_term(&self) -> bool {
         self.log.contains(EntryId { term: self.term, index: self.log.committed() })
     }

@@ -47,7 +47,7 @@ pub struct Ready {
 }
 
 impl<S: Storage> Node<S> {
-    /// Whether [`ready`](Self::ready) would return any work.
+    /// Returns whether [`ready`](Self::ready) would return any work.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         let raft = &self.raft;
@@ -125,8 +125,8 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// Whether entries may be applied before their write is reported. This is safe only if the
-    /// application itself writes and applies in order.
+    /// Returns whether entries may be applied before their write is reported. This is safe only if the application
+    /// itself writes and applies in order.
     fn applies_unstable(&self) -> bool {
         !self.raft.config.async_storage_writes
     }

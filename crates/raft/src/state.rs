@@ -22,7 +22,7 @@ pub struct HardState {
 }
 
 impl HardState {
-    /// Whether the member has never recorded a hard state.
+    /// Returns whether the member has never recorded a hard state.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -68,7 +68,7 @@ pub struct ConfState {
 }
 
 impl ConfState {
-    /// Whether both describe the same configuration. The order of the lists does not matter.
+    /// Returns whether both states describe the same configuration. The order of the lists does not matter.
     #[must_use]
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.sorted() == other.sorted()
@@ -106,7 +106,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether this value stands for no snapshot. A snapshot never has index zero.
+    /// Returns whether this value stands for no snapshot. A snapshot never has index zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.metadata.index == LogIndex::ZERO

@@ -128,7 +128,7 @@ impl Tracker {
         self.peers.get(position).copied()
     }
 
-    /// Whether `id` is the only voter.
+    /// Returns whether `id` is the only voter.
     pub(crate) fn is_sole_voter(&self, id: MemberId) -> bool {
         let voters = &self.config.voters;
         voters.incoming.0.len() == 1 && voters.incoming.0.contains(&id) && !voters.is_joint()
@@ -139,7 +139,7 @@ impl Tracker {
         self.config.voters.agreed(|id| self.progress.get(&id).map(|p| p.match_index))
     }
 
-    /// Whether a quorum of voters has been active since the last quorum check.
+    /// Returns whether a quorum of voters has been active since the last quorum check.
     pub(crate) fn is_quorum_active(&self) -> bool {
         let active = |id| {
             let progress = self.progress.get(&id).filter(|p| !p.is_learner);

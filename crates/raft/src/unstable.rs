@@ -115,7 +115,7 @@ impl Unstable {
         self.entries.range(range.start..range.start + count).cloned().collect()
     }
 
-    /// Whether there are entries to return for writing.
+    /// Returns whether there are entries to return for writing.
     pub(crate) fn has_next_entries(&self) -> bool {
         self.in_progress_offset < self.end()
     }

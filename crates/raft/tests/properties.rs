@@ -32,7 +32,7 @@ fn naive_committed(voters: &MajorityConfig, acked: &BTreeMap<MemberId, u64>) -> 
     (0..=20).rev().find(|index| 2 * reach(*index) > voters.0.len()).unwrap_or(0)
 }
 
-/// Whether the agreeing voters are a majority of each set that has voters.
+/// Returns whether the agreeing voters are a majority of each set that has voters.
 fn is_agreed(config: &JointConfig, votes: &BTreeMap<MemberId, bool>) -> bool {
     let agrees = |voters: &MajorityConfig| {
         let granted = voters.0.iter().filter(|id| votes.get(id) == Some(&true)).count();
@@ -57,7 +57,7 @@ fn founders() -> Changer {
     founders.try_fold(empty, |changer, step| changer.simple(&[step])).expect("voters can be added")
 }
 
-/// Whether the configuration is unchanged after it is recorded and restored.
+/// Returns whether the configuration is unchanged after it is recorded and restored.
 fn round_trips_through_conf_state(changer: &Changer) -> bool {
     let restored = restore(&changer.config.conf_state(), changer.last_index, LIMITS);
     let (config, progress) =

@@ -83,7 +83,7 @@ pub struct Alarms {
 }
 
 impl Alarms {
-    /// Reads the rows of bucket `alarm`; `None` if a key is invalid.
+    /// Reads the rows of bucket `alarm`. Returns `None` if a key is invalid.
     pub fn load<'a>(rows: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Option<Self> {
         let mut alarms = Self::default();
         for (key, value) in rows {

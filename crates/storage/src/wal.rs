@@ -286,7 +286,7 @@ impl Wal {
         );
     }
 
-    /// Does a part of the work that later saves would otherwise wait for: reserves the next segment, and writes zeros
+    /// Does part of the work that later saves would otherwise wait for: reserves the next segment, and writes zeros
     /// ahead of the log. Returns whether there is more to do.
     ///
     /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros. It does not write

@@ -24,8 +24,8 @@ impl Node {
         at
     }
 
-    /// Whether this leader is transferring leadership because its disk is stalled. During the
-    /// transfer, it sends no heartbeats.
+    /// Returns whether this leader is transferring leadership because its disk is stalled. During the transfer, it
+    /// sends no heartbeats.
     #[must_use]
     pub fn gives_way(&self) -> bool {
         self.raft.is_leader() && self.heir.is_some()

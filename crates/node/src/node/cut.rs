@@ -71,8 +71,8 @@ impl Node {
             .unwrap_or(LogIndex::MAX)
     }
 
-    /// Whether an active member lacks dropped entries, because it is receiving a snapshot or has
-    /// not yet continued from one.
+    /// Returns whether an active member lacks dropped entries, because it is receiving a snapshot or has not yet
+    /// continued from one.
     fn feeds_snapshot(&self, before_first: LogIndex) -> bool {
         self.raft.progress().into_iter().flatten().any(|(id, progress)| {
             let answers = progress.state == ProgressState::Snapshot || progress.is_recently_active;

@@ -43,14 +43,14 @@ impl Node {
         self.propose_data(request_ids, batch);
     }
 
-    /// Whether requests must wait because there is no leader, or because this leader is
-    /// transferring leadership.
+    /// Returns whether requests must wait because there is no leader, or because this leader is transferring
+    /// leadership.
     fn must_wait(&self) -> bool {
         self.raft.leader() == NONE || self.is_handing_over()
     }
 
-    /// Whether this leader is transferring leadership. Until the transfer ends, requests wait and
-    /// may be forwarded to the next leader.
+    /// Returns whether this leader is transferring leadership. Until the transfer ends, requests wait and may be
+    /// forwarded to the next leader.
     #[must_use]
     pub fn is_handing_over(&self) -> bool {
         self.raft.is_leader() && self.raft.transferee() != NONE

@@ -338,7 +338,7 @@ impl Environment {
     }
 }
 
-/// Whether a message must be delivered or dropped now.
+/// Returns whether a message must be delivered or dropped now.
 fn is_addressed(
     message: &Message,
     to: MemberId,

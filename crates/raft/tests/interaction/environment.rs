@@ -237,7 +237,7 @@ impl Environment {
         log.apply_snapshot(snapshot).map_err(|error| error.to_string())
     }
 
-    /// The state machine appends the entries to its data.
+    /// Applies entries: the state machine appends them to its data.
     fn apply(&mut self, id: MemberId, entries: Vec<Entry>) -> Result<(), String> {
         for entry in entries {
             let change = AnyConfChange::from_entry(&entry).map_err(|error| error.to_string())?;

@@ -574,7 +574,7 @@ impl Member {
         self.conf_states = [(index, snapshot.metadata.conf_state.clone())].into();
     }
 
-    /// Whether the member is a voter or a learner according to its own configuration.
+    /// Returns whether the member is a voter or a learner according to its own configuration.
     fn is_in_group(&self) -> bool {
         let configuration = self.node.as_ref().map(Node::configuration);
         configuration.is_some_and(|members| members.voters.incoming.0.contains(&self.config.id))

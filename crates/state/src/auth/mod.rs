@@ -133,9 +133,8 @@ impl Auth {
         self.reader.clone()
     }
 
-    /// If anything has changed, makes readers wait, because the published permissions may not match
-    /// the data that is about to be published. The caller publishes the data and then calls
-    /// [`Auth::publish`].
+    /// Makes readers wait if anything has changed, because the published permissions may not match the data that is
+    /// about to be published. The caller publishes the data and then calls [`Auth::publish`].
     pub(crate) fn begin_publication(&self) {
         if self.is_changed {
             self.reader.close();

@@ -51,7 +51,7 @@ impl AuthReader {
         Self { shared, tokens: Tokens::new(token_ttl_millis) }
     }
 
-    /// Returns the current stamp; `None` while permissions and data are being published.
+    /// Returns the current stamp, or `None` while permissions and data are being published.
     #[must_use]
     pub fn stamp(&self) -> Option<Stamp> {
         let stamp = self.shared.stamp.load(Ordering::Acquire);

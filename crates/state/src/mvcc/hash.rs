@@ -49,9 +49,9 @@ impl View {
         self.hash_kv_to_compare(revision, None)
     }
 
-    /// Like [`View::hash_kv`], but for comparison with the hash of a member that takes the
-    /// compaction at `compact_revision` into account. If that is the newest compaction, the hash is
-    /// computed, because a remembered hash would take only the previous compaction into account.
+    /// Returns a hash like that of [`View::hash_kv`], for comparison with the hash of a member that takes the
+    /// compaction at `compact_revision` into account. If that is the newest compaction, the hash is computed, because a
+    /// remembered hash would take only the previous compaction into account.
     pub fn hash_kv_to_compare(
         &self,
         revision: i64,

@@ -196,7 +196,7 @@ impl<'a> Page<'a> {
         self.seek_among(0..self.count, key)
     }
 
-    /// Like [`Page::seek`], but compares the key at `guess` first and then the keys around it.
+    /// Searches like [`Page::seek`], but compares the key at `guess` first and then the keys around it.
     pub(super) fn seek_near(&self, guess: usize, key: &[u8]) -> Result<(usize, bool), PageFault> {
         if guess < self.count && self.key(guess)? == key {
             return Ok((guess, true));
@@ -225,7 +225,7 @@ impl<'a> Page<'a> {
         std::hint::black_box(self.key(index).ok().and_then(<[u8]>::first));
     }
 
-    /// Like [`Page::seek`], if the position is known to be in `among` or at its end.
+    /// Searches like [`Page::seek`]. The position must be in `among` or at its end.
     fn seek_among(&self, among: Range<usize>, key: &[u8]) -> Result<(usize, bool), PageFault> {
         let (mut low, mut high) = (among.start, among.end);
         while high - low > PROBED_TOGETHER {

@@ -1,9 +1,8 @@
-//! Reads a bucket from start to end through ordinary reads instead of the map.
+//! Reads a bucket from start to end through ordinary reads instead of the memory map.
 //!
-//! With the map, every page that is read becomes resident memory of the process. Scanning a whole
-//! bucket when the process starts would make the process as large as the file. So a scan reads into
-//! its own buffer. Each call reads several neighbouring leaves, because most of them are also
-//! neighbours in the file.
+//! With the memory map, every page that is read becomes resident memory of the process. Scanning a whole bucket when
+//! the process starts would make the process as large as the file. So a scan reads into its own buffer. Each call reads
+//! several neighbouring leaves, because most of them are also neighbours in the file.
 //!
 //! # Not here
 //!

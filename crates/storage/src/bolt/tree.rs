@@ -11,7 +11,7 @@
 //! * Items of a leaf are strictly sorted by key. Children of a branch are sorted by key, and a
 //!   child's key is not greater than any key below that child. The first child's key may be
 //!   outdated, but it is never compared.
-//! * The finger names a loaded leaf, and the bounds of the keys that belong to it.
+//! * The finger contains the position of a loaded leaf and the bounds of the keys that belong to this leaf.
 //!
 //! # Not here
 //!

@@ -147,7 +147,7 @@ pub enum Surviving {
     None,
     /// All changes.
     All,
-    /// Each change independently, at random.
+    /// A random selection of the changes.
     Drawn,
 }
 
