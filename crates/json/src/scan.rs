@@ -52,7 +52,7 @@ enum State {
     AfterValue,
     Text,
     Escape,
-    /// This number of hexadecimal digits.
+    /// The given number of hexadecimal digits.
     Hex(u8),
     Minus,
     Zero,

@@ -130,7 +130,7 @@ impl<S: Storage> RaftLog<S> {
         contradicts.then_some(EntryId { term, index: position })
     }
 
-    /// Returns whether a log that ends with `last` is at least as up to date as this one in the sense of elections
+    /// Returns whether a log that ends with `last` is at least as up to date as this log in the sense of elections
     /// (Raft thesis, section 3.6.1).
     pub(crate) fn is_up_to_date(&self, last: EntryId) -> bool {
         let own = self.last_id();

@@ -21,7 +21,7 @@ use crate::term::Term;
 /// The largest plausible term or index. Arithmetic on values up to this limit cannot overflow.
 pub(crate) const POSITION_MAX: u64 = u64::MAX >> 1;
 
-/// Messages with a term up to this one are accepted, regardless of the recipient's own term.
+/// A message with any term up to this limit is accepted, regardless of the recipient's own term.
 const TERM_BELIEVED_MAX: Term = Term(1 << 62);
 
 /// How far a term may exceed [`TERM_BELIEVED_MAX`], or the recipient's own term if that is larger.

@@ -73,7 +73,7 @@ pub enum Output<T> {
         /// The outcome: accepted, or the reason for the refusal.
         outcome: Result<(), MembershipRefusal>,
     },
-    /// All entries up to this one are visible to readers, and their outcomes may be sent.
+    /// All entries up to `index` are visible to readers, and their outcomes may be sent.
     Published {
         /// The last entry.
         index: LogIndex,

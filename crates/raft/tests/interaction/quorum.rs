@@ -103,8 +103,7 @@ fn number(index: u64) -> String {
     if index == u64::MAX { "∞".to_owned() } else { index.to_string() }
 }
 
-/// Draws one bar for each voter. The bar's length is the number of voters that are strictly behind
-/// this one.
+/// Draws one bar for each voter. The bar's length is the number of voters that are strictly behind this voter.
 fn draw(config: &JointConfig, acked: &BTreeMap<MemberId, u64>) -> String {
     let ids = config.ids();
     if ids.is_empty() {

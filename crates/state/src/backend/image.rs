@@ -72,7 +72,7 @@ pub fn check_image(disk: &Arc<dyn Disk>, path: &Path, snapshot: u64) -> Result<(
     Ok(())
 }
 
-/// Opens the image at `path`, whichever entries it contains. The file is not changed.
+/// Opens the image at `path`, regardless of the entries that it contains. The file is not changed.
 pub fn open_image(disk: &Arc<dyn Disk>, path: &Path) -> Result<BackendView, ImageFault> {
     let owned = || path.to_path_buf();
     let facts = disk.metadata(path).map_err(|source| ImageFault::Io { path: owned(), source })?;

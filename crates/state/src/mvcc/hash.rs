@@ -32,7 +32,7 @@ use crate::schema::{Bucket, RecordKey, Revision};
 /// An accepted compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compaction {
-    /// Revisions below this one can no longer be read.
+    /// The compacted revision. Earlier revisions can no longer be read.
     pub revision: i64,
     /// The revision of the previous compaction; -1 if there was none.
     pub previous_revision: i64,

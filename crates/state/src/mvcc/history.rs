@@ -32,7 +32,7 @@ pub(super) struct Superseded {
     pub(super) sub: u32,
     /// Whether the change deleted the key.
     pub(super) tombstone: bool,
-    /// Main revision of the change that superseded this one.
+    /// Main revision of the change that superseded this change.
     pub(super) superseded_by: i64,
     /// The previous change of the key, as its position plus one; 0 if there is none.
     pub(super) previous: u64,

@@ -129,8 +129,8 @@ impl Store {
         }
     }
 
-    /// Loads all versions of a key, oldest first, for reads at older revisions. A key that the
-    /// store knows already is ignored.
+    /// Loads all versions of a key, oldest first, for reads at older revisions. A key that is already in the working
+    /// set is ignored.
     pub fn load_history(&mut self, versions: &[StoredVersion]) {
         let mut newest: Option<Entry> = None;
         for StoredVersion { at, record } in versions {

@@ -53,13 +53,13 @@ impl<'tx> BucketReader<'tx> {
         }
     }
 
-    /// Opens a bucket inside this one. Returns `None` if it does not exist.
+    /// Opens a bucket inside this bucket. Returns `None` if it does not exist.
     pub fn bucket(&self, name: &[u8]) -> Result<Option<Self>> {
         let found = self.bucket_value(name)?;
         found.map(|(value, holder)| open_bucket(self.snapshot, value, holder)).transpose()
     }
 
-    /// Returns the description of a bucket inside this one, and the page that contains it.
+    /// Returns the description of a bucket inside this bucket, and the page that contains it.
     pub(super) fn bucket_value(&self, name: &[u8]) -> Result<Option<(&'tx [u8], PageId)>> {
         let found = self.find(name)?.filter(|(_, found)| found.is_bucket);
         Ok(found.map(|(page, element)| (element.value, page)))

@@ -33,7 +33,7 @@ impl SegmentName {
         (name.sequence < u64::MAX).then_some(name)
     }
 
-    /// Returns whether `next` is the segment after this one.
+    /// Returns whether `next` directly follows this segment.
     pub(super) fn precedes(&self, next: &Self) -> bool {
         self.sequence.checked_add(1) == Some(next.sequence)
     }
