@@ -15,9 +15,9 @@ use tonic::codec::{BufferSettings, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use crate::etcdserverpb::TxnRequest;
 use crate::{deep_txn, shape};
 
-/// The initial buffer of a call in each direction. The standard 8 KiB exceed the size that allocators cache per thread,
-/// and cost a small request a tenth of its CPU time. Most messages are smaller than this buffer. A larger message grows
-/// its buffer once, because its length is known.
+/// The initial size in bytes of a call's buffer in each direction. The standard 8 KiB exceed the size that allocators
+/// cache per thread, and cost a small request a tenth of its CPU time. Most messages are smaller than this buffer. A
+/// larger message grows its buffer once, because its length is known.
 const BUFFER_BYTES: usize = 512;
 
 /// How many bytes of a stream's messages are encoded before the transport accepts them.

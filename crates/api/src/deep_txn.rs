@@ -21,7 +21,7 @@ use crate::etcdserverpb::{
 /// innermost operation add one message each, so the total is ten thousand messages.
 pub const DEPTH_MAX: usize = 4_999;
 
-/// The stack size of threads that handle requests. Unused stack occupies no memory.
+/// The stack size of threads that handle requests, in bytes. Unused stack occupies no memory.
 pub const STACK_BYTES: usize = if cfg!(debug_assertions) { 128 << 20 } else { 32 << 20 };
 
 /// Decodes a transaction. Returns `None` if it is invalid or nested too deeply.

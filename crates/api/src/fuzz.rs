@@ -10,8 +10,8 @@ use crate::etcdserverpb::{
 use crate::record::{Fields, KeyValue};
 use crate::shape;
 
-/// Data of at most this length cannot be nested too deeply for any stack, so it is decoded without a separate thread,
-/// which would slow down the fuzzer.
+/// Data of at most this length (in bytes) cannot be nested too deeply for any stack, so it is decoded without a
+/// separate thread, which would slow down the fuzzer.
 const SHALLOW_BYTES_MAX: usize = 400;
 
 /// Decodes arbitrary bytes as a request. If the generated decoder succeeds, the result must equal its result. Otherwise

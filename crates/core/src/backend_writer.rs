@@ -90,9 +90,9 @@ pub struct CompactionEnd {
 /// The result of a defragmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defragmented {
-    /// The size of the file before the defragmentation.
+    /// The size of the file before the defragmentation, in bytes.
     pub bytes_before: u64,
-    /// The size of the file after the defragmentation.
+    /// The size of the file after the defragmentation, in bytes.
     pub bytes_after: u64,
 }
 

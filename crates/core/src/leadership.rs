@@ -41,7 +41,7 @@ pub struct LeadershipState {
     pub leaderless_since: Option<Millis>,
     /// The time of the last tick.
     pub ticked_at: Millis,
-    /// How long a follower waits for its leader before it starts an election.
+    /// How long a follower waits for its leader before it starts an election, in milliseconds.
     pub election_timeout_millis: u64,
 }
 

@@ -19,8 +19,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use quorate_raft::Term;
 
-/// The estimated memory of a proposal, excluding its data: the client's call, slots in queues and maps, and the log
-/// entry.
+/// The estimated memory of a proposal in bytes, excluding its data: the client's call, slots in queues and maps, and
+/// the log entry.
 const PROPOSAL_OVERHEAD_BYTES: usize = 1024;
 
 /// A hasher for request ids. They are unique and ascending, so their low bits serve as the hash.

@@ -122,7 +122,7 @@ pub struct Pace {
     pub compaction_step: usize,
     /// The time between two compaction steps.
     pub compaction_pause: Duration,
-    /// The time by which every lease is extended when this member becomes leader.
+    /// The time by which every lease is extended when this member becomes leader, in milliseconds.
     pub lease_extension_millis: u64,
 }
 

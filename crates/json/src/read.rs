@@ -291,7 +291,7 @@ impl<'a> Reader<'a> {
 
     /// Returns the next value, which must be neither an array nor an object, as written.
     fn raw(&mut self) -> Cow<'a, str> {
-        /// Maximum length of a value in an error. Longer values are truncated.
+        /// Maximum length of a value in an error, in bytes. Longer values are truncated.
         const QUOTED_BYTES_MAX: usize = 256;
         let start = self.at;
         self.skip();

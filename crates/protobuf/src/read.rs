@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::WireType;
 
-/// The size of the longest varint.
+/// The size of the longest varint, in bytes.
 const VARINT_BYTES_MAX: usize = 10;
 
 /// The maximum nesting of groups, as in generated code.

@@ -7,7 +7,7 @@
 
 use quorate_api::etcdserverpb::{PutRequest, RequestOp, TxnRequest, request_op::Request};
 
-/// The default quota.
+/// The default quota, in bytes.
 pub const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
 
 /// The cost of a lease, in bytes.

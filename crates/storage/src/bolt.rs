@@ -74,9 +74,9 @@ pub use scan::Scanner;
 pub use shared::Options;
 pub use write::WriteTx;
 
-/// The maximum length of a key.
+/// The maximum length of a key, in bytes.
 pub const KEY_BYTES_MAX: usize = 32_768;
-/// The maximum length of a value.
+/// The maximum length of a value, in bytes.
 pub const VALUE_BYTES_MAX: usize = (1 << 31) - 2;
 /// The maximum depth of a tree. A deeper tree is treated as corrupt. Real trees of 10^9 entries
 /// have 6 levels.

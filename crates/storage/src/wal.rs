@@ -67,13 +67,13 @@ const UNSYNCED_BYTES_MAX: usize = 128 * 1024;
 /// Options for writing a log.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The size at which a segment is closed. The same amount of space is reserved for a new segment.
+    /// The size at which a segment is closed, in bytes. The same amount of space is reserved for a new segment.
     pub segment_bytes: u64,
     /// Whether the log is synced at all. `false` with `--unsafe-no-fsync`.
     pub sync: bool,
-    /// The number of zeros written together with records that exceed the zeros ahead of the log.
+    /// The number of zero bytes written together with records that exceed the zeros ahead of the log.
     pub zero_step_bytes: u64,
-    /// The number of zeros that [`Wal::prepare`] keeps ahead of the log.
+    /// The number of zero bytes that [`Wal::prepare`] keeps ahead of the log.
     pub zero_lead_bytes: u64,
     /// The number of bytes that must stay free for the backend file and other programs when a whole segment is
     /// reserved.
@@ -95,7 +95,7 @@ impl Default for Options {
 /// The result of [`Wal::append`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Appended {
-    /// Size of the encoded records.
+    /// Size of the encoded records, in bytes.
     pub bytes: u64,
     /// Whether the caller must wait for a sync before it acts on the records.
     pub sync_needed: bool,
@@ -104,7 +104,7 @@ pub struct Appended {
 /// The result of [`Wal::sync`] or [`Wal::save`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// Size of the records added by this call.
+    /// Size of the records added by this call, in bytes.
     pub bytes: u64,
     /// Whether the log was synced, so that all records added so far are durable.
     pub synced: bool,
@@ -117,9 +117,9 @@ pub struct Saved {
 pub struct Shortage {
     /// The segment.
     pub path: PathBuf,
-    /// The planned space.
+    /// The planned space, in bytes.
     pub wanted_bytes: u64,
-    /// The reserved space.
+    /// The reserved space, in bytes.
     pub reserved_bytes: u64,
 }
 

@@ -109,7 +109,7 @@ pub enum Output<T> {
     StorageVersionStays(StorageVersionError),
     /// The backend file exceeds its quota, and no alarm is raised yet.
     OverQuota {
-        /// The size of the file.
+        /// The size of the file, in bytes.
         file_bytes: u64,
     },
     /// A snapshot of the applied state is being taken.

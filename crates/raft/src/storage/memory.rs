@@ -36,7 +36,7 @@ pub struct MemoryStorage {
     entries: VecDeque<Entry>,
     /// For each entry, the encoded size of all entries up to it, including the compacted ones.
     ends: VecDeque<u64>,
-    /// The encoded size of the compacted entries.
+    /// The encoded size of the compacted entries, in bytes.
     compacted_bytes: u64,
 }
 

@@ -91,7 +91,7 @@ pub struct StateOptions {
     pub lessor: LessorOptions,
     /// Whether checkpoints are stored even if the cluster version is below 3.6.
     pub checkpoint_persist: bool,
-    /// The configured quota, as [`Quota::new`] accepts it.
+    /// The configured quota in bytes, as [`Quota::new`] accepts it.
     pub quota_bytes: i64,
     /// The maximum number of learners in the cluster, which must be the same on every member.
     pub learner_count_max: usize,
@@ -110,7 +110,7 @@ pub struct EntryMeta {
     pub term: u64,
     /// The current time, for the clocks of leases.
     pub now: Millis,
-    /// The size of the backend file, for the quota.
+    /// The size of the backend file in bytes, for the quota.
     pub file_bytes: u64,
     /// Whether a client of this member waits for the outcome. If not, work needed only for the
     /// response is skipped.

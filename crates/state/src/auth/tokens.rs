@@ -33,11 +33,11 @@ const TOKENS_MAX: usize = 1 << 20;
 /// The number of old tokens that are checked for expiry when a token is added.
 const SWEEP_STEP: usize = 4;
 
-/// A use within this time after the last recorded use is not recorded, so a token may expire this
+/// A use within this time (in milliseconds) after the last recorded use is not recorded, so a token may expire this
 /// much earlier.
 const NOTED_EVERY_MILLIS: u64 = 500;
 
-/// The default token lifetime.
+/// The default token lifetime, in milliseconds.
 const TTL_MILLIS_DEFAULT: u64 = 300_000;
 
 /// The deadline that marks a token as revoked.

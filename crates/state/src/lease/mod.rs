@@ -66,8 +66,8 @@ pub struct LessorOptions {
     pub checkpoints: bool,
     /// The interval between two checkpoints of one lease, in seconds.
     pub checkpoint_interval_secs: u64,
-    /// How long after [`Leases::expired`] returned a lease it returns the same lease again, if the
-    /// lease still exists.
+    /// The time in milliseconds after which [`Leases::expired`] returns the same lease again, if the lease still
+    /// exists.
     pub resubmit_millis: u64,
 }
 

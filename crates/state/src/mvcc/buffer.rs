@@ -3,8 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use quorate_api::record::Fields;
 
-/// The size of an allocation. A long-lived slice keeps at most this much memory allocated. A larger
-/// record has its own allocation.
+/// The size of an allocation, in bytes. A long-lived slice keeps at most this much memory allocated. A larger record
+/// has its own allocation.
 const ALLOCATION_BYTES: usize = 64 << 10;
 
 /// Encodes records as slices of shared allocations.

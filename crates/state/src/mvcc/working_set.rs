@@ -28,8 +28,8 @@ use super::tree::Entry;
 use super::{Store, StoreOptions};
 use crate::schema::{RecordKey, Revision};
 
-/// The memory of a loaded version in addition to its record: its places in the index and in the
-/// table of records.
+/// The memory of a loaded version in bytes, in addition to its record: its places in the index and in the table of
+/// records.
 const VERSION_BYTES: usize = 160;
 
 /// The loaded records, by revision.

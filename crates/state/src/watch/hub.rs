@@ -37,8 +37,8 @@ const GROUP_MEMBERS_MAX: usize = 1024;
 /// The number of groups that a closing stream drops before it releases the lock for other threads.
 const CLOSE_STEP: usize = 256;
 
-/// The memory of a watcher in addition to its key and range end: its entries in the stream and the
-/// index, and its own group.
+/// The memory of a watcher in bytes, in addition to its key and range end: its entries in the stream and the index, and
+/// its own group.
 const WATCHER_BYTES: usize = 512;
 
 /// A handle to the hub, through which changes are published and watchers are registered.
@@ -163,7 +163,7 @@ pub(super) struct Watcher {
     /// stays in use until the client cancels the watcher.
     pub(super) group: Option<Handle>,
     pub(super) created: u64,
-    /// Memory counted for this watcher.
+    /// Memory counted for this watcher, in bytes.
     bytes: usize,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Member {
     pub(crate) options: StateOptions,
     index: u64,
     pub(crate) now: Millis,
-    /// The file size against which the quota is checked.
+    /// The file size against which the quota is checked, in bytes.
     file_bytes: u64,
     pub(crate) streams: BTreeMap<String, WatchStream>,
 }

@@ -40,11 +40,11 @@ use crate::disk::{Mapping, is_no_room, try_allocate};
 use crate::size::in_memory;
 use crate::sync_failure;
 
-/// The approximate size of a single write, into which consecutive pages are combined.
+/// The approximate size in bytes of a single write, into which consecutive pages are combined.
 pub(super) const WRITE_BYTES: usize = 1 << 20;
 /// The unit in which space is reserved on the disk, in bytes.
 pub(super) const RESERVED_BYTES: u64 = 256 << 10;
-/// The capacity above which the encoding buffer is freed after a large value has made it grow.
+/// The capacity in bytes above which the encoding buffer is freed after a large value has made it grow.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 /// The result of a commit.

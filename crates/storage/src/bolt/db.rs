@@ -36,7 +36,7 @@ const NEW_FILE_PAGES: u64 = 4;
 /// Sizes of the file, and counts of its pages and readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// The length of the file.
+    /// The length of the file, in bytes.
     pub file_bytes: u64,
     /// The number of bytes up to the high-water mark. etcd reports this as the size, and a snapshot
     /// has this length.
@@ -53,7 +53,7 @@ pub struct Stats {
     /// The number of states, not counting the current one, that are kept alive by read transactions
     /// or by bytes taken from them.
     pub pinned_states: usize,
-    /// The size of a page.
+    /// The size of a page, in bytes.
     pub page_bytes: u32,
     /// The number of the last commit.
     pub txid: u64,

@@ -32,7 +32,7 @@ pub enum BoltError {
     NoRoom {
         /// The backend file.
         path: Arc<Path>,
-        /// The requested length.
+        /// The requested length, in bytes.
         wanted_bytes: u64,
         /// The system's error.
         source: io::Error,

@@ -30,7 +30,7 @@ pub(super) const VERSION: u32 = 2;
 pub(super) const NO_FREELIST: PageId = PageId(u64::MAX);
 pub(super) const META_END: usize = 80;
 pub(super) const CHECKED_BYTES: usize = 56;
-/// The minimum supported page size. Page sizes are powers of two.
+/// The minimum supported page size, in bytes. Page sizes are powers of two.
 pub(super) const PAGE_BYTES_MIN: usize = 1 << 10;
 pub(super) const PAGE_BYTES_MAX: usize = 1 << 16;
 

@@ -27,9 +27,9 @@ use std::ops::Range;
 use super::PageId;
 use crate::size::in_memory;
 
-/// The size of a page header.
+/// The size of a page header, in bytes.
 pub(super) const HEADER_BYTES: usize = 16;
-/// The size of an element in the table of a leaf or branch.
+/// The size of an element in the table of a leaf or branch, in bytes.
 pub(super) const ELEMENT_BYTES: usize = 16;
 
 /// The number of remaining keys at which a search compares all of them instead of halving the range
@@ -66,7 +66,7 @@ pub(super) enum PageKind {
 /// A tree page with a valid header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Page<'a> {
-    /// The page, including its overflow pages.
+    /// The bytes of the page, including its overflow pages.
     bytes: &'a [u8],
     count: usize,
     pub(super) kind: PageKind,

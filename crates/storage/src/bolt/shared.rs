@@ -29,14 +29,14 @@ pub struct Options {
     /// Whether the file is opened for reading only. In that case it must exist, it is not changed,
     /// and its lock is shared with other readers.
     pub read_only: bool,
-    /// The page size of a new file. An existing file keeps its page size.
+    /// The page size of a new file, in bytes. An existing file keeps its page size.
     pub page_bytes_new: usize,
     /// Whether commits do not wait for the disk. Intended for files that are not needed after the
     /// machine stops.
     pub no_sync: bool,
     /// The number of additional bytes by which a file is extended when it has to grow.
     pub growth_bytes: u64,
-    /// The minimum size of the mapped address space, so that a growing file is rarely mapped again.
+    /// The minimum size of the mapped address space in bytes, so that a growing file is rarely mapped again.
     pub map_bytes_min: usize,
     /// Whether the caller guarantees that no bucket contains other buckets, as in all files of
     /// etcd.
@@ -98,7 +98,7 @@ pub(super) struct Writer {
     pub(super) pending: PendingPages,
     pub(super) mapping: Arc<Mapping>,
     pub(super) file_bytes: u64,
-    /// The offset up to which the file's space is reserved. The file may end in a hole after it.
+    /// The offset in bytes up to which the file's space is reserved. The file may end in a hole after it.
     pub(super) reserved_bytes: u64,
     /// The transaction whose meta page is being written.
     pub(super) meta_in_flight: Option<TxId>,

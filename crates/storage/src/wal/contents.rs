@@ -42,7 +42,7 @@ pub struct Repair {
     pub path: PathBuf,
     /// The offset of the torn record, which is now the segment's length.
     pub offset: u64,
-    /// The segment's length before the repair.
+    /// The segment's length before the repair, in bytes.
     pub bytes_before: u64,
     /// A copy of the segment before the repair, or `None` if there was no room for one.
     pub backup: Option<PathBuf>,

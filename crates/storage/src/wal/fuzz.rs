@@ -13,7 +13,7 @@ use super::record::{RecordEncoder, kind};
 use super::*;
 use crate::disk::RealDisk;
 
-/// The segment size. One saved entry fills a segment.
+/// The segment size, in bytes. One saved entry fills a segment.
 const SEGMENT_BYTES: u64 = 2048;
 
 /// A byte in the input of [`records`] that starts another segment.

@@ -24,10 +24,10 @@ pub(super) mod kind {
     pub(in crate::wal) const SNAPSHOT: i64 = 5;
 }
 
-/// The size of the length field before each record.
+/// The size of the length field before each record, in bytes.
 pub(super) const LENGTH_BYTES: usize = 8;
 
-/// The maximum amount of memory that an encoder keeps between batches.
+/// The maximum number of bytes of memory that an encoder keeps between batches.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// A raft log entry (`raftpb.Entry`).

@@ -19,7 +19,7 @@ use crate::size::in_memory;
 
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// The page size. The zeros written ahead of the log end at a page boundary.
+/// The page size, in bytes. The zeros written ahead of the log end at a page boundary.
 const PAGE_BYTES: u64 = 4096;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Tail {
     zeroed_to: u64,
     /// The offset up to which space is allocated, written or not.
     reserved_to: u64,
-    /// The planned size of the segment.
+    /// The planned size of the segment, in bytes.
     segment_bytes: u64,
     /// The number of bytes that must stay free on the disk when space is reserved.
     kept_free_bytes: u64,

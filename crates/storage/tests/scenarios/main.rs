@@ -17,7 +17,7 @@ use quorate_storage::wal::{
 };
 use quorate_test_support::script::{Command, Interpreter, run_own};
 
-/// The segment size. A few entries fill a segment.
+/// The segment size, in bytes. A few entries fill a segment.
 const SEGMENT_BYTES: u64 = 4096;
 
 /// A log and its directory.
