@@ -66,7 +66,7 @@ impl Compactor {
 #[derive(Debug)]
 pub(crate) struct Periodic {
     interval: Duration,
-    /// The newest samples: one for each tick of a period, plus one.
+    /// The newest sampled revisions: one for each tick of a retention period, plus one.
     samples: VecDeque<i64>,
     sample_count: usize,
     ticks_since_success: u64,

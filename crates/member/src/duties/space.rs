@@ -90,7 +90,8 @@ impl Warning {
         Self { quota_bytes, from_bytes, calm_below_bytes, is_warned: false }
     }
 
-    /// Records the file size. Returns whether the warning is now active if that has changed.
+    /// Records the file size. Returns the new state of the warning if the state has changed: true if the warning is
+    /// active.
     fn note(&mut self, file_bytes: u64) -> Option<bool> {
         let is_high = match self.is_warned {
             false => file_bytes >= self.from_bytes,

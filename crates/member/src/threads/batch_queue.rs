@@ -157,7 +157,7 @@ impl<T> Receiver<T> {
         Ok(())
     }
 
-    /// Moves all queued items into `batch`, which must be empty, without waiting.
+    /// Moves all queued items into `batch` without waiting. `batch` must be empty.
     pub(crate) fn take(&self, batch: &mut Vec<T>) {
         assert!(
             batch.is_empty(),

@@ -112,7 +112,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Carries out the received orders while the disk has space for them. Returns true if the last order is done.
+    /// Carries out the received orders while the disk has space for them. Returns true if the stop order was carried
+    /// out.
     fn work(&mut self) -> Result<bool, BackendError> {
         let mut started = Instant::now();
         let mut is_last = false;
@@ -130,7 +131,7 @@ impl Committer {
         Ok(is_last)
     }
 
-    /// Delivers the report of a step, which took this long. Returns true if it was the last step.
+    /// Delivers the report of a step whose duration was `took`. Returns true if it was the last step.
     fn deliver(&mut self, report: Report<Done<()>, Done<Defragmented>>, took: Duration) -> bool {
         match report {
             Report::Committed { committed, generation } => {
@@ -224,7 +225,7 @@ fn batch_bytes(order: &Order) -> i64 {
 }
 
 /// Passes an order to the writer. If the order contains a snapshot, this call encodes the snapshot and measures the
-/// time that this takes.
+/// duration of the encoding.
 fn take_in(writer: &mut Writer, order: Order, marshalling: &Histogram) {
     let started = Instant::now();
     let is_snapshot = |then: &Then<Done<()>>| matches!(then, Then::Snapshot(_));

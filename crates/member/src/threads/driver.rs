@@ -253,8 +253,8 @@ impl Driver {
         self.carry_out_effects();
     }
 
-    /// Returns whether a thread other than the driver's own may run the driver. It may not while the driver writes the
-    /// log itself, because the thread would then wait for the disk.
+    /// Returns whether a thread other than the driver's own may run the driver. While the driver writes the log itself,
+    /// no other thread may run it, because that thread would wait for the disk.
     const fn may_run_inline(&self) -> bool {
         matches!(self.log, Log::Thread(_)) && !self.stopping
     }

@@ -58,8 +58,8 @@ impl Membership {
         }
     }
 
-    /// Adds a member with these peer URLs. The client must be an administrator, but invalid URLs are refused before
-    /// that is checked. Returns the new member and the list of all members.
+    /// Adds a member with these peer URLs. The client must be an administrator, but invalid URLs are refused before its
+    /// role is checked. Returns the new member and the list of all members.
     pub async fn add(
         &self,
         client: &Credentials,
