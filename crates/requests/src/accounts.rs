@@ -64,7 +64,7 @@ impl Accounts {
         }
     }
 
-    /// Returns the number of waiting passwords and of refused ones.
+    /// Returns the numbers of waiting and of refused passwords.
     #[must_use]
     pub fn passwords_load(&self) -> PasswordsLoad {
         self.passwords.load()
@@ -118,7 +118,7 @@ impl Accounts {
         }
     }
 
-    /// Signs a token. This runs on the password threads, because a signature takes long as well.
+    /// Signs a token. The token is signed on a password thread, because signing is slow too.
     async fn sign(&self, user: &str, revision: u64) -> Result<String, RequestError> {
         let (access_control, name) = (Arc::clone(&self.access_control), user.to_owned());
         let sign = move || match &access_control.provider {

@@ -25,7 +25,7 @@ pub struct Bound {
 pub struct Full;
 
 impl Bound {
-    /// Creates a bound with this maximum and no permits taken.
+    /// Creates a bound with this maximum. Nothing is in use yet.
     pub fn new(max: u64) -> Self {
         Self {
             max,
@@ -37,7 +37,7 @@ impl Bound {
     }
 
     /// Takes a permit, unless the bound is reached. The last permit may exceed the bound, because otherwise an amount
-    /// larger than the bound could never get a permit.
+    /// larger than the bound could never receive a permit.
     pub fn take(&self, amount: u64) -> Result<Permit<&Self>, Full> {
         self.count(amount)?;
         Ok(Permit { bound: self, amount })
