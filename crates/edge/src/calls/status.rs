@@ -116,7 +116,8 @@ const fn auth_code(refusal: AuthRefusal) -> Code {
     }
 }
 
-/// Returns the status for a proposal whose outcome belongs to another kind of request. This is a bug in Quorate.
+/// Returns the status for a proposal whose outcome belongs to another kind of request. Such an outcome is a bug in
+/// Quorate.
 pub(crate) fn unexpected(response: &quorate_state::apply::Response) -> Status {
     Status::internal(format!("the log entry had an unexpected result: {response:?}"))
 }

@@ -45,7 +45,7 @@ const LIVEZ: &[Check] = &[Check::SerializableRead];
 const READYZ: &[Check] =
     &[Check::DataCorruption, Check::SerializableRead, Check::LinearizableRead, Check::NonLearner];
 
-/// Returns the checks of a path, or `None` if the path has none.
+/// Returns the checks of a path, or `None` if there are no checks at this path.
 pub(super) fn checks_at(path: &str) -> Option<Checks> {
     [("livez", LIVEZ), ("readyz", READYZ)].into_iter().find_map(|(kind, all)| {
         let rest = path.strip_prefix('/')?.strip_prefix(kind)?;

@@ -27,7 +27,7 @@ impl LockService {
         Self { recipes }
     }
 
-    /// Waits until the key is the oldest one under the name, then reads it again.
+    /// Waits until the key is the oldest one under the name, then reads the key again.
     async fn wait(
         &self,
         client: &Client,

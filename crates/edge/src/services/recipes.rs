@@ -139,8 +139,8 @@ impl Recipes {
         self.range(client, &name.first(SortOrder::Ascend)).await
     }
 
-    /// Returns whether no key under the name was older, at an applied revision, than the key created at `created`.
-    /// Returns false if the revision is compacted.
+    /// Returns whether no key older than the key created at `created` existed under the name at `revision`. The
+    /// revision must be applied. Returns false if the revision is compacted.
     pub(crate) async fn is_first_at(&self, name: &Name, created: i64, revision: i64) -> bool {
         let before = RangeRequest { revision, ..name.last_before(created) };
         let query = RangeQuery::from_request(&before).expect("the sort options are valid");

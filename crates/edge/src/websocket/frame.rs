@@ -104,7 +104,7 @@ struct Head {
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     frame: Option<Head>,
-    /// Whether a message has started whose last frame has not arrived yet.
+    /// Whether a message has begun and its last frame has not arrived yet.
     is_in_message: bool,
 }
 
