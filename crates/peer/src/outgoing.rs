@@ -49,7 +49,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// is slow but not stuck.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Maximum size of the messages that the thread which has added them writes itself.
+/// Maximum total size of messages that are written by the thread that added them.
 const WRITTEN_AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
 /// Counts the bytes that wait for one peer, in all queues.
@@ -357,8 +357,8 @@ pub(crate) struct StreamBody<O: Observer> {
 }
 
 impl<O: Observer> StreamBody<O> {
-    /// Attaches a new connection to the queue and returns its body, and how the replaced attachment has ended. With a
-    /// `writer`, other threads also write to the connection.
+    /// Attaches a new connection to the queue. Returns the body for the connection, and the result of ending the
+    /// attachment that it replaces. With a `writer`, other threads also write to the connection.
     pub(crate) fn attach(
         kind: StreamKind,
         outgoing: &Arc<Outgoing>,

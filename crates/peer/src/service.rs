@@ -357,8 +357,8 @@ where
     Ok(gathered.freeze())
 }
 
-/// Returns whether a message claims a different sender from the request's headers, if they contain one. Messages that
-/// members forward to their leader keep their original sender.
+/// Returns whether the sender in a message differs from the sender in the request's headers, if the headers contain
+/// one. Messages that members forward to their leader keep their original sender.
 fn is_of_another(sender: Option<MemberId>, message: &Message) -> bool {
     message.kind.carries_term() && sender.is_some_and(|sender| sender != message.from)
 }

@@ -77,7 +77,7 @@ impl Table {
         self.entries.read().peers.get(&id).map(Arc::clone)
     }
 
-    /// Adds a member, or updates its URLs. If it was a remote, it is removed from the remotes.
+    /// Adds a member, or updates its URLs. A remote that becomes a member is removed from the remotes.
     pub(crate) fn add_member(&self, id: MemberId, peer_urls: &[String]) {
         if !self.is_of_others(id) {
             return;
