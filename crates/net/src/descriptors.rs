@@ -29,7 +29,7 @@ const FILES_AND_DIALED: u64 = 64;
 
 /// Further reserved descriptors, if the limit permits: the connections that a member of a seven-member cluster opens in
 /// the worst case. For each other member these are two streams, four pipeline workers, a probe for each stream, and one
-/// request. Added to these are sixteen snapshots, thirty-two pooled connections, and name lookups.
+/// request. Sixteen snapshots, thirty-two pooled connections and name lookups need further descriptors.
 const DIALED_MORE: u64 = 128;
 
 /// Number of descriptors per runtime, including the one that wakes its thread.

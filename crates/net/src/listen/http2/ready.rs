@@ -45,7 +45,8 @@ impl Ready {
         woken.slots.is_empty()
     }
 
-    /// Records that the task yields. Slots may already be woken, so the task has woken itself.
+    /// Records that the task yields. The task must already have woken itself, because slots may have been woken while
+    /// it ran.
     pub(super) fn yield_now(&self) {
         self.0.lock().is_polling = false;
     }
