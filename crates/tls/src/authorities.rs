@@ -119,7 +119,8 @@ impl Authorities {
         }
     }
 
-    /// Returns when the first authority's certificate expires; `None` for the system's authorities.
+    /// Returns the time at which the first of the authorities' certificates expires; `None` for the system's
+    /// authorities.
     pub(crate) fn expiry(&self) -> Option<Expiry> {
         match &self.source {
             Source::System(_) => None,

@@ -16,7 +16,7 @@ pub enum Part {
     Certificate,
     /// The certificates of trusted authorities.
     Authorities,
-    /// The revocation lists, which expire at the time of their promised next update.
+    /// The revocation lists. Each list becomes outdated at the time of the next update that it states.
     Revocations,
 }
 

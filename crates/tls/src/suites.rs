@@ -84,7 +84,7 @@ pub enum SuiteError {
         "TLS cipher suite {0:?} is not supported; remove it, or choose one with ECDHE and GCM or CHACHA20"
     )]
     NotSpoken(String),
-    /// All given names are of TLS 1.3 suites, which have no effect.
+    /// All given names are those of TLS 1.3 suites, which have no effect.
     #[error(
         "none of the given TLS cipher suites belongs to TLS1.2; add one, or set the minimum version \
          to TLS1.3"
