@@ -295,7 +295,7 @@ fn calls<'a>(stack: &'a [u64], table: &LocationTable<'_>) -> &'a [u64] {
     /// remove. The compiler may have inlined some of them.
     const OUTERMOST: [&str; 4] =
         ["allocator::count_down", "SamplingAllocator as ", "__rust_alloc", "__rust_realloc"];
-    /// The number of innermost frames in which these functions are searched.
+    /// The number of innermost frames among which these functions are searched for.
     const INNER: usize = 16;
     let is_of_allocator = |address: &u64| {
         table.name(*address).is_some_and(|name| OUTERMOST.iter().any(|call| name.contains(call)))
