@@ -140,7 +140,7 @@ fn boot_with(
     Ok(booted)
 }
 
-/// Returns the reason for which the log is marked as lost, if it is.
+/// Returns the reason why the log is marked as lost, or `None` if it is not marked.
 fn lost_log_reason(disk: &dyn Disk, dirs: &DataDir) -> Result<Option<String>, BootError> {
     lost_log::reason(disk, dirs)
         .map_err(|source| BootError::Mark { path: lost_log::path(dirs), source })

@@ -96,7 +96,7 @@ impl Watch {
         self.found().is_empty()
     }
 
-    /// Returns every file once, by its flag.
+    /// Returns the expiry of every file once, by the flag that names the file.
     fn found(&self) -> BTreeMap<&'static str, Expiry> {
         let of_listeners = self.listeners.iter().map(|(acceptor, flags)| (acceptor.look(), *flags));
         let of_dialer = self.dialer.iter().map(|(connector, flags)| (connector.look(), *flags));

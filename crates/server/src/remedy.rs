@@ -10,7 +10,7 @@ use quorate_member::corruption::StateDiffers;
 use quorate_node::LogFault;
 use quorate_peer::OtherOrigin;
 
-/// Returns the advice to replace a member with a new one. This is the only way back for a member that has lost its log.
+/// Returns the advice to replace a member with a new one. A member that has lost its log can only be replaced.
 pub(crate) fn replace_member(id: Option<u64>) -> String {
     let id = id.map_or_else(|| "ID".to_owned(), |id| format!("{id:x}"));
     format!(
