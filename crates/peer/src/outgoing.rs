@@ -101,7 +101,7 @@ pub(crate) enum Pushed {
     Stuck,
 }
 
-/// Writes to the connection of a stream without its task.
+/// Writes to a stream's connection without using the connection's task.
 #[derive(Clone, Debug)]
 pub(crate) struct DirectStream {
     writer: DirectWriter,

@@ -36,7 +36,7 @@ fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     words.any(|found| found.trim().eq_ignore_ascii_case(word))
 }
 
-/// The reason why a request cannot become a WebSocket.
+/// The reason why a request cannot open a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
     /// The method is not GET.

@@ -140,7 +140,7 @@ impl RotatedFile {
         let mode = metadata.permissions().mode() & 0o777;
         let created = OpenOptions::new().append(true).create(true).mode(mode).open(&self.path);
         if created.is_err() && is_same {
-            // The current file gets its name back, because readers expect the log there.
+            // The current file is renamed back, because readers expect the log at this path.
             fs::rename(&backup, &self.path)?;
         }
         created
