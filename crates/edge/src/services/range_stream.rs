@@ -208,7 +208,7 @@ impl Stream for ChunkStream {
                 (chunks, chunk)
             }));
         }
-        let reading = self.reading.as_mut().expect("a chunk is being read while there are none");
+        let reading = self.reading.as_mut().expect("a chunk is being read");
         let (chunks, chunk) = ready!(reading.as_mut().poll(cx));
         self.chunks = Some(chunks);
         Poll::Ready(chunk)

@@ -129,7 +129,7 @@ async fn a_disconnect_ends_the_call() {
     });
     drop(client.io);
     client.session.await.unwrap().unwrap();
-    assert!(is_over.await.is_err(), "the call continues");
+    assert!(is_over.await.is_err(), "the call has been dropped");
 }
 
 #[tokio::test]
