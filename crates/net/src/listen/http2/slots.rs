@@ -57,7 +57,7 @@ enum Step {
 impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
     pub(super) fn reserve(&mut self, stream: StreamId) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
-            let index = u32::try_from(self.slots.len()).expect("streams are limited");
+            let index = u32::try_from(self.slots.len()).expect("the number of streams is limited");
             let waker = SlotWaker::new(&self.ready, index);
             let task = Waker::from(Arc::clone(&waker));
             self.slots.push(Slot {
