@@ -27,7 +27,7 @@ impl Head {
     /// type.
     pub fn derived<T: Any + Send + Sync>(&self, make: impl FnOnce(&Self) -> T) -> &T {
         let value = self.derived.get_or_init(|| Box::new(make(self)));
-        value.downcast_ref().expect("one type of derived values")
+        value.downcast_ref().expect("all callers derive values of the same type")
     }
 }
 

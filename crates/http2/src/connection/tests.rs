@@ -235,7 +235,7 @@ fn equal_header_blocks_share_one_decoded_head() {
     }
     assert!(Arc::ptr_eq(&heads[0], &heads[1]));
     assert!(!Arc::ptr_eq(&heads[1], &heads[3]), "the table has changed");
-    assert!(!Arc::ptr_eq(&heads[2], &heads[4]), "the block changes the table");
+    assert!(!Arc::ptr_eq(&heads[2], &heads[4]), "the header block changes the table");
     assert_eq!(heads[4].headers.get("a").unwrap(), "b");
     assert!(!Arc::ptr_eq(&heads[3], &heads[5]));
 }

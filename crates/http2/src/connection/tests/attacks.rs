@@ -72,7 +72,7 @@ fn a_change_of_all_windows_counts_as_many_idle_frames() {
     let mut connection = wide();
     let change = settings(&[(setting::INITIAL_WINDOW_SIZE, 7)]);
     let count = (0..10_000).take_while(|_| receive(&mut connection, &change).is_ok()).count();
-    assert_eq!(count, 99, "each counts as 101 frames, and the first SETTINGS as one");
+    assert_eq!(count, 99, "each change counts as 101 frames, and the first SETTINGS as one");
 }
 
 /// A small block can reference a long entry of the table many times (CVE-2016-6581).

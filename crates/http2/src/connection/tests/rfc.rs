@@ -57,7 +57,11 @@ fn section_3_4_the_preface_is_followed_by_settings() {
     assert!(connection.next(&mut &b"GET / HTTP/1.1\r\n"[..]).is_err());
     let mut connection = greeted(LIMITS);
     receive(&mut connection, &frame(SETTINGS, ACK, 0, b"")).unwrap();
-    assert_eq!(code_of(receive(&mut connection, &request(1))), Code::PROTOCOL_ERROR, "only an ACK");
+    assert_eq!(
+        code_of(receive(&mut connection, &request(1))),
+        Code::PROTOCOL_ERROR,
+        "an acknowledgement is not a first SETTINGS frame"
+    );
 }
 
 #[test]
@@ -77,7 +81,11 @@ fn section_4_2_the_length_of_frames_is_limited() {
     for kind in [DATA, HEADERS, SETTINGS, PING, CONTINUATION, 0xfa] {
         let bytes = frame(kind, END_HEADERS, 1, &too_long);
         assert_eq!(fatal(&bytes), Code::FRAME_SIZE_ERROR, "kind {kind}");
-        assert_eq!(fatal(&bytes[..HEADER_BYTES]), Code::FRAME_SIZE_ERROR, "no payload is awaited");
+        assert_eq!(
+            fatal(&bytes[..HEADER_BYTES]),
+            Code::FRAME_SIZE_ERROR,
+            "a frame that is too long is refused before its payload arrives"
+        );
     }
 }
 
@@ -91,7 +99,7 @@ fn section_4_3_header_blocks_are_contiguous_and_decodable() {
     assert_eq!(fatal(&bad), Code::COMPRESSION_ERROR);
     assert_eq!(fatal(&[request(1), bad.clone()].concat()), Code::COMPRESSION_ERROR, "trailers");
     let closed = [complete(1), frame(RST_STREAM, 0, 1, &[0; 4]), bad];
-    assert_eq!(fatal(&closed.concat()), Code::COMPRESSION_ERROR, "a closed stream");
+    assert_eq!(fatal(&closed.concat()), Code::COMPRESSION_ERROR, "headers on a closed stream");
 }
 
 #[test]
