@@ -38,7 +38,7 @@ pub(crate) fn restore_backend(backend: &Path) -> String {
 pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> String {
     let replace = replace_member(Some(id));
     match fault {
-        LogFault::LogLost(_) => format!("it must not vote again; {replace}"),
+        LogFault::LogLost(_) => format!("this member must not vote again; {replace}"),
         LogFault::GroupLost(_) => format!(
             "keep a copy of {data_dir}, which may have the only copy of those entries; to continue the \
              cluster without them, {replace}; otherwise start this member with --force-new-cluster, and \
