@@ -327,7 +327,7 @@ async fn a_watcher_continues_after_its_permission_is_revoked(kind: Kind) {
     root.put(put("a1", "later")).await.unwrap();
     let events = watch.events(1).await;
     assert_eq!(events[0].kv.as_ref().unwrap().value(), b"later");
-    assert!(watch.create(watch_key("a1")).await.canceled, "the next one is asked for");
+    assert!(watch.create(watch_key("a1")).await.canceled, "a new watch is refused");
 }
 
 async fn a_lease_expires_while_authentication_is_enabled(kind: Kind) {
@@ -343,7 +343,7 @@ async fn a_lease_expires_while_authentication_is_enabled(kind: Kind) {
 async fn passwords_are_hashed_with_the_configured_cost(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=5").start().await;
     add_user(&server.client(), "ann").await;
-    eventually("a hash of this cost in the backend file", async || {
+    eventually("the backend file contains a hash of this cost", async || {
         let file = std::fs::read(server.backend()).unwrap();
         file.windows(7).any(|bytes| bytes == b"$2a$05$").then_some(())
     })
@@ -398,7 +398,7 @@ async fn a_token_is_valid_on_every_member(kind: Kind) {
             if kind == Kind::Etcd {
                 // The member may not yet have applied the entry that issued the token.
                 let known = async || ann.range(key("a1")).await;
-                eventually_ok(DEADLINE, "the token is known", known).await;
+                eventually_ok(DEADLINE, "the token is valid", known).await;
             }
             ann.put(put("a1", "v")).await.unwrap();
             ann.range(key("a1")).await.unwrap();
@@ -530,7 +530,7 @@ async fn continual_logins_from_one_source_do_not_delay_other_logins(kind: Kind) 
     let metric = |name: &str| server.metric(name).unwrap();
     assert_eq!(metric("quorate_passwords_refused_total"), f64::from(refused_early));
     assert_eq!(metric("quorate_passwords_waiting"), 0.0);
-    assert!(metric("quorate_tokens_held") >= 2.0, "of the root and of ann");
+    assert!(metric("quorate_tokens_held") >= 2.0, "the tokens of root and ann");
 }
 
 async fn failed_logins_lock_out_neither_the_user_nor_an_administrator(kind: Kind) {
@@ -543,13 +543,13 @@ async fn failed_logins_lock_out_neither_the_user_nor_an_administrator(kind: Kind
         flood.spawn(async move { client.log_in("root", "wrong").await.unwrap_err() });
     }
     let waiting = async || server.metric("quorate_passwords_waiting").unwrap() as usize;
-    eventually("logins that wait", async || (waiting().await >= 64).then_some(())).await;
+    eventually("logins wait", async || (waiting().await >= 64).then_some(())).await;
     let elsewhere = Client::from_address(server.port(), [127, 0, 0, 2].into());
     log_in(&elsewhere, "root").await;
     let (name, password) = ("eve".to_owned(), "other".to_owned());
     let change = pb::AuthUserChangePasswordRequest { name, password, ..Default::default() };
     root.user_change_password(change).await.unwrap();
-    assert!(waiting().await >= 32, "both came first");
+    assert!(waiting().await >= 32, "a login from elsewhere and a password change are not delayed");
 }
 
 async fn invalid_tokens_do_not_use_up_waiting_reads(kind: Kind) {
@@ -563,7 +563,7 @@ async fn invalid_tokens_do_not_use_up_waiting_reads(kind: Kind) {
         flood.spawn(async move { client.range(key("k")).await.unwrap_err() });
     }
     let metric = |name: &str| server.metric(name).unwrap();
-    eventually("tokens that find no place", async || {
+    eventually("tokens are refused", async || {
         (metric("quorate_tokens_refused_total") > 0.0).then_some(())
     })
     .await;
@@ -575,7 +575,7 @@ async fn invalid_tokens_do_not_use_up_waiting_reads(kind: Kind) {
     let refused = flood.join_next().await.unwrap().unwrap();
     assert_eq!(refused.message(), BAD);
     drop(flood);
-    eventually("the places of those that have gone", async || {
+    eventually("no more tokens wait", async || {
         (metric("quorate_tokens_waiting") == 0.0).then_some(())
     })
     .await;
@@ -658,7 +658,7 @@ async fn token_keys_are_reloaded_while_the_member_runs(kind: Kind) {
         let answer = ann.range(key("a1")).await;
         answer.is_err_and(|status| status.message() == BAD).then_some(())
     };
-    eventually("the first key counts no more", is_old).await;
+    eventually("the first key is no longer accepted", is_old).await;
     log_in(&client, "ann").await.put(put("a1", "v")).await.unwrap();
 }
 

@@ -164,7 +164,7 @@ async fn ctl_changes_passwords(kind: Kind, tool: Tool) {
         // etcd 3.5 may refuse root's requests just after root was granted its role.
         Kind::Etcd => {
             let added = async || Some(add()).filter(|done| done.code == Some(0));
-            eventually("root is known", added).await.stdout
+            eventually("root has been added", added).await.stdout
         }
     };
     let prompts = "Password of bob: \nType password of bob again for confirmation: \n";
@@ -237,6 +237,6 @@ async fn passwords_are_not_echoed_on_a_terminal(kind: Kind) {
     keyboard.write_all(b"seen\n").unwrap();
     let mut shown = [0; 4];
     keyboard.read_exact(&mut shown).unwrap();
-    assert_eq!(&shown, b"seen", "nothing was shown before");
+    assert_eq!(&shown, b"seen", "nothing was echoed before");
     assert_eq!(output_of(&ctl, "user list"), "bob\n");
 }

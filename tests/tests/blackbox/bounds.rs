@@ -145,7 +145,7 @@ async fn headers_beyond_the_byte_limit_are_refused(kind: Kind) {
     assert_eq!(ask(200_000), "200 0");
     let refused = ask(300_000);
     assert!(refused.starts_with("431"), "{refused}");
-    assert_eq!(ask(200_000), "200 0", "the connection goes on");
+    assert_eq!(ask(200_000), "200 0", "the connection continues");
 }
 
 async fn streams_beyond_the_limit_of_a_connection_are_refused(kind: Kind) {
@@ -160,7 +160,7 @@ async fn streams_beyond_the_limit_of_a_connection_are_refused(kind: Kind) {
     assert_eq!(connection.read_answer(one_more), RawAnswer::Reset(7));
     let calls = metric(&server, "quorate_calls_in_progress");
     assert!(calls <= 32_768.0, "{calls}");
-    within("a write of another", server.client().write("k", "v")).await;
+    within("a write of another client", server.client().write("k", "v")).await;
     drop(connection);
     drops_to_zero(&server, "quorate_calls_in_progress").await;
 }
@@ -322,7 +322,10 @@ async fn watchers_beyond_the_memory_limit_are_refused(kind: Kind) {
     assert_eq!(small.events(1).await.len(), 1);
     watch.cancel(0).await;
     assert!(watch.next().await.canceled);
-    assert!(watch.create(large(created)).await.created, "the place of who has left");
+    assert!(
+        watch.create(large(created)).await.created,
+        "the memory of a cancelled watcher is free again"
+    );
     drop((watch, small));
     drops_to_zero(&server, "quorate_watchers_bytes").await;
 }
@@ -392,7 +395,7 @@ async fn changes_not_yet_in_the_backend_file_are_bounded(kind: Kind) {
     reaches(&server, "quorate_log_uncommitted_bytes", MIB_FLOAT).await;
     let reading = pb::RangeRequest { serializable: true, ..range("before", "") };
     assert_eq!(within("a read", server.client().range(reading)).await.unwrap().count, 1);
-    eventually_within(FLOOD_TIME, "requests that were given up", async || {
+    eventually_within(FLOOD_TIME, "requests are refused", async || {
         server.client().put(put("another", "v")).await.is_err().then_some(())
     })
     .await;
@@ -406,7 +409,7 @@ async fn changes_not_yet_in_the_backend_file_are_bounded(kind: Kind) {
     // Requests that timed out are still executed, because they were in the log.
     let written = i64::try_from(done + late).unwrap();
     let keys = pb::RangeRequest { count_only: true, ..prefix("k") };
-    eventually_within(FLOOD_TIME, "all to be carried out", async || {
+    eventually_within(FLOOD_TIME, "all writes are applied", async || {
         (server.client().range(keys.clone()).await.unwrap().count == written).then_some(())
     })
     .await;

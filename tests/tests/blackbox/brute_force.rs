@@ -62,13 +62,13 @@ async fn invented_tokens_do_not_delay_other_clients(kind: Kind) {
         if refused % 200 == 0 {
             work(&ann).await;
             let waiting = figure(&server, "quorate_reads_waiting");
-            assert!(waiting < 200, "{waiting} places of readers are taken");
+            assert!(waiting < 200, "{waiting} reads are waiting");
         }
     }
     assert_eq!(refused, GUESSES);
     work(&ann).await;
     let after = figure(&server, "process_resident_memory_bytes");
-    assert!(after < before + 256 * MIB, "{before} bytes, then {after}");
+    assert!(after < before + 256 * MIB, "memory grew from {before} to {after} bytes");
     let logged = lines_with(&server, "refused an invalid token");
     assert!((1..GUESSES / 100).contains(&logged), "logged {logged} times");
     assert_eq!(lines_with(&server, "GuessedLetters"), 0);
@@ -105,7 +105,7 @@ async fn wrong_passwords_do_not_delay_other_clients(kind: Kind) {
     }
     assert!(wrong > 0);
     let after = figure(&server, "process_resident_memory_bytes");
-    assert!(after < before + 256 * MIB, "{before} bytes, then {after}");
+    assert!(after < before + 256 * MIB, "memory grew from {before} to {after} bytes");
     let logged = lines_with(&server, "refused a login");
     let with_address = lines_with(&server, "\"remote-addr\":\"127.0.0.1\"");
     assert!(with_address >= logged, "{with_address} of {logged} lines name the client's address");

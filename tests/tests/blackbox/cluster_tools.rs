@@ -85,14 +85,15 @@ impl Session {
     async fn newcomer(&self) -> String {
         let listed = self.cluster.list().await;
         let added = listed.iter().find(|member| self.cluster.by_id(member.id).is_none());
-        let added = added.unwrap_or_else(|| panic!("nobody was added: {}", self.said.join("\n")));
+        let added =
+            added.unwrap_or_else(|| panic!("no member was added: {}", self.said.join("\n")));
         format!("{:x}", added.id)
     }
 
     /// Runs the tool against a member and records its output.
     async fn run(&mut self, place: usize, args: &[&str]) {
         let server = self.cluster.server(self.members[place]);
-        let ctl = Ctl::of(Tool::Etcdctl, server).expect("the tools are here");
+        let ctl = Ctl::of(Tool::Etcdctl, server).expect("the tools are available");
         let ended = ctl.run(args);
         self.assign_names().await;
         let said = self.anonymous(&format!("{}\n{}", ended.stdout, ended.stderr));

@@ -178,7 +178,7 @@ async fn a_leader_detects_a_corrupt_member(kind: Kind) {
     let mut cluster = start([kind; 3], &[PERIODIC]).await;
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
-    assert_eq!(alarms(&cluster, (member + 1) % 3).await, [], "nobody is accused for being away");
+    assert_eq!(alarms(&cluster, (member + 1) % 3).await, [], "a stopped member raises no alarm");
     cluster.restart(member).await;
     wait_for_corrupt_alarm(&cluster, member, kind).await;
 }
@@ -237,7 +237,7 @@ async fn members_without_corruption_never_raise_an_alarm(ours: Kind) {
         let (client, before) = (cluster.client(leader), log_lines(&cluster, leader));
         let mut revision = 0;
         // Repeat until a compaction and the keyspace have been compared on all members.
-        eventually("checks of the whole cluster", async || {
+        eventually("compaction hashes are compared on all members", async || {
             for number in 0..20 {
                 let key = format!("k{}", number % 7);
                 client.put(put(&key, "v")).await.unwrap();
@@ -281,7 +281,7 @@ async fn a_key_recreated_in_one_entry_survives_its_compaction(ours: Kind) {
         assert_eq!(cluster.client(member).read("a").await.unwrap(), b"after", "m{member}");
     }
     let before = log_lines(&cluster, 0);
-    eventually("a check of what the compaction has left", async || {
+    eventually("the keyspace is checked after the compaction", async || {
         let said = cluster.server(0).log();
         let mut said = said.lines().skip(before);
         said.any(|line| line.contains("finished peer corruption check")).then_some(())

@@ -97,8 +97,8 @@ async fn verify(client: &Client, progress: &[Arc<Progress>]) {
         let acknowledged = progress.acknowledged.load(Ordering::Relaxed);
         let attempted = progress.attempted.load(Ordering::Relaxed);
         let step = steps[0];
-        assert!(step >= acknowledged, "writer {writer}: {acknowledged} acknowledged, {step} there");
-        assert!(step <= attempted, "writer {writer}: {attempted} attempted, {step} there");
+        assert!(step >= acknowledged, "writer {writer}: {acknowledged} acknowledged, found {step}");
+        assert!(step <= attempted, "writer {writer}: {attempted} attempted, found {step}");
         let even = client.read(format!("even/{writer}")).await.is_some();
         assert_eq!(even, step % 3 != 0, "half a transaction at {step}");
         progress.attempted.store(step, Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Ordeal {
             }
         }
         let done: i64 = progress.iter().map(|one| one.acknowledged.load(Ordering::Relaxed)).sum();
-        assert!(done > 0, "nothing was ever acknowledged");
+        assert!(done > 0, "no write was acknowledged");
     }
 }
 

@@ -105,14 +105,14 @@ fn truncate(path: &Path, length: u64) {
 fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) {
     let exit = match outcome {
         Err(exit) => exit,
-        Ok(keys) => panic!("the server serves {keys} keys from a damaged file"),
+        Ok(keys) => panic!("the server started with a damaged file and serves {keys} keys"),
     };
     let status = exit.status.unwrap_or_else(|| panic!("the server hangs: {exit}"));
     assert_ne!(status.code(), Some(0), "{exit}");
     if kind == Kind::Quorate {
-        assert!(status.code().is_some(), "killed, not ended: {exit}");
+        assert!(status.code().is_some(), "ended by a signal: {exit}");
         calm(&exit.log);
-        assert!(exit.log.contains(file), "the file is not named: {exit}");
+        assert!(exit.log.contains(file), "the log does not name the file: {exit}");
     }
 }
 
@@ -124,7 +124,7 @@ fn calm(log: &str) {
 #[track_caller]
 fn ended_by_itself(exit: &Exit, what: &str) {
     let status = exit.status.unwrap_or_else(|| panic!("{what}: hangs: {exit}"));
-    assert!(status.code().is_some(), "{what}: killed, not ended: {exit}");
+    assert!(status.code().is_some(), "{what}: ended by a signal: {exit}");
     calm(&exit.log);
 }
 
@@ -152,7 +152,7 @@ async fn a_torn_last_log_record_is_truncated(kind: Kind) {
             }
         }
         let broken = wal.with_file_name(format!("{}.broken", name(&wal)));
-        assert!(broken.exists(), "the damaged file is kept aside");
+        assert!(broken.exists(), "the damaged file is kept under another name");
         stopped.server.client().write("after", "v").await;
         stopped.server.kill();
         stopped.server.start_again().await;
@@ -299,7 +299,7 @@ async fn try_damage(original: &Stopped, damage: impl FnOnce(&Path, &Path), what:
         Err(exit) => {
             ended_by_itself(&exit, what);
             let named = exit.log.contains(".wal") || exit.log.contains("/db");
-            assert!(named, "{what}: no file is named: {exit}");
+            assert!(named, "{what}: the log names no file: {exit}");
         }
     }
 }
@@ -398,7 +398,7 @@ async fn a_damaged_backend_never_panics(kind: Kind) {
             }
             Err(exit) => {
                 ended_by_itself(&exit, &what);
-                assert!(exit.log.contains("db"), "{what}: no file is named: {exit}");
+                assert!(exit.log.contains("db"), "{what}: the log names no file: {exit}");
             }
         }
     }

@@ -116,7 +116,7 @@ async fn slow_calls_are_logged(kind: Kind) {
     client.txn(txn(vec![get_op("k")])).await.unwrap();
     client.delete_range(delete("k", "l")).await.unwrap();
     client.member_list(pb::MemberListRequest::default()).await.unwrap();
-    let lines = eventually("a line about each call", async || {
+    let lines = eventually("a log line for each call", async || {
         let log = server.log_of_this_run();
         let lines = log.lines().filter(|line| line.contains("request stats"));
         let lines: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -261,7 +261,7 @@ async fn members_use_a_separate_client_certificate_for_peers(kind: Kind) {
         server.launch();
     }
     for server in &mut servers {
-        within("the member serves", server.ready()).await.unwrap();
+        within("the member is ready", server.ready()).await.unwrap();
     }
     for server in &servers {
         server.client().put(put("k", "v")).await.unwrap();
@@ -412,7 +412,8 @@ async fn backend_batches_are_committed_at_their_limit_or_interval(kind: Kind) {
     for number in 1..=3 {
         server.client().put(put("k", "v")).await.unwrap();
         let due = before + f64::from(number);
-        eventually("a batch that is due", async || (commits(&server) >= due).then_some(())).await;
+        eventually("the batch is committed", async || (commits(&server) >= due).then_some(()))
+            .await;
     }
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
 }

@@ -80,7 +80,7 @@ async fn thousands_of_idle_connections_do_not_stop_the_member(kind: Kind) {
     let (before, count) = (server.memory("VmRSS"), form(200, 8_000));
     let held: Vec<RawHttp2> = (0..count).map(|_| RawHttp2::connect(server.port())).collect();
     still_serves(&server).await;
-    show(&format!("{count} connections, nothing said on them"), kind, before, &server);
+    show(&format!("{count} idle connections"), kind, before, &server);
     drop(held);
 }
 
@@ -102,12 +102,7 @@ async fn thousands_of_idle_streams_do_not_stop_the_member(kind: Kind) {
         connection.read_answer(id);
     }
     still_serves(&server).await;
-    show(
-        &format!("{connections} x {streams} streams, nothing said on them"),
-        kind,
-        before,
-        &server,
-    );
+    show(&format!("{connections} x {streams} idle streams"), kind, before, &server);
 }
 
 /// Sends incomplete puts. Returns the connections.
@@ -148,20 +143,23 @@ async fn incomplete_requests_are_refused_while_small_requests_are_served(kind: K
         bytes() < 0.98 * most
     };
     // The first connection may use up to half of the limit, every later one a sixteenth.
-    let mut held =
-        eventually_within(BUSY_MAX, "what one connection may take to be there", async || {
+    let mut held = eventually_within(
+        BUSY_MAX,
+        "one connection holds as many bytes as permitted",
+        async || {
             let held = send_halves(&server, 1, 300);
             (!has_room_under(256)).then_some(held)
-        })
-        .await;
-    eventually_within(BUSY_MAX, "all that is taken to be there", async || {
+        },
+    )
+    .await;
+    eventually_within(BUSY_MAX, "the total limit of bytes is reached", async || {
         held.extend(send_halves(&server, 1, 40));
         (!has_room_under(512)).then_some(())
     })
     .await;
     assert!(server.metric("quorate_requests_refused_total").unwrap() > 0.0);
     let client = server.client();
-    let refused = eventually_within(BUSY_MAX, "a large put to be refused", async || {
+    let refused = eventually_within(BUSY_MAX, "a large put is refused", async || {
         held.extend(send_halves(&server, 1, 1));
         client.put(put("k", vec![b'v'; MIB])).await.err()
     })
@@ -169,8 +167,10 @@ async fn incomplete_requests_are_refused_while_small_requests_are_served(kind: K
     assert_eq!(refused.message(), "etcdserver: too many requests");
     still_serves(&server).await;
     drop(held);
-    eventually("the bytes of clients that have gone", async || (bytes() == 0.0).then_some(()))
-        .await;
+    eventually("the bytes of closed connections are released", async || {
+        (bytes() == 0.0).then_some(())
+    })
+    .await;
     client.put(put("k", vec![b'v'; MIB])).await.unwrap();
 }
 
@@ -184,7 +184,7 @@ async fn streams_beyond_the_total_limit_are_refused(kind: Kind) {
         let mut connection = RawHttp2::connect(server.port());
         (0..streams).for_each(|_| _ = connection.open(&head));
         held.push(connection);
-        eventually("calls, or refusals", async || {
+        eventually("the calls are running or refused", async || {
             let refused = server.metric("quorate_calls_refused_total").unwrap() as usize;
             (calls() + refused >= 32_000 * held.len()).then_some(())
         })
@@ -195,7 +195,7 @@ async fn streams_beyond_the_total_limit_are_refused(kind: Kind) {
     assert!(calls() < 75_000, "{} calls", calls());
     still_serves(&server).await;
     drop(held);
-    eventually("the calls to end", async || (calls() == 0).then_some(())).await;
+    eventually("the calls end", async || (calls() == 0).then_some(())).await;
 }
 
 async fn streams_without_credentials_leave_capacity_for_users_and_logins(kind: Kind) {
@@ -208,7 +208,7 @@ async fn streams_without_credentials_leave_capacity_for_users_and_logins(kind: K
         let mut streams = RawHttp2::connect(server.port());
         (0..8_192).for_each(|_| _ = streams.open(&head));
         held.push(streams);
-        eventually("calls, or refusals", async || {
+        eventually("the calls are running or refused", async || {
             let metric = |name: &str| server.metric(name).unwrap() as usize;
             let begun = metric("quorate_calls_in_progress") + metric("quorate_calls_refused_total");
             (begun >= 8_192 * connection).then_some(())
@@ -249,7 +249,7 @@ async fn unread_lists_do_not_stop_the_member(kind: Kind) {
     }
     still_serves(&server).await;
     let moved = keys * readers / 10;
-    show(&format!("{readers} lists of {} MB, nobody reads", keys / 10), kind, before, &server);
+    show(&format!("{readers} unread lists of {} MB", keys / 10), kind, before, &server);
     if kind == Kind::Quorate {
         let grown = (server.memory("VmHWM") - before) as usize / MIB;
         assert!(grown < moved / 2 + 64, "{grown} MiB for {moved} MB of lists");
@@ -281,7 +281,7 @@ async fn watchers_without_readers_use_bounded_memory(kind: Kind) {
     let _held = watch_unread(&server, watchers, keys);
     fill(&server.client(), keys / 5).await;
     still_serves(&server).await;
-    show(&format!("{watchers} watchers of {} MB, nobody reads", keys / 10), kind, before, &server);
+    show(&format!("{watchers} unread watchers of {} MB", keys / 10), kind, before, &server);
     if kind == Kind::Quorate {
         let held = server.metric("quorate_watch_events_bytes").unwrap();
         // Beyond the limit, each watcher has one revision waiting and one in transit.
@@ -295,7 +295,7 @@ async fn watchers_that_are_read_continue_despite_unread_watchers(kind: Kind) {
     let (client, keys) = (server.client(), 50);
     fill(&client, keys).await;
     let _held = watch_unread(&server, 200, keys);
-    eventually("as much to be held as may be", async || {
+    eventually("the limit of held events is reached", async || {
         let held = server.metric("quorate_watch_events_bytes").unwrap();
         (held >= f64::from(256 << 20)).then_some(())
     })
@@ -377,7 +377,7 @@ async fn many_reads_without_a_leader_do_not_stop_the_member(kind: Kind) {
         client.range(range(key, "")).await.is_ok()
     })
     .await;
-    assert_eq!(done, 0, "nobody leads");
+    assert_eq!(done, 0, "there is no leader");
     show(&format!("{count} linearizable reads at once, without a leader"), kind, before, server);
 }
 
@@ -462,7 +462,7 @@ async fn many_waiters_for_a_lock_do_not_stop_the_member(kind: Kind) {
         connection.send_body(id, &framed(&request.encode_to_vec()), true);
     }
     let client = server.client();
-    eventually_within(BUSY_MAX, "all to wait", async || {
+    eventually_within(BUSY_MAX, "all clients wait", async || {
         let keys = pb::RangeRequest { count_only: true, ..prefix("l/") };
         let waiting = client.range(keys).await.unwrap().count;
         (waiting == i64::try_from(count).unwrap()).then_some(())

@@ -14,7 +14,7 @@ on_quorate! {
 
 /// Makes this member the leader.
 async fn make_leader(cluster: &Cluster, member: usize) {
-    eventually("the lead at the wanted member", async || {
+    eventually("the wanted member becomes leader", async || {
         let leader = cluster.leader().await;
         if leader == member {
             return Some(());
@@ -33,7 +33,7 @@ fn value() -> Vec<u8> {
 /// Retries a write until a member accepts it. Panics if the write is refused for lack of space.
 async fn write(cluster: &Cluster, number: usize) {
     let everyone = cluster.everyone();
-    eventually("a write that is taken", async || {
+    eventually("a write is accepted", async || {
         let request = put(format!("k{number:03}"), value());
         match everyone.try_ask(async |client| client.put(request.clone()).await).await {
             Ok(_) => Some(()),
@@ -65,7 +65,7 @@ async fn a_leader_with_a_full_disk_transfers_leadership(kind: Kind) {
     assert!(log.contains("transferring leadership to member"), "{log}");
     let running = cluster.running();
     let other = cluster.leader_among(&running).await;
-    assert_ne!(other, 1, "a member with room leads");
+    assert_ne!(other, 1, "a member with a full disk does not lead");
     assert_eq!(alarms(&cluster, other).await, []);
     // The member may have exited because its log found no space either.
     disk.resize(1_000);
@@ -98,12 +98,12 @@ async fn writes_are_refused_while_the_disks_of_all_members_are_full(kind: Kind) 
     })
     .await;
     let raised = alarms(&cluster, 0).await;
-    let [alarm] = &raised[..] else { panic!("one member tells for all: {raised:?}") };
+    let [alarm] = &raised[..] else { panic!("only one member raises the alarm: {raised:?}") };
     let teller = cluster.by_id(alarm.member_id).unwrap();
     let log = cluster.server(teller).log();
     assert!(log.contains("no other member can lead"), "{log}");
     disks.iter().for_each(|disk| disk.resize(1_000));
-    eventually("the end of the alarm", async || alarms(&cluster, 0).await.is_empty().then_some(()))
+    eventually("the alarm is cleared", async || alarms(&cluster, 0).await.is_empty().then_some(()))
         .await;
     write(&cluster, 0).await;
     cluster.check_same_content().await;
@@ -128,7 +128,7 @@ async fn a_snapshot_updates_a_member_whose_changes_wait_for_space(kind: Kind) {
         client.put(request).await.unwrap();
     }
     let pending = || cluster.server(1).metric("quorate_backend_pending_bytes").unwrap();
-    eventually("changes that find no room", async || {
+    eventually("changes wait for disk space", async || {
         let log = cluster.server(1).log();
         log.contains("no disk space for the backend file").then_some(())
     })
@@ -152,7 +152,7 @@ async fn a_snapshot_updates_a_member_whose_changes_wait_for_space(kind: Kind) {
     })
     .await;
     cluster.links().heal();
-    eventually("a member without changes that wait", async || (pending() < 1e6).then_some(()))
+    eventually("no more changes wait for disk space", async || (pending() < 1e6).then_some(()))
         .await;
     cluster.check_same_content().await;
     let log = cluster.server(1).log();

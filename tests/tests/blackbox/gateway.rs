@@ -277,7 +277,7 @@ async fn every_gateway_path_returns_the_same_as_etcd(kind: Kind) {
         // These answers changed in 3.7.
         if path == "/v3/auth/status" && theirs.0 == 400 {
             assert_eq!(theirs.1["message"], json!("etcdserver: user name is empty"));
-            assert_eq!(ours.1["enabled"], json!(true), "anybody may ask");
+            assert_eq!(ours.1["enabled"], json!(true), "the status is available to everyone");
             continue;
         }
         if ours != theirs {
@@ -482,7 +482,7 @@ async fn a_watch_is_removed_when_its_client_disconnects(kind: Kind) {
     assert_eq!(server.metric(WATCHERS), Some(1.0));
     drop(watched);
     let gone = async || (server.metric(WATCHERS) == Some(0.0)).then_some(());
-    eventually("the watcher to go with its client", gone).await;
+    eventually("the watcher of the disconnected client is removed", gone).await;
 }
 
 async fn a_disconnected_client_stops_waiting_for_its_lock(kind: Kind) {
@@ -493,10 +493,10 @@ async fn a_disconnected_client_stops_waiting_for_its_lock(kind: Kind) {
     ask(&server, "/v3/lock/lock", &json!({"name": b64("l"), "lease": "1"}));
     let body = json!({"name": b64("l"), "lease": "2"}).to_string();
     let waiting = JsonStream::send(server.port(), "/v3/lock/lock", &[], &body);
-    eventually("the waiter's key", async || client.read("l/2").await).await;
+    eventually("the waiter has created its key", async || client.read("l/2").await).await;
     drop(waiting);
     let gone = async || client.read("l/2").await.is_none().then_some(());
-    eventually("the key to go with the client", gone).await;
+    eventually("the key of the disconnected client is deleted", gone).await;
 }
 
 async fn a_stream_ends_when_the_member_stops(kind: Kind) {
@@ -684,7 +684,7 @@ async fn many_requests_are_served_concurrently(kind: Kind) {
     }
     drop(streams);
     let gone = async || (server.metric(WATCHERS) == Some(0.0)).then_some(());
-    eventually("all to go", gone).await;
+    eventually("all watchers are removed", gone).await;
 }
 
 async fn gateway_calls_are_counted_like_grpc_calls(kind: Kind) {
@@ -698,6 +698,6 @@ async fn gateway_calls_are_counted_like_grpc_calls(kind: Kind) {
     let before = count(&server).unwrap();
     ask(&server, "/v3/kv/put", &json!({"key": b64("k")}));
     let counted = async || (count(&server) == Some(before + 1.0)).then_some(());
-    eventually("the call to be counted", counted).await;
+    eventually("the call is counted", counted).await;
     assert_eq!(server.metric("quorate_calls_in_progress"), Some(0.0));
 }

@@ -180,15 +180,15 @@ async fn unusual_methods_and_paths_get_the_same_responses_as_from_etcd(kind: Kin
     let unknown_method = |name| format!("200 12 unknown method {name} for service etcdserverpb.KV");
     let table = vec![
         odd("nothing"),
-        odd("a read").refused_method("GET"),
-        odd("HTTP's put").refused_method("PUT"),
-        odd("no body to answer with").refused_method("HEAD"),
-        odd("what browsers ask").refused_method("OPTIONS"),
-        odd("small letters").refused_method("post"),
+        odd("the method GET").refused_method("GET"),
+        odd("the method PUT").refused_method("PUT"),
+        odd("the method HEAD").refused_method("HEAD"),
+        odd("the method OPTIONS").refused_method("OPTIONS"),
+        odd("a method in lower case").refused_method("post"),
         odd("a query").path("/etcdserverpb.KV/Put?x=1").answer(&unknown_method("Put?x=1")),
         odd("an empty query").path("/etcdserverpb.KV/Put?").answer(&unknown_method("Put?")),
         odd("an escape").path("/etcdserverpb.KV/P%75t").answer(&unknown_method("P%75t")),
-        odd("a slash at the end")
+        odd("a trailing slash")
             .path("/etcdserverpb.KV/Put/")
             .answer("200 12 unknown service etcdserverpb.KV/Put"),
         odd("two slashes")
@@ -211,16 +211,16 @@ async fn unusual_content_types_get_the_same_responses_as_from_etcd(kind: Kind) {
 
 fn content_types() -> Vec<Odd> {
     vec![
-        odd("a type of gRPC's").set("content-type", "application/grpc+proto"),
+        odd("a gRPC subtype").set("content-type", "application/grpc+proto"),
         odd("a parameter").set("content-type", "application/grpc;charset=x"),
-        odd("a type that begins like gRPC's").refused_type("application/grpcx"),
-        odd("the web's gRPC").refused_type("application/grpc-web"),
-        odd("great letters").refused_type("application/GRPC"),
+        odd("a type with the prefix of gRPC's").refused_type("application/grpcx"),
+        odd("gRPC-Web").refused_type("application/grpc-web"),
+        odd("a type in upper case").refused_type("application/GRPC"),
         odd("another type").refused_type("application/json"),
         odd("an empty type").refused_type(""),
         odd("no type").refused_type("").without("content-type"),
-        odd("a good type and another").add("content-type", "text/plain"),
-        odd("another type and a good one")
+        odd("a valid type and another").add("content-type", "text/plain"),
+        odd("another type and a valid one")
             .set("content-type", "text/plain")
             .add("content-type", "application/grpc"),
     ]
@@ -236,21 +236,21 @@ async fn unusual_timeouts_and_header_bytes_get_the_same_responses_as_from_etcd(k
 
 fn times_and_bytes() -> Vec<Odd> {
     let mut table = vec![
-        odd("no time").set("grpc-timeout", "0S").answer(DEADLINE),
-        odd("a nanosecond").set("grpc-timeout", "1n").answer(DEADLINE),
-        odd("no time for a method that is none")
+        odd("a timeout of zero").set("grpc-timeout", "0S").answer(DEADLINE),
+        odd("a timeout of one nanosecond").set("grpc-timeout", "1n").answer(DEADLINE),
+        odd("a timeout of zero for an unknown method")
             .set("grpc-timeout", "0S")
             .path("/a/b")
             .answer(DEADLINE)
             .in_3_5("200 12 unknown service a"),
-        odd("all the time").set("grpc-timeout", "99999999H"),
-        odd("less than no time")
+        odd("the longest timeout").set("grpc-timeout", "99999999H"),
+        odd("a negative timeout")
             .refused_timeout("-5S", "strconv.ParseUint: parsing \"-5\": invalid syntax")
             .in_3_5(DEADLINE),
-        odd("a sign")
+        odd("a timeout with a sign")
             .refused_timeout("+5S", "strconv.ParseUint: parsing \"+5\": invalid syntax")
             .in_3_5(GOOD),
-        odd("a bad time, and no method of ours")
+        odd("an invalid timeout for an unknown method")
             .path("/a/b")
             .refused_timeout("5", "transport: timeout string is too short: \"5\""),
     ];
@@ -260,15 +260,15 @@ fn times_and_bytes() -> Vec<Odd> {
         ("1x", "transport: timeout unit is not recognized: \"1x\""),
         ("123456789S", "transport: timeout string is too long: \"123456789S\""),
     ] {
-        table.push(odd("a time that is none").refused_timeout(given, reason));
+        table.push(odd("an invalid timeout").refused_timeout(given, reason));
     }
     for good in ["AAEC", "AA==", "AA", "", "AB"] {
-        table.push(odd("bytes in a header").set("x-bin", good));
+        table.push(odd("valid base64 in a binary header").set("x-bin", good));
     }
     for (bad, offset) in
         [("A", 0), ("!!!!", 0), ("abcd!", 4), ("-_-_", 0), ("AA==AA==", 4), ("AAA=A", 3)]
     {
-        table.push(odd("no bytes in a header").refused_binary(bad, offset));
+        table.push(odd("invalid base64 in a binary header").refused_binary(bad, offset));
     }
     table
 }
@@ -281,11 +281,11 @@ fn compressions() -> Vec<Odd> {
     vec![
         odd("no compression").set("grpc-encoding", "identity"),
         odd("an empty compression").set("grpc-encoding", ""),
-        odd("a compression that is not used").set("grpc-encoding", "gzip"),
+        odd("a compression that the message does not use").set("grpc-encoding", "gzip"),
         odd("another compression").refused_encoding("snappy"),
-        odd("in great letters").refused_encoding("GZIP"),
-        odd("of a stream").refused_encoding("snappy").path(WATCH),
-        odd("of a method that is none")
+        odd("a compression in upper case").refused_encoding("GZIP"),
+        odd("another compression on a stream").refused_encoding("snappy").path(WATCH),
+        odd("another compression for an unknown method")
             .set("grpc-encoding", "snappy")
             .path("/a/b")
             .answer("200 12 unknown service a"),
@@ -321,15 +321,15 @@ async fn requests_that_http_forbids_are_refused(kind: Kind) {
             .path("/etcdserverpb.KV/Put#f")
             .answer(&unknown_method("Put#f"))
             .here(GOOD),
-        odd("no trailers").set("te", "gzip").here(reset),
-        odd("a connection's header").set("connection", "close").answer(reset),
-        odd("another").set("transfer-encoding", "chunked").here(reset),
+        odd("a te header without trailers").set("te", "gzip").here(reset),
+        odd("a header of the connection").set("connection", "close").answer(reset),
+        odd("another header of the connection").set("transfer-encoding", "chunked").here(reset),
         odd("two authorities").add(":authority", "x").answer(reset),
-        odd("another length").set("content-length", "3").here(reset),
-        odd("a header beyond all measure").set("x", vec![b'a'; 300 << 10]).here("431 none"),
+        odd("a wrong content length").set("content-length", "3").here(reset),
+        odd("a header beyond the limit").set("x", vec![b'a'; 300 << 10]).here("431 none"),
     ];
     for (name, value) in [("x", "a\nb"), ("X", "a"), (":x", "y")] {
-        table.push(odd("no field").set(name, value).answer(reset));
+        table.push(odd("an invalid header field").set(name, value).answer(reset));
     }
     check(kind, table).await;
 }
@@ -348,21 +348,21 @@ async fn malformed_messages_get_the_same_errors_as_from_etcd(kind: Kind) {
     let none = "cardinality violation: received no request message from non-client-streaming RPC";
     let mut table = vec![
         odd("no message").body("").answer("200 2 EOF"),
-        odd("no message on a stream").body("").path(KEEP_ALIVE),
-        odd("no message for a stream")
+        odd("no message on a bidirectional stream").body("").path(KEEP_ALIVE),
+        odd("no message for a server stream")
             .body("")
             .path(SNAPSHOT)
             .answer(&format!("200 13 {none}"))
             .in_3_5("200 2 EOF"),
         odd("half a message").body(cut).answer("200 2 unexpected EOF"),
-        odd("half a head").body(&cut[..3]).answer("200 2 unexpected EOF"),
+        odd("half a message header").body(&cut[..3]).answer("200 2 unexpected EOF"),
         odd("two messages").body([framed(MESSAGE), framed(MESSAGE)].concat()),
-        odd("two messages for a stream")
+        odd("two messages for a server stream")
             .body([framed(b""), framed(b"")].concat())
             .path(SNAPSHOT)
             .answer(&format!("200 13 {several}"))
             .in_3_5(GOOD),
-        gzip("a message that is not compressed, but says so")
+        gzip("an uncompressed message with the compressed flag")
             .answer(&internal("failed to decompress the message: unexpected EOF"))
             .in_3_5(&older_gzip),
         gzip("half a compressed message")
@@ -370,7 +370,7 @@ async fn malformed_messages_get_the_same_errors_as_from_etcd(kind: Kind) {
             .flag(1)
             .answer(&internal("failed to read decompressed data: unexpected EOF"))
             .in_3_5(&older_gzip),
-        odd("no message at all")
+        odd("an unparsable message")
             .body(framed(b"\x0a\x7fabc"))
             .answer(&internal(&format!("error unmarshalling request: {unparsable}")))
             .in_3_5(&internal(&format!("error unmarshalling request: {older}"))),
@@ -380,7 +380,7 @@ async fn malformed_messages_get_the_same_errors_as_from_etcd(kind: Kind) {
             |reason| internal(&format!("failed to unmarshal the received message: {reason}"));
         table.extend([
             odd("half a message on a stream").path(path).body(cut).answer("200 13 unexpected EOF"),
-            odd("no message at all on a stream")
+            odd("an unparsable message on a stream")
                 .path(path)
                 .body(framed(b"\x12\x7fabc"))
                 .answer(&refused(unparsable))
@@ -389,7 +389,10 @@ async fn malformed_messages_get_the_same_errors_as_from_etcd(kind: Kind) {
     }
     for path in [PUT, SNAPSHOT, KEEP_ALIVE, WATCH] {
         table.extend([
-            odd("compressed by nothing").path(path).flag(1).answer(&no_compression),
+            odd("the compressed flag without a compression")
+                .path(path)
+                .flag(1)
+                .answer(&no_compression),
             odd("an unknown flag")
                 .path(path)
                 .flag(2)

@@ -204,7 +204,7 @@ async fn watches_of_one_range_share_one_watch_of_the_member(kind: Kind) {
     }
     let client = proxy.client();
     let mut seen = 0;
-    eventually("watches become one", async || {
+    eventually("the proxy has merged the watches", async || {
         client.write("a", seen.to_string()).await;
         seen += 1;
         for watch in &mut watches {
@@ -219,7 +219,7 @@ async fn watches_of_one_range_share_one_watch_of_the_member(kind: Kind) {
     assert!(coalescing >= 8.0 || kind == Kind::Etcd, "{coalescing}");
     assert!(proxy.metric("etcd_grpc_proxy_events_coalescing_total").unwrap() >= 1.0);
     drop(watches);
-    eventually("watches end with their clients", async || {
+    eventually("watches of disconnected clients are removed", async || {
         (watchers(&server) <= before).then_some(())
     })
     .await;
@@ -245,7 +245,7 @@ async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
     for watch in watches.iter_mut().step_by(2) {
         watch.events(1).await;
     }
-    eventually("streams to the member are few", async || (streams() <= 3.0).then_some(())).await;
+    eventually("few streams to the member remain", async || (streams() <= 3.0).then_some(())).await;
     let revision = writer.write("other", "x").await;
     for watch in &mut watches {
         watch.progress().await;
@@ -338,7 +338,7 @@ async fn watchers_added_at_any_time_get_every_event_exactly_once(kind: Kind) {
         assert_eq!(seen, due, "from {start}");
     }
     // By now the clients share a few watches of at most three kinds: two sets of options, and one that lags behind.
-    eventually("watches become few", async || (watchers(&server) <= 4.0).then_some(())).await;
+    eventually("few watches remain", async || (watchers(&server) <= 4.0).then_some(())).await;
 }
 
 async fn progress_is_sent_after_all_events(kind: Kind) {
@@ -447,7 +447,10 @@ async fn leases_are_renewed_and_expire_through_the_proxy(kind: Kind) {
     .await;
     let left = renew(&clients[1], lease).await.unwrap();
     assert!(left <= 0, "{left}");
-    eventually("its key goes", async || clients[0].read("a").await.is_none().then_some(())).await;
+    eventually("the key of the lease is deleted", async || {
+        clients[0].read("a").await.is_none().then_some(())
+    })
+    .await;
     let revoked = clients[0].grant(0, 100).await;
     clients[1].lease_revoke(pb::LeaseRevokeRequest { id: revoked }).await.unwrap();
     let text = "etcdserver: requested lease not found";
@@ -484,10 +487,10 @@ async fn the_proxies_are_listed_in_place_of_the_members(kind: Kind) {
     let mut both =
         vec![format!("127.0.0.1:{}", first.port()), format!("127.0.0.1:{}", second.port())];
     both.sort();
-    eventually("both are listed", async || (urls().await == both).then_some(())).await;
+    eventually("both proxies are listed", async || (urls().await == both).then_some(())).await;
     second.kill();
     let own = [format!("127.0.0.1:{}", first.port())];
-    eventually_within(TIMEOUT, "the one that is gone is not", async || {
+    eventually_within(TIMEOUT, "the stopped proxy is no longer listed", async || {
         (urls().await == own).then_some(())
     })
     .await;
@@ -514,13 +517,13 @@ async fn the_proxy_serves_the_health_and_metrics_of_itself_and_of_a_member(kind:
     assert_eq!(proxy.get("/debug/pprof/cmdline").status, 200);
     assert_eq!(proxy.get("/nothing").status, 404);
     server.kill();
-    eventually("the members are not well", async || {
+    eventually("the member is reported as unhealthy", async || {
         let answer = proxy.get("/health");
         (answer.status == 503 && answer.text().contains("\"health\":\"false\"")).then_some(())
     })
     .await;
     server.start_again().await;
-    eventually_within(TIMEOUT, "they are again", async || {
+    eventually_within(TIMEOUT, "the member is reported as healthy again", async || {
         (proxy.get("/health").status == 200).then_some(())
     })
     .await;
@@ -539,7 +542,8 @@ async fn a_restarted_proxy_serves_again(kind: Kind) {
     proxy.ready().await;
     let value = eventually_ok(TIMEOUT, "an answer", async || client.range(key("a")).await).await;
     assert_eq!(value.kvs[0].value(), b"1");
-    eventually("no watch is left over", async || (watchers(&server) < 3.0).then_some(())).await;
+    eventually("earlier watches are removed", async || (watchers(&server) < 3.0).then_some(()))
+        .await;
 }
 
 async fn the_proxy_supports_tls_on_both_sides(kind: Kind) {

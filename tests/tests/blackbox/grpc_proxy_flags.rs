@@ -94,7 +94,8 @@ async fn clients_with_revoked_certificates_are_refused(kind: Kind) {
             ["--command-timeout=1s", "--dial-timeout=1s", &ca, &cert, &key, "put", "a", "1"];
         ctl(Tool::QuorateCtl, &format!("127.0.0.1:{}", proxy.port()), &words)
     };
-    eventually("others are served", async || (put("client").code == Some(0)).then_some(())).await;
+    eventually("other clients are served", async || (put("client").code == Some(0)).then_some(()))
+        .await;
     assert_ne!(put("revoked").code, Some(0));
     assert_eq!(put("client").code, Some(0));
 }
@@ -124,11 +125,11 @@ async fn member_certificates_are_refused_without_system_cas(kind: Kind) {
     let named = (kind == Kind::Quorate).then(|| format!("--cacert={}", files.text("ca")));
     for flag in named.into_iter().chain(["--insecure-skip-tls-verify".to_owned()]) {
         let _running = start(&[&flag]);
-        eventually("a write that passes", async || put().then_some(())).await;
+        eventually("a write is accepted", async || put().then_some(())).await;
     }
     let mut running = start(&[]);
     let (ended, said) = eventually("a refusal", async || {
-        assert!(!put(), "a write reached a member that nothing verified");
+        assert!(!put(), "a write reached a member whose certificate was not verified");
         let (ended, said) = (running.0.try_wait().unwrap(), log());
         let is_refused = ended.is_some() || said.contains("unknown authority");
         is_refused.then_some((ended, said))
@@ -136,7 +137,7 @@ async fn member_certificates_are_refused_without_system_cas(kind: Kind) {
     .await;
     if kind == Kind::Quorate {
         assert_eq!(ended.and_then(|ended| ended.code()), Some(1), "{said}");
-        assert!(said.contains("--cacert"), "it says what to set: {said}");
+        assert!(said.contains("--cacert"), "the message names the flag to set: {said}");
     }
 }
 
@@ -170,7 +171,7 @@ async fn endpoints_auto_sync_follows_the_member_list(kind: Kind) {
     let flags = ["--endpoints-auto-sync-interval=1s"];
     let (following, other) =
         (Proxy::start(kind, &port, &flags).await, Proxy::start(kind, &port, &[]).await);
-    eventually_within(TIMEOUT, "all are asked", async || {
+    eventually_within(TIMEOUT, "all members receive requests", async || {
         (who_answers(&following).await.len() == 3).then_some(())
     })
     .await;
@@ -214,7 +215,7 @@ async fn serializable_ranges_never_return_an_older_revision(kind: Kind) {
         let answer = ordered.client().range(key("a")).await.ok()?;
         (answer.header.unwrap().revision >= written).then_some(())
     };
-    eventually("a member that knows of the write", async || {
+    eventually("a member returns the write", async || {
         let (first, second, third) = tokio::join!(read(), read(), read());
         first.or(second).or(third)
     })

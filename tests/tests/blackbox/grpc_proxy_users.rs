@@ -52,7 +52,7 @@ async fn cached_responses_are_refused_after_a_permission_is_revoked(kind: Kind) 
     }
     // Authentication is enabled directly on the member, so the proxy does not see the request.
     server.client().auth_enable(pb::AuthEnableRequest {}).await.unwrap();
-    eventually_within(Duration::from_secs(5), "a refusal without a user", async || {
+    eventually_within(Duration::from_secs(5), "requests without a user are refused", async || {
         nobody.range(old()).await.err()
     })
     .await;
@@ -63,7 +63,7 @@ async fn cached_responses_are_refused_after_a_permission_is_revoked(kind: Kind) 
     for _ in 0..2 {
         assert_eq!(user.range(old()).await.unwrap().kvs[0].value(), b"1");
     }
-    assert_eq!(proxy.metric(hits).unwrap(), before + 1.0, "it is answered from the cache");
+    assert_eq!(proxy.metric(hits).unwrap(), before + 1.0, "the response comes from the cache");
     let role = pb::AuthUserRevokeRoleRequest { name: "user".into(), role: "user".into() };
     root.user_revoke_role(role).await.unwrap();
     let text = "etcdserver: permission denied";
@@ -91,7 +91,7 @@ async fn a_new_watch_with_a_revoked_token_is_refused(kind: Kind) {
     let later = || pb::WatchCreateRequest { start_revision: from, ..watch_key("a/secret") };
     let mut second = Watch::open(&user);
     assert!(second.create(later()).await.created);
-    eventually("two share a watch", async || {
+    eventually("two clients share a watch", async || {
         (proxy.metric("etcd_grpc_proxy_watchers_coalescing_total")? > 0.0).then_some(())
     })
     .await;

@@ -134,7 +134,7 @@ async fn metrics_count_writes_and_applied_proposals(kind: Kind) {
     let applied = server.metric("etcd_server_proposals_applied_total").unwrap();
     assert!(applied >= 10.0, "{applied}");
     let fsyncs = server.metric("etcd_disk_wal_fsync_duration_seconds_count").unwrap();
-    assert!(fsyncs >= 10.0, "ten writes one after the other, {fsyncs} flushes");
+    assert!(fsyncs >= 10.0, "{fsyncs} syncs for ten consecutive writes");
 }
 
 async fn unknown_paths_return_404(kind: Kind) {
@@ -174,8 +174,8 @@ async fn livez_and_readyz_report_each_check(kind: Kind) {
         assert_eq!(server.get(path).status, 404, "{path}");
     }
     alarm(&server, 1, 1).await;
-    assert_eq!(server.get("/livez").status, 200, "a full store is alive");
-    assert_eq!(server.get("/readyz").status, 200, "and ready to be cleaned up");
+    assert_eq!(server.get("/livez").status, 200, "a member with a full backend is alive");
+    assert_eq!(server.get("/readyz").status, 200, "a member with a full backend is ready");
 }
 
 async fn readyz_fails_under_a_corrupt_alarm(kind: Kind) {
@@ -209,7 +209,7 @@ async fn the_log_level_changes_while_the_member_runs(kind: Kind) {
         assert_eq!(debugs(), 0);
         let answer = put(None, "{\"Level\":\"DEBUG\"}");
         assert_eq!((answer.status, &*answer.text()), (204, ""));
-        eventually_ok(DEADLINE, "lines of the new level", async || {
+        eventually_ok(DEADLINE, "the log contains lines of the new level", async || {
             if debugs() > 0 { Ok(()) } else { Err("none") }
         })
         .await;

@@ -49,7 +49,7 @@ async fn update(
     }
     let Some(Response::ResponseRange(found)) = reply.responses.into_iter().next().unwrap().response
     else {
-        panic!("the other branch reads");
+        panic!("the other branch must return a range");
     };
     Err(found.kvs.first().map(|record| {
         let fields = record.fields();
@@ -137,7 +137,7 @@ async fn a_watch_continues_from_the_revision_of_the_list(kind: Kind) {
     for event in watch.events(12).await {
         let record = event.kv.unwrap();
         let fields = record.fields();
-        assert!(fields.mod_revision > revision, "in order, each once");
+        assert!(fields.mod_revision > revision, "events are in order and unique");
         revision = fields.mod_revision;
         // A deletion event contains the previous value.
         let before = event.prev_kv.map(|record| record.value().to_vec());
@@ -175,7 +175,7 @@ async fn progress_is_sent_after_the_events(kind: Kind) {
                 break;
             }
         }
-        assert_eq!(seen, 1, "the event comes first");
+        assert_eq!(seen, 1, "the event precedes the notification");
         received += seen;
     }
     assert_eq!(received, 21);
@@ -249,7 +249,7 @@ async fn take_turn(client: &Client, version: i64) -> (bool, i64, i64) {
         return (true, version + 1, revision);
     }
     let Some(Response::ResponseRange(found)) = &reply.responses[0].response else {
-        panic!("the other branch reads");
+        panic!("the other branch must return a range");
     };
     (false, found.kvs[0].fields().version, revision)
 }

@@ -195,7 +195,7 @@ async fn keepalive_of_a_missing_lease_returns_ttl_zero(kind: Kind) {
     client.grant(5, 60).await;
     let answers = renew(&client, vec![404, 5, 0]).await;
     let seen: Vec<_> = answers.iter().map(|answer| (answer.id, answer.ttl)).collect();
-    assert_eq!(seen, [(404, 0), (5, 60), (0, 0)], "no error, and the stream goes on");
+    assert_eq!(seen, [(404, 0), (5, 60), (0, 0)], "there is no error, and the stream continues");
 }
 
 async fn a_keepalive_stream_without_requests_ends_without_error(kind: Kind) {
@@ -242,7 +242,7 @@ async fn leases_are_listed_in_order_of_expiry(kind: Kind) {
         listed.sort_unstable();
         assert_eq!(listed, [1, 2, 3]);
     } else {
-        assert_eq!(ids(&client).await, [2, 3, 1], "the one that ends first comes first");
+        assert_eq!(ids(&client).await, [2, 3, 1], "the lease that expires first is listed first");
     }
 }
 
@@ -253,12 +253,12 @@ async fn an_expired_lease_deletes_its_keys(kind: Kind) {
     watch.create(watch_prefix("k")).await;
     let start = Instant::now();
     let ttl = client.lease_grant(pb::LeaseGrantRequest { id: 5, ttl: 1 }).await.unwrap().ttl;
-    assert_eq!(ttl, 1, "quick elections allow short leases");
+    assert_eq!(ttl, 1, "a short election timeout permits short leases");
     client.put(put_leased("k1", "v", 5)).await.unwrap();
     client.put(put_leased("k2", "v", 5)).await.unwrap();
     assert_eq!(watch.events(2).await.len(), 2);
     let response = watch.next().await;
-    assert!(start.elapsed().as_secs_f64() >= 1.0, "a lease lives as long as it was granted");
+    assert!(start.elapsed().as_secs_f64() >= 1.0, "the lease expired before its TTL");
     let seen: Vec<_> =
         response.events.iter().map(|event| event.kv.as_ref().unwrap().key().to_vec()).collect();
     assert_eq!(seen, [b"k1", b"k2"]);
@@ -285,10 +285,8 @@ async fn a_renewed_lease_does_not_expire(kind: Kind) {
     })
     .await;
     assert_eq!(client.read("renewed").await.unwrap(), b"v");
-    eventually("the lease to expire at last", async || {
-        client.read("renewed").await.is_none().then_some(())
-    })
-    .await;
+    eventually("the lease expires", async || client.read("renewed").await.is_none().then_some(()))
+        .await;
 }
 
 async fn a_key_moves_between_leases(kind: Kind) {
@@ -340,7 +338,7 @@ async fn leases_survive_a_restart(kind: Kind) {
     let client = server.client();
     assert_eq!(attached(&client, 5).await, ["long"]);
     assert_eq!(look(&client, 5).await.granted_ttl, 600);
-    assert_eq!(look(&client, 7).await.ttl, -1, "what was revoked stays so");
+    assert_eq!(look(&client, 7).await.ttl, -1, "a revoked lease remains revoked");
     // The new leader restores the short lease's full TTL. The lease then expires.
     eventually("the short lease to expire", async || {
         client.range(key("short")).await.unwrap().kvs.is_empty().then_some(())

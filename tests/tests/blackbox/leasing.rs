@@ -232,7 +232,7 @@ async fn responses_of_leasing_proxies_are_linearizable(kind: Kind) {
     }
     assert!(operations.len() > 500, "only {} operations", operations.len());
     let reads = |proxy: &Proxy| proxy.metric("quorate_grpc_proxy_owned_reads_total").unwrap();
-    assert!(reads(&proxies[0]) + reads(&proxies[1]) > 10.0, "nothing was owned");
+    assert!(reads(&proxies[0]) + reads(&proxies[1]) > 10.0, "no key was owned");
     operations.check(Duration::from_secs(30));
 }
 
@@ -392,7 +392,7 @@ async fn keys_with_leases_are_not_owned(kind: Kind) {
     client.lease_revoke(pb::LeaseRevokeRequest { id: lease }).await.unwrap();
     assert_eq!(client.read("a").await, None);
     let direct = server.client();
-    eventually("it is not owned any more", async || {
+    eventually("the key is no longer owned", async || {
         direct.read("own/a").await.is_none().then_some(())
     })
     .await;
@@ -412,7 +412,7 @@ async fn owned_keys_are_released_on_shutdown(kind: Kind) {
     let ended = proxy.ended().await;
     assert_eq!(ended.signal(), Some(15), "{ended:?}");
     assert_eq!(server.client().read("own/a").await, None);
-    within("a write that waits for nobody", other.client().write("a", "2")).await;
+    within("a write that need not wait for an owner", other.client().write("a", "2")).await;
 }
 
 async fn users_get_the_same_responses_from_a_leasing_proxy_as_from_members(kind: Kind) {
@@ -453,7 +453,7 @@ async fn users_get_the_same_responses_from_a_leasing_proxy_as_from_members(kind:
     assert_eq!(user.read("b/own").await, text("1"));
     assert_eq!(user.delete_range(delete("b/", "b0")).await.unwrap().deleted, 1);
     let write = async || root.put(put("a/secret", "2")).await;
-    eventually_ok(TIMEOUT, "a write of what was owned", write).await;
+    eventually_ok(TIMEOUT, "a write of a key that was owned", write).await;
     assert_eq!(root.read("a/secret").await, text("2"));
     let owned = root.range(prefix("own/")).await.unwrap();
     assert_eq!(owned.count, 0, "{owned:?}");

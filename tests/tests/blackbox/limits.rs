@@ -37,14 +37,17 @@ async fn write_until_refused(client: &Client, size: usize) -> usize {
             Ok(Err(_)) | Err(_) => return number,
         }
     }
-    panic!("nothing ran out");
+    panic!("no write was refused");
 }
 
 async fn check_acknowledged(client: &Client, acknowledged: usize) {
     let answer = client.range(pb::RangeRequest { keys_only: true, ..prefix("k") }).await.unwrap();
     // The refused write may exist, because its outcome is unknown.
     let count = answer.kvs.len();
-    assert!((acknowledged..=acknowledged + 1).contains(&count), "{acknowledged} became {count}");
+    assert!(
+        (acknowledged..=acknowledged + 1).contains(&count),
+        "{acknowledged} keys were acknowledged, found {count}"
+    );
     for (number, record) in answer.kvs.iter().enumerate() {
         assert_eq!(record.key(), format!("k{number:05}").as_bytes());
     }
@@ -57,7 +60,7 @@ async fn no_acknowledged_write_is_lost_on_a_full_disk(kind: Kind) {
     let acknowledged = write_until_refused(&server.client(), 100_000).await;
     assert!(acknowledged > 10, "only {acknowledged} writes fit");
     // The server must not continue as usual. It exits, or it refuses further writes.
-    eventually("an end or a refusal", async || {
+    eventually("the server exits or refuses writes", async || {
         let refused = client_refused(&server).await;
         (!server.is_running() || refused).then_some(())
     })
@@ -172,7 +175,7 @@ async fn etcd_reads_a_disk_full_alarm(kind: Kind) {
     let server = held(Kind::Etcd).start().await;
     let client = server.client();
     check_acknowledged(&client, acknowledged).await;
-    assert!(is_out_of_space(&client).await, "the alarm of the log and the file");
+    assert!(is_out_of_space(&client).await, "etcd reads the NOSPACE alarm");
     let refused = client.put(put("another", b"v")).await.unwrap_err();
     assert!(refused.message().contains("database space exceeded"), "{refused}");
     disarm(&client).await;

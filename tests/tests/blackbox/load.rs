@@ -34,7 +34,7 @@ impl Load {
     async fn interrupt(mut self) -> (Value, bool) {
         let pid = self.0.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
-        let ended = eventually("the end of the load", async || self.0.try_wait().unwrap()).await;
+        let ended = eventually("the tool exits", async || self.0.try_wait().unwrap()).await;
         let mut text = String::new();
         let pipe = self.0.stdout.as_mut().unwrap();
         std::io::Read::read_to_string(pipe, &mut text).unwrap();

@@ -68,12 +68,12 @@ async fn wait_for_lock(
 }
 
 async fn await_key(client: &Client, name: &str) {
-    eventually("the key of who waits", async || client.read(name).await.map(drop)).await;
+    eventually("the waiter has created its key", async || client.read(name).await.map(drop)).await;
 }
 
 async fn await_no_key(client: &Client, name: &str) {
     let gone = async || client.read(name).await.is_none().then_some(());
-    eventually("the key of who waited to go", gone).await;
+    eventually("the key of the waiter is deleted", gone).await;
 }
 
 async fn unlock(client: &Client, key: impl AsRef<[u8]>) -> i64 {
@@ -323,7 +323,11 @@ async fn candidates_are_elected_in_turn(kind: Kind) {
     assert_eq!(leader(&client).await.as_deref(), Some("one"));
     resign(&client, Some(first)).await.unwrap();
     let answer = within("the second", second).await.unwrap().unwrap();
-    assert_eq!(answer.header.unwrap().revision, stood_at, "when he entered");
+    assert_eq!(
+        answer.header.unwrap().revision,
+        stood_at,
+        "the header has the revision of the candidate's key"
+    );
     assert_eq!(leader(&client).await.as_deref(), Some("two"));
     client.lease_revoke(pb::LeaseRevokeRequest { id: 2 }).await.unwrap();
     let answer = within("the third", third).await.unwrap().unwrap();
@@ -402,7 +406,7 @@ async fn observe(client: &Client) -> Streaming<LeaderResponse> {
 }
 
 async fn next(observed: &mut Streaming<LeaderResponse>) -> (String, i64) {
-    let answer = within("what the leader says", observed.message()).await.unwrap().unwrap();
+    let answer = within("a response to the observer", observed.message()).await.unwrap().unwrap();
     (value(&answer), answer.header.unwrap().revision)
 }
 
@@ -589,8 +593,9 @@ async fn the_memory_of_lock_waiters_is_reported_in_bytes(kind: Kind) {
     lock(&client, "l", 1).await.unwrap();
     assert_eq!(bytes(), 0.0);
     let second = wait_for_lock(&client, "l", 2).await;
-    assert!(bytes() > 40_000.0, "what a waiter takes, and not his key alone");
+    assert!(bytes() > 40_000.0, "the memory of a waiter is counted, and not only its key");
     second.abort();
     await_no_key(&client, "l/2").await;
-    eventually("nothing to be left", async || (bytes() == 0.0).then_some(())).await;
+    eventually("the memory of all waiters is released", async || (bytes() == 0.0).then_some(()))
+        .await;
 }

@@ -159,10 +159,8 @@ async fn a_wiped_member_does_not_cause_the_loss_of_acknowledged_entries(kind: Ki
     // The last log line describes this remedy.
     cluster.replace(wiped).await;
     let client = cluster.client(wiped);
-    eventually("the new member to have everything", async || {
-        holds_all(&client).await.then_some(())
-    })
-    .await;
+    eventually("the new member has all keys", async || holds_all(&client).await.then_some(()))
+        .await;
 }
 
 async fn a_wiped_member_unknown_by_name_stops_permanently(kind: Kind) {
@@ -246,7 +244,7 @@ async fn a_backend_without_its_log_is_refused(kind: Kind) {
         assert!(said.contains(&server.backend().display().to_string()), "{said}");
         assert!(said.contains("there is no write-ahead log in"), "{said}");
         assert!(said.contains("give its directory with --wal-dir"), "{said}");
-        assert!(!log.exists(), "nothing is begun");
+        assert!(!log.exists(), "no log is created");
     }
     // The log was in another folder, so it can be used again.
     server.set_flags(&[&format!("--wal-dir={}", away.display())]);

@@ -104,7 +104,7 @@ async fn status_reports_the_quota(kind: Kind) {
         if server.is_3_7() {
             assert_eq!(quota, expected, "--quota-backend-bytes={flag}");
         } else {
-            assert_eq!(quota, 0, "Debian's release does not tell");
+            assert_eq!(quota, 0, "Debian's release does not report the quota");
         }
     }
 }
@@ -248,7 +248,7 @@ async fn the_hash_of_the_whole_store_changes_with_every_change(kind: Kind) {
         answer.hash
     };
     // The member may still be publishing its attributes.
-    let empty = eventually("the hash of a store at rest", async || {
+    let empty = eventually("the hash no longer changes", async || {
         let first = hash().await;
         (hash().await == first && server.metric("etcd_server_proposals_pending") == Some(0.0))
             .then_some(first)
@@ -361,7 +361,7 @@ async fn defragmentation_shrinks_the_backend_file(kind: Kind) {
     }
     let last = client.write("k", "small").await;
     client.compact_to(last).await;
-    let before = eventually_ok(DEADLINE, "the compaction to show", async || {
+    let before = eventually_ok(DEADLINE, "the compaction changes the sizes", async || {
         // etcd counts the released pages as free only after a later write.
         client.write("later", "").await;
         let now = status(&client).await;
@@ -394,7 +394,10 @@ async fn alarms_are_raised_and_cleared(kind: Kind) {
     let member = status(&client).await.header.unwrap().member_id;
     let (none, no_space, corrupt) = (0, 1, 2);
     assert!(alarm(&client, Get, 0, none).await.is_empty());
-    assert!(alarm(&client, Activate, member, none).await.is_empty(), "no alarm is no alarm");
+    assert!(
+        alarm(&client, Activate, member, none).await.is_empty(),
+        "the alarm NONE is never raised"
+    );
     assert_eq!(alarm(&client, Activate, member, no_space).await, [(member, no_space)]);
     assert_eq!(alarm(&client, Activate, member, no_space).await, [(member, no_space)]);
     assert_eq!(alarm(&client, Activate, 77, corrupt).await, [(77, corrupt)]);
@@ -404,7 +407,10 @@ async fn alarms_are_raised_and_cleared(kind: Kind) {
     expected.sort_unstable();
     assert_eq!(all, expected);
     assert_eq!(alarm(&client, Get, 1234, corrupt).await, [(77, corrupt)], "the member is ignored");
-    assert!(alarm(&client, Deactivate, 0, corrupt).await.is_empty(), "0 stands for nobody");
+    assert!(
+        alarm(&client, Deactivate, 0, corrupt).await.is_empty(),
+        "0 does not stand for all members"
+    );
     assert_eq!(alarm(&client, Deactivate, 77, corrupt).await, [(77, corrupt)]);
     assert!(alarm(&client, Deactivate, 77, corrupt).await.is_empty());
     let errors = status(&client).await.errors;
@@ -446,7 +452,7 @@ async fn changes_are_refused_during_a_corrupt_alarm(kind: Kind) {
     if server.is_3_7() {
         refused(client.lease_revoke(pb::LeaseRevokeRequest { id: 1 }).await, lost, text);
     }
-    assert_eq!(client.read("k").await.unwrap(), b"v", "reads go on");
+    assert_eq!(client.read("k").await.unwrap(), b"v", "reads continue");
     client.txn(txn(vec![quorate_tests::get_op("k")])).await.unwrap();
     hash_kv(&client, 0).await.unwrap();
     alarm(&client, AlarmAction::Deactivate, 9, 2).await;

@@ -123,7 +123,7 @@ async fn a_learner_refuses_most_requests(kind: Kind) {
     refused(client.health().check(check).await, refusal, TEXT);
     let watching = client.watch().watch(tokio_stream::pending()).await;
     let ended = match watching {
-        Ok(stream) => within("the end of a stream", stream.into_inner().next()).await.unwrap(),
+        Ok(stream) => within("the stream ends", stream.into_inner().next()).await.unwrap(),
         Err(status) => Err(status),
     };
     refused(ended, refusal, TEXT);
@@ -319,7 +319,7 @@ async fn a_member_that_missed_changes_accepts_new_members(kind: Kind) {
     cluster.remove(leader).await;
     cluster.ended(leader).await;
     let client = cluster.client(newcomer);
-    eventually("a write without the one that left", async || client.put(put("k", "v")).await.ok())
+    eventually("a write without the removed member", async || client.put(put("k", "v")).await.ok())
         .await;
     cluster.kill(stays);
     // The returning member knows only members that have been removed since.
@@ -435,7 +435,7 @@ async fn the_completion_of_a_downgrade_is_checked_at_the_configured_interval(kin
         let status = clusters[number].client(0).status(pb::StatusRequest {}).await.unwrap();
         status.downgrade_info.unwrap().enabled
     };
-    eventually("the end of the downgrade", async || (!is_enabled(1).await).then_some(())).await;
+    eventually("the downgrade ends", async || (!is_enabled(1).await).then_some(())).await;
     assert!(is_enabled(0).await);
 }
 
@@ -472,7 +472,7 @@ async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {
     assert_eq!((info.enabled, info.target_version.as_str()), (true, "3.6.0"));
     // After the downgrade is cancelled, the version rises again.
     assert_eq!(act(DowngradeAction::Cancel, "").await.unwrap(), "3.6");
-    let status = eventually_within(TIMEOUT, "the version as before", async || {
+    let status = eventually_within(TIMEOUT, "the earlier version is reported again", async || {
         let status = client.status(pb::StatusRequest {}).await.unwrap();
         (status.storage_version == "3.7.0").then_some(status)
     })
@@ -496,7 +496,7 @@ async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
         let hold = format!("--hold-cluster-version={minor}");
         cluster.restart_as(0, kind, &[&hold, "--downgrade-check-time=1s"]).await;
         let client = cluster.client(0);
-        let status = eventually_within(TIMEOUT, "the end of the downgrade", async || {
+        let status = eventually_within(TIMEOUT, "the downgrade ends", async || {
             let status = client.status(pb::StatusRequest {}).await.unwrap();
             (!status.downgrade_info.as_ref().unwrap().enabled).then_some(status)
         })
@@ -517,7 +517,7 @@ async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
     cluster.stop(0).await;
     cluster.restart_as(0, kind, &[]).await;
     let client = cluster.client(0);
-    eventually_within(TIMEOUT, "the version as before", async || {
+    eventually_within(TIMEOUT, "the earlier version is reported again", async || {
         let status = client.status(pb::StatusRequest {}).await.unwrap();
         (status.storage_version == "3.7.0").then_some(())
     })

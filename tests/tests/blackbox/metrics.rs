@@ -108,14 +108,14 @@ async fn operations_on_the_keyspace_are_counted(kind: Kind) {
     client.write("a", "12345").await;
     counts("a put", [0.0, 1.0, 0.0, 0.0, 6.0]);
     client.put(pb::PutRequest { prev_kv: true, ..put("a", "1") }).await.unwrap();
-    counts("one that shows what was there", [1.0, 1.0, 0.0, 1.0, 2.0]);
+    counts("a call that returns previous records", [1.0, 1.0, 0.0, 1.0, 2.0]);
     client.range(range("a", "c")).await.unwrap();
     counts("a range", [1.0, 0.0, 0.0, 0.0, 0.0]);
     client.delete_range(delete("x", "")).await.unwrap();
-    counts("a deletion of nothing", [0.0, 0.0, 1.0, 0.0, 0.0]);
+    counts("a deletion without a match", [0.0, 0.0, 1.0, 0.0, 0.0]);
     let shows = pb::DeleteRangeRequest { prev_kv: true, ..delete("a", "") };
     client.delete_range(shows).await.unwrap();
-    counts("one that shows what was there", [1.0, 0.0, 1.0, 1.0, 0.0]);
+    counts("a call that returns previous records", [1.0, 0.0, 1.0, 1.0, 0.0]);
     client.txn(txn(vec![put_op("a", "1"), put_op("b", "2")])).await.unwrap();
     counts("two puts", [0.0, 2.0, 0.0, 1.0, 4.0]);
     let is_there = |key| compare(key, CompareResult::Greater, TargetUnion::Version(0));
@@ -124,7 +124,7 @@ async fn operations_on_the_keyspace_are_counted(kind: Kind) {
     counts("a condition and a put", [1.0, 1.0, 0.0, 0.0, 2.0]);
     let conditions = vec![is_there("a"), is_there("x"), is_there("b")];
     client.txn(txn_when(conditions, vec![], vec![put_op("b", "2")])).await.unwrap();
-    counts("conditions up to the first that fails", [2.0, 1.0, 0.0, 1.0, 2.0]);
+    counts("conditions until the first failed one", [2.0, 1.0, 0.0, 1.0, 2.0]);
     client.txn(txn(vec![get_op("a"), get_op("b")])).await.unwrap();
     counts("a transaction that reads", [2.0, 0.0, 0.0, 1.0, 0.0]);
     client.grant(7, 600).await;
@@ -132,7 +132,7 @@ async fn operations_on_the_keyspace_are_counted(kind: Kind) {
     client.put(put_leased("d", "1", 7)).await.unwrap();
     counts("keys of a lease", [0.0, 2.0, 0.0, 0.0, 4.0]);
     client.lease_revoke(pb::LeaseRevokeRequest { id: 7 }).await.unwrap();
-    counts("its revocation", [0.0, 0.0, 2.0, 1.0, 0.0]);
+    counts("the revocation of the lease", [0.0, 0.0, 2.0, 1.0, 0.0]);
 }
 
 fn series(name: &str, service: &str, method: &str, kind: &str) -> String {
@@ -238,7 +238,11 @@ async fn alarms_are_counted_by_kind_and_member(kind: Kind) {
     order(1, 1).await;
     order(1, 1).await;
     order(1, 2).await;
-    assert_eq!((of("NOSPACE"), of("CORRUPT")), (Some(2.0), Some(1.0)), "as etcd counts them");
+    assert_eq!(
+        (of("NOSPACE"), of("CORRUPT")),
+        (Some(2.0), Some(1.0)),
+        "repeated alarms are counted, as in etcd"
+    );
     order(0, 0).await;
     order(2, 2).await;
     assert_eq!((of("NOSPACE"), of("CORRUPT")), (Some(2.0), Some(0.0)));

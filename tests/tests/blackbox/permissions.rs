@@ -277,7 +277,7 @@ async fn ask(
     let (name, expected) = (CALLERS[caller], outcomes[caller]);
     let answer = refusal(call(client.clone()).await);
     if answer != expected {
-        wrong.push(format!("{what} by {name}: {answer:?} and not {expected:?}"));
+        wrong.push(format!("{what} by {name}: {answer:?} instead of {expected:?}"));
     }
 }
 
@@ -322,7 +322,7 @@ async fn every_method_requires_its_permission(kind: Kind) {
         for (client, caller) in callers.iter().zip(CALLERS) {
             let answer = refusal(call(Client::clone(client)).await);
             if !answer.is_empty() && what != "AuthEnable" {
-                wrong.push(format!("{what} by {caller}, with it off: {answer:?}"));
+                wrong.push(format!("{what} by {caller}, with authentication disabled: {answer:?}"));
             }
             if what == "AuthEnable" {
                 // The other calls need authentication to be disabled.

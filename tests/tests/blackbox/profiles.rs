@@ -190,7 +190,10 @@ async fn a_cpu_profile_names_the_functions_of_a_busy_member(kind: Kind) {
         let before = load.answers.load(Ordering::Relaxed);
         let answer = ask_for(server.port(), "/debug/pprof/profile?seconds=1").await;
         assert_eq!((answer.status, answer.header("x-go-pprof")), (200, None), "{}", answer.text());
-        assert!(load.answers.load(Ordering::Relaxed) > before, "it answers meanwhile");
+        assert!(
+            load.answers.load(Ordering::Relaxed) > before,
+            "requests are answered during the profile"
+        );
         assert_eq!(answer.header("content-type"), Some("application/octet-stream"));
         let name = answer.header("content-disposition");
         assert_eq!(name, Some("attachment; filename=\"profile\""));
@@ -291,7 +294,7 @@ async fn a_profile_is_aborted_when_its_client_disconnects(kind: Kind) {
     let mut first = begin(&server);
     is_refused(&server, &mut first).await;
     drop(first);
-    eventually("the end of the first", async || {
+    eventually("the first profile ends", async || {
         let answer = ask_for(server.port(), "/debug/pprof/profile?seconds=1").await;
         (answer.status == 200).then_some(())
     })
@@ -351,7 +354,7 @@ async fn profiles_require_the_certificate_of_the_listener(kind: Kind) {
         Ok(answer) => answer.is_empty(),
         Err(_) => true,
     };
-    assert!(turned_away, "nobody without a certificate");
+    assert!(turned_away, "a client without a certificate was accepted");
 }
 
 async fn threads_are_listed_by_name(kind: Kind) {

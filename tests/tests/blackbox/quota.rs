@@ -71,7 +71,7 @@ async fn a_full_store_accepts_writes_again_after_cleanup(kind: Kind) {
         (client.status(pb::StatusRequest {}).await.unwrap().leader, 1)
     );
     if kind == Kind::Quorate {
-        let said = eventually("the line about it", async || {
+        let said = eventually("a log line about the quota", async || {
             let log = server.log();
             log.lines().find(|line| line.contains("raising alarm")).map(str::to_owned)
         })
@@ -142,7 +142,7 @@ async fn a_larger_quota_applies_after_a_restart(kind: Kind) {
     let client = server.client();
     fill(&client).await;
     eventually("the alarm", async || alarms(&client).await.first().copied()).await;
-    assert!(server.stop().await.code().is_none(), "a stop by signal ends by that signal");
+    assert!(server.stop().await.code().is_none(), "the server ends by the signal that stopped it");
     server.set_flags(&["--quota-backend-bytes=100000000"]);
     server.start_again().await;
     let client = server.client();
@@ -181,10 +181,10 @@ async fn a_full_store_disarms_its_alarm_if_a_flag_permits_it(kind: Kind) {
     let revision = client.delete_range(delete("fill", "")).await.unwrap().header.unwrap().revision;
     refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
     client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
-    eventually("writes are taken again", async || client.put(put("k", "v")).await.ok()).await;
+    eventually("writes are accepted again", async || client.put(put("k", "v")).await.ok()).await;
     assert!(alarms(&client).await.is_empty());
     assert!(server.log().contains("disarmed the NOSPACE alarm of this member"));
-    eventually("the warning is over", async || {
+    eventually("the warning has ended", async || {
         (server.metric("quorate_quota_warning") == Some(0.0)).then_some(())
     })
     .await;
@@ -193,7 +193,7 @@ async fn a_full_store_disarms_its_alarm_if_a_flag_permits_it(kind: Kind) {
     eventually("the next alarm", async || alarms(&client).await.first().copied()).await;
     let revision = client.delete_range(delete("fill", "")).await.unwrap().header.unwrap().revision;
     client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
-    eventually("writes are taken again", async || client.put(put("k", "v")).await.ok()).await;
+    eventually("writes are accepted again", async || client.put(put("k", "v")).await.ok()).await;
 }
 
 async fn headroom_is_reserved_for_operations_that_free_space(kind: Kind) {
@@ -210,7 +210,7 @@ async fn headroom_is_reserved_for_operations_that_free_space(kind: Kind) {
     for number in 0..7 {
         client.put(put(format!("key {number}"), &value)).await.unwrap();
     }
-    let bytes = eventually("all of it is in the file", async || {
+    let bytes = eventually("the backend file contains all writes", async || {
         let bytes = client.status(pb::StatusRequest {}).await.unwrap().db_size;
         (bytes >= 1_400_000).then_some(bytes)
     })

@@ -284,7 +284,7 @@ async fn reads_at_older_revisions_return_the_keys_of_that_time(kind: Kind) {
     {
         let answer = client.range(pb::RangeRequest { revision, ..all() }).await.unwrap();
         assert_eq!(keys(&answer).concat(), expected, "at {revision}");
-        assert_eq!(answer.header.unwrap().revision, 8, "the header is about the store");
+        assert_eq!(answer.header.unwrap().revision, 8, "the header has the current revision");
     }
     let answer = client.range(pb::RangeRequest { revision: 5, ..key("b") }).await.unwrap();
     assert_eq!(answer.kvs[0].value(), b"y");

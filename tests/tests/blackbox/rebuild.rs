@@ -335,5 +335,5 @@ async fn a_ca_shared_by_clients_and_peers_causes_a_warning(ours: Kind) {
     let apart = others.peers(files.closed(ours)).start().await;
     assert!(!apart.log().contains(SHARED));
     let open = files.peers(files.server(ours)).start().await;
-    assert!(!open.log().contains(SHARED), "clients show no certificates");
+    assert!(!open.log().contains(SHARED), "clients need no certificates");
 }

@@ -207,7 +207,7 @@ async fn the_recovered_cluster_contains_every_acknowledged_write(kind: Kind) {
         servers[2].start_again().await;
         holds(&servers[2], "after", "recovery").await;
     }
-    assert_eq!(seen(&directories), files, "nothing was touched");
+    assert_eq!(seen(&directories), files, "the input directories are unchanged");
 }
 
 /// Makes the leader write an entry that no other member receives, waits until the entry is in its log, then kills the
@@ -228,7 +228,7 @@ async fn write_alone(cluster: &mut Cluster, key: &str) -> usize {
     })
     .await;
     cluster.kill(leader);
-    assert!(writing.await.unwrap().is_err(), "nobody has acknowledged it");
+    assert!(writing.await.unwrap().is_err(), "the write was acknowledged");
     leader
 }
 

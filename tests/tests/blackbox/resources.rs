@@ -94,12 +94,14 @@ async fn connections_from_one_address_are_limited(kind: Kind) {
     let mut held: Vec<(TcpStream, bool)> = (0..5).map(|_| connect()).collect();
     assert!(held.iter().all(|(_, is_answered)| *is_answered));
     for _ in 0..3 {
-        assert!(!connect().1, "one too many is answered");
+        assert!(!connect().1, "a connection beyond the limit was answered");
     }
     held.pop();
-    eventually("the place of who has left", async || connect().1.then_some(())).await;
+    eventually("a closed connection makes room for another", async || connect().1.then_some(()))
+        .await;
     let line = "an address has reached its connection limit";
-    eventually("a line of it", async || server.log().contains(line).then_some(())).await;
+    eventually("a log line about the limit", async || server.log().contains(line).then_some(()))
+        .await;
     assert_eq!(server.log().matches(line).count(), 1, "{}", server.log());
     // The request uses an existing connection, because a new one might exceed the limit.
     let (stream, _) = &mut held[0];
@@ -157,11 +159,11 @@ async fn a_locked_directory_is_reported_at_once(kind: Kind) {
     let mut holder = Server::start(kind).await;
     let mut waiting = Options::new(kind).data(holder.data()).prepare();
     waiting.launch();
-    eventually("a line about the directory", async || {
+    eventually("a log line about the directory", async || {
         waiting.log().contains("another process uses this data directory").then_some(())
     })
     .await;
-    assert!(!waiting.log().contains("taking too long"), "that is said after 10 s");
+    assert!(!waiting.log().contains("taking too long"), "this line is logged only after 10 s");
     holder.stop().await;
     eventually("the start", async || {
         waiting.log().contains("ready to serve client requests").then_some(())
@@ -176,7 +178,7 @@ fn announced_streams(server: &Server) -> Option<u32> {
     stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
     let mut head = [0; 9];
     stream.read_exact(&mut head).unwrap();
-    assert_eq!(head[3], 4, "a server begins with its settings");
+    assert_eq!(head[3], 4, "the first frame of the server is SETTINGS");
     let mut payload = vec![0; usize::from(head[2])];
     stream.read_exact(&mut payload).unwrap();
     let limit = payload.chunks(6).find_map(|setting| setting.strip_prefix(&[0, 3]))?;
@@ -225,7 +227,7 @@ async fn an_active_range_stream_ends_when_the_member_stops(kind: Kind) {
     .await;
     // The status that ends the stream may be lost when the connection closes, because it may still be in transit.
     while let Ok(message) = stream.message().await {
-        assert!(message.is_some(), "the stream went on to its end");
+        assert!(message.is_some(), "the stream ended without an error");
     }
     server.stop().await;
     assert!(

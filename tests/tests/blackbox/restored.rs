@@ -101,7 +101,7 @@ async fn members_of_one_restore_form_a_cluster_and_accept_new_members(kind: Kind
     cluster.check_same_content().await;
     for member in 0..3 {
         let mark = cluster.server(member).data().join("member/restored");
-        eventually("the end of the mark", async || (!mark.exists()).then_some(())).await;
+        eventually("the mark is removed", async || (!mark.exists()).then_some(())).await;
     }
     let added = cluster.add().await;
     cluster.check_same_content().await;

@@ -150,7 +150,7 @@ async fn a_slow_quorum_is_logged_as_a_stage_of_the_write(kind: Kind) {
     let before = traced(&cluster).len();
     let begun = Instant::now();
     let write = tokio::spawn(async move { client.put(put("k", "v")).await });
-    eventually("the write has waited", async || {
+    eventually("the write has waited long enough", async || {
         let pending = cluster.server(leader).metric("etcd_server_proposals_pending")?;
         (pending == 1.0 && begun.elapsed() > WAIT).then_some(())
     })

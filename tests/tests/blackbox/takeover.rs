@@ -100,7 +100,7 @@ fn golden() -> Vec<Golden> {
             found.push(Golden { name, answers, archive });
         }
     }
-    assert!(!found.is_empty(), "nothing in the golden folder");
+    assert!(!found.is_empty(), "the golden folder is empty");
     found
 }
 

@@ -125,7 +125,7 @@ async fn peers_that_do_not_read_are_disconnected_after_the_write_timeout(kind: K
             && (is_given_up || begun.elapsed() < Duration::from_secs(8))
         {
             cluster.client(leader).put(put("k", &*value)).await.unwrap();
-            assert!(begun.elapsed() < DEADLINE, "it is given up");
+            assert!(begun.elapsed() < DEADLINE, "the log does not contain {given_up:?}");
         }
         let log = cluster.server(leader).log();
         assert_eq!(log.contains(given_up), is_given_up, "{log}");
@@ -182,9 +182,14 @@ async fn a_discovery_service_that_answers_no_ping_is_disconnected(kind: Kind) {
     let mut short_stream = accept(&short_registry, PREFACE);
     short_stream.write_all(&[SETTINGS, SETTINGS_TAKEN].concat()).unwrap();
     // The member sends a ping, gets no answer, and closes the connection.
-    while next_frame(&mut short_stream).expect("it asks before it goes") != PING {}
+    while next_frame(&mut short_stream)
+        .expect("the member sends a ping before it closes the connection")
+        != PING
+    {}
     read_to_its_end(&mut short_stream);
-    while next_frame(&mut long_stream).expect("it waits for an answer") != PING {}
+    while next_frame(&mut long_stream).expect("the member sends a ping on the second connection")
+        != PING
+    {}
     assert!(stays_open(&mut long_stream));
     // This member never sends pings, so its stream contains none.
     let ((silent_registry, silent), rest) = (listener(), listener());

@@ -156,7 +156,7 @@ async fn clients_without_a_certificate_are_refused(kind: Kind) {
             assert_ne!(ctl(tool, &server.url(), args).code, Some(0), "{tool:?}");
         }
     }
-    let said = eventually("the log tells of it", async || {
+    let said = eventually("a log line about the refused connection", async || {
         let log = server.log();
         log.contains("rejected connection").then_some(log)
     });

@@ -113,7 +113,7 @@ async fn a_refused_certificate_causes_a_tls_alert_as_in_go_and_a_log_line(kind: 
     })
     .await;
     assert!(error.contains("BadCertificate") || error.contains("bad certificate"), "{error}");
-    let line = eventually("a line in the log", async || {
+    let line = eventually("a log line about the refused connection", async || {
         let log = server.log();
         let mut lines = log.lines().filter(|line| line.contains("rejected connection"));
         lines
@@ -256,7 +256,10 @@ async fn invalid_handshakes_do_not_delay_other_clients(kind: Kind) {
         // The server may take a while to process everything.
         eventually("a write", async || (put().code == Some(0)).then_some(())).await;
     }
-    eventually("a line in the log", async || (rejections(&server).0 > 0).then_some(())).await;
+    eventually("a log line about the refused connection", async || {
+        (rejections(&server).0 > 0).then_some(())
+    })
+    .await;
     let log = server.log();
     assert!(!log.contains("panicked at"), "{log}");
     if kind == Kind::Quorate {
@@ -309,7 +312,7 @@ async fn end_of(mut stream: impl tokio::io::AsyncRead + Unpin) {
     let ended = tokio::time::timeout(DEADLINE, async {
         while stream.read(&mut answer).await.is_ok_and(|count| count > 0) {}
     });
-    assert!(ended.await.is_ok(), "the connection stays");
+    assert!(ended.await.is_ok(), "the connection remains open");
 }
 
 async fn incomplete_handshakes_and_headers_are_aborted(kind: Kind) {

@@ -92,14 +92,14 @@ async fn a_ca_is_replaced_while_connections_are_open(kind: Kind) {
     let mut held = Held::open(&server).await;
     let trust = |authorities: &[&[u8]]| replace(&dir.join("ca"), &authorities.concat());
     let steps: [(&str, &dyn Fn()); 4] = [
-        ("both are trusted", &|| trust(&[&old, &new])),
-        ("the server is signed by the new one", &|| {
+        ("trust both authorities", &|| trust(&[&old, &new])),
+        ("replace the server's certificate", &|| {
             others.authority.sign(&Leaf::new("server")).write(&dir, "server");
         }),
-        ("and the client", &|| {
+        ("replace the client's certificate", &|| {
             others.authority.sign(&Leaf::new("")).write(&dir, "client");
         }),
-        ("only the new one is trusted", &|| trust(&[&new])),
+        ("trust only the new authority", &|| trust(&[&new])),
     ];
     for (step, take) in steps {
         take();
@@ -200,6 +200,7 @@ async fn expiring_certificates_cause_a_warning(kind: Kind) {
     let expiry = metric("cert-file").unwrap();
     assert!(soon.duration_since(expiry).unwrap() < Duration::from_secs(1), "{expiry:?}");
     suite_authority().sign(&Leaf::new("server")).write(&dir, "server");
-    eventually("the new end", async || metric("cert-file").filter(|expiry| *expiry > soon)).await;
+    eventually("the new expiry time", async || metric("cert-file").filter(|expiry| *expiry > soon))
+        .await;
     assert_eq!(warned(), 2);
 }

@@ -69,7 +69,7 @@ impl Running {
     }
 
     async fn ends(&mut self) -> ExitStatus {
-        eventually("the end of the tool", async || self.process.try_wait().unwrap()).await
+        eventually("the tool exits", async || self.process.try_wait().unwrap()).await
     }
 
     fn signal(&self, name: &str) {
@@ -206,7 +206,7 @@ async fn a_watch_that_resumes_after_a_compaction_is_cancelled(kind: Kind, tool: 
         "watch was canceled (etcdserver: mvcc: required revision has been compacted)",
         "Error: watch is canceled by the server",
     ];
-    eventually("its last words", async || (watch.errors() == expected).then_some(())).await;
+    eventually("its last messages", async || (watch.errors() == expected).then_some(())).await;
 }
 
 async fn a_closed_output_is_not_an_error(kind: Kind, tool: Tool) {

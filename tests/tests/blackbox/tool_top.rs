@@ -114,7 +114,7 @@ async fn top_prints_members_requests_and_key_prefixes(kind: Kind) {
     assert_eq!(counted["leader"], server.name());
     assert!(counted["round_trip_note"].as_str().unwrap().contains("one member"), "{counted:#}");
     // The age of the counts grows until the keys are counted again.
-    let aged = lines.until("counts that have an age", |line| {
+    let aged = lines.until("counts with an age", |line| {
         line["prefixes_age_secs"].as_f64().is_some_and(|secs| secs > 1.0)
     });
     let note = aged["prefixes_note"].as_str().unwrap();
@@ -215,7 +215,7 @@ async fn top_limits_its_watch_during_a_flood_of_writes(kind: Kind) {
     });
     // Each transaction uses nearly all of the budget that a watch has per window.
     let flooded = tokio::task::spawn_blocking(move || {
-        lines.until("a part of the time", |line| {
+        lines.until("a watch that is paused part of the time", |line| {
             let note = line["prefixes_note"].as_str().unwrap();
             let written = &named(line, "prefixes", "name", "/flood/")["bytes_per_sec"];
             note.contains("% of the time") && written.as_f64().is_some_and(|bytes| bytes > 1e5)
@@ -276,7 +276,7 @@ async fn a_user_sees_only_permitted_keys(kind: Kind) {
     let mut own = ctl.command(&["--user=ann:s3cret"]);
     own.args(["--prefix=/registry/pods/", "--prefix-depth=1"]);
     let lines = Lines::of(own);
-    lines.until("count of her own", |line| keys(line, "/registry/pods/ns/") == 40);
+    lines.until("the count of the permitted keys", |line| keys(line, "/registry/pods/ns/") == 40);
     let wrong = ctl.run(&["--user=ann:wrong", "top", "--once"]);
     assert_ne!(wrong.code, Some(0), "{wrong:?}");
 }

@@ -138,7 +138,7 @@ async fn calls_without_a_trace_are_sampled(kind: Kind) {
     let (client, passed_over) = (server.client(), Trace(0x20));
     client.kv().put(passed_over.follow(&client, put("k", "v"), false)).await.unwrap();
     client.delete_range(delete("k", "")).await.unwrap();
-    let root = eventually("a span of a call that nobody followed", async || {
+    let root = eventually("a span of a call without a parent", async || {
         let mut exported = collector.exported().into_iter().map(|exported| exported.span);
         exported.find(|span| span.name == "etcdserverpb.KV/DeleteRange")
     })
@@ -146,7 +146,7 @@ async fn calls_without_a_trace_are_sampled(kind: Kind) {
     assert!(root.parent_span_id.is_empty() && root.trace_id.iter().any(|byte| *byte != 0));
     let has_passed_over =
         collector.exported().iter().any(|exported| exported.span.trace_id == passed_over.id());
-    assert!(!has_passed_over, "whoever does not follow a call decides");
+    assert!(!has_passed_over, "a call that its parent does not sample is not exported");
 }
 
 async fn json_calls_are_traced(kind: Kind) {
@@ -203,7 +203,7 @@ async fn operations_and_stages_are_children_of_calls(kind: Kind) {
         assert_part(&spans, stage, "put", &[]);
     }
     assert_part(&spans, "encode", "etcdserverpb.KV/Put", &[]);
-    assert!(!format!("{spans:?}").contains("secret"), "values are nobody's business");
+    assert!(!format!("{spans:?}").contains("secret"), "spans contain no values");
 
     client.kv().range(b.follow(&client, range("a", "z"), true)).await.unwrap();
     let spans = b.exported(&collector, &["range", "quorum", "read", "etcdserverpb.KV/Range"]).await;
@@ -291,7 +291,7 @@ async fn spans_of_failed_calls_contain_the_status_code(kind: Kind) {
     let exported = mistaken.exported(&collector, &["etcdserverpb.KV/Put"]).await;
     let own = named(&exported, "etcdserverpb.KV/Put");
     assert_eq!(own.attribute("rpc.response.status_code").as_deref(), Some("INVALID_ARGUMENT"));
-    assert_eq!(own.status_code(), 0, "it is the client's mistake");
+    assert_eq!(own.status_code(), 0, "client errors do not set the status of the span");
     let lock = |lease| LockRequest { name: "l".into(), lease };
     client.lock(lock(0)).await.unwrap();
     let mut request = late.follow(&client, lock(0), true);
@@ -327,7 +327,7 @@ async fn calls_succeed_without_a_reachable_collector(kind: Kind) {
     })
     .await;
     assert!(spans(&server, "bytes") <= f64::from(8 << 20));
-    eventually("a line about lost spans", async || {
+    eventually("a log line about lost spans", async || {
         server
             .log_of_this_run()
             .contains("tracing spans are lost because the collector does not accept them")
@@ -336,7 +336,7 @@ async fn calls_succeed_without_a_reachable_collector(kind: Kind) {
     .await;
     assert_eq!(spans(&server, "exported_total"), 0.0);
     collector.listen().await;
-    eventually("spans come to a collector that has come", async || {
+    eventually("spans are exported after the collector has started", async || {
         (!collector.exported().is_empty()).then_some(())
     })
     .await;
@@ -349,5 +349,8 @@ async fn waiting_spans_are_sent_on_shutdown(kind: Kind) {
     client.kv().put(trace.follow(&client, put("k", "v"), true)).await.unwrap();
     server.stop().await;
     let is_put = |exported: &ExportedSpan| exported.span.name == "etcdserverpb.KV/Put";
-    assert!(collector.exported().iter().any(is_put), "nothing waits for a member that has gone");
+    assert!(
+        collector.exported().iter().any(is_put),
+        "the member exports its spans before it exits"
+    );
 }

@@ -210,7 +210,7 @@ async fn later_operations_see_the_effects_of_earlier_operations(kind: Kind) {
     assert_eq!(read_all(&answer.responses[0]), ["a=old", "b=old"]);
     assert_eq!(read_all(&answer.responses[2]), ["b=old"]);
     assert_eq!(read_all(&answer.responses[4]), ["b=old", "c=new"]);
-    assert_eq!(answer.header.unwrap().revision, 4, "all of it is one revision");
+    assert_eq!(answer.header.unwrap().revision, 4, "a transaction has one revision");
     let record = client.range(key("c")).await.unwrap().kvs[0].clone();
     assert_eq!((record.fields().create_revision, record.fields().version), (4, 1));
     let answer = client.delete_range(previous).await.unwrap();
@@ -303,8 +303,8 @@ async fn nested_conditions_see_the_store_as_it_was_before_the_transaction(kind: 
     let inner = txn_when(vec![absent], vec![get_op("a")], vec![]);
     let answer = client.txn(txn(vec![put_op("a", "1"), nested(inner)])).await.unwrap();
     let inner = nested_answer(&answer.responses[1]);
-    assert!(inner.succeeded, "the condition was decided before the put");
-    assert_eq!(read_all(&inner.responses[0]), ["a=1"], "the read came after it");
+    assert!(inner.succeeded, "conditions are evaluated before the put");
+    assert_eq!(read_all(&inner.responses[0]), ["a=1"], "the range is executed after the put");
 }
 
 async fn reads_in_a_transaction_at_future_or_compacted_revisions_are_refused(kind: Kind) {
@@ -321,7 +321,11 @@ async fn reads_in_a_transaction_at_future_or_compacted_revisions_are_refused(kin
     refused(client.txn(at(4)).await, Code::OutOfRange, future);
     refused(client.txn(at(-2)).await, Code::OutOfRange, compacted);
     let current = client.txn(at(3)).await.unwrap();
-    assert_eq!(read_all(&current.responses[2]), ["a=2"], "a named revision is the store before");
+    assert_eq!(
+        read_all(&current.responses[2]),
+        ["a=2"],
+        "a range at a revision does not see the transaction's put"
+    );
     client.compact_to(3).await;
     refused(client.txn(at(2)).await, Code::OutOfRange, compacted);
     refused(client.txn(at(-1)).await, Code::OutOfRange, compacted);
@@ -406,7 +410,11 @@ async fn transactions_nested_too_deeply_are_refused(kind: Kind) {
     }
     server.kill();
     server.start_again().await;
-    assert_eq!(server.client().read("at 4999").await.unwrap(), b"v", "it was read from the log");
+    assert_eq!(
+        server.client().read("at 4999").await.unwrap(),
+        b"v",
+        "the write is replayed from the log"
+    );
 }
 
 async fn transactions_with_too_many_operations_are_refused(kind: Kind) {

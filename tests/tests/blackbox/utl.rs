@@ -277,7 +277,7 @@ async fn restoring_a_damaged_snapshot_leaves_no_files(kind: Kind) {
         detected += usize::from(restored.stderr.contains("bad.db is damaged at offset "));
         drop((std::fs::remove_dir_all(&data), std::fs::remove_dir_all(&wal)));
     }
-    assert!(detected > 0, "no page was found out by looking at it");
+    assert!(detected > 0, "no damaged page was detected");
     let args = ["snapshot", "restore", text(&file), &data_flag, &wal_flag];
     drop(Utl::Quorate.run(&args).success());
     assert!(data.join("member/snap/db").is_file() && !data.join("member/wal").exists());
@@ -305,7 +305,7 @@ async fn utl_hashes_equal_those_of_the_server(kind: Kind) {
     }
     let early = Utl::Quorate.run(&["hashkv", text(&file), "--rev=5"]);
     assert_eq!((early.code, complaint(&early).contains("compacted")), (Some(1), true), "{early:?}");
-    assert_eq!(std::fs::read(&file).unwrap(), bytes, "the file is only read");
+    assert_eq!(std::fs::read(&file).unwrap(), bytes, "the file was changed");
 }
 
 async fn a_defragmented_directory_is_smaller_and_complete(kind: Kind) {
@@ -324,7 +324,7 @@ async fn a_defragmented_directory_is_smaller_and_complete(kind: Kind) {
     let data = format!("--data-dir={}", server.data().display());
     drop(Utl::Quorate.run(&["defrag", &data]).success());
     let after = std::fs::metadata(server.backend()).unwrap().len();
-    assert!(after * 4 < before, "{before} bytes have become {after}");
+    assert!(after * 4 < before, "the file shrank from {before} to {after} bytes");
     let left: Vec<_> = std::fs::read_dir(server.data().join("member/snap")).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
     drop(Utl::Quorate.run(&["snapshot", "status", text(&server.backend())]).success());
@@ -424,11 +424,10 @@ async fn the_files_of_a_running_member_are_refused(kind: Kind) {
     assert_eq!(waiting.try_wait().unwrap(), None);
     server.client().write("k1", "goes on").await;
     assert_eq!(server.client().revision().await, before + 1);
-    assert_eq!(waiting.try_wait().unwrap(), None, "it waits for the member");
+    assert_eq!(waiting.try_wait().unwrap(), None, "the tool waits for the member");
     server.stop().await;
     let ended =
-        quorate_tests::eventually("the file to be read", async || waiting.try_wait().unwrap())
-            .await;
+        quorate_tests::eventually("the tool exits", async || waiting.try_wait().unwrap()).await;
     assert!(ended.success());
 }
 

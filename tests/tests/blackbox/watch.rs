@@ -66,7 +66,11 @@ async fn a_watcher_receives_events_after_its_creation(kind: Kind) {
     client.write("a", "after").await;
     let response = watch.next().await;
     assert_eq!(all_shown(&response.events), ["put a=after@3"]);
-    assert_eq!(response.header.unwrap().revision, 3, "a live response is about its revision");
+    assert_eq!(
+        response.header.unwrap().revision,
+        3,
+        "the header of a live response has the revision of its events"
+    );
     assert!(!response.created && !response.canceled && !response.fragment);
     remove(&client, "a").await;
     assert_eq!(all_shown(&watch.events(1).await), ["delete a=@4"]);
@@ -284,15 +288,23 @@ async fn the_server_chooses_unused_watch_ids(kind: Kind) {
     assert_eq!(watch.create(watch_key("a")).await.watch_id, 1);
     let own = pb::WatchCreateRequest { watch_id: 2, ..watch_key("a") };
     assert_eq!(watch.create(own).await.watch_id, 2);
-    assert_eq!(watch.create(watch_key("a")).await.watch_id, 3, "2 is taken");
+    assert_eq!(watch.create(watch_key("a")).await.watch_id, 3, "2 is in use");
     let far = pb::WatchCreateRequest { watch_id: 100, ..watch_key("a") };
     watch.create(far).await;
-    assert_eq!(watch.create(watch_key("a")).await.watch_id, 4, "the counter does not follow");
+    assert_eq!(
+        watch.create(watch_key("a")).await.watch_id,
+        4,
+        "an id that a client chose does not change the counter"
+    );
     watch.cancel(1).await;
     assert!(watch.next().await.canceled);
-    assert_eq!(watch.create(watch_key("a")).await.watch_id, 5, "the counter does not go back");
+    assert_eq!(
+        watch.create(watch_key("a")).await.watch_id,
+        5,
+        "a cancelled watcher does not change the counter"
+    );
     let mut other = Watch::open(&client);
-    assert_eq!(other.create(watch_key("a")).await.watch_id, 0, "each stream counts for itself");
+    assert_eq!(other.create(watch_key("a")).await.watch_id, 0, "each stream has its own counter");
 }
 
 async fn the_client_may_choose_watch_ids(kind: Kind) {
@@ -380,7 +392,7 @@ async fn a_watch_from_a_compacted_revision_is_cancelled(kind: Kind) {
     let mut watch = Watch::open(&client);
     let request = pb::WatchCreateRequest { start_revision: 3, watch_id: 4, ..watch_key("k") };
     let reply = watch.create(request).await;
-    assert!(!reply.canceled && reply.watch_id == 4, "it is created first");
+    assert!(!reply.canceled && reply.watch_id == 4, "the watcher is created first");
     let reply = watch.next().await;
     assert_eq!((reply.watch_id, reply.canceled, reply.compact_revision), (4, true, 5));
     assert_eq!(reply.cancel_reason, "");

@@ -76,11 +76,15 @@ async fn progress_requests_are_dropped_while_a_watcher_is_not_synced(kind: Kind)
     watch.create(request).await;
     watch.progress().await;
     if !server.is_3_7() {
-        assert_eq!(watch.next().await.watch_id, -1, "Debian's release does not look");
+        assert_eq!(
+            watch.next().await.watch_id,
+            -1,
+            "Debian's release does not check for unsynced watchers"
+        );
     }
     watch.cancel(0).await;
     let reply = watch.next().await;
-    assert!(reply.canceled, "the request for progress was to be dropped: {reply:?}");
+    assert!(reply.canceled, "the progress request must be dropped: {reply:?}");
     watch.create(watch_key("k")).await;
     watch.progress().await;
     assert_eq!(watch.next().await.watch_id, -1);
@@ -101,7 +105,10 @@ async fn progress_is_sent_periodically_if_requested(kind: Kind) {
     let revision = client.write("unrelated", "v").await;
     loop {
         let progress = watch.next().await;
-        assert_eq!(progress.watch_id, 3, "only who asked is notified: {progress:?}");
+        assert_eq!(
+            progress.watch_id, 3,
+            "only watchers with progress notifications get them: {progress:?}"
+        );
         assert!(progress.events.is_empty() && !progress.created && !progress.canceled);
         if progress.header.unwrap().revision == revision {
             break;
@@ -145,7 +152,7 @@ async fn large_responses_are_fragmented(kind: Kind) {
             assert_eq!(response.fragment, total < 100, "all pieces but the last are marked");
         }
         assert_eq!(total, 100);
-        assert!(fragments > 0, "eight megabytes came in one piece");
+        assert!(fragments > 0, "a response of 8 MB was not fragmented");
     }
 }
 
@@ -199,7 +206,7 @@ async fn read_whole(watch: &mut Watch, fragment: bool, last: i64) -> Vec<(i64, V
     while in_pieces || seen.last().is_none_or(|(revision, ..)| *revision < last) {
         let response = watch.next().await;
         assert!(!response.canceled, "{response:?}");
-        assert!(fragment || !response.fragment, "nobody asked for fragments");
+        assert!(fragment || !response.fragment, "the client has not requested fragments");
         let fits = prost::Message::encoded_len(&response) < 1_572_864 + 524_288;
         assert!(!fragment || fits || response.events.len() == 1, "a piece is too large");
         in_pieces = response.fragment;
@@ -332,7 +339,7 @@ async fn watch_streams_end_when_the_server_stops(kind: Kind) {
     // A stopping server waits for open streams, but not indefinitely.
     let limit = Duration::from_secs(15);
     let ended = tokio::time::timeout(limit, watch.try_next()).await;
-    let ended = ended.expect("the stream outlives the server");
+    let ended = ended.expect("the stream did not end");
     assert!(matches!(ended, Err(_) | Ok(None)), "{ended:?}");
     server.ended().await;
 }

@@ -207,7 +207,7 @@ async fn invalid_websocket_handshakes_are_refused(kind: Kind) {
     assert_eq!(ask("GET", "/version", &[version, key]).status, 200);
     let other = [("Connection", "Upgrade"), ("Upgrade", "h2c")];
     let answer = request_with(server.port(), "GET", "/v3/kv/range", &other, b"");
-    assert_eq!(answer.status / 100, 5, "a GET as any other: {}", answer.text());
+    assert_eq!(answer.status / 100, 5, "a GET without an upgrade to WebSocket: {}", answer.text());
 }
 
 async fn fragments_are_joined_and_pings_answered(kind: Kind) {
@@ -296,7 +296,7 @@ async fn other_origins_are_refused_if_origins_are_listed(kind: Kind) {
     let error = connect(&[("Origin", "https://b.example")]).unwrap_err();
     assert!(error.starts_with("HTTP/1.1 403"), "{error}");
     assert!(connect(&[("Origin", "https://a.example:8443")]).is_ok());
-    assert!(connect(&[]).is_ok(), "a client that is no browser");
+    assert!(connect(&[]).is_ok(), "a client that is not a browser");
     let open = start(kind).await;
     let origin = [("Origin", "https://b.example")];
     assert!(WebSocket::connect(open.port(), "/v3/kv/range", &origin).is_ok(), "no list");

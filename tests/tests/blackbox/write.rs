@@ -31,9 +31,9 @@ async fn only_changes_increase_the_revision(kind: Kind) {
     let client = server.client();
     assert_eq!(client.revision().await, 1);
     assert_eq!(client.write("a", "1").await, 2);
-    assert_eq!(client.write("a", "1").await, 3, "the same value is a change");
+    assert_eq!(client.write("a", "1").await, 3, "a put of the same value increments the revision");
     let header = client.delete_range(delete("nothing", "")).await.unwrap().header.unwrap();
-    assert_eq!(header.revision, 3, "what changes nothing takes no revision");
+    assert_eq!(header.revision, 3, "a deletion without a match does not change the revision");
     let header = client.delete_range(delete("a", "")).await.unwrap().header.unwrap();
     assert_eq!(header.revision, 4);
     assert!(header.cluster_id != 0 && header.member_id != 0);
@@ -49,7 +49,11 @@ async fn a_put_returns_the_previous_record(kind: Kind) {
     let fields = previous.fields();
     assert_eq!((fields.key, fields.value), (&b"a"[..], &b"1"[..]));
     assert_eq!((fields.create_revision, fields.mod_revision, fields.version), (2, 2, 1));
-    assert_eq!(client.put(put("a", "3")).await.unwrap().prev_kv, None, "not asked for");
+    assert_eq!(
+        client.put(put("a", "3")).await.unwrap().prev_kv,
+        None,
+        "the previous record was not requested"
+    );
 }
 
 async fn a_put_can_keep_the_value(kind: Kind) {
@@ -126,8 +130,8 @@ async fn a_delete_removes_a_range(kind: Kind) {
     };
     assert_eq!(deleted("d", "b").await, 0, "an inverted range is empty");
     assert_eq!(deleted("b", "d").await, 2);
-    assert_eq!(deleted("d", "\0").await, 2, "a zero end is everything after");
-    assert_eq!(client.revision().await, 8, "a range takes one revision");
+    assert_eq!(deleted("d", "\0").await, 2, "a zero end includes all keys from the start on");
+    assert_eq!(client.revision().await, 8, "the deletion of a range increments the revision once");
     assert_eq!(client.range(from_key("\0")).await.unwrap().count, 1);
 }
 

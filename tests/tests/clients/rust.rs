@@ -116,5 +116,5 @@ async fn etcd_client_connects_with_a_client_certificate(kind: Kind) {
     };
     let seen = connect(tls.clone().identity(ec::Identity::from_pem(cert, key))).await.unwrap();
     assert_eq!(seen.kvs()[0].value(), b"v");
-    assert!(connect(tls).await.is_err(), "somebody without a certificate was let in");
+    assert!(connect(tls).await.is_err(), "a client without a certificate was accepted");
 }

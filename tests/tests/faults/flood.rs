@@ -37,8 +37,10 @@ async fn reads_without_a_leader_are_bounded(kind: Kind) {
     refused(refusal, Code::Unknown, "etcdserver: too many requests");
     assert!(waiting() <= READS_MAX);
     readers.abort_all();
-    eventually("the places of callers that have gone", async || (waiting() == 0).then_some(()))
-        .await;
+    eventually("the waiting reads of disconnected callers are removed", async || {
+        (waiting() == 0).then_some(())
+    })
+    .await;
     let others: Vec<usize> = cluster.members().into_iter().filter(|id| *id != last).collect();
     cluster.restart_all(&others).await;
     cluster.client(last).range(key("k")).await.unwrap();

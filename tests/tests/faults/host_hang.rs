@@ -108,7 +108,7 @@ async fn check(fault: Fault, is_secured: bool) {
         shims[leader].hold(Held::Nothing);
         bridge.set_link(leader, true);
         let client = bridge.client(leader);
-        eventually_within(TIMEOUT, "the member to be in service again", async || {
+        eventually_within(TIMEOUT, "the member serves again", async || {
             client.put(put("again", "v")).await.ok()
         })
         .await;
@@ -189,7 +189,7 @@ impl Lease {
 
     /// Waits until the new leader has ended the lease.
     async fn wait_for_end(&self, client: &Client) {
-        eventually_within(TIMEOUT, "the lease to end", async || {
+        eventually_within(TIMEOUT, "the lease expires", async || {
             let request = pb::LeaseTimeToLiveRequest { id: self.id, keys: false };
             let found = client.lease_time_to_live(request).await.ok()?;
             (found.ttl == -1).then_some(())

@@ -55,7 +55,7 @@ async fn a_killed_leader_is_replaced_before_the_election_timeout(kind: Kind) {
         };
         let limit = Duration::from_millis((ELECTION_MILLIS / 2).into());
         let in_time = tokio::time::timeout(limit, succession).await;
-        assert!(in_time.is_ok(), "they waited for a timeout");
+        assert!(in_time.is_ok(), "the members waited for an election timeout");
         cluster.restart(leader).await;
     }
 }

@@ -54,7 +54,11 @@ async fn the_cluster_survives_an_isolated_follower(kind: Kind) {
         ordeal.cluster.links().heal();
         ordeal.progress().await;
         ordeal.cluster.settle().await;
-        assert_eq!(ordeal.cluster.leader().await, leader, "the return unseated the leader");
+        assert_eq!(
+            ordeal.cluster.leader().await,
+            leader,
+            "the returning member unseated the leader"
+        );
     })
     .await;
 }
@@ -115,7 +119,11 @@ async fn the_cluster_survives_the_loss_of_messages_to_a_follower(kind: Kind) {
         // The follower campaigns repeatedly, and all members receive its requests.
         ordeal.wait_for_log(follower, ELECTION, 3).await;
         ordeal.progress().await;
-        assert_eq!(ordeal.cluster.leader().await, leader, "a member that hears nobody disturbs");
+        assert_eq!(
+            ordeal.cluster.leader().await,
+            leader,
+            "a partitioned member unseated the leader"
+        );
         ordeal.cluster.links().heal();
         ordeal.progress().await;
     })

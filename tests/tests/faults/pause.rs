@@ -91,7 +91,7 @@ async fn a_resumed_leader_does_not_expire_a_renewed_lease(kind: Kind) {
         }
         // This request waits until the leader resumes.
         let stale = tokio::task::spawn_local(async move { sleeper.renew(ids[1]).await });
-        eventually("the lease that nobody renews to expire", async || {
+        eventually("the lease that is not renewed expires", async || {
             client.renew(ids[0]).await.unwrap();
             let request = pb::LeaseTimeToLiveRequest { id: ids[1], keys: false };
             let found = client.lease_time_to_live(request).await.unwrap();
@@ -99,12 +99,19 @@ async fn a_resumed_leader_does_not_expire_a_renewed_lease(kind: Kind) {
         })
         .await;
         cluster.resume(leader);
-        let answer = within("the sleeper's answer", stale).await.unwrap();
-        assert!(!answer.as_ref().is_ok_and(|ttl| *ttl > 0), "it is gone, but not here: {answer:?}");
+        let answer = within("the response of the paused leader", stale).await.unwrap();
+        assert!(
+            !answer.as_ref().is_ok_and(|ttl| *ttl > 0),
+            "the paused leader renewed an expired lease: {answer:?}"
+        );
         // The leader checks for expired leases twice a second.
         let awake = Instant::now();
         while awake.elapsed() < Duration::from_secs(1) {
-            assert_eq!(client.renew(ids[0]).await.unwrap(), LIFE, "the sleeper ended it");
+            assert_eq!(
+                client.renew(ids[0]).await.unwrap(),
+                LIFE,
+                "the paused leader revoked a renewed lease"
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

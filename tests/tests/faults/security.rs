@@ -159,7 +159,7 @@ impl Intruders {
     async fn end(self) {
         self.stop.set(true);
         for task in self.tasks {
-            assert!(task.await.unwrap() > 0, "an intruder never reached anybody");
+            assert!(task.await.unwrap() > 0, "an intruder never reached a member");
         }
     }
 }
@@ -168,7 +168,7 @@ type Try = fn(Client) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Status
 
 /// Returns whether a request was refused, rather than failing to connect. An accepted request fails the test.
 fn is_refused(answer: Result<(), Status>) -> bool {
-    let status = answer.expect_err("an intruder was let in");
+    let status = answer.expect_err("an intruder's request was accepted");
     match status.code() {
         Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied => true,
         Code::FailedPrecondition => panic!("authentication was off: {status:?}"),
@@ -202,7 +202,11 @@ async fn rotate_authority(ordeal: &Ordeal) {
         for credentials in [suite_authority().sign(&Leaf::new("")), Leaf::new("").self_signed()] {
             let visitor = server.visitor(&credentials, &new.pem());
             let refused = visitor.client().log_in(VISITOR, PASSWORD).await;
-            assert_ne!(refused.unwrap_err().code(), Code::InvalidArgument, "it was heard");
+            assert_ne!(
+                refused.unwrap_err().code(),
+                Code::InvalidArgument,
+                "the member processed the password"
+            );
         }
     }
     // This certificate will be revoked as compromised.
@@ -273,7 +277,7 @@ async fn change_users(ordeal: &Ordeal) {
     for visitor in &visitors {
         // Tokens from logins with the old password are invalid.
         let read = key(format!("{HALL}k"));
-        eventually_within(TIMEOUT, "an end of the old tokens", async || {
+        eventually_within(TIMEOUT, "old tokens become invalid", async || {
             visitor.range(read.clone()).await.is_err().then_some(())
         })
         .await;

@@ -149,7 +149,7 @@ async fn keep(
     let opened = tokio::time::timeout(SILENCE, opened).await;
     let mut stream = opened.map_err(|_| Status::cancelled("silent"))??.into_inner();
     while let Some(answer) = soon(&mut stream).await? {
-        assert!(answer.ttl > 0, "m{number} says that lease {id} is gone");
+        assert!(answer.ttl > 0, "m{number} returned that lease {id} does not exist");
         assert_eq!((answer.id, answer.ttl), (id, KEPT_TTL));
         *renewals.lock().unwrap() += 1;
         tokio::time::sleep(PACE).await;

@@ -55,7 +55,7 @@ impl Journal {
         }
         changes.sort();
         let earlier = self.acknowledged.insert(revision, changes);
-        assert_eq!(earlier, None, "two requests made revision {revision}");
+        assert_eq!(earlier, None, "two requests have revision {revision}");
     }
 }
 
@@ -156,9 +156,9 @@ impl Load {
             for (value, count) in parts {
                 let shown = String::from_utf8_lossy(value);
                 let attempted = journal.attempted.get(value);
-                assert_eq!(attempted, Some(&count), "half of {shown:?}, or nobody's");
+                assert_eq!(attempted, Some(&count), "{shown:?} is incomplete or was never written");
                 let earlier = revisions.insert(value, *revision);
-                assert_eq!(earlier, None, "{shown:?} was carried out again at {revision}");
+                assert_eq!(earlier, None, "{shown:?} was executed again at revision {revision}");
             }
         }
         journal.acknowledged.len()

@@ -194,7 +194,7 @@ impl Mixed {
                 client.range(quorate_tests::key(&key)).await
             })
             .await;
-            assert_eq!(found.count, 1, "m{member} does not know of {key} yet");
+            assert_eq!(found.count, 1, "m{member} does not have {key} yet");
         }
     }
 
@@ -341,7 +341,7 @@ impl Mixed {
             assert_eq!(version["etcdcluster"], "3.5.0", "m{member}: {version}");
         }
         for (number, status) in self.cluster.statuses().await {
-            let status = status.unwrap_or_else(|| panic!("m{number} does not say its status"));
+            let status = status.unwrap_or_else(|| panic!("m{number} does not return its status"));
             assert!(status.version.starts_with("3.5."), "m{number}: {status:?}");
             assert!(status.errors.is_empty(), "m{number}: {status:?}");
         }
@@ -359,7 +359,7 @@ impl Mixed {
                         && member.client_urls == [server.url()]
                         && member.peer_urls == [server.peer_url()]
                         && !member.is_learner,
-                    "m{number} says of m{found} at {}: {:?}",
+                    "m{number} lists m{found} at {} as {:?}",
                     server.url(),
                     answer.members
                 );
@@ -390,7 +390,7 @@ impl Mixed {
 
     /// Waits until a removed member has exited.
     pub(crate) async fn ends(&mut self, member: usize) {
-        eventually_within(TIMEOUT, "a removed member to end", async || {
+        eventually_within(TIMEOUT, "the removed member exits", async || {
             (!self.cluster.server_mut(member).is_running()).then_some(())
         })
         .await;
@@ -413,5 +413,5 @@ async fn check_state(client: &Client, sightings: &[crate::witness::Sighting]) {
     }
     let found = client.range(quorate_tests::from_key("\0")).await.unwrap().kvs;
     let expected: Vec<_> = expected.into_values().collect();
-    assert_eq!(found, expected, "a member holds something else than its watchers saw");
+    assert_eq!(found, expected, "the keys of a member differ from the events of its watchers");
 }

@@ -58,7 +58,7 @@ pub(crate) async fn deeply_nested_transactions_are_replicated_in_a_mixed_cluster
     });
     let mut cluster = options.start().await;
     for (to, depth) in [(0, 3000), (1, 4999), (2, 128)] {
-        eventually_ok(TIMEOUT, "the lead is handed over", async || {
+        eventually_ok(TIMEOUT, "leadership is transferred", async || {
             let leader = cluster.leader().await;
             if leader == to {
                 return Ok(());
@@ -142,7 +142,7 @@ pub(crate) async fn a_directory_can_be_downgraded_after_the_cluster_version_rose
         cluster.stop(0).await;
         cluster.restart_as(0, Kind::Quorate, &[flag]).await;
         assert!(!cluster.server(0).log_of_this_run().contains(ANNOUNCED));
-        eventually(&format!("the downgrade to {version} to end"), async || {
+        eventually(&format!("the downgrade to {version} ends"), async || {
             let log = cluster.server(0).log_of_this_run();
             log.contains("the cluster has been downgraded").then_some(())
         })
@@ -232,7 +232,7 @@ pub(crate) async fn an_etcd_learner_joins_a_cluster_of_the_other_kind(kind: Kind
     assert_ne!(leader, learner);
     let client = cluster.client(learner);
     let local = quorate_api::etcdserverpb::RangeRequest { serializable: true, ..prefix("fill/") };
-    eventually_ok(TIMEOUT, "a learner to learn", async || {
+    eventually_ok(TIMEOUT, "the learner receives all keys", async || {
         let count = client.range(local.clone()).await.map(|answer| answer.count);
         if count.as_ref().is_ok_and(|count| *count == 599) { Ok(()) } else { Err(count) }
     })

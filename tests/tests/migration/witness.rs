@@ -97,7 +97,7 @@ impl Witness {
     pub(crate) async fn reach(&self, revision: i64) {
         let what = format!("{} to see revision {revision}", self.name);
         eventually_ok(TIMEOUT, &what, async || {
-            assert!(!self.task.is_finished(), "{} saw what cannot be, see above", self.name);
+            assert!(!self.task.is_finished(), "{} saw an impossible event, see above", self.name);
             let next = self.next();
             if next > revision { Ok(()) } else { Err(next) }
         })
@@ -158,7 +158,10 @@ async fn follow(
     let opened = stub.watch(client.signed(ReceiverStream::new(receiver)));
     let mut stream = unless_silent(timeout, opened).await?.into_inner();
     while let Some(response) = unless_silent(timeout, stream.message()).await? {
-        assert_eq!(response.compact_revision, 0, "m{number} dropped what was not seen yet");
+        assert_eq!(
+            response.compact_revision, 0,
+            "m{number} compacted events that were not yet received"
+        );
         if response.canceled {
             return Ok(());
         }
@@ -190,7 +193,7 @@ fn write_down(log: &mut Log, events: Vec<Event>, member: usize) {
         let revision = sighting.revision();
         assert!(
             revision >= *next && revision >= newest,
-            "m{member} tells of revision {revision} after {newest}, at least {next} was to come"
+            "m{member} sent revision {revision} after {newest}, expected at least {next}"
         );
         newest = revision;
         sightings.push(sighting);

@@ -65,7 +65,7 @@ fn a_package_installs_starts_and_is_removed_without_its_data() {
     assert!(data.exists());
     let purged = place.dpkg(&["--purge", "quorate"]);
     assert!(!settings.exists());
-    assert!(data.exists(), "a member's data are not a package's to delete");
+    assert!(data.exists(), "the package must not delete a member's data");
     assert!(String::from_utf8_lossy(&purged.stderr).contains("has the data of a member and stays"));
 
     // Reinstalling finds the data again, and a purge removes empty folders.

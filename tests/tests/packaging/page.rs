@@ -36,7 +36,7 @@ fn blocks(page: &str) -> Vec<(Option<&str>, String)> {
                 text.push('\n');
             }
             None if line.starts_with("```") => {
-                assert_eq!(line, "```sh", "a block of something else");
+                assert_eq!(line, "```sh", "the block is not a shell block");
                 block = Some(String::new());
             }
             None if line.starts_with("<!-- ") => before = Some(line),

@@ -110,7 +110,11 @@ fn debians_etcd_is_taken_over_and_handed_back() {
         machine.place.ctl(&["put", "from", "quorate"]);
         let unit = Unit::read(&machine.place.root(), QUORATE).unwrap();
         assert_eq!(unit.value("User"), Some("etcd"));
-        assert_eq!(unit.value("StateDirectory"), None, "nobody is to change owners in there");
+        assert_eq!(
+            unit.value("StateDirectory"),
+            None,
+            "systemd must not change owners in this directory"
+        );
         assert_eq!(unit.value("ReadWritePaths"), Some(format!("\"{folder}\"").as_str()));
         assert!(Unit::read(&machine.place.root(), ETCD).is_none(), "etcd.service is masked");
         assert!(machine.succeeds(&["status"]).contains("the cluster's version is held"));
@@ -139,7 +143,7 @@ fn a_cluster_cannot_be_handed_back_after_its_version_hold_is_released() {
     machine.assert_runs(QUORATE);
     let start = std::time::Instant::now();
     while machine.place.cluster_version() != "3.7.0" {
-        assert!(start.elapsed() < quorate_tests::DEADLINE, "the version does not rise");
+        assert!(start.elapsed() < quorate_tests::DEADLINE, "the cluster version does not rise");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     machine.fails(&["back"], "was released");
