@@ -37,7 +37,7 @@ on_quorate! {
     a_slow_watcher_uses_bounded_memory_and_loses_no_events,
     large_responses_are_forwarded_at_the_pace_of_their_clients,
     users_do_not_share_watches_or_cached_ranges,
-    requests_go_to_another_member_when_a_member_is_lost,
+    requests_are_sent_to_another_member_when_a_member_is_lost,
     watches_continue_through_another_member,
     watchers_receive_every_event_while_members_are_killed,
     messages_are_logged_without_secrets,
@@ -636,7 +636,7 @@ async fn users_do_not_share_watches_or_cached_ranges(kind: Kind) {
     assert_ne!(proxy.get("/proxy/metrics").status, 404);
 }
 
-async fn requests_go_to_another_member_when_a_member_is_lost(kind: Kind) {
+async fn requests_are_sent_to_another_member_when_a_member_is_lost(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();
     let proxy = Proxy::start(kind, &ports, &[]).await;

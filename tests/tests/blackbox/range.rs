@@ -21,7 +21,7 @@ on_both_servers! {
     count_only_counts_all_matching_keys,
     keys_only_omits_values,
     ranges_are_sorted_by_each_target_in_each_order,
-    a_limit_without_an_order_takes_the_first_keys,
+    a_limit_without_an_order_returns_the_first_keys,
     filters_apply_before_the_limit,
     a_negative_maximum_revision_matches_no_keys,
     reads_at_older_revisions_return_the_keys_of_that_time,
@@ -234,7 +234,7 @@ async fn ranges_are_sorted_by_each_target_in_each_order(kind: Kind) {
     }
 }
 
-async fn a_limit_without_an_order_takes_the_first_keys(kind: Kind) {
+async fn a_limit_without_an_order_returns_the_first_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;

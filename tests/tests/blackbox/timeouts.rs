@@ -16,7 +16,7 @@ on_quorate! {
     peers_that_do_not_read_are_disconnected_after_the_write_timeout,
     discovery_requests_time_out,
     discovery_connections_time_out,
-    a_discovery_service_that_answers_no_ping_is_disconnected,
+    a_discovery_service_that_does_not_answer_pings_is_disconnected,
 }
 
 /// A timeout that is longer than any test.
@@ -168,7 +168,7 @@ fn next_frame(stream: &mut TcpStream) -> Option<(u8, u8)> {
     Some((head[3], head[4]))
 }
 
-async fn a_discovery_service_that_answers_no_ping_is_disconnected(kind: Kind) {
+async fn a_discovery_service_that_does_not_answer_pings_is_disconnected(kind: Kind) {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
     const SETTINGS_TAKEN: &[u8] = &[0, 0, 0, 4, 1, 0, 0, 0, 0];

@@ -8,7 +8,7 @@ use quorate_tests::{ClusterOptions, Kind, eventually, within};
 use crate::{Ordeal, on_clusters, on_clusters_of_quorate};
 
 on_clusters! {
-    a_resumed_leader_does_not_answer_stale_reads,
+    a_resumed_leader_does_not_serve_stale_reads,
     the_cluster_survives_a_suspended_follower,
     the_cluster_survives_a_suspension_of_all_members,
 }
@@ -17,7 +17,7 @@ on_clusters_of_quorate! {
     a_resumed_leader_does_not_expire_a_renewed_lease,
 }
 
-async fn a_resumed_leader_does_not_answer_stale_reads(kind: Kind) {
+async fn a_resumed_leader_does_not_serve_stale_reads(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let leader = ordeal.cluster.leader().await;

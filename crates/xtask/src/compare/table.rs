@@ -188,7 +188,7 @@ fn replace(text: &str, section: Section, etcd: &str, table: &str) -> Option<Stri
     }
     let last = text.lines().rfind(|line| section.is_end(line))?;
     let (before, after) = text.split_once(last)?;
-    Some(format!("{before}{last}\n\n### Beside {etcd}\n\n{begin}\n\n{table}\n{end}{after}"))
+    Some(format!("{before}{last}\n\n### Compared with {etcd}\n\n{begin}\n\n{table}\n{end}{after}"))
 }
 
 #[cfg(test)]
@@ -252,12 +252,12 @@ mod tests {
         let text = "a\n<!-- compare 3.5: begin -->\nold\n<!-- compare 3.5: end -->\nb\n\
                     <!-- compare clusters 3.5: begin -->\n<!-- compare clusters 3.5: end -->\n";
         let first = replace(text, Section::Alone, "etcd 3.7.1", "new\n").unwrap();
-        let added = "<!-- compare 3.5: end -->\n\n### Beside etcd 3.7.1\n\n\
+        let added = "<!-- compare 3.5: end -->\n\n### Compared with etcd 3.7.1\n\n\
                      <!-- compare 3.7: begin -->\n\nnew\n\n<!-- compare 3.7: end -->\nb\n";
         assert!(first.contains(added) && first.contains("old"), "{first}");
         // The next run must find the markers written by the first.
         let again = replace(&first, Section::Alone, "etcd 3.7.2", "newer\n").unwrap();
         assert!(again.contains("newer") && !again.contains("new\n"), "{again}");
-        assert_eq!(again.matches("### Beside").count(), 1);
+        assert_eq!(again.matches("### Compared with").count(), 1);
     }
 }
