@@ -268,7 +268,7 @@ async fn api_servers_agree_on_the_compacting_server(kind: Kind) {
             *version = next;
             if is_mine {
                 turns += 1;
-                // In production, the compacted revision is five minutes old.
+                // Compact at the revision of the previous turn. In production, that turn was five minutes earlier.
                 if compacted > 0 {
                     client.compact_to(compacted).await;
                 }

@@ -480,7 +480,7 @@ async fn owned_keys_are_soon_released_after_authentication_is_enabled_elsewhere(
     let role = pb::AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() };
     direct.user_grant_role(role).await.unwrap();
     direct.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
-    // The proxy renews its session only every 15 seconds.
+    // The proxy must release the key within 5 seconds, although it renews its session only every 15 seconds.
     eventually_within(Duration::from_secs(5), "a refusal without a user", async || {
         nobody.range(key("secret")).await.err()
     })

@@ -30,7 +30,7 @@ on_quorate! {
     alone:
     urls_are_validated_before_they_are_committed,
     an_election_is_logged_before_its_outcome,
-    members_log_a_warning_about_different_flags,
+    members_log_a_warning_if_their_settings_differ,
     a_downgrade_is_limited_to_one_minor_version,
     a_cluster_steps_down_to_the_oldest_release_and_back,
     the_completion_of_a_downgrade_is_checked_at_the_configured_interval,
@@ -57,7 +57,7 @@ async fn promote(client: &Client, id: u64) -> Result<pb::MemberPromoteResponse, 
 }
 
 /// Stored data depends on such flags, so members with different values would silently diverge.
-async fn members_log_a_warning_about_different_flags(kind: Kind) {
+async fn members_log_a_warning_if_their_settings_differ(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let odd = 1;
     cluster.stop(odd).await;

@@ -61,13 +61,13 @@ async fn security_settings_can_change_under_load(kind: Kind) {
     })
     .await;
     for (failure, count) in &summary.failures {
-        assert!(is_of_a_member_that_is_gone(failure), "{count} times {failure}: {summary:?}");
+        assert!(is_of_an_unavailable_member(failure), "{count} times {failure}: {summary:?}");
     }
 }
 
 /// Returns whether the error is that of a member that is killed, stops, starts, or loses its leader. Client libraries
 /// retry after such errors without reporting them.
-fn is_of_a_member_that_is_gone(failure: &str) -> bool {
+fn is_of_an_unavailable_member(failure: &str) -> bool {
     let codes = ["Unavailable", "DeadlineExceeded", "Cancelled", "Unknown: transport error"];
     // Simple tokens are lost with the process, and root logs in again once the process serves. A request in flight
     // during a change of users must be repeated. Client libraries do both.

@@ -82,7 +82,7 @@ pub(crate) async fn deeply_nested_transactions_are_replicated_in_a_mixed_cluster
     cluster.check_same_content().await;
 }
 
-/// A cluster without a version hold rises to the version of its members, and then refuses older ones.
+/// Without a version hold, the cluster version rises to the version of the members, and older members are then refused.
 pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     write(&cluster, "before").await;
