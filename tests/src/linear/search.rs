@@ -256,8 +256,9 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The set of operations that have taken effect. Answered operations are numbered in the order of their calls, and all
-/// but the last few of them have taken effect, so only the part from the first one that has not is stored.
+/// The set of operations that have taken effect. Answered operations are numbered in the order of their calls. All but
+/// the last few of them have taken effect, so the set stores only the numbers from the first operation that has not
+/// taken effect.
 struct Taken {
     /// Bit number of each operation, and whether it counts among those with an answer or those without.
     bits: Vec<(bool, usize)>,

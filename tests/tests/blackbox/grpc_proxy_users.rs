@@ -1,5 +1,4 @@
-//! `etcd grpc-proxy` and revoked permissions: the answers that it gives on its own never contain more than a member's
-//! would.
+//! Revoked permissions on `etcd grpc-proxy`: the proxy's own responses never contain more than a member's would.
 
 use std::time::Duration;
 

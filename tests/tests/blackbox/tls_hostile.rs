@@ -230,7 +230,7 @@ async fn invalid_handshakes_do_not_delay_other_clients(kind: Kind) {
         b"\x15\x03\x03\x00\x02\x02\x28".to_vec(),
         b"\x17\x03\x03\x00\x01\x00".to_vec(),
         b"\xff\x03\x03\x00\x01\x00".to_vec(),
-        // These are the longest record, and a handshake message of 16 MiB.
+        // The longest record, and a handshake message of 16 MiB.
         [&b"\x16\x03\x01\xff\xff"[..], &[1; 70_000]].concat(),
         [&b"\x16\x03\x01\x40\x00\x01\xff\xff\xff"[..], &[0; 16_380]].concat(),
         // These are SSL 2, and a ClientHello of TLS 1.0.
