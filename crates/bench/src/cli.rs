@@ -133,7 +133,7 @@ const OPTIONS: &[Flag] = &[
     text(
         "user",
         "",
-        "User to log in as, name[:password]; once for each connection, before the run [variable: ETCDCTL_USER]",
+        "User to log in as (name[:password]); each connection logs in before the run [variable: ETCDCTL_USER]",
     ),
     text(
         "password",
@@ -489,7 +489,7 @@ fn order(matches: &Matches) -> Result<OrderName, String> {
     match matches.text("order") {
         "random" => Ok(OrderName::Random),
         "sequential" => Ok(OrderName::Sequential),
-        other => Err(invalid("order", other, "an order is random or sequential")),
+        other => Err(invalid("order", other, "the order must be random or sequential")),
     }
 }
 
@@ -612,7 +612,7 @@ mod tests {
             ("put --frob", "unknown flag: --frob"),
             ("put key", "unexpected argument \"key\""),
             ("put --keys x", "for \"--keys\" flag"),
-            ("put --order up", "an order is random or sequential"),
+            ("put --order up", "the order must be random or sequential"),
             ("put --duration 7x", "for \"--duration\" flag"),
             ("put --duration s", "for \"--duration\" flag"),
             ("put --rate 0", "a rate must be greater than zero"),

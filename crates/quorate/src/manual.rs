@@ -57,11 +57,11 @@ fn server_page() -> String {
     page.section("DESCRIPTION");
     page.paragraph(
         "Runs a member of a replicated key-value store with the API, the file formats and the peer protocol of etcd \
-         3.7. It can replace a member of etcd on the same data directory, and etcd can replace it again.",
+         3.7. It can replace an etcd member on the same data directory, and etcd can replace it in turn.",
     );
     page.paragraph(
         "Every flag can be set by an environment variable instead: ETCD_ and its name in capitals with underscores. \
-         Setting both is an error. With --config-file all settings are read from a file, and other flags and the \
+         Setting both is an error. With --config-file, all settings are read from a file, and other flags and the \
          environment are ignored.",
     );
     let mut section = "";
@@ -75,7 +75,11 @@ fn server_page() -> String {
     }
     page.section("EXIT STATUS");
     page.item("0", None, "The member was stopped, or removed from its cluster.");
-    page.item("1", None, "It could not start or continue; the last log line contains the reason.");
+    page.item(
+        "1",
+        None,
+        "The member could not start or continue; the last log line gives the reason.",
+    );
     page.item("2", None, "The command line is invalid.");
     page.section("SEE ALSO");
     page.text("quorate-ctl(1), quorate-utl(1), quorate-bench(1)");

@@ -137,7 +137,7 @@ fn dump_snap(session: &Session) -> Result<(), Failure> {
         if files::is_backend(&path) {
             let path = path.display();
             return Err(Failure::arguments(format!(
-                "{path} is a backend file or a snapshot of one: `snapshot status` and `db` read it"
+                "{path} is a backend file or a snapshot of one: use `snapshot status` or `db`"
             )));
         }
         vec![path]

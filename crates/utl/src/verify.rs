@@ -157,7 +157,7 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
     for name in &listing.snapshots {
         match snap::read(disk, &dirs.snap().join(name)) {
             Ok(snapshot) => read.push((snapshot.term, snapshot.index)),
-            Err(error) => findings.notable(PART, format!("{error}: the next start moves it aside")),
+            Err(error) => findings.notable(PART, format!("{error}: the next start renames it")),
         }
     }
     findings.sound(PART, format!("{} readable", read.len()));
