@@ -211,7 +211,6 @@ impl Lease {
                 granted.sent_at.saturating_duration_since(began),
                 granted.answered_at - ended
             );
-            println!("response delayed by the suspension: {granted:?}");
         }
         assert!(!self.tasks.is_empty(), "renewals were sent during the whole test");
     }
