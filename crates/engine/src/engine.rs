@@ -252,8 +252,14 @@ impl Engine {
         &self,
         query: &RangeQuery,
     ) -> Result<Result<RangeResult, Refusal>, EngineError> {
-        let reader = &self.shared.reader;
-        self.read(query.revision > 0, async |position| reader.range(query, position).await).await
+        let Shared { reader, context, .. } = &*self.shared;
+        let mut overtaken = 0;
+        loop {
+            let answer = reader.range(query, context.replica.position()).await;
+            if let Some(answer) = self.settle(answer, query.revision > 0, &mut overtaken).await? {
+                return Ok(answer);
+            }
+        }
     }
 
     /// Executes a read-only transaction at the revision that this server has reached.
@@ -265,33 +271,38 @@ impl Engine {
         &self,
         request: &pb::TxnRequest,
     ) -> Result<Result<pb::TxnResponse, Refusal>, EngineError> {
-        let reader = &self.shared.reader;
-        self.read(false, async |position| reader.txn(request, position).await).await
-    }
-
-    async fn read<T>(
-        &self,
-        names_revision: bool,
-        read: impl AsyncFn(crate::tail::Position) -> Answer<T>,
-    ) -> Result<Result<T, Refusal>, EngineError> {
-        let mut attempts = 0;
+        let Shared { reader, context, .. } = &*self.shared;
+        let mut overtaken = 0;
         loop {
-            match read(self.shared.context.replica.position()).await {
-                Ok(answer) => return Ok(answer),
-                Err(ReadFault::Failed(error)) => return Err(error),
-                Err(ReadFault::Overtaken) if names_revision => {
-                    return Ok(Err(Refusal::Compacted));
-                }
-                Err(ReadFault::Overtaken) => {
-                    attempts += 1;
-                    if attempts == OVERTAKEN_MAX {
-                        let lost = "compactions overtake every read".to_owned();
-                        return Err(DatabaseFault::Lost(lost).into());
-                    }
-                    self.barrier().await?;
-                }
+            let answer = reader.txn(request, context.replica.position()).await;
+            if let Some(answer) = self.settle(answer, false, &mut overtaken).await? {
+                return Ok(answer);
             }
         }
+    }
+
+    /// Returns the answer of a read, or `None` if a compaction has overtaken it and it must be repeated.
+    async fn settle<T>(
+        &self,
+        answer: Answer<T>,
+        names_revision: bool,
+        overtaken: &mut usize,
+    ) -> Result<Option<Result<T, Refusal>>, EngineError> {
+        match answer {
+            Ok(answer) => return Ok(Some(answer)),
+            Err(ReadFault::Failed(error)) => return Err(error),
+            Err(ReadFault::Overtaken) if names_revision => {
+                return Ok(Some(Err(Refusal::Compacted)));
+            }
+            Err(ReadFault::Overtaken) => {}
+        }
+        *overtaken += 1;
+        if *overtaken == OVERTAKEN_MAX {
+            let lost = "compactions overtake every read".to_owned();
+            return Err(DatabaseFault::Lost(lost).into());
+        }
+        self.barrier().await?;
+        Ok(None)
     }
 
     /// Waits until everything that the compactions before this call make garbage is removed.
@@ -307,7 +318,7 @@ impl Engine {
                 .shared
                 .context
                 .database
-                .read(async |session| session.query_opt(Statement::HasGarbage, &[&compacted]).await)
+                .query_opt(Statement::HasGarbage, &[&compacted])
                 .await?;
             if row.is_none_or(|row| !row.get::<_, bool>(0)) {
                 return Ok(());

@@ -200,7 +200,7 @@ impl TableReader {
         }
         let row = self
             .database
-            .read(async |session| session.query_opt(Statement::VersionAt, &[&key, &revision]).await)
+            .query_opt(Statement::VersionAt, &[&key, &revision])
             .await?
             .ok_or_else(no_progress)?;
         check_compaction(row.get(0), revision)?;
@@ -229,10 +229,7 @@ impl TableReader {
         let limit = i64::try_from(wanted.saturating_add(hidden)).unwrap_or(UNLIMITED);
         let (from, to, end) = bounds(query.range());
         let statement = Statement::RangeAt { end, whole: query.needs_values(), descending };
-        let rows = self
-            .database
-            .read(async |session| session.query(statement, &[&from, &to, &revision, &limit]).await)
-            .await?;
+        let rows = self.database.query(statement, &[&from, &to, &revision, &limit]).await?;
         let compacted = match rows.first() {
             Some(row) => row.get(6),
             None => self.compacted().await?,
@@ -257,9 +254,7 @@ impl TableReader {
         let (from, to, end) = bounds(range);
         let row = self
             .database
-            .read(async |session| {
-                session.query_opt(Statement::CountAt(end), &[&from, &to, &revision, &keys]).await
-            })
+            .query_opt(Statement::CountAt(end), &[&from, &to, &revision, &keys])
             .await?
             .ok_or_else(no_progress)?;
         check_compaction(row.get(1), revision)?;
@@ -268,11 +263,8 @@ impl TableReader {
     }
 
     async fn compacted(&self) -> Result<i64, ReadFault> {
-        let row = self
-            .database
-            .read(async |session| session.query_opt(Statement::Compacted, &[]).await)
-            .await?
-            .ok_or_else(no_progress)?;
+        let row =
+            self.database.query_opt(Statement::Compacted, &[]).await?.ok_or_else(no_progress)?;
         Ok(row.get(0))
     }
 }

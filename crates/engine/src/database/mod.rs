@@ -159,16 +159,17 @@ impl Database {
         Ok(Lent { session: Some(session), database: self, _permit: permit })
     }
 
-    /// Runs a read on a borrowed session. A read that the database interrupted is repeated once with
-    /// a new session, because an idle connection may have been closed long ago.
-    pub(crate) async fn read<T>(
+    /// Executes a statement that only reads, on a borrowed session. If the database interrupted it, it is repeated once
+    /// with a new session, because an idle connection may have been closed long ago.
+    pub(crate) async fn query(
         &self,
-        read: impl AsyncFn(&Session) -> Result<T, DatabaseFault>,
-    ) -> Result<T, DatabaseFault> {
+        statement: Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, DatabaseFault> {
         let mut is_repeated = false;
         loop {
             let mut lent = self.lend().await?;
-            match read(lent.session()).await {
+            match lent.session().query(statement, parameters).await {
                 Err(fault) if fault.is_transient() && !is_repeated => {
                     is_repeated = true;
                     if !fault.is_conflict() {
@@ -180,9 +181,18 @@ impl Database {
                     lent.discard();
                     return Err(fault);
                 }
-                read => return read,
+                rows => return rows,
             }
         }
+    }
+
+    /// Like [`Database::query`], for a statement that returns at most one row.
+    pub(crate) async fn query_opt(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Option<Row>, DatabaseFault> {
+        Ok(self.query(statement, parameters).await?.into_iter().next())
     }
 }
 
