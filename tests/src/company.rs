@@ -1,5 +1,5 @@
-//! The modes in which the suite runs: with two more members for every server, which form a cluster, or with a proxy or
-//! a gateway in front of every server.
+//! The modes in which the suite runs: with two more members for every server, which form a cluster, with a proxy or a
+//! gateway in front of every server, or with the data of every server in a PostgreSQL database.
 //!
 //! In a run against clusters, a test that requests a server gets one of three members, either the leader or a follower.
 //! Its expectations must hold there as well, because clients see a cluster as one store. Tests of one process and its
@@ -7,11 +7,14 @@
 //!
 //! With a proxy, a test's client and its tools connect to the proxy, but HTTP requests go directly to the member. With
 //! a gateway, all connections go through the gateway.
+//!
+//! With a database, every server has its own schema in one PostgreSQL server, which the test process starts. Tests that
+//! start clusters of raft members themselves run as always.
 
 use std::time::Duration;
 
 use crate::server::Exit;
-use crate::{ClusterOptions, Kind, Options, Proxy, Server, skipped};
+use crate::{ClusterOptions, Kind, Options, Proxy, Server, postgres, skipped};
 
 const MEMBERS: usize = 3;
 
@@ -28,6 +31,10 @@ pub enum Place {
     Proxy,
     /// The member is the only one, and all connections go through a gateway.
     Gateway,
+    /// The server is the only one on a PostgreSQL database.
+    Postgres,
+    /// The server is one of three on a PostgreSQL database, and not the sequencer.
+    PostgresThree,
 }
 
 impl Place {
@@ -39,9 +46,13 @@ impl Place {
             Ok("follower") => Self::Follower,
             Ok("proxy") => Self::Proxy,
             Ok("gateway") => Self::Gateway,
+            Ok("postgres") => Self::Postgres,
+            Ok("postgres-three") => Self::PostgresThree,
             Ok("") | Err(_) => Self::Alone,
             Ok(other) => {
-                panic!("QUORATE_CLUSTER={other} is neither leader, follower, proxy nor gateway")
+                panic!(
+                    "QUORATE_CLUSTER={other} is none of leader, follower, proxy, gateway, postgres, postgres-three"
+                )
             }
         }
     }
@@ -50,8 +61,8 @@ impl Place {
     #[must_use]
     pub const fn members(self) -> usize {
         match self {
-            Self::Alone | Self::Proxy | Self::Gateway => 1,
-            Self::Leader | Self::Follower => MEMBERS,
+            Self::Alone | Self::Proxy | Self::Gateway | Self::Postgres => 1,
+            Self::Leader | Self::Follower | Self::PostgresThree => MEMBERS,
         }
     }
 }
@@ -59,7 +70,11 @@ impl Place {
 /// Returns whether this may be the term of a server's first election, which a single member wins at once.
 #[must_use]
 pub fn is_first_term(term: u64) -> bool {
-    term == 2 || term > 2 && Place::of_suite().members() > 1
+    match Place::of_suite() {
+        // The terms of a database's sequencers begin at 1.
+        Place::Postgres | Place::PostgresThree => term >= 1,
+        place => term == 2 || term > 2 && place.members() > 1,
+    }
 }
 
 impl Options {
@@ -89,6 +104,8 @@ impl Options {
         match place {
             Place::Alone => self.try_start_process().await,
             Place::Leader | Place::Follower => Ok(start(self, place).await),
+            Place::Postgres => self.on_database(&postgres::new_url()).try_start_process().await,
+            Place::PostgresThree => Ok(start_on_database(self).await),
             Place::Proxy => {
                 let server = self.try_start_process().await?;
                 let proxy = Proxy::start(server.kind(), &[server.port()], &PROXY_FLAGS).await;
@@ -110,6 +127,23 @@ async fn start(options: Options, place: Place) -> Server {
     let asked = if place == Place::Leader { leader } else { (leader + 1) % MEMBERS };
     let mut servers = cluster.into_servers();
     let mut server = servers.remove(asked);
+    server.keep_company(servers);
+    server
+}
+
+/// Starts three servers with the same options on one database. The first becomes the sequencer. Returns the last one,
+/// which owns the others.
+async fn start_on_database(options: Options) -> Server {
+    let url = postgres::new_url();
+    let mut servers = Vec::new();
+    for number in 1..=MEMBERS {
+        let options = options.clone().on_database(&url).name(&format!("server{number}"));
+        match options.try_start_process().await {
+            Ok(server) => servers.push(server),
+            Err(exit) => panic!("the server does not start: {exit}"),
+        }
+    }
+    let mut server = servers.pop().unwrap();
     server.keep_company(servers);
     server
 }
@@ -190,15 +224,63 @@ const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] = &[(
     "the gateway treats the end of one direction as the end of both",
 )];
 
-/// Returns the reason to skip a test, if any, when clients connect to a proxy or a gateway.
+/// Tests that are skipped with a database: the prefix of their names and the reason.
+const NOT_BY_DATABASE: &[(&str, &str)] = &[
+    (
+        "http::metrics_count_writes_and_applied_proposals",
+        "the server has no log file whose syncs it counts, and does not count the keys",
+    ),
+    ("maintenance::defragmentation_shrinks_the_backend_file", NO_FILE),
+    ("maintenance::status_reports_the_backend_sizes", NO_FILE),
+    ("metrics::the_phases_of_a_commit_are_measured", NO_FILE),
+    ("metrics::written_log_bytes_are_counted", NO_FILE),
+    (
+        "maintenance::the_hashes_of_the_last_ten_compactions_are_kept",
+        "the database computes the hash of any revision, not only of the last ten compactions",
+    ),
+];
+
+/// Tests that are skipped with three servers on a database, because the asked one is not the sequencer.
+const NOT_BY_ONE_OF_THREE: &[(&str, &str)] = &[
+    ("metrics::operations_on_the_keyspace_are_counted", "the sequencer counts operations"),
+    (
+        "txn::transactions_nested_too_deeply_are_refused",
+        "a forwarded request is one level deeper, so it is refused with another text",
+    ),
+    ("write::a_finished_compaction_is_logged", "the sequencer removes compacted versions"),
+    ("lease::leases_are_listed_in_order_of_expiry", "only the sequencer knows when leases expire"),
+];
+
+const NO_FILE: &str = "the server has no files";
+
+/// Returns the reason to skip a test, if any, when clients connect to a proxy or a gateway, or the data is in a
+/// database.
 pub(crate) fn reason_to_leave_out(path: &str, kind: Kind) -> Option<&'static str> {
     let (of_any, of_etcd) = match Place::of_suite() {
         Place::Proxy => (NOT_BY_PROXY, NOT_BY_ETCDS_PROXY),
         Place::Gateway => (&[][..], NOT_BY_ETCDS_GATEWAY),
+        Place::Postgres | Place::PostgresThree => {
+            if kind == Kind::Etcd {
+                return Some("etcd cannot keep its data in a database");
+            }
+            let of_three = match Place::of_suite() {
+                Place::PostgresThree => NOT_BY_ONE_OF_THREE,
+                _ => &[],
+            };
+            // Only Quorate gets here, so the second list applies to it.
+            return reason_in(path, NOT_BY_DATABASE.iter().chain(of_three));
+        }
         Place::Alone | Place::Leader | Place::Follower => return None,
     };
-    let (_, path) = path.split_once("::")?;
     let of_kind = if kind == Kind::Etcd { of_etcd } else { &[] };
-    let mut all = of_any.iter().chain(of_kind);
-    all.find(|(name, _)| path.starts_with(name)).map(|(_, reason)| *reason)
+    reason_in(path, of_any.iter().chain(of_kind))
+}
+
+/// Returns the reason for the test with this path in a list of prefixes.
+fn reason_in<'a>(
+    path: &str,
+    mut list: impl Iterator<Item = &'a (&'static str, &'static str)>,
+) -> Option<&'static str> {
+    let (_, path) = path.split_once("::")?;
+    list.find(|(name, _)| path.starts_with(name)).map(|(_, reason)| *reason)
 }

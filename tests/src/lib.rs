@@ -19,7 +19,8 @@
 //! | `ETCD_BIN_DIR` | folder with `etcd`, `etcdctl` and `etcdutl`; without it, tests against etcd are skipped |
 //! | `PATRONI_DIR` | root folder in which Debian's Patroni is unpacked; without it, its test is skipped |
 //! | `QUORATE_GOLDEN` | directories written by real etcd, with etcd's responses |
-//! | `QUORATE_CLUSTER` | `leader` or `follower`: every server of the suite is that member of three; `proxy`: clients connect through a proxy of the same kind; `gateway`: all connections go through a gateway |
+//! | `QUORATE_CLUSTER` | `leader` or `follower`: every server of the suite is that member of three; `proxy`: clients connect through a proxy of the same kind; `gateway`: all connections go through a gateway; `postgres`: the data of every server is in a PostgreSQL database; `postgres-three`: every server is one of three on a database |
+//! | `POSTGRES_BIN_DIR` | folder with the programs of PostgreSQL, if it is not Debian's package |
 //! | `QUORATE_SECURED` | `1`: authentication is enabled, and clients and peers present certificates (`guard`) |
 //! | `QUORATE_LONG` | `1` runs the long form of tests that have one |
 //! | `QUORATE_SEED` | repeats the random choices of a failed test |
@@ -45,6 +46,10 @@ mod links;
 mod machine;
 pub mod pki;
 mod ports;
+pub mod postgres;
+#[path = "../../crates/engine/tests/engine/postgres.rs"]
+#[expect(dead_code, reason = "the tests of the engine use the rest")]
+mod postgres_server;
 mod proxy;
 mod random;
 mod raw_http2;
@@ -142,7 +147,7 @@ pub fn run_within<F: Future<Output = ()>>(
         return skipped(&format!("with authentication and certificates: {reason}"));
     }
     if let Some(reason) = company::reason_to_leave_out(std::any::type_name_of_val(&body), kind) {
-        return skipped(&format!("through a proxy: {reason}"));
+        return skipped(&format!("in this place: {reason}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // Tasks stay on this thread and need not be `Send`.

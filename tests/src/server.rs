@@ -44,6 +44,8 @@ pub struct Options {
     client_scheme: &'static str,
     peer_scheme: &'static str,
     guarded: bool,
+    /// The URL of the database that holds the data.
+    database: Option<String>,
 }
 
 impl Options {
@@ -66,6 +68,7 @@ impl Options {
             client_scheme: "http",
             peer_scheme: "http",
             guarded: is_guarded_suite(),
+            database: None,
         }
     }
 
@@ -137,6 +140,13 @@ impl Options {
     #[must_use]
     pub(crate) fn patient(self) -> Self {
         if self.timing == Some(QUICK) { self.timing(50, 500) } else { self }
+    }
+
+    /// Keeps the data in the database with this URL.
+    #[must_use]
+    pub fn on_database(mut self, url: &str) -> Self {
+        self.database = Some(url.to_owned());
+        self
     }
 
     /// Leaves election and heartbeat times at their defaults.
@@ -328,7 +338,9 @@ impl Server {
         command.envs(self.options.environment.iter().map(|(name, value)| (name, value)));
         command.current_dir(self.home.path());
         if self.options.addresses {
-            command.arg(format!("--data-dir={}", self.data.display()));
+            if self.options.database.is_none() {
+                command.arg(format!("--data-dir={}", self.data.display()));
+            }
             let peer = self.peer_url();
             command.arg(format!("--listen-client-urls={}", self.listen_url()));
             command.arg(format!("--advertise-client-urls={}", self.url()));
@@ -340,7 +352,9 @@ impl Server {
             }
             let alone = || format!("{}={peer}", self.name());
             let cluster = self.options.cluster.clone().unwrap_or_else(alone);
-            command.arg(format!("--initial-cluster={cluster}"));
+            if self.options.database.is_none() {
+                command.arg(format!("--initial-cluster={cluster}"));
+            }
             if self.options.existing {
                 command.arg("--initial-cluster-state=existing");
             }
@@ -349,6 +363,7 @@ impl Server {
             command.arg(format!("--heartbeat-interval={heartbeat}"));
             command.arg(format!("--election-timeout={election}"));
         }
+        command.args(self.options.database.iter().map(|url| format!("--engine={url}")));
         command.args(self.guard.iter().flat_map(Guard::flags));
         command.args(&self.options.flags);
         command

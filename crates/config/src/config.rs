@@ -12,6 +12,7 @@ use quorate_telemetry::{audit, log};
 use quorate_version::Version;
 
 use super::discovery::Discovery;
+use super::engine::EngineUrl;
 use super::features::{FeatureGate, FeatureGates};
 use super::security::Security;
 use super::url::{self, Url};
@@ -103,6 +104,8 @@ pub struct Config {
     pub data_dir: String,
     /// A separate directory for the WAL; if empty, the WAL is in the data directory.
     pub wal_dir: String,
+    /// The database that holds the data instead of this member's files.
+    pub engine: EngineUrl,
     /// The URLs on which the member listens for peers.
     pub listen_peer_urls: Vec<Url>,
     /// The URLs on which the member listens for clients.
@@ -275,6 +278,7 @@ impl Default for Config {
             name: DEFAULT_NAME.to_owned(),
             data_dir: String::new(),
             wal_dir: String::new(),
+            engine: EngineUrl::default(),
             listen_peer_urls: only(DEFAULT_PEER_URL),
             listen_client_urls: only(DEFAULT_CLIENT_URL),
             listen_client_http_urls: Vec::new(),

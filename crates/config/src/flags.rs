@@ -8,6 +8,7 @@
 //! removed are in `absent`.
 
 mod console;
+mod data;
 mod sections;
 mod table;
 
@@ -74,7 +75,7 @@ impl Flag {
         match (self.name, value.split_once(':')) {
             // The options contain file names, but an operator may have put the keys themselves there by mistake.
             ("auth-token", _) if value.contains(',') => Cow::Borrowed(WITHHELD),
-            ("discovery-password", _) if !value.is_empty() => Cow::Borrowed(WITHHELD),
+            ("discovery-password" | "engine", _) if !value.is_empty() => Cow::Borrowed(WITHHELD),
             ("discovery-user", Some((name, _))) => Cow::Owned(format!("{name}:{WITHHELD}")),
             _ => Cow::Borrowed(value),
         }

@@ -275,6 +275,9 @@ impl Reading<'_> {
         }
         if config.data_dir.is_empty() {
             config.data_dir = format!("{}.etcd", config.name);
+            if config.engine.get().is_some() {
+                return;
+            }
             self.say(log::pending!(
                 Warn,
                 "'data-dir' was empty; using default",

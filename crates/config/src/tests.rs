@@ -347,6 +347,22 @@ fn the_last_invalid_environment_variable_is_reported() {
 }
 
 #[test]
+fn flags_without_an_effect_on_a_database_are_refused() {
+    for (arguments, text) in [
+        (
+            "--engine postgres://u:geheim@h/db --data-dir d",
+            "--data-dir has no effect with --engine: the data is in the database, not in files",
+        ),
+        (
+            "--initial-cluster default=http://localhost:2380 --engine postgres://h/db",
+            "--initial-cluster has no effect with --engine: servers find each other in the database",
+        ),
+    ] {
+        assert_eq!(refusal(&exit(arguments)), text, "{arguments}");
+    }
+}
+
+#[test]
 fn invalid_settings_are_refused_in_the_order_and_with_the_texts_of_etcd() {
     for (arguments, text) in [
         ("--logger capnslog", "--logger=capnslog is removed in v3.5"),

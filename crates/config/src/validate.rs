@@ -14,6 +14,7 @@ use super::config::{
     ClusterState, CompactionMode, Config, DEFAULT_NAME, FreelistType, Retention, Tracing,
 };
 use super::draft::Draft;
+use super::engine;
 use super::features::FeatureGate;
 use super::outcome::Pending;
 use super::rotation::{self, RotationError};
@@ -80,6 +81,8 @@ pub(super) enum Refusal {
          of --quota-backend-bytes"
     )]
     Headroom { headroom: u64 },
+    #[error("--{flag} has no effect with --engine: {reason}")]
+    WithEngine { flag: &'static str, reason: engine::Reason },
     #[error("--heartbeat-interval must be >0 (set to 0ms)")]
     NoHeartbeat,
     #[error("--election-timeout must be >0 (set to 0ms)")]
@@ -200,6 +203,7 @@ fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result
         other => return Err(Refusal::ClusterState(other.to_owned())),
     };
     check_discovery(&config)?;
+    check_engine(&config, draft)?;
     check_times(&config)?;
     check_quota(&config)?;
     if config.advertise_client_urls.is_empty() && !config.listen_client_urls.is_empty() {
@@ -234,6 +238,18 @@ fn check_rest(draft: &Draft, log: &Settings, lines: &mut Vec<Pending>) -> Result
     };
     settle_defaults(&mut config, lines);
     Ok(config)
+}
+
+/// Refuses flags that would have no effect with `--engine`.
+fn check_engine(config: &Config, draft: &Draft) -> Result<(), Refusal> {
+    if config.engine.get().is_none() {
+        return Ok(());
+    }
+    let Security { client, peer, .. } = &config.security;
+    match engine::meaningless(&draft.explicit, client.auto_tls || peer.auto_tls) {
+        Some((flag, reason)) => Err(Refusal::WithEngine { flag, reason }),
+        None => Ok(()),
+    }
 }
 
 fn check_urls(config: &Config, lines: &mut Vec<Pending>) -> Result<(), Refusal> {

@@ -12,18 +12,24 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
 use quorate_engine::{
-    BoxFuture, DatabaseUrl, Engine, EngineOptions, Forward, ForwardError, ServerIdentity,
+    BoxFuture, DatabaseUrl, Destination, Engine, EngineOptions, Forward, ForwardError, Secret,
+    ServerIdentity,
 };
 use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::StateOptions;
 use quorate_state::mvcc::RangeQuery;
+use quorate_telemetry::metrics::{Metrics, MetricsLevel};
 
 const KEYS: u64 = 100_000;
 
 struct Alone;
 
 impl Forward for Alone {
-    fn forward<'a>(&'a self, _: &'a str, _: Bytes) -> BoxFuture<'a, Result<Bytes, ForwardError>> {
+    fn forward<'a>(
+        &'a self,
+        _: &'a Destination,
+        _: Bytes,
+    ) -> BoxFuture<'a, Result<Bytes, ForwardError>> {
         Box::pin(async { Err(ForwardError::NotSent) })
     }
 }
@@ -67,10 +73,12 @@ async fn run() {
             id: 1,
             name: "puts".into(),
             address: String::new(),
+            secret: Secret::generate().unwrap(),
             client_urls: Vec::new(),
         },
         state: StateOptions { quota_bytes: -1, ..StateOptions::default() },
         new_cluster_id: 1,
+        metrics: Arc::new(Metrics::new(&[], MetricsLevel::Basic)),
     };
     let engine = Engine::start(options, Arc::new(Alone)).await.unwrap();
     let value = Bytes::from_static(b"x");

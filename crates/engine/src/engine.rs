@@ -10,11 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use prost::Message;
 use quorate_api::etcdserverpb as pb;
-use quorate_state::apply::{PublishedState, Refusal, StateOptions};
+use quorate_state::apply::{AuthRefusal, Permission, PublishedState, Refusal, StateOptions};
+use quorate_state::auth::{Access, Caller};
 use quorate_state::backend::Backend;
 use quorate_state::lease::Renewal;
 use quorate_state::mvcc::{HashKv, RangeQuery, RangeResult};
 use quorate_state::units::{LeaseId, Millis};
+use quorate_telemetry::metrics::Metrics;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -25,7 +27,7 @@ use crate::follower::{Follower, Rounds, read_start};
 use crate::history::{HistoryReader, HistorySource};
 use crate::reader::{Answer, ReadFault, TableReader};
 use crate::replica::{Clock, Replica};
-use crate::role::{self, Holder, ROLE_MILLIS, Role, ServerIdentity, ServerRow};
+use crate::role::{self, Destination, Holder, ROLE_MILLIS, Role, ServerIdentity, ServerRow};
 use crate::sequencer::{Author, Outcome, SequencerHandle, TermContext};
 use crate::url::DatabaseUrl;
 use crate::wire::{LeaseTimes, Question, Reply};
@@ -48,6 +50,8 @@ pub struct EngineOptions {
     pub state: StateOptions,
     /// The id of the keyspace, if its tables are created now.
     pub new_cluster_id: u64,
+    /// The metrics of this server.
+    pub metrics: Arc<Metrics>,
 }
 
 /// A request could not be delivered to another server, or its answer did not arrive.
@@ -59,6 +63,9 @@ pub enum ForwardError {
     /// The connection was lost after the request may have been sent.
     #[error("the connection to the sequencer was lost")]
     Lost,
+    /// Nothing was sent, because too many bytes wait for the sequencer.
+    #[error("too many requests wait for the sequencer")]
+    TooMany,
 }
 
 /// A boxed future.
@@ -66,11 +73,11 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The transport between servers.
 pub trait Forward: Send + Sync {
-    /// Sends a frame to the server at `address`, which passes it to [`Engine::serve`], and returns the
-    /// answer.
+    /// Sends a frame to a server, which passes it to [`Engine::serve`], and returns the answer. That
+    /// server executes frames as any user, so it accepts them only from a sender that knows its secret.
     fn forward<'a>(
         &'a self,
-        address: &'a str,
+        to: &'a Destination,
         frame: Bytes,
     ) -> BoxFuture<'a, Result<Bytes, ForwardError>>;
 }
@@ -129,7 +136,7 @@ impl Engine {
         options: EngineOptions,
         forward: Arc<dyn Forward>,
     ) -> Result<Self, EngineError> {
-        let EngineOptions { database, server, state, new_cluster_id } = options;
+        let EngineOptions { database, server, state, new_cluster_id, metrics } = options;
         let database = Arc::new(Database::new(database)?);
         let cluster_id = database.migrate(new_cluster_id.cast_signed()).await?.cast_unsigned();
         let session = database.connect().await?;
@@ -151,6 +158,7 @@ impl Engine {
             role_millis: ROLE_MILLIS,
             committed: Arc::new(Notify::new()),
             stored_bytes: Arc::new(AtomicU64::new(0)),
+            metrics,
         };
         let role = Arc::new(Role::new());
         let mut tasks = JoinSet::new();
@@ -231,6 +239,15 @@ impl Engine {
         // The sender lives as long as the engine.
         let is_held = |holder: &Holder| holder.epoch != 0 && !holder.is_expired;
         let (Ok(_) | Err(_)) = holder.wait_for(is_held).await;
+    }
+
+    /// Returns the leases that this server knows. Only the sequencer knows which of them ends first.
+    #[must_use]
+    pub fn leases(&self) -> Vec<LeaseId> {
+        match self.shared.role.term() {
+            Some(term) => term.leases.list(),
+            None => self.published().leases.list(),
+        }
     }
 
     /// Makes everything visible on this server that was committed before this call.
@@ -358,17 +375,22 @@ impl Engine {
         self.ask(question).await?.into_outcome()
     }
 
-    /// Renews a lease. Returns its lifetime in seconds, or `None` if it does not exist.
+    /// Renews a lease for a user, which the sequencer checks. `user` is the name and the revision of
+    /// users and roles that the token is valid for, as in a request's header. Returns the lifetime of
+    /// the lease in seconds, or `None` if it does not exist.
     ///
     /// # Errors
     ///
     /// If the sequencer does not answer.
-    pub async fn renew(&self, id: LeaseId) -> Result<Option<i64>, EngineError> {
-        let reply = self.ask(Question { renew: Some(id.0), ..Question::default() }).await?;
-        match reply.error() {
-            Some(error) => Err(error),
-            None => Ok(reply.lease.map(|lease| lease.granted_secs)),
-        }
+    pub async fn renew(
+        &self,
+        id: LeaseId,
+        (username, auth_revision): (String, u64),
+    ) -> Result<Result<Option<i64>, Refusal>, EngineError> {
+        let question =
+            Question { renew: Some(id.0), username, auth_revision, ..Question::default() };
+        let lease = self.ask(question).await?.into_lease()?;
+        Ok(lease.map(|lease| lease.map(|lease| lease.granted_secs)))
     }
 
     /// Returns the lifetimes of a lease, or `None` if it does not exist.
@@ -377,11 +399,9 @@ impl Engine {
     ///
     /// If the sequencer does not answer.
     pub async fn time_to_live(&self, id: LeaseId) -> Result<Option<LeaseTimes>, EngineError> {
-        let reply = self.ask(Question { time_to_live: Some(id.0), ..Question::default() }).await?;
-        match reply.error() {
-            Some(error) => Err(error),
-            None => Ok(reply.lease),
-        }
+        let question = Question { time_to_live: Some(id.0), ..Question::default() };
+        // The caller checks the permissions, so nothing is refused.
+        Ok(self.ask(question).await?.into_lease()?.unwrap_or(None))
     }
 
     /// Answers a frame that another server has forwarded.
@@ -394,6 +414,12 @@ impl Engine {
             Err(error) => Reply::of_error(&EngineError::Malformed(error.to_string())),
         };
         reply.encode_bytes()
+    }
+
+    /// Returns the answer to a frame whose own answer is too long for the transport.
+    #[must_use]
+    pub fn answer_is_too_long() -> Bytes {
+        Reply::of_error(&EngineError::OutcomeUnknown).encode_bytes()
     }
 
     /// Stops the server. If it is the sequencer, another server takes over at once.
@@ -420,13 +446,26 @@ impl Engine {
         &self.shared.context.rounds
     }
 
-    /// Asks the sequencer, wherever it is.
-    async fn ask(&self, question: Question) -> Result<Reply, EngineError> {
+    /// Asks the sequencer, wherever it is. The future is large, because it contains all kinds of
+    /// questions.
+    fn ask(&self, question: Question) -> BoxFuture<'_, Result<Reply, EngineError>> {
+        Box::pin(self.ask_repeatedly(question))
+    }
+
+    async fn ask_repeatedly(&self, question: Question) -> Result<Reply, EngineError> {
         let deadline = tokio::time::Instant::now() + SEQUENCER_TIME_MAX;
         loop {
             let reply = match self.shared.role.term() {
                 Some(term) => self.answer(&term, question.clone()).await,
-                None => self.forward(&question).await?,
+                None => {
+                    let reply = self.forward(&question).await?;
+                    if reply.error().is_none() {
+                        // The caller reads its own write on this server. The write is committed even if
+                        // the database does not answer now.
+                        let (Ok(()) | Err(_)) = self.barrier().await;
+                    }
+                    reply
+                }
             };
             let is_elsewhere = matches!(
                 reply.error(),
@@ -446,10 +485,15 @@ impl Engine {
             return Ok(Reply::of_error(&EngineError::NoSequencer));
         }
         let frame = question.encode_to_vec().into();
-        match forward.forward(&holder.address, frame).await {
+        context.metrics.engine.forwarded.inc();
+        match forward.forward(&holder.destination, frame).await {
             Ok(reply) => Reply::decode(reply).map_err(|_| EngineError::OutcomeUnknown),
             Err(ForwardError::NotSent) => Ok(Reply::of_error(&EngineError::NoSequencer)),
-            Err(ForwardError::Lost) => Err(EngineError::OutcomeUnknown),
+            Err(ForwardError::Lost) => {
+                context.metrics.engine.forwards_lost.inc();
+                Err(EngineError::OutcomeUnknown)
+            }
+            Err(ForwardError::TooMany) => Err(EngineError::TooManyRequests),
         }
     }
 
@@ -472,7 +516,13 @@ impl Engine {
             return Reply::of_outcome(term.jobs.run(request, Author::Client).await);
         }
         let answered = match (question.renew, question.time_to_live) {
-            (Some(id), _) => self.renew_here(term, LeaseId(id)).await,
+            (Some(id), _) => {
+                let caller = Caller { name: &question.username, revision: question.auth_revision };
+                if let Err(refusal) = self.check_renewal(caller, LeaseId(id)) {
+                    return Reply::of_refusal(Refusal::Auth(refusal));
+                }
+                self.renew_here(term, LeaseId(id)).await
+            }
             (None, Some(id)) => self.look_here(term, LeaseId(id)).await,
             (None, None) => Err(EngineError::Malformed("the question is empty".to_owned())),
         };
@@ -480,6 +530,16 @@ impl Engine {
             Ok(lease) => Reply::of_lease(lease),
             Err(error) => Reply::of_error(&error),
         }
+    }
+
+    /// Checks that a user exists and may write all keys of a lease. The sequencer publishes a change of
+    /// users and roles before it acknowledges it.
+    fn check_renewal(&self, caller: Caller<'_>, id: LeaseId) -> Result<(), AuthRefusal> {
+        let published = self.published();
+        let auth = published.auth.view();
+        let permission = Permission { auth: &auth, caller, leases: &published.leases };
+        permission.check_user()?;
+        permission.check_lease(Access::Write, id)
     }
 
     /// Renews a lease by the clock of this term. The renewal is answered after a round that began

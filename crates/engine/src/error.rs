@@ -40,6 +40,9 @@ pub enum EngineError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopped,
+    /// The system has no random bytes.
+    #[error("failed to get random bytes: {0}")]
+    Random(String),
 }
 
 impl From<StoreFault> for EngineError {

@@ -21,6 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio_postgres::types::ToSql;
 
 use crate::database::{DatabaseFault, Session, Statement};
+use crate::secret::Secret;
 use crate::sequencer::{Ending, SequencerHandle, TermContext, run_term};
 
 /// How long a sequencer that is gone keeps the role.
@@ -41,6 +42,8 @@ pub struct ServerIdentity {
     pub name: String,
     /// Where other servers reach this one. Only the transport interprets it.
     pub address: String,
+    /// What other servers present to this one. Only servers with access to the database can read it.
+    pub secret: Secret,
     /// Where clients reach this server.
     pub client_urls: Vec<String>,
 }
@@ -58,12 +61,21 @@ pub struct ServerRow {
     pub client_urls: Vec<String>,
 }
 
+/// How a server reaches the sequencer, and what it presents there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destination {
+    /// The address of the sequencer.
+    pub address: String,
+    /// The secret of the sequencer.
+    pub secret: Secret,
+}
+
 /// The holder of the role, as last read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) epoch: u64,
     pub(crate) id: u64,
-    pub(crate) address: String,
+    pub(crate) destination: Destination,
     /// Whether the holder's time has passed.
     pub(crate) is_expired: bool,
 }
@@ -145,8 +157,9 @@ pub(crate) async fn compete(context: TermContext, role: Arc<Role>, server: Serve
 
 /// Runs a term, and announces this server meanwhile.
 async fn hold(context: &TermContext, role: &Arc<Role>, server: &ServerIdentity, epoch: u64) {
-    let holder =
-        Holder { epoch, id: server.id, address: server.address.clone(), is_expired: false };
+    let destination =
+        Destination { address: server.address.clone(), secret: server.secret.clone() };
+    let holder = Holder { epoch, id: server.id, destination, is_expired: false };
     role.holder.send_replace(holder);
     let begun = |term| {
         role.term.send_replace(Some(term));
@@ -209,8 +222,9 @@ async fn step(
     if !is_free {
         return Ok(None);
     }
-    let parameters: [&(dyn ToSql + Sync); 3] =
-        [&server.id.cast_signed(), &server.address, &ROLE_MILLIS];
+    let secret = server.secret.bytes();
+    let parameters: [&(dyn ToSql + Sync); 4] =
+        [&server.id.cast_signed(), &server.address, &ROLE_MILLIS, &secret];
     let taken = session.query_opt(Statement::TakeRole, &parameters).await?;
     Ok(taken.map(|row| row.get::<_, i64>(0).cast_unsigned()))
 }
@@ -224,7 +238,7 @@ async fn read_holder(session: &Session) -> Result<Holder, DatabaseFault> {
     Ok(Holder {
         epoch: row.get::<_, i64>(0).cast_unsigned(),
         id: row.get::<_, i64>(1).cast_unsigned(),
-        address: row.get(2),
+        destination: Destination { address: row.get(2), secret: Secret::from_bytes(row.get(4)) },
         is_expired: row.get(3),
     })
 }

@@ -30,6 +30,12 @@ pub(crate) struct Question {
     /// A lease whose lifetime is asked for.
     #[prost(int64, optional, tag = "3")]
     pub(crate) time_to_live: Option<i64>,
+    /// The user that renews the lease.
+    #[prost(string, tag = "4")]
+    pub(crate) username: String,
+    /// The revision of users and roles that the user's token is valid for.
+    #[prost(uint64, tag = "5")]
+    pub(crate) auth_revision: u64,
 }
 
 /// The answer.
@@ -128,6 +134,22 @@ impl Reply {
         Self { lease, ..Self::default() }
     }
 
+    pub(crate) fn of_refusal(refusal: Refusal) -> Self {
+        Self { refusal: number_of(refusal), ..Self::default() }
+    }
+
+    /// Returns the lifetimes of the lease that the question was about, or the refusal.
+    pub(crate) fn into_lease(self) -> Result<Result<Option<LeaseTimes>, Refusal>, EngineError> {
+        match (self.error(), self.refusal) {
+            (Some(error), _) => Err(error),
+            (None, 0) => Ok(Ok(self.lease)),
+            (None, number) => {
+                let refusal = refusal_of(number).ok_or(EngineError::OutcomeUnknown)?;
+                Ok(Err(refusal))
+            }
+        }
+    }
+
     pub(crate) fn of_error(error: &EngineError) -> Self {
         let trouble = match error {
             EngineError::NoSequencer | EngineError::SequencerChanged | EngineError::Stopped => {
@@ -136,7 +158,9 @@ impl Reply {
             EngineError::OutcomeUnknown => Trouble::Unknown,
             EngineError::TooManyRequests => Trouble::TooMany,
             EngineError::Malformed(_) | EngineError::TooLarge { .. } => Trouble::Malformed,
-            EngineError::Database(_) | EngineError::Content(_) => Trouble::Other,
+            EngineError::Database(_) | EngineError::Content(_) | EngineError::Random(_) => {
+                Trouble::Other
+            }
         };
         Self { trouble: trouble as u32, text: error.to_string(), ..Self::default() }
     }

@@ -23,6 +23,7 @@ mod requests;
 mod start;
 mod threads;
 
+pub use duties::compactor::Compactor;
 pub use duties::{corruption, housekeeping, leadership, lease_holder, membership, space, versions};
 pub use handles::Handles;
 pub use quorate_core::bootstrap::Identity;

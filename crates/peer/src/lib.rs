@@ -64,6 +64,7 @@ mod snapshot_out;
 mod status;
 mod table;
 mod transport;
+pub mod upgrade;
 mod urls;
 mod wire;
 

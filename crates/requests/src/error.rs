@@ -82,6 +82,12 @@ pub enum RequestError {
     ProposalDropped,
     #[error("not a primary lessor")]
     NotPrimaryLessor,
+    /// The database of the engine does not answer.
+    #[error("the database does not answer: {0}")]
+    Database(Arc<str>),
+    /// The operation has no meaning if the data is in a database.
+    #[error("{0} is not possible with --engine")]
+    NotWithEngine(&'static str),
     /// This machine has failed, and the member is about to stop.
     #[error("{0}")]
     Fault(Arc<str>),

@@ -147,7 +147,7 @@ fn with_own(mut members: Vec<Member>, identity: &Identity, config: &Config) -> A
     members.into()
 }
 
-fn limits(config: &Config) -> Limits {
+pub(crate) fn limits(config: &Config) -> Limits {
     let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     Limits {
         request_bytes_max: to_usize(config.max_request_bytes),
@@ -218,7 +218,7 @@ pub(crate) fn duties(
         Box::pin(versions::keep_storage_version(handles())),
         Box::pin(versions::end_downgrade(handles())),
         Box::pin(housekeeping::end_leases(handles())),
-        Box::pin(housekeeping::reload_keys(handles())),
+        Box::pin(housekeeping::reload_keys(Arc::clone(&core.handles.access_control))),
         Box::pin(housekeeping::catch_up_watchers(handles(), core.faults.clone())),
         Box::pin(housekeeping::purge_files(purger, core.faults.clone())),
         Box::pin(corruption::hash_compactions(handles(), core.faults.clone())),

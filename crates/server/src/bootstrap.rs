@@ -238,7 +238,7 @@ fn wal_options(config: &Config) -> wal::Options {
     wal::Options { sync: !config.unsafe_no_fsync, ..wal::Options::default() }
 }
 
-fn state_options(config: &Config) -> StateOptions {
+pub(crate) fn state_options(config: &Config) -> StateOptions {
     let resubmit = config.request_timeout().as_millis();
     StateOptions {
         store: StoreOptions::default(),

@@ -43,6 +43,7 @@ use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::{log, threads};
 use tokio::sync::oneshot;
 
+use crate::engine_start_error::EngineStartError;
 use crate::remedy;
 use crate::server::{self, Ended};
 use crate::supervisor::{Host, Progress, Supervisor};
@@ -318,7 +319,11 @@ fn live(config: &Config, arguments: &[String], shared: &Arc<Shared>, stop: onesh
         });
     };
     let mut supervisor = Supervisor::Host(Host { stop, progress: Box::new(progress) });
-    let end = match server::run(config, arguments, &mut supervisor) {
+    let ended = match config.engine.get() {
+        Some(_) => Err(EngineStartError::Embedded.into()),
+        None => server::run(config, arguments, &mut supervisor),
+    };
+    let end = match ended {
         Ok(Ended::Stopped(_)) => Ok(End::Stopped),
         Ok(Ended::Removed) => Ok(End::Removed),
         Ok(Ended::Rebuild(reason)) => Ok(End::MustStartAgain(reason)),

@@ -24,6 +24,7 @@ pub(crate) const fn heading(error: &StartError) -> &'static str {
         | StartError::Config(_)
         | StartError::Tokens(_)
         | StartError::Thread(_)
+        | StartError::Engine(_)
         | StartError::Observing(_)
         | StartError::Console(_) => "failed to start etcd",
     }

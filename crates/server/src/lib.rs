@@ -8,6 +8,8 @@ mod collector;
 mod console;
 mod damage;
 mod embedded;
+mod engine;
+mod engine_start_error;
 mod expiry;
 mod failed_start;
 mod listeners;

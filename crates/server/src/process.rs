@@ -12,6 +12,7 @@ use quorate_config::{Config, ProcessSurroundings};
 use quorate_net::descriptors;
 use quorate_telemetry::log;
 
+use crate::engine;
 use crate::failed_start;
 use crate::remedy;
 use crate::server::{Ended, StartError, run};
@@ -44,7 +45,11 @@ pub fn main(arguments: &[String]) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = end(run(&config, arguments, &mut supervisor), &config);
+    let outcome = match config.engine.get() {
+        Some(url) => engine::run(&config, url, arguments, &mut supervisor),
+        None => run(&config, arguments, &mut supervisor),
+    };
+    let code = end(outcome, &config);
     log::flush();
     to_exit_code(code)
 }

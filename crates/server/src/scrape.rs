@@ -80,6 +80,8 @@ pub(crate) fn register_callbacks(
             peer_large_bodies: count(messages.large_bodies),
             peer_remotes: count(messages.remotes),
             peer_confirmed: count(messages.confirmed),
+            // A member has no database.
+            ..StateSample::default()
         }
     });
 }

@@ -24,6 +24,7 @@ use quorate_storage::{lost_log, rebuild};
 use quorate_telemetry::log;
 
 use crate::assembly::{Core, core_count, duties};
+use crate::engine_start_error::EngineStartError;
 use crate::listeners::{BindError, Listeners};
 use crate::observing::{Observing, ObservingError};
 use crate::restored::Proof;
@@ -37,7 +38,7 @@ use crate::{bootstrap, console, damage, expiry, metrics, scrape, start_line, tok
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Number of runtimes other than those for clients: the peer runtime, and the runtime that controls start and stop.
-const RUNTIMES_BESIDE_CORES: usize = 2;
+pub(crate) const RUNTIMES_BESIDE_CORES: usize = 2;
 
 /// Why a member stopped.
 pub(crate) enum Ended {
@@ -91,9 +92,11 @@ pub(crate) enum StartError {
     Observing(#[from] ObservingError),
     #[error(transparent)]
     Console(#[from] quorate_console::StartError),
+    #[error(transparent)]
+    Engine(#[from] EngineStartError),
 }
 
-/// Runs a member until it ends. The debug pages show the arguments.
+/// Runs a member, whose data is in files, until it ends. The debug pages show the arguments.
 pub(crate) fn run(
     config: &Config,
     arguments: &[String],
@@ -160,8 +163,8 @@ pub(crate) fn run(
     housekeeping::show_learner(&handles);
     log::info!("ready to serve client requests");
     let observers = observing.observers();
-    let services = (&metrics, observers, console);
-    let serving = for_clients.serve(config, &core, arguments, services, &budget.clients);
+    let (served, services) = ((&core.services, &core.runtimes), (&metrics, observers, console));
+    let serving = for_clients.serve(config, served, arguments, services, &budget.clients);
     supervisor.note_ready();
     let alive = supervisor.watchdog();
     let ended = control.block_on(async {

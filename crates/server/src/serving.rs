@@ -11,9 +11,12 @@ use quorate_config::Config;
 use quorate_console::{Console, NoHttp2};
 use quorate_edge::{Access, Endpoints, HttpService, MemberProbe, Observers, Router, Surface};
 use quorate_net::listen::{
-    AddressLimit, ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Listener, Services,
+    AddressLimit, ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Http1Service, Listener,
+    Services,
 };
+use quorate_net::runtime::Runtimes;
 use quorate_peer_port::{ImagePolicy, PeerService};
+use quorate_requests::ServerHandles;
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -34,9 +37,19 @@ pub(crate) fn serve_peers(
     auditor: Option<Arc<Auditor>>,
     permits: &Arc<ConnectionPermits>,
 ) -> Serving {
-    let (serving, stopping, alive) = Serving::begin();
     let images = ImagePolicy { peers_are_named: config.security.peer.allows_names_only(), auditor };
     let service = PeerService::new(&core.handles, Arc::clone(&core.known_at_start), images);
+    serve_peer_port(listeners, config, (service, &core.peer_runtimes), permits)
+}
+
+/// Serves this service on the peer port.
+pub(crate) fn serve_peer_port(
+    listeners: Vec<Listener>,
+    config: &Config,
+    (service, runtimes): (impl Http1Service, &Arc<Runtimes>),
+    permits: &Arc<ConnectionPermits>,
+) -> Serving {
+    let (serving, stopping, alive) = Serving::begin();
     let services = Services { grpc: None::<Router>, http: Some(service) };
     // As in etcd, the head must arrive within one read timeout, and an idle connection is kept for twice that time.
     let head = transport::read_timeout(config);
@@ -49,7 +62,7 @@ pub(crate) fn serve_peers(
                 "error" = error.to_string()
             );
         }
-        listener.spawn(&core.peer_runtimes, services.clone(), &limits, &stopping, &alive);
+        listener.spawn(runtimes, services.clone(), &limits, &stopping, &alive);
     }
     serving
 }
@@ -59,14 +72,14 @@ impl ClientListeners {
     pub(crate) fn serve(
         self,
         config: &Config,
-        core: &Core,
+        (handles, runtimes): (&ServerHandles, &Arc<Runtimes>),
         arguments: &[String],
         (metrics, observers, console): (&Arc<Metrics>, Option<Observers>, Option<Console>),
         permits: &Arc<ConnectionPermits>,
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
         let endpoints = Endpoints::new(
-            Arc::new(MemberProbe::new(&core.services)),
+            Arc::new(MemberProbe::new(handles)),
             Arc::clone(metrics),
             Access::new(config),
             quorate_config::without_secrets(arguments),
@@ -76,12 +89,12 @@ impl ClientListeners {
         }
         let endpoints =
             Arc::new(if config.serves_profiles() { endpoints.with_profiles() } else { endpoints });
-        let grpc = Router::new(&core.services, observers);
+        let grpc = Router::new(handles, observers);
         let http = |surface| {
-            let service = HttpService::new(&core.services, Arc::clone(&endpoints), surface);
+            let service = HttpService::new(handles, Arc::clone(&endpoints), surface);
             match surface {
                 Surface::Client if config.enable_grpc_gateway => {
-                    service.with_gateway(&core.services, &grpc)
+                    service.with_gateway(handles, &grpc)
                 }
                 Surface::Client | Surface::Metrics => service,
             }
@@ -102,21 +115,21 @@ impl ClientListeners {
                 &listener,
                 if config.serves_http_with_grpc() { "grpc+http" } else { "grpc" },
             );
-            listener.spawn(&core.runtimes, both.clone(), &limits, &stopping, &alive);
+            listener.spawn(runtimes, both.clone(), &limits, &stopping, &alive);
         }
         for listener in self.client_http {
             log_listener(&listener, "http");
             let services = http_only(Surface::Client);
-            listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
+            listener.spawn(runtimes, services, &limits, &stopping, &alive);
         }
         for listener in self.metrics {
             let services = http_only(Surface::Metrics);
-            listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
+            listener.spawn(runtimes, services, &limits, &stopping, &alive);
         }
         for listener in self.console {
             log::info!("serving the web console", "address" = listener.to_string());
             let services = Services { grpc: None::<NoHttp2>, http: console.clone() };
-            listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
+            listener.spawn(runtimes, services, &limits, &stopping, &alive);
         }
         serving
     }

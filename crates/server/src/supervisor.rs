@@ -56,6 +56,14 @@ impl Supervisor {
         }
     }
 
+    /// Records that the server handles stops itself from now on.
+    pub(crate) fn take_over(&mut self) {
+        match self {
+            Self::Process(signals) => signals.take_over(),
+            Self::Host(_) => {}
+        }
+    }
+
     /// Records that the member serves clients.
     pub(crate) fn note_ready(&mut self) {
         match self {

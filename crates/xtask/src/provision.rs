@@ -1,5 +1,6 @@
 //! Downloads Debian packages: etcd for the interoperability tests, Patroni, which is tested with our server, promtool,
-//! which tests the alert rules, and Chromium, in which the web console's page is tested. axe-core, which checks the
+//! which tests the alert rules, PostgreSQL, which holds the data of servers with `--engine`, and Chromium, in which the
+//! web console's page is tested. axe-core, which checks the
 //! accessibility of that page, comes from npm.
 //!
 //! The machine's apt downloads the packages from the configured mirror, but from the suite named in the call. Apt runs
@@ -45,6 +46,8 @@ const PATRONI: [&str; 15] = [
 ];
 /// The browser, its driver, and a font. With them, all packages that they need are downloaded.
 const CHROMIUM: [&str; 3] = ["chromium", "chromium-driver", "fonts-dejavu-core"];
+/// The programs with which the tests create and run a PostgreSQL server.
+const POSTGRES_PROGRAMS: [&str; 4] = ["initdb", "postgres", "pg_ctl", "pg_isready"];
 /// The accessibility checker, as an npm package with its version.
 const AXE: &str = "axe-core@4.10.3";
 const KEYRINGS: [&str; 2] = [
@@ -69,13 +72,17 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         println!("{}\n{}", chromium.display(), driver.display());
         return Ok(());
     }
+    if suite == "postgres" {
+        println!("{}", postgres()?.display());
+        return Ok(());
+    }
     if suite == "axe" {
         println!("{}", axe()?.display());
         return Ok(());
     }
     if !SUITES.contains(&suite) {
         return Err(format!(
-            "unknown suite {suite}: one of {}, patroni, promtool, chromium, or axe",
+            "unknown suite {suite}: one of {}, patroni, promtool, postgres, chromium, or axe",
             SUITES.join(", ")
         ));
     }
@@ -157,6 +164,48 @@ pub(crate) fn chromium() -> Result<Browser, String> {
         })?;
     }
     Ok(of(&place))
+}
+
+/// Returns the folder with the programs of a PostgreSQL server: that of the machine, or that of its release, which is
+/// downloaded with all packages that it needs if it does not exist.
+pub(crate) fn postgres() -> Result<PathBuf, String> {
+    if let Some(installed) = newest_postgres(Path::new("/usr/lib/postgresql")) {
+        return Ok(installed);
+    }
+    let suite = release()?;
+    let home = target()?.join("provisioned");
+    let place = home.join(format!("postgresql-{suite}"));
+    if !place.exists() {
+        from_a_mirror(&home, &suite, |apt| {
+            let options = ["install", "--download-only", "--no-install-recommends", "--yes"];
+            apt.run(&[&options[..], &["postgresql"]].concat())?;
+            let unpacked = home.join(format!("unpacking.{}", std::process::id()));
+            for package in apt.cached()? {
+                output(Command::new("dpkg").arg("-x").arg(package).arg(&unpacked))?;
+            }
+            let programs = newest_postgres(&unpacked.join("usr/lib/postgresql"))
+                .ok_or("the package contains no server")?;
+            let inside = programs.strip_prefix(&unpacked).map_err(|error| error.to_string())?;
+            for name in POSTGRES_PROGRAMS {
+                let program = inside.join(name);
+                start_script(&unpacked, &place, name, &program.to_string_lossy())?;
+            }
+            std::fs::rename(&unpacked, &place)
+                .map_err(|error| format!("{}: {error}", place.display()))
+        })?;
+    }
+    Ok(place)
+}
+
+/// Returns the folder with the server programs of the newest version in a folder of versions.
+fn newest_postgres(versions: &Path) -> Option<PathBuf> {
+    let found = std::fs::read_dir(versions).ok()?.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let version: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let programs = entry.path().join("bin");
+        programs.join("initdb").is_file().then_some((version, programs))
+    });
+    found.max().map(|(_, programs)| programs)
 }
 
 /// Writes a script that runs an unpacked program with its libraries.

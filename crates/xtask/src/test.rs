@@ -5,12 +5,12 @@
 //! package runs last, so its summary is at the end of the output. Its suite runs four times: against a single member,
 //! against the leader of three members, against a follower, and against a follower with authentication and with
 //! certificates for clients and peers. The long form also runs it with authentication and certificates against the
-//! single member and the leader. Parts of the suite also run through a proxy and through a gateway; the long form runs
-//! the whole suite through both. `QUORATE_GOLDEN` and `RAFT_TESTDATA`, if set, are passed to every test.
+//! single member and the leader. Parts of the suite also run through a proxy, through a gateway, and against servers whose
+//! data is in a PostgreSQL database; the long form runs the whole suite in these places. `QUORATE_GOLDEN` and `RAFT_TESTDATA`, if set, are passed to every test.
 //!
 //! Tests whose material is missing are skipped, and the last lines of the output report their number. `QUORATE_REQUIRE`
-//! lists material that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`, `promtool`, `chromium`,
-//! `axe`. The variable is also passed to the tests, which then fail instead of being skipped.
+//! lists material that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`, `promtool`, `postgres`,
+//! `chromium`, `axe`. The variable is also passed to the tests, which then fail instead of being skipped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -31,12 +31,13 @@ const MATERIAL: [(&str, &str); 7] = [
     ("raft-testdata", "RAFT_TESTDATA"),
     (ETCD, "ETCD_BIN_DIR"),
     (PROMTOOL, "PROMTOOL"),
-    ("postgres", "POSTGRES_BIN_DIR"),
+    (POSTGRES, "POSTGRES_BIN_DIR"),
     (CHROMIUM, "CHROMIUM"),
     (AXE, "AXE_CORE"),
 ];
 const ETCD: &str = "etcd";
 const PROMTOOL: &str = "promtool";
+const POSTGRES: &str = "postgres";
 const CHROMIUM: &str = "chromium";
 const AXE: &str = "axe";
 
@@ -66,11 +67,24 @@ const GATEWAY: &str = "gateway";
 const BY_GATEWAY: [&str; 7] =
     ["watch_flow::", "http::", "websocket::", "grpc_edge::", "lease::", "--skip", "::etcd"];
 
+/// The values of `QUORATE_CLUSTER` for servers on a database: one server, and one of three.
+const ON_DATABASE: &str = "postgres";
+const AMONG_THREE_ON_DATABASE: &str = "postgres-three";
+
+/// Tests that the short form runs against one of three servers on a database: those of requests that it forwards to the
+/// sequencer, and of what the sequencer decides for it.
+const BY_THREE_ON_DATABASE: [&str; 8] =
+    ["watch::", "lease::", "range::", "txn::", "write::", "auth::", "--skip", "::etcd"];
+
 /// Returns the heading of a repeated run.
 fn heading(place: &str) -> String {
     match place {
         PROXY => "the black-box tests again, through a proxy".to_owned(),
         GATEWAY => "the black-box tests again, through a gateway".to_owned(),
+        ON_DATABASE => "the black-box tests again, against a server on a database".to_owned(),
+        AMONG_THREE_ON_DATABASE => {
+            "the black-box tests again, against one of three servers on a database".to_owned()
+        }
         _ => format!("the black-box tests again, against the {place} of three members"),
     }
 }
@@ -125,7 +139,12 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         ("follower", filters),
         (PROXY, part(&BY_PROXY)),
         (GATEWAY, part(&BY_GATEWAY)),
+        (ON_DATABASE, filters),
+        (AMONG_THREE_ON_DATABASE, part(&BY_THREE_ON_DATABASE)),
     ] {
+        if [ON_DATABASE, AMONG_THREE_ON_DATABASE].contains(&place) && material.postgres.is_none() {
+            continue;
+        }
         let there = black_box(&["--test", "blackbox"], Some(place), false, filters);
         outcome = outcome.and(there);
     }
@@ -149,6 +168,7 @@ struct Material {
     etcd: Option<PathBuf>,
     patroni: Option<PathBuf>,
     promtool: Option<PathBuf>,
+    postgres: Option<PathBuf>,
     browser: Option<provision::Browser>,
     axe: Option<PathBuf>,
     is_long: bool,
@@ -165,8 +185,10 @@ impl Material {
             say(&format!("provision: Patroni is not available, its test is skipped: {why}"));
         });
         let promtool = promtool(required.contains(&PROMTOOL))?;
+        let postgres = postgres(required.contains(&POSTGRES))?;
         let (browser, axe) = browser(required)?;
-        Ok(Self { protoc, server, etcd, patroni: patroni.ok(), promtool, browser, axe, is_long })
+        let patroni = patroni.ok();
+        Ok(Self { protoc, server, etcd, patroni, promtool, postgres, browser, axe, is_long })
     }
 
     fn passed_to(&self, mut command: Command) -> Command {
@@ -179,6 +201,9 @@ impl Material {
         }
         if let Some(program) = &self.promtool {
             command.env("PROMTOOL", program);
+        }
+        if let Some(folder) = &self.postgres {
+            command.env("POSTGRES_BIN_DIR", folder);
         }
         if let Some(provision::Browser { chromium, driver }) = &self.browser {
             command.env("CHROMIUM", chromium).env("CHROMEDRIVER", driver);
@@ -219,7 +244,8 @@ fn check_material(required: &[&str]) -> Outcome {
     for (name, variable) in MATERIAL {
         let path = std::env::var_os(variable).map(PathBuf::from);
         let is_there = path.as_ref().is_some_and(|path| path.exists());
-        let is_fetched = [ETCD, PROMTOOL, CHROMIUM, AXE].contains(&name) && path.is_none();
+        let is_fetched =
+            [ETCD, PROMTOOL, POSTGRES, CHROMIUM, AXE].contains(&name) && path.is_none();
         if required.contains(&name) && !is_there && !is_fetched {
             return Err(format!(
                 "{name} is required (QUORATE_REQUIRE), but {variable} is not the path of an existing file or folder"
@@ -258,6 +284,23 @@ fn promtool(is_required: bool) -> Result<Option<PathBuf>, String> {
         Err(why) => {
             say(&format!(
                 "provision: promtool is not available, the test of the alert rules is skipped: {why}"
+            ));
+            Ok(None)
+        }
+    }
+}
+
+/// Returns the folder with the programs of a PostgreSQL server, if it is configured or can be downloaded.
+fn postgres(is_required: bool) -> Result<Option<PathBuf>, String> {
+    if let Some(folder) = std::env::var_os("POSTGRES_BIN_DIR") {
+        return Ok(Some(folder.into()));
+    }
+    match provision::postgres() {
+        Ok(folder) => Ok(Some(folder)),
+        Err(why) if is_required => Err(format!("postgres is required (QUORATE_REQUIRE): {why}")),
+        Err(why) => {
+            say(&format!(
+                "provision: PostgreSQL is not available, the tests with --engine are skipped: {why}"
             ));
             Ok(None)
         }

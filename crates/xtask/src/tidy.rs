@@ -254,6 +254,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-core",
             "quorate-dns",
             "quorate-edge",
+            "quorate-engine",
             "quorate-gotext",
             "quorate-jwt",
             "quorate-member",

@@ -18,6 +18,7 @@ mod corruption;
 mod crash;
 mod damage;
 mod diff;
+mod engine;
 mod flag_effects;
 mod flags;
 mod floods;

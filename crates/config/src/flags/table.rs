@@ -2,6 +2,7 @@
 
 use super::super::setting::Setting::*;
 use super::console::{CONSOLE_ALLOW_WRITES, LISTEN_CONSOLE_URL};
+use super::data::{DATA_DIR, ENGINE, WAL_DIR};
 use super::sections::{
     ACCESS, AUTH, CLUSTERING, FEATURES, MEMBER, MONITORING, SECURITY, SPECIAL, UNSAFE,
 };
@@ -12,19 +13,9 @@ const V2_STAGES: &[&str] = &["write-only", "write-only-skip-check", "write-only-
 /// All flags. Flags with the same heading are in help-text order.
 pub(crate) static FLAGS: &[Flag] = &[
     flag(MEMBER, "name", Text(|d| &mut d.config.name), "Human-readable name of this member."),
-    flag(
-        MEMBER,
-        "data-dir",
-        Text(|d| &mut d.config.data_dir),
-        "Data directory of this member.",
-    )
-    .default_text("${name}.etcd"),
-    flag(
-        MEMBER,
-        "wal-dir",
-        Text(|d| &mut d.config.wal_dir),
-        "Directory of the write-ahead log, if it is not in the data directory.",
-    ),
+    DATA_DIR,
+    WAL_DIR,
+    ENGINE,
     flag(
         MEMBER,
         "snapshot-count",

@@ -23,6 +23,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("name", Test("tests/tests/blackbox/maintenance.rs", "members_are_listed")),
     ("data-dir", Test("tests/tests/blackbox/crash.rs", "members_take_snapshots_and_start_from_them")),
     ("wal-dir", Test("tests/tests/blackbox/lost_log.rs", "a_backend_without_its_log_is_refused")),
+    ("engine", Test("tests/tests/blackbox/engine.rs", "servers_on_one_database_serve_the_same_keys")),
     ("snapshot-count", Test("tests/tests/blackbox/crash.rs", "members_take_snapshots_and_start_from_them")),
     ("snapshot-catchup-entries", Test("tests/tests/faults/kill.rs", "a_follower_that_fell_behind_gets_a_snapshot")),
     ("heartbeat-interval", Test("tests/tests/blackbox/flag_effects.rs", "heartbeats_are_sent_at_the_configured_interval")),

@@ -35,7 +35,9 @@ const fn code(error: &RequestError) -> Code {
         | RequestError::TimeoutDueToConnectionLost
         | RequestError::TimeoutWaitingForApply
         | RequestError::NoPasswordThread(_)
+        | RequestError::Database(_)
         | RequestError::Unhealthy => Code::Unavailable,
+        RequestError::NotWithEngine(_) => Code::Unimplemented,
         RequestError::NotLeader
         | RequestError::BadLeaderTransferee
         | RequestError::NotSupportedForLearner
@@ -207,6 +209,16 @@ mod tests {
                 RequestError::NoPasswordThread("no memory".into()),
                 14,
                 "failed to start a password thread: no memory",
+            ),
+            (
+                RequestError::Database("connection refused".into()),
+                14,
+                "the database does not answer: connection refused",
+            ),
+            (
+                RequestError::NotWithEngine("moving the leader"),
+                12,
+                "moving the leader is not possible with --engine",
             ),
             (RequestError::TooLarge, 3, "etcdserver: request is too large"),
             (RequestError::TooManyRequests, 2, "etcdserver: too many requests"),

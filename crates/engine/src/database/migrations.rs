@@ -7,7 +7,7 @@
 //! | `newest` | the newest version of every key, deleted or not | `key` |
 //! | `facts` | rows of leases, users, roles, alarms and versions | `bucket, key` |
 //! | `progress` | one row: the last batch whose changes are in the tables, and the compacted revision | `id` |
-//! | `sequencer` | one row: the server that may commit, its epoch, and until when | `id` |
+//! | `sequencer` | one row: the server that may commit, its epoch, until when, and how others reach it | `id` |
 //! | `servers` | the servers of this keyspace | `id` |
 //! | `format` | one row: the format of the tables, and the id of the keyspace | `id` |
 //!
@@ -48,15 +48,15 @@ const TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS {s}.progress (id int PRIMARY KEY, written_seq bigint NOT NULL, \
      compacted bigint NOT NULL, records bigint NOT NULL, bytes bigint NOT NULL)",
     "CREATE TABLE IF NOT EXISTS {s}.sequencer (id int PRIMARY KEY, epoch bigint NOT NULL, holder bigint NOT NULL, \
-     address text NOT NULL, expires timestamptz NOT NULL)",
+     address text NOT NULL, secret bytea NOT NULL, expires timestamptz NOT NULL)",
     "CREATE TABLE IF NOT EXISTS {s}.servers (id bigint PRIMARY KEY, name text NOT NULL, address text NOT NULL, \
      client_urls text NOT NULL, seen timestamptz NOT NULL)",
     // Revision 1 is the empty keyspace.
     "INSERT INTO {s}.log (seq, epoch, last_revision, batch) VALUES (0, 0, 1, '') ON CONFLICT DO NOTHING",
     "INSERT INTO {s}.progress (id, written_seq, compacted, records, bytes) VALUES (1, 0, -1, 0, 0) \
      ON CONFLICT DO NOTHING",
-    "INSERT INTO {s}.sequencer (id, epoch, holder, address, expires) VALUES (1, 0, 0, '', now() - interval '1 second') \
-     ON CONFLICT DO NOTHING",
+    "INSERT INTO {s}.sequencer (id, epoch, holder, address, secret, expires) \
+     VALUES (1, 0, 0, '', '', now() - interval '1 second') ON CONFLICT DO NOTHING",
 ];
 
 impl Database {

@@ -289,7 +289,7 @@ impl Statement {
     const fn text_of_role(self) -> Option<&'static str> {
         Some(match self {
             Self::TakeRole => {
-                "UPDATE {s}.sequencer SET epoch = epoch + 1, holder = $1, address = $2, \
+                "UPDATE {s}.sequencer SET epoch = epoch + 1, holder = $1, address = $2, secret = $4, \
                  expires = now() + $3 * interval '1 millisecond' WHERE id = 1 AND (expires < now() OR holder = $1) \
                  RETURNING epoch"
             }
@@ -300,7 +300,7 @@ impl Statement {
                 "UPDATE {s}.sequencer SET expires = now() - interval '1 second' WHERE id = 1 AND epoch = $1"
             }
             Self::ReadRole => {
-                "SELECT epoch, holder, address, expires < now() FROM {s}.sequencer WHERE id = 1"
+                "SELECT epoch, holder, address, expires < now(), secret FROM {s}.sequencer WHERE id = 1"
             }
             Self::AnnounceServer => {
                 "INSERT INTO {s}.servers (id, name, address, client_urls, seen) VALUES ($1, $2, $3, $4, now()) \

@@ -16,6 +16,7 @@ use quorate_state::apply::{
 };
 use quorate_state::auth::ROOT;
 use quorate_state::mvcc::Compaction;
+use quorate_telemetry::metrics::Metrics;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{Author, BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, Job, Outcome};
@@ -53,6 +54,11 @@ pub(super) struct Replies {
 }
 
 impl Replies {
+    /// Returns the number of requests.
+    pub(super) fn count(&self) -> u64 {
+        self.replies.len() as u64
+    }
+
     /// Sends the outcomes.
     pub(super) fn send(mut self) {
         for (reply, outcome) in self.replies.drain(..) {
@@ -95,6 +101,7 @@ pub(super) struct Applying {
     pub(super) server_id: u64,
     pub(super) coverage: Coverage,
     pub(super) number: u64,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 /// A decoded request and its waiting caller.
@@ -231,6 +238,7 @@ impl Applying {
             }
             replies.push((reply, Ok(outcome)));
         }
+        self.count_operations();
         // Events reach watchers from the committed batch.
         drop(self.state.take_changes());
         let changes = self.state.take_batch();
@@ -244,6 +252,17 @@ impl Applying {
             compaction,
         };
         self.prepared.send(prepared).await.map_err(|_| EngineError::SequencerChanged)
+    }
+
+    /// Adds the operations of a batch to the metrics.
+    fn count_operations(&mut self) {
+        let tally = self.state.store_mut().take_tally();
+        let metrics = &self.metrics.mvcc;
+        metrics.range.add(tally.ranges);
+        metrics.put.add(tally.puts);
+        metrics.delete.add(tally.deletes);
+        metrics.txn.add(tally.txns);
+        metrics.put_size.add(i64::try_from(tally.put_bytes).unwrap_or(i64::MAX));
     }
 
     fn apply_one(&mut self, request: Request) -> Result<Applied, EngineError> {

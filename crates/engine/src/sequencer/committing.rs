@@ -15,10 +15,11 @@
 //!   write waits for the standby to receive everything before it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quorate_state::mvcc::Compaction;
 use quorate_telemetry::log;
+use quorate_telemetry::metrics::EngineMetrics;
 use tokio::sync::{mpsc, watch};
 
 use super::applying::Prepared;
@@ -124,6 +125,7 @@ pub(super) struct Committing {
     pub(super) seq: u64,
     /// Wakes the task that notifies other servers.
     pub(super) notify: Arc<tokio::sync::Notify>,
+    pub(super) metrics: EngineMetrics,
 }
 
 impl Committing {
@@ -138,6 +140,8 @@ impl Committing {
             };
             match committed {
                 Ok(()) => {
+                    self.metrics.batches.inc();
+                    self.metrics.batch_requests.add(replies.count());
                     self.committed.send_replace(number);
                     if compaction.is_some() {
                         self.compactions.send_replace(compaction);
@@ -159,11 +163,13 @@ impl Committing {
     async fn commit(&mut self, draft: Draft, last_revision: i64) -> Result<(), EngineError> {
         let seq = self.seq + 1;
         let bytes = draft.encode();
+        let started = Instant::now();
         match self.appender.append(seq, last_revision, &bytes).await? {
             Appended::Done => {}
             Appended::Taken => return Err(EngineError::SequencerChanged),
             Appended::Unknown => return Err(EngineError::OutcomeUnknown),
         }
+        self.metrics.commit_duration.observe(started.elapsed());
         self.seq = seq;
         let batch = draft.committed(seq, self.appender.epoch, last_revision)?;
         self.replica.publish(&Arc::new(batch))?;

@@ -14,7 +14,7 @@
 //! * A step that is repeated, or run by two servers, changes nothing more.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quorate_state::mvcc::Compaction;
 use quorate_telemetry::log;
@@ -46,9 +46,16 @@ impl Compacting {
     pub(super) async fn run(mut self) -> Result<(), EngineError> {
         loop {
             let position = self.replica.position();
-            if position.compacted > 0 {
+            // A compaction at revision 0 removes nothing, but its caller waits for it, too.
+            if position.compacted >= 0 {
+                let started = Instant::now();
                 self.wait_written(position.seq).await?;
                 self.remove_all(position.compacted).await?;
+                log::info!(
+                    "finished scheduled compaction",
+                    "compact-revision" = position.compacted,
+                    "took" = started.elapsed()
+                );
             }
             if self.accepted.changed().await.is_err() {
                 return Ok(());

@@ -18,8 +18,9 @@ use std::time::Duration;
 use quorate_state::apply::{State, StateOptions};
 use quorate_state::lease::Leases;
 use quorate_telemetry::log;
+use quorate_telemetry::metrics::Metrics;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::Jobs;
 use super::applying::Applying;
@@ -49,6 +50,7 @@ pub(crate) struct TermContext {
     /// Notified after each commit.
     pub(crate) committed: Arc<Notify>,
     pub(crate) stored_bytes: Arc<AtomicU64>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// The handles of a term, while it accepts requests.
@@ -181,6 +183,7 @@ impl Begun {
             server_id: context.server_id,
             coverage: Coverage::default(),
             number: 0,
+            metrics: Arc::clone(&context.metrics),
         };
         let committing = Committing {
             appender,
@@ -191,6 +194,7 @@ impl Begun {
             compactions,
             seq,
             notify: Arc::clone(&context.committed),
+            metrics: context.metrics.engine.clone(),
         };
         let compacting = Compacting {
             database: Arc::clone(database),
@@ -219,12 +223,19 @@ impl Begun {
         replica.set_leads(false);
         leases.demote();
         tasks.shutdown().await;
-        match first {
+        Ending::of_task(first)
+    }
+}
+
+impl Ending {
+    /// Returns the ending of a term whose first task has ended like this.
+    fn of_task(ended: Option<Result<Result<(), EngineError>, JoinError>>) -> Self {
+        match ended {
             Some(Ok(Err(error))) => error.into(),
-            Some(Err(panic)) => Ending::Failed(EngineError::Content(format!(
+            Some(Err(panic)) => Self::Failed(EngineError::Content(format!(
                 "a task of the sequencer has panicked: {panic}"
             ))),
-            Some(Ok(Ok(()))) | None => Ending::Replaced,
+            Some(Ok(Ok(()))) | None => Self::Replaced,
         }
     }
 }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The user that runs the server if the tests run as root, which `initdb` refuses.
-const USER: &str = "postgres";
+/// The users that can run the server if the tests run as root, which `initdb` refuses: that of Debian's package, or one
+/// that always exists.
+const USERS: [&str; 2] = ["postgres", "nobody"];
 
 /// A running server. It stops when this value is dropped, or when the test process ends.
 #[derive(Debug)]
@@ -93,8 +94,13 @@ impl Postgres {
 
     /// Kills the server and all its sessions without a warning, and starts it again.
     pub(crate) fn crash_and_restart(&mut self) {
-        self.signal("immediate");
+        self.halt();
         self.launch();
+    }
+
+    /// Kills the server and all its sessions without a warning.
+    pub(crate) fn halt(&mut self) {
+        self.signal("immediate");
     }
 
     fn data(&self) -> PathBuf {
@@ -103,7 +109,7 @@ impl Postgres {
 
     /// Starts the server. A shell stops it when its standard input is closed, which happens at the
     /// latest when this process ends.
-    fn launch(&mut self) {
+    pub(crate) fn launch(&mut self) {
         let script = "\"$0\" -D \"$1\" -p \"$2\" -c listen_addresses=127.0.0.1 -c unix_socket_directories=\"$3\" \
                       -c fsync=off -c full_page_writes=off -c max_connections=300 $4 >>\"$3/log\" 2>&1 & \
                       server=$!; cat >/dev/null; kill -QUIT $server; wait $server";
@@ -157,7 +163,7 @@ impl Postgres {
             std::fs::metadata("/proc/self").map(|of| std::os::unix::fs::MetadataExt::uid(&of) == 0);
         let mut command = if is_root.unwrap_or(false) {
             let mut command = Command::new("runuser");
-            command.args(["-u", USER, "--"]).arg(path);
+            command.args(["-u", user(), "--"]).arg(path);
             command
         } else {
             Command::new(path)
@@ -174,6 +180,12 @@ impl Drop for Postgres {
             let (Ok(_) | Err(_)) = shell.wait();
         }
     }
+}
+
+fn user() -> &'static str {
+    let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let is_known = |user: &str| known.lines().any(|line| line.split(':').next() == Some(user));
+    USERS.into_iter().find(|user| is_known(user)).unwrap_or(USERS[1])
 }
 
 /// Returns the directory with the newest installed server programs.

@@ -10,8 +10,8 @@ use quorate_state::units::LeaseId;
 
 use crate::postgres::shared;
 use crate::support::{
-    compaction, delete, eventually, options, propose, put, put_at, put_request, range_of, read,
-    shown, start_one,
+    compaction, delete, eventually, nobody, options, propose, put, put_at, put_request, range_of,
+    read, shown, start_one,
 };
 
 const ALL: &[u8] = &[0];
@@ -251,11 +251,11 @@ async fn an_expired_lease_deletes_its_keys_and_a_renewed_one_keeps_them() {
     }
     let unknown = propose(&engine, put_with_lease("k", 99)).await;
     assert_eq!(unknown, Err(Refusal::Lease(LeaseRefusal::NotFound)));
-    assert_eq!(engine.renew(LeaseId(99)).await.unwrap(), None);
+    assert_eq!(engine.renew(LeaseId(99), nobody()).await.unwrap(), Ok(None));
     let renewed = engine.clone();
     let renewals = tokio::spawn(async move {
         loop {
-            assert_eq!(renewed.renew(LeaseId(2)).await.unwrap(), Some(2));
+            assert_eq!(renewed.renew(LeaseId(2), nobody()).await.unwrap(), Ok(Some(2)));
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
     });

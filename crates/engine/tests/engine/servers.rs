@@ -8,11 +8,13 @@ use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
 use quorate_engine::{Engine, EngineError};
 use quorate_state::apply::{AuthRefusal, Refusal, Response};
+use quorate_state::units::LeaseId;
 use quorate_state::watch::{Frame, HeaderFields, WatchStream};
 
 use crate::postgres::shared;
 use crate::support::{
-    Network, compaction, eventually, options, propose, put, put_at, range_of, read, shown, start,
+    Network, compaction, eventually, options, propose, put, put_at, put_request, range_of, read,
+    shown, start,
 };
 
 async fn sequencer_of<'a>(engines: &'a [&'a Engine]) -> &'a Engine {
@@ -174,12 +176,27 @@ async fn users_and_tokens_reach_every_server() {
     let denied = propose(&two, as_user("eve")).await;
     assert_eq!(denied, Err(Refusal::Auth(AuthRefusal::PermissionDenied)));
     propose(&two, as_user("root")).await.unwrap();
+    // So does a renewal: the lease has a key that the user may not write.
+    let of = |name: &str| (name.to_owned(), two.published().auth.view().revision());
+    let lease_grant = Some(pb::LeaseGrantRequest { id: 7, ttl: 60 });
+    let header = as_user("root").header;
+    let granted = pb::InternalRaftRequest { header, lease_grant, ..Default::default() };
+    propose(&two, granted).await.unwrap();
+    let leased = pb::PutRequest { key: Bytes::from_static(b"l"), lease: 7, ..Default::default() };
+    let header = as_user("root").header;
+    propose(&two, pb::InternalRaftRequest { header, ..put_request(leased) }).await.unwrap();
+    let renewed = two.renew(LeaseId(7), of("eve")).await.unwrap();
+    assert_eq!(renewed, Err(Refusal::Auth(AuthRefusal::PermissionDenied)));
+    let renewed = two.renew(LeaseId(7), (String::new(), 0)).await.unwrap();
+    assert!(matches!(renewed, Err(Refusal::Auth(_))), "{renewed:?}");
+    assert_eq!(two.renew(LeaseId(7), of("root")).await.unwrap(), Ok(Some(60)));
     // A deleted user's token is revoked on every server.
     let mut delete =
         pb::InternalRaftRequest { header: as_user("root").header, ..Default::default() };
     delete.auth_user_delete = Some(pb::AuthUserDeleteRequest { name: "eve".into() });
     propose(&one, delete).await.unwrap();
     two.barrier().await.unwrap();
+    assert!(matches!(two.renew(LeaseId(7), of("eve")).await.unwrap(), Err(Refusal::Auth(_))));
     assert!(two.published().auth.tokens().find(response.token.as_bytes()).is_none());
     one.stop().await;
     two.stop().await;

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_api::etcdserverpb as pb;
 use quorate_engine::{
-    BoxFuture, DatabaseUrl, Engine, EngineError, EngineOptions, Forward, ForwardError,
-    ServerIdentity,
+    BoxFuture, DatabaseUrl, Destination, Engine, EngineError, EngineOptions, Forward, ForwardError,
+    Secret, ServerIdentity,
 };
 use quorate_state::apply::{Refusal, Response, StateOptions};
 use quorate_state::mvcc::{RangeQuery, RangeResult};
+use quorate_telemetry::metrics::{Metrics, MetricsLevel};
 
 /// A transport between engines of this process, by address.
 #[derive(Clone, Default)]
@@ -32,13 +33,13 @@ impl Network {
 impl Forward for Network {
     fn forward<'a>(
         &'a self,
-        address: &'a str,
+        to: &'a Destination,
         frame: Bytes,
     ) -> BoxFuture<'a, Result<Bytes, ForwardError>> {
         Box::pin(async move {
             let found = {
                 let engines = self.engines.lock();
-                engines.iter().find(|(of, _)| of == address).map(|(_, engine)| engine.clone())
+                engines.iter().find(|(of, _)| *of == to.address).map(|(_, engine)| engine.clone())
             };
             match found {
                 Some(engine) => Ok(engine.serve(frame).await),
@@ -55,10 +56,12 @@ pub(crate) fn options(url: &str, id: u64) -> EngineOptions {
             id,
             name: format!("server-{id}"),
             address: format!("address-{id}"),
+            secret: Secret::generate().unwrap(),
             client_urls: vec![format!("http://server-{id}:2379")],
         },
         state: StateOptions { quota_bytes: -1, ..StateOptions::default() },
         new_cluster_id: 77,
+        metrics: Arc::new(Metrics::new(&[], MetricsLevel::Basic)),
     }
 }
 
@@ -97,6 +100,11 @@ pub(crate) fn delete(key: &str, range_end: &[u8]) -> pb::InternalRaftRequest {
 pub(crate) fn compaction(revision: i64) -> pb::InternalRaftRequest {
     let compaction = pb::CompactionRequest { revision, ..pb::CompactionRequest::default() };
     pb::InternalRaftRequest { compaction: Some(compaction), ..pb::InternalRaftRequest::default() }
+}
+
+/// The user of a request while authentication is disabled.
+pub(crate) fn nobody() -> (String, u64) {
+    (String::new(), 0)
 }
 
 /// Proposes a request that must not fail.

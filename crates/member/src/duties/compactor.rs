@@ -16,33 +16,37 @@ const REVISION_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The state of automatic compaction.
 #[derive(Debug)]
-pub(crate) enum Compactor {
+pub struct Compactor(Mode);
+
+#[derive(Debug)]
+enum Mode {
     Periodic(Periodic),
     Revision { keep: i64, last: i64 },
 }
 
 impl Compactor {
-    pub(crate) fn new(retention: Retention) -> Self {
-        match retention {
-            Retention::Period(period) => Self::Periodic(Periodic::new(period)),
-            Retention::Revisions(keep) => Self::Revision { keep, last: 0 },
-        }
+    /// Creates a compactor that keeps this much of the history.
+    pub fn new(retention: Retention) -> Self {
+        Self(match retention {
+            Retention::Period(period) => Mode::Periodic(Periodic::new(period)),
+            Retention::Revisions(keep) => Mode::Revision { keep, last: 0 },
+        })
     }
 
     /// Returns the interval at which to call [`Compactor::tick`].
-    pub(crate) fn interval(&self) -> Duration {
-        match self {
-            Self::Periodic(periodic) => periodic.interval,
-            Self::Revision { .. } => REVISION_INTERVAL,
+    pub fn interval(&self) -> Duration {
+        match &self.0 {
+            Mode::Periodic(periodic) => periodic.interval,
+            Mode::Revision { .. } => REVISION_INTERVAL,
         }
     }
 
     /// Handles the end of an interval. `revision` is the current revision. Returns the revision to compact at if this
     /// member leads and a compaction is due. The caller reports success to [`Compactor::compacted`].
-    pub(crate) fn tick(&mut self, revision: i64, leads: bool) -> Option<i64> {
-        match self {
-            Self::Periodic(periodic) => periodic.tick(revision, leads),
-            Self::Revision { keep, last } => {
+    pub fn tick(&mut self, revision: i64, leads: bool) -> Option<i64> {
+        match &mut self.0 {
+            Mode::Periodic(periodic) => periodic.tick(revision, leads),
+            Mode::Revision { keep, last } => {
                 let target = revision - *keep;
                 (leads && target > 0 && target != *last).then_some(target)
             }
@@ -50,21 +54,21 @@ impl Compactor {
     }
 
     /// Records that the keyspace was compacted at `revision`, either by this member or by a client.
-    pub(crate) fn compacted(&mut self, revision: i64) {
-        match self {
-            Self::Periodic(periodic) => {
+    pub fn compacted(&mut self, revision: i64) {
+        match &mut self.0 {
+            Mode::Periodic(periodic) => {
                 periodic.last = revision;
                 periodic.ticks_since_success = 0;
                 periodic.ticks_between = periodic.ticks_per_base;
             }
-            Self::Revision { last, .. } => *last = revision,
+            Mode::Revision { last, .. } => *last = revision,
         }
     }
 }
 
 /// Compacts at the revision that was current one retention period ago.
 #[derive(Debug)]
-pub(crate) struct Periodic {
+struct Periodic {
     interval: Duration,
     /// The newest sampled revisions: one for each tick of a retention period, plus one.
     samples: VecDeque<i64>,

@@ -28,7 +28,7 @@ use crate::threads::fatal::FaultReports;
 use quorate_config::Retention;
 use quorate_net::runtime::blocking;
 use quorate_requests::RequestError;
-use quorate_requests::access::KEYS_READ_EVERY;
+use quorate_requests::access::{AccessControl, KEYS_READ_EVERY};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
@@ -227,12 +227,12 @@ async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaf
 }
 
 /// Reloads the token keys when their files change, if keys are configured.
-pub async fn reload_keys(handles: Arc<Handles>) {
+pub async fn reload_keys(access_control: Arc<AccessControl>) {
     let mut ticks = interval(KEYS_READ_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while handles.access_control.has_keys() {
+    while access_control.has_keys() {
         ticks.tick().await;
-        let access_control = Arc::clone(&handles.access_control);
+        let access_control = Arc::clone(&access_control);
         blocking(move || access_control.reload_keys()).await;
     }
 }

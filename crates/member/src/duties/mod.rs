@@ -4,7 +4,7 @@
 //! A duty uses the handles of the member (`Handles`), as the services of the gRPC port do. Nothing in `requests` or
 //! `threads` imports from here.
 
-mod compactor;
+pub(crate) mod compactor;
 pub mod corruption;
 pub mod housekeeping;
 pub mod leadership;

@@ -50,8 +50,8 @@ pub use primitive::{Counter, Gauge, Histogram};
 pub use proxy::ProxyMetrics;
 pub use reference::{DocumentedSeries, documented_series, reference};
 pub use series::{
-    AuditMetrics, DiskMetrics, HttpMetrics, LeaseMetrics, MvccMetrics, NetworkMetrics, PerKind,
-    RequestKind, ServerMetrics, SnapshotMetrics, TracingMetrics,
+    AuditMetrics, DiskMetrics, EngineMetrics, HttpMetrics, LeaseMetrics, MvccMetrics,
+    NetworkMetrics, PerKind, RequestKind, ServerMetrics, SnapshotMetrics, TracingMetrics,
 };
 pub use state::StateSample;
 
@@ -87,6 +87,8 @@ pub struct Metrics {
     pub network: NetworkMetrics,
     /// Metrics of requests to the metrics endpoint.
     pub http: HttpMetrics,
+    /// Metrics of a server whose data is in a database.
+    pub engine: EngineMetrics,
     /// Metrics of trace spans.
     pub tracing: TracingMetrics,
     /// Metrics of the audit log.
@@ -115,6 +117,7 @@ impl Metrics {
             lease: LeaseMetrics::new(&mut registry),
             network: NetworkMetrics::new(&mut registry),
             http: HttpMetrics::new(&mut registry),
+            engine: EngineMetrics::new(&mut registry),
             tracing: TracingMetrics::new(&mut registry),
             audit: AuditMetrics::new(&mut registry),
             grpc: GrpcMetrics::new(&mut registry, services, level),

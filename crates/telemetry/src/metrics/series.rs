@@ -342,6 +342,22 @@ group! {
 }
 
 group! {
+    /// Metrics of a server whose data is in a database. They are zero on a member.
+    EngineMetrics {
+        commit_duration: Histogram = from_a_tenth_milli(), "quorate_engine_commit_duration_seconds",
+            "Duration of appending a batch to the log in the database, including repeated attempts.";
+        batches: Counter = counter(), "quorate_engine_batches_total",
+            "Batches that this server committed as the sequencer.";
+        batch_requests: Counter = counter(), "quorate_engine_batch_requests_total",
+            "Requests in the batches that this server committed as the sequencer.";
+        forwarded: Counter = counter(), "quorate_engine_forwarded_total",
+            "Requests that this server forwarded to the sequencer.";
+        forwards_lost: Counter = counter(), "quorate_engine_forwards_lost_total",
+            "Forwarded requests whose outcome is unknown, because the connection to the sequencer was lost.";
+    }
+}
+
+group! {
     /// Metrics of trace spans.
     TracingMetrics {
         exported: Counter = counter(), "quorate_tracing_spans_exported_total",

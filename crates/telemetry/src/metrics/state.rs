@@ -116,6 +116,14 @@ sample! {
         "Senders that claim to be members and receive responses, but are not in the applied membership.";
     Gauge peer_confirmed: "quorate_peer_confirmed_strangers",
         "Senders that were confirmed as members but are not yet in the applied membership.";
+    Gauge engine_epoch: "quorate_engine_epoch",
+        "Number of the sequencer's term, if the data is in a database.";
+    Gauge engine_backlog_batches: "quorate_engine_backlog_batches",
+        "Batches in the log of the database that are not in its tables yet.";
+    Gauge engine_backlog_bytes: "quorate_engine_backlog_bytes",
+        "Bytes of the batches in the log of the database that are not in its tables yet.";
+    Gauge engine_forwards_bytes: "quorate_engine_forwards_bytes",
+        "Bytes of forwarded requests that wait for the sequencer.";
     Gauge quota_backend_bytes: "etcd_server_quota_backend_bytes",
         "Limit on the size of the backend file, in bytes.";
 }

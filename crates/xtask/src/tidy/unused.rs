@@ -27,7 +27,6 @@ const EXEMPT: &[(&str, &str)] = &[
     ("crash", "a simulated disk that loses power, for tests"),
     ("abandon", "an engine that ends like a crashed process, for tests"),
     ("import", "the binary does not import snapshots into a database yet"),
-    ("wait_sequencer", "the binary does not start an engine yet"),
     ("stop_at", "a simulated disk that loses power at one operation, for tests"),
 ];
 

@@ -1,0 +1,74 @@
+//! A connection to a server's peer port that leaves HTTP for another protocol.
+//!
+//! # Not here
+//!
+//! The protocol, and the proof that the other side may use it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::Full;
+use hyper::client::conn::http1;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+
+use crate::call::CallError;
+use crate::dialer::{Dialer, Target};
+
+/// Why a connection could not be upgraded.
+#[derive(Debug, thiserror::Error)]
+pub enum UpgradeError {
+    /// There is no connection, or it does not speak HTTP.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The server does not switch to the protocol.
+    #[error("{url}: the server answered {status}")]
+    Refused {
+        /// The URL of the request.
+        url: String,
+        /// The status of the answer.
+        status: StatusCode,
+    },
+}
+
+/// Connects to a peer URL and switches to `protocol`. The connection is closed if sent data is not acknowledged for
+/// `silence_max`.
+///
+/// # Errors
+///
+/// If the server cannot be reached within `timeout`, or does not know the protocol.
+pub async fn upgrade(
+    (base, path): (&str, &str),
+    protocol: &'static str,
+    dialer: &Dialer,
+    (timeout, silence_max): (Duration, Duration),
+) -> Result<TokioIo<Upgraded>, UpgradeError> {
+    let url = format!("{base}{path}");
+    let target = Target::of(base).ok_or_else(|| CallError::Url(url.clone()))?;
+    let connecting = async {
+        let dial = |source| CallError::Dial { target: target.to_string(), source };
+        let http = |source| CallError::Http { url: url.clone(), source };
+        let stream = dialer.connect(&target, Some(silence_max)).await.map_err(dial)?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
+        // Connection errors are returned to the reader of the upgraded connection.
+        tokio::spawn(async move { drop(connection.with_upgrades().await) });
+        let request = Request::get(path)
+            .header(header::HOST, target.authority())
+            .header(header::CONNECTION, "Upgrade")
+            .header(header::UPGRADE, protocol)
+            .body(Full::<Bytes>::default())
+            .map_err(|_| CallError::Url(url.clone()))?;
+        let answer = sender.send_request(request).await.map_err(http)?;
+        let status = answer.status();
+        if status != StatusCode::SWITCHING_PROTOCOLS {
+            return Err(UpgradeError::Refused { url: url.clone(), status });
+        }
+        Ok(TokioIo::new(hyper::upgrade::on(answer).await.map_err(http)?))
+    };
+    match tokio::time::timeout(timeout, connecting).await {
+        Ok(upgraded) => upgraded,
+        Err(_) => Err(CallError::Deadline { url: url.clone() }.into()),
+    }
+}

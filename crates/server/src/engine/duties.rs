@@ -1,0 +1,219 @@
+//! The background work of a server on a database, and the metrics that are read at each scrape.
+//!
+//! # Not here
+//!
+//! The work of the sequencer: lease expiry, writing the tables, removing compacted versions (`engine`).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb::{CompactionRequest, InternalRaftRequest};
+use quorate_config::{Config, Retention};
+use quorate_engine::Engine;
+use quorate_member::{Compactor, housekeeping};
+use quorate_net::descriptors::Budget;
+use quorate_net::runtime::blocking;
+use quorate_requests::{RequestError, ServerHandles, Write};
+use quorate_state::apply::Refusal;
+use quorate_state::watch::Hub;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::{Metrics, RequestKind, StateSample};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::forward::PeerForward;
+use crate::expiry;
+
+/// Interval at which the role of this server is compared with the metrics.
+const ROLE_LOOK: Duration = Duration::from_millis(500);
+
+/// Pause before history is read again after a failure.
+const HISTORY_RETRY: Duration = Duration::from_millis(500);
+
+/// Number of consecutive checks without a sequencer, one election timeout apart, after which streams that require a
+/// leader end. It is the same as for a raft member.
+const LEADERLESS_CHECKS_MAX: u32 = 3;
+
+type Duty = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Returns all duties of a server.
+pub(super) fn all(
+    config: &Config,
+    engine: &Engine,
+    handles: &ServerHandles,
+    (expiry, metrics): (expiry::Watch, &Arc<Metrics>),
+) -> Vec<Duty> {
+    let mut duties: Vec<Duty> = vec![
+        Box::pin(follow_role(engine.clone(), Arc::clone(metrics))),
+        Box::pin(watch_for_sequencer(handles.clone())),
+        Box::pin(catch_up_watchers(engine.published().hub.clone())),
+        Box::pin(housekeeping::reload_keys(Arc::clone(&handles.access_control))),
+    ];
+    if let Some(retention) = config.auto_compaction().unwrap_or_default() {
+        duties.push(Box::pin(compact_automatically(engine.clone(), handles.clone(), retention)));
+    }
+    if !expiry.is_empty() {
+        duties.push(Box::pin(expiry::check_periodically(expiry, Arc::clone(metrics))));
+    }
+    duties
+}
+
+/// Updates the metrics about the sequencer, and logs a new one.
+async fn follow_role(engine: Engine, metrics: Arc<Metrics>) {
+    let mut ticks = interval(ROLE_LOOK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last_sequencer = 0;
+    loop {
+        ticks.tick().await;
+        let status = engine.status();
+        let sequencer = status.sequencer_id;
+        show_role(&engine, &metrics);
+        if sequencer != 0 && sequencer != last_sequencer {
+            metrics.server.leader_changes_seen.inc();
+            last_sequencer = sequencer;
+            log::info!("a server has become the sequencer", "server-id" = format!("{sequencer:x}"));
+        }
+    }
+}
+
+fn show_role(engine: &Engine, metrics: &Metrics) {
+    let sequencer = engine.status().sequencer_id;
+    metrics.server.has_leader.set(i64::from(sequencer != 0));
+    metrics.server.is_leader.set(i64::from(sequencer == engine.server_id()));
+}
+
+/// Ends the streams that require a leader when there has been no sequencer for too long.
+async fn watch_for_sequencer(handles: ServerHandles) {
+    let mut ticks = interval(handles.info.limits().election_timeout);
+    let mut missing_count = 0;
+    loop {
+        ticks.tick().await;
+        missing_count = if handles.info.has_leader() { 0 } else { missing_count + 1 };
+        if missing_count == LEADERLESS_CHECKS_MAX {
+            handles.streams.lose_leader();
+        }
+    }
+}
+
+/// Sends events from the history to watchers that are behind.
+async fn catch_up_watchers(hub: Hub) {
+    loop {
+        std::future::poll_fn(|cx| hub.poll_behind(cx)).await;
+        let reading = hub.clone();
+        let caught_up = blocking(move || {
+            while reading.catch_up()? {}
+            Ok::<_, quorate_state::watch::HistoryFault>(())
+        });
+        if let Err(fault) = caught_up.await {
+            log::warn!("cannot read history for watchers", "error" = fault.to_string());
+            tokio::time::sleep(HISTORY_RETRY).await;
+        }
+    }
+}
+
+/// Compacts the keyspace automatically while this server is the sequencer.
+async fn compact_automatically(engine: Engine, handles: ServerHandles, retention: Retention) {
+    let mut compactor = Compactor::new(retention);
+    let mut ticks = interval(compactor.interval());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick completes immediately, when there is nothing to compact yet.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let status = engine.status();
+        let leads = status.sequencer_id == engine.server_id();
+        let Some(target) = compactor.tick(status.revision, leads) else { continue };
+        log::info!("starting auto compaction", "revision" = target);
+        let started = Instant::now();
+        match compact(&handles, target).await {
+            Ok(()) | Err(RequestError::Refused(Refusal::Compacted)) => {
+                compactor.compacted(target);
+                log::info!(
+                    "completed auto compaction",
+                    "revision" = target,
+                    "took" = started.elapsed()
+                );
+            }
+            Err(error) => log::warn!(
+                "failed auto compaction",
+                "revision" = target,
+                "retry-interval" = compactor.interval(),
+                "error" = error.to_string()
+            ),
+        }
+    }
+}
+
+async fn compact(handles: &ServerHandles, revision: i64) -> Result<(), RequestError> {
+    let request = InternalRaftRequest {
+        compaction: Some(CompactionRequest { revision, physical: false }),
+        ..InternalRaftRequest::default()
+    };
+    let user = handles.access_control.user_for_own_write();
+    let write = Write { request, kind: RequestKind::Compaction, user, trace: None };
+    handles.store.write(write, None).await.map(drop)
+}
+
+/// Registers the callbacks that read the server at each scrape. They hold weak references to handles that own the
+/// metrics.
+pub(super) fn register_callbacks(
+    metrics: &Metrics,
+    (engine, forward, handles): (&Engine, &Arc<PeerForward>, &ServerHandles),
+    budget: &Budget,
+) {
+    let (store, budget) = (Arc::downgrade(&handles.store), budget.clone());
+    let (info, accounts) = (Arc::downgrade(&handles.info), Arc::downgrade(&handles.accounts));
+    let (published, forward) = (engine.published().clone(), Arc::clone(forward));
+    let engine = engine.clone();
+    metrics.watch_state(move || {
+        let (Some(store), Some(info), Some(accounts)) =
+            (store.upgrade(), info.upgrade(), accounts.upgrade())
+        else {
+            return StateSample::default();
+        };
+        let (sizes, watches, status) = (store.sizes(), published.hub.stats(), engine.status());
+        let (admission, passwords) = (info.admission(), accounts.passwords_load());
+        let index = i64::try_from(status.index).unwrap_or(i64::MAX);
+        info.metrics().server.proposals_committed.set(index);
+        info.metrics().server.proposals_applied.set(index);
+        show_role(&engine, info.metrics());
+        let (clients, peers) = (budget.clients.load(), budget.peers.load());
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        StateSample {
+            db_total_size_bytes: bytes(sizes.total_bytes),
+            db_in_use_bytes: bytes(sizes.in_use_bytes),
+            current_revision: status.revision,
+            compact_revision: status.compacted_revision,
+            engine_epoch: bytes(status.epoch),
+            engine_backlog_batches: bytes(status.backlog_batches),
+            engine_backlog_bytes: bytes(status.backlog_bytes),
+            engine_forwards_bytes: count(forward.waiting_bytes()),
+            auth_revision: bytes(published.auth.view().revision()),
+            watch_streams: count(watches.stream_count),
+            watchers: count(watches.watcher_count),
+            slow_watchers: count(watches.slow_watcher_count),
+            pending_events: count(watches.pending_event_count),
+            quota_backend_bytes: info.limits().quota_configured,
+            reads: bytes(admission.reads.used()),
+            reads_refused: bytes(admission.reads.refused()),
+            tokens_held: count(published.auth.tokens().count()),
+            passwords_waiting: count(passwords.waiting),
+            passwords_refused: bytes(passwords.refused + admission.calls.logins.refused()),
+            lists_bytes: bytes(admission.lists.used()),
+            replies_bytes: bytes(admission.replies.used()),
+            replies_refused: bytes(admission.replies.refused()),
+            calls: bytes(admission.calls.count.used()),
+            calls_refused: bytes(admission.calls.count.refused()),
+            requests_bytes: bytes(admission.calls.request_bytes.used()),
+            requests_refused: bytes(admission.calls.request_bytes.refused()),
+            client_connections: count(clients.taken),
+            client_connections_waited: bytes(clients.waited),
+            client_connections_given_up: bytes(clients.closed_idle),
+            peer_connections: count(peers.taken),
+            peer_connections_waited: bytes(peers.waited),
+            peer_connections_given_up: bytes(peers.closed_idle),
+            ..StateSample::default()
+        }
+    });
+}

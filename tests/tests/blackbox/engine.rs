@@ -1,0 +1,185 @@
+//! Servers whose data is in a PostgreSQL database (`--engine`).
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use prost::Message as _;
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{
+    DEADLINE, Kind, Options, Server, Watch, bytes, eventually, eventually_ok, get, on_quorate,
+    postgres, refused, skipped, watch_key,
+};
+use tonic::Code;
+
+on_quorate! {
+    alone:
+    servers_on_one_database_serve_the_same_keys,
+    another_server_takes_over_when_the_sequencer_is_killed,
+    a_database_that_cannot_be_used_is_an_error_without_its_password,
+    requests_of_a_sender_without_the_secret_are_refused,
+    the_health_of_a_server_depends_on_its_database,
+    a_server_on_a_database_reports_its_commits_and_forwarded_requests,
+}
+
+/// Starts this many servers on one new database. Returns `None` if PostgreSQL is not installed.
+async fn start(count: usize) -> Option<Vec<Server>> {
+    let Some(url) = postgres::try_new_url() else {
+        skipped("PostgreSQL is missing");
+        return None;
+    };
+    let mut servers = Vec::new();
+    for number in 0..count {
+        let name = format!("server{number}");
+        let options = Options::new(Kind::Quorate).unguarded().on_database(&url).name(&name);
+        servers.push(options.start().await);
+    }
+    Some(servers)
+}
+
+async fn servers_on_one_database_serve_the_same_keys(_: Kind) {
+    let Some(servers) = start(2).await else { return };
+    let [one, other] = [&servers[0], &servers[1]].map(Server::client);
+    let mut watch = Watch::open(&one);
+    watch.create(watch_key("k")).await;
+    let written = other.write("k", "v").await;
+    assert_eq!(one.read("k").await, Some(b"v".to_vec()));
+    let event = watch.events(1).await.remove(0);
+    assert_eq!(event.kv.unwrap().fields().mod_revision, written);
+    let list = pb::MemberListRequest { linearizable: true };
+    let members = other.member_list(list).await.unwrap().members;
+    let mut names: Vec<_> = members.iter().map(|member| member.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["server0", "server1"]);
+    let add = pb::MemberAddRequest {
+        peer_urls: vec!["http://127.0.0.1:1".to_owned()],
+        is_learner: false,
+    };
+    let text = "changing members (a server is a member while it runs on the same database) is not possible with --engine";
+    refused(one.member_add(add).await, Code::Unimplemented, text);
+}
+
+async fn another_server_takes_over_when_the_sequencer_is_killed(_: Kind) {
+    let Some(mut servers) = start(2).await else { return };
+    let other = servers[1].client();
+    let first = other.write("k", "1").await;
+    servers[0].kill();
+    let put = pb::PutRequest { key: bytes("k"), value: bytes("2"), ..pb::PutRequest::default() };
+    let second =
+        eventually_ok(DEADLINE, "a write succeeds", async || other.put(put.clone()).await).await;
+    assert!(second.header.unwrap().revision > first);
+    assert_eq!(other.read("k").await, Some(b"2".to_vec()));
+}
+
+async fn a_database_that_cannot_be_used_is_an_error_without_its_password(_: Kind) {
+    let url = "postgres://user:SECRET@127.0.0.1:1/none?sslmode=disable";
+    let exit =
+        Options::new(Kind::Quorate).unguarded().on_database(url).try_start().await.unwrap_err();
+    assert!(exit.log.contains("--engine: "), "{exit}");
+    assert!(!exit.log.contains("SECRET"), "{exit}");
+}
+
+/// Reads until the server closes the connection. Returns false if it stays open.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => true,
+        // The server has closed the connection without reading the frame.
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+/// Opens the connection on which servers forward requests.
+fn open_forwarding(server: &Server) -> TcpStream {
+    let address = server.peer_url().replace("http://", "");
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream
+        .write_all(b"GET /quorate/engine HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: quorate-engine-1\r\n\r\n")
+        .unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    stream
+}
+
+/// A frame that puts key `k` as user `root`, as a server would send it, without a valid code.
+fn forged_frame() -> Vec<u8> {
+    let put =
+        pb::PutRequest { key: bytes("k"), value: bytes("forged"), ..pb::PutRequest::default() };
+    let header = pb::RequestHeader { username: "root".into(), ..pb::RequestHeader::default() };
+    let request = pb::InternalRaftRequest {
+        header: Some(header),
+        put: Some(put),
+        ..pb::InternalRaftRequest::default()
+    };
+    let request = request.encode_to_vec();
+    let mut payload = vec![10];
+    prost::encode_length_delimiter(request.len(), &mut payload).unwrap();
+    payload.extend(request);
+    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes().to_vec();
+    frame.extend([0; 8]);
+    frame.extend(payload);
+    frame.extend([0; 32]);
+    frame
+}
+
+async fn requests_of_a_sender_without_the_secret_are_refused(_: Kind) {
+    let Some(servers) = start(1).await else { return };
+    let client = servers[0].client();
+    client.write("k", "own").await;
+    // Neither a frame without the proof nor one after a forged proof reaches the engine.
+    let mut early = open_forwarding(&servers[0]);
+    early.write_all(&[&[1; 32][..], &forged_frame()].concat()).unwrap();
+    let mut forging = open_forwarding(&servers[0]);
+    forging.write_all(&[1; 32]).unwrap();
+    let mut answer = [0; 64];
+    forging.read_exact(&mut answer).unwrap();
+    // The proof of the server is not the one that it expects.
+    forging.write_all(&[&answer[32..], &forged_frame()].concat()).unwrap();
+    assert!(is_closed(&mut forging) && is_closed(&mut early));
+    assert!(servers[0].log().contains("the sender does not know the secret"));
+    assert_eq!(client.read("k").await, Some(b"own".to_vec()));
+    // A path of raft members is not served, and a plain request is no upgrade.
+    let port = servers[0].peer_url().rsplit_once(':').unwrap().1.parse().unwrap();
+    assert_eq!(get(port, "/members").status, 404);
+    assert_eq!(get(port, "/quorate/engine").status, 426);
+}
+
+async fn the_health_of_a_server_depends_on_its_database(_: Kind) {
+    let Some(mut database) = postgres::Database::start() else {
+        return skipped("PostgreSQL is missing");
+    };
+    let options = Options::new(Kind::Quorate).unguarded().on_database(&database.url());
+    let server = options.start().await;
+    let client = server.client();
+    client.write("k", "1").await;
+    assert_eq!((server.get("/readyz").status, server.get("/health").status), (200, 200));
+    database.stop();
+    eventually("the server is not ready", async || {
+        let ready = server.get("/readyz");
+        (ready.status == 503 && ready.text().contains("[-]linearizable_read")).then_some(())
+    })
+    .await;
+    assert_eq!(server.get("/health").status, 503);
+    database.start_again();
+    eventually("the server is ready again", async || {
+        (server.get("/readyz").status == 200).then_some(())
+    })
+    .await;
+    assert_eq!(client.read("k").await, Some(b"1".to_vec()));
+}
+
+async fn a_server_on_a_database_reports_its_commits_and_forwarded_requests(_: Kind) {
+    let Some(servers) = start(2).await else { return };
+    servers[1].client().write("k", "1").await;
+    assert_eq!(servers[1].metric("quorate_engine_forwarded_total"), Some(1.0));
+    let of_sequencer = |name| servers[0].metric(name).unwrap();
+    assert_eq!(of_sequencer("etcd_server_is_leader"), 1.0);
+    assert!(of_sequencer("quorate_engine_epoch") >= 1.0);
+    assert!(of_sequencer("quorate_engine_batch_requests_total") >= 1.0);
+    assert!(of_sequencer("quorate_engine_commit_duration_seconds_count") >= 1.0);
+    assert_eq!(of_sequencer("etcd_mvcc_put_total"), 1.0);
+}
