@@ -5,26 +5,27 @@
 //!
 //! # Bound
 //!
-//! * [`PAGE_LOGINS_MAX`] logins at once. A failed one is answered after a pause, and hashing a password is costly for the
+//! * [`PAGE_LOGINS_MAX`] logins at once, of which each address gets only a part (`clients`). A failed one is answered after a pause, and hashing a password is costly for the
 //!   cluster, which has its own bounds.
 //! * The tokens of [`KNOWN_MAX`] users are remembered, for [`KNOWN_TIME`] after the cluster has accepted them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb::{AuthenticateRequest, RangeRequest};
 use quorate_client::credentials::{Token, token};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 
+use crate::clients::{Client, Slots, Users};
 use crate::cluster::Caller;
 use crate::input::Input;
 use crate::refusal::{Kind, Refusal};
 
-const PAGE_LOGINS_MAX: usize = 4;
+const PAGE_LOGINS_MAX: usize = 8;
 const FAILED_LOGIN_PAUSE: Duration = Duration::from_millis(500);
 const KNOWN_MAX: usize = 64;
 const KNOWN_TIME: Duration = Duration::from_secs(10);
@@ -55,14 +56,15 @@ pub(crate) struct Access {
     is_private: bool,
     mode: RefCell<Option<(Instant, Mode)>>,
     known: RefCell<VecDeque<(Instant, Token)>>,
-    logins: Semaphore,
+    users: Arc<Users>,
+    logins: Arc<Slots>,
 }
 
 impl Access {
     /// `is_private` is whether everyone who can reach the console may use a cluster without authentication.
-    pub(crate) fn new(is_private: bool) -> Self {
+    pub(crate) fn new(is_private: bool, users: Arc<Users>) -> Self {
         let (mode, known) = (RefCell::default(), RefCell::default());
-        Self { is_private, mode, known, logins: Semaphore::new(PAGE_LOGINS_MAX) }
+        Self { is_private, mode, known, users, logins: Slots::new(PAGE_LOGINS_MAX) }
     }
 
     /// Returns whether authentication is on. `anonymous` is the caller without a user.
@@ -137,25 +139,28 @@ impl Access {
         Ok(())
     }
 
-    fn login_permit(&self) -> Result<SemaphorePermit<'_>, Refusal> {
-        let busy = |_| Refusal::new(Kind::Busy, "too many logins at once");
-        self.logins.try_acquire().map_err(busy)
-    }
-
     /// Exchanges a user name and a password for a token.
-    pub(crate) async fn log_in(&self, anonymous: &Caller, input: &Input) -> Result<Value, Refusal> {
+    pub(crate) async fn log_in(
+        &self,
+        anonymous: &Caller,
+        client: &Client,
+        input: &Input,
+    ) -> Result<Value, Refusal> {
         let user = input.required_text("user")?.to_owned();
         let password = input.required_text("password")?.to_owned();
-        let _permit = self.login_permit()?;
+        // The name is not proven yet, so the login counts for its address.
+        let _slot = self.logins.take(&Client { user: None, ..client.clone() })?;
         let request = AuthenticateRequest { name: user.clone(), password };
-        let client = anonymous.client.for_user(None);
-        let make = async |channel, request| client.auth(channel).authenticate(request).await;
-        let caller = Caller { client: client.for_user(None), is_logged_in: false };
+        let caller = Caller { client: anonymous.client.for_user(None), is_logged_in: false };
+        let make = async |channel, request| caller.client.auth(channel).authenticate(request).await;
         match caller.read(request, make).await {
-            Ok(reply) if token(&reply.token).is_some() => {
-                Ok(json!({ "token": reply.token, "user": user }))
-            }
-            Ok(_) => Err(Refusal::new(Kind::Cluster, "the cluster returned an invalid token")),
+            Ok(reply) => match token(&reply.token) {
+                Some(token) => {
+                    self.users.remember(&token, &user);
+                    Ok(json!({ "token": reply.token, "user": user }))
+                }
+                None => Err(Refusal::new(Kind::Cluster, "the cluster returned an invalid token")),
+            },
             Err(refused) if refused.message == "etcdserver: authentication is not enabled" => {
                 Err(Refusal::bad_request(refused.message))
             }
@@ -185,13 +190,15 @@ async fn is_accepted(caller: &Caller) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clients::tests::anonymous;
 
     #[test]
     fn logins_beyond_the_limit_are_refused() {
-        let access = Access::new(true);
-        let held: Vec<_> = (0..PAGE_LOGINS_MAX).map(|_| access.login_permit().unwrap()).collect();
-        assert_eq!(access.login_permit().unwrap_err().kind, Kind::Busy);
-        drop(held);
-        assert!(access.login_permit().is_ok());
+        let access = Access::new(true, Arc::default());
+        let take = |number| access.logins.take(&anonymous(number));
+        let held: Vec<_> = std::iter::from_fn(|| take(1).ok()).collect();
+        assert_eq!(held.len(), PAGE_LOGINS_MAX / 2);
+        assert_eq!(take(1).unwrap_err().kind, Kind::Busy);
+        assert!(take(2).is_ok(), "another address can log in");
     }
 }

@@ -26,6 +26,7 @@ mod accounts;
 mod assets;
 mod certificates;
 mod checks;
+mod clients;
 mod cluster;
 mod cursor;
 mod encode;

@@ -2,7 +2,8 @@
 //!
 //! # Bound
 //!
-//! * [`PAGE_CALLS_MAX`] calls and [`PAGE_STREAMS_MAX`] streams at once. Further ones are refused.
+//! * [`PAGE_CALLS_MAX`] calls and [`PAGE_STREAMS_MAX`] streams at once. Further ones are refused, and each client gets only
+//!   a part of them (`clients`).
 //! * The body of a request has at most [`BODY_BYTES_MAX`], and must arrive within [`BODY_TIME_MAX`].
 
 use std::convert::Infallible;
@@ -19,10 +20,11 @@ use quorate_client::credentials::{Token, token};
 use quorate_net::listen::{
     Activity, Ends, EndsWithClient, Http1Service, Http2Service, IncomingBody,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::assets;
 use crate::checks::{Hosts, Purpose, check};
+use crate::clients::{Client, Origin, Slot, Slots, Users};
 use crate::refusal::{Kind, Refusal};
 use crate::reply::{self, Reply};
 use crate::secret::Secret;
@@ -39,7 +41,7 @@ const BODY_BYTES_MAX: usize = 2 << 20;
 /// Maximum time until the body of a request has arrived.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Calls that wait for the console's thread. Each holds one of [`PAGE_CALLS_MAX`] permits, so the queue is never full.
+/// Calls that wait for the console's thread. Each holds one of [`PAGE_CALLS_MAX`] slots, so the queue is never full.
 pub(crate) const QUEUE_CALLS_MAX: usize = PAGE_CALLS_MAX + PAGE_STREAMS_MAX;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-quorate-token");
@@ -60,8 +62,9 @@ pub(crate) struct Job {
     pub(crate) token: Option<Token>,
     /// Whether the caller has sent the console's secret.
     pub(crate) knows_secret: bool,
+    pub(crate) client: Client,
     /// Held until the answer, or the stream, has ended.
-    pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) slot: Slot,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
@@ -76,15 +79,20 @@ struct Shared {
     hosts: Hosts,
     secret: Option<Secret>,
     jobs: mpsc::Sender<Job>,
-    calls: Arc<Semaphore>,
-    streams: Arc<Semaphore>,
+    users: Arc<Users>,
+    calls: Arc<Slots>,
+    streams: Arc<Slots>,
 }
 
 impl Console {
-    pub(crate) fn new(hosts: Hosts, secret: Option<Secret>, jobs: mpsc::Sender<Job>) -> Self {
-        let (calls, streams) = (Semaphore::new(PAGE_CALLS_MAX), Semaphore::new(PAGE_STREAMS_MAX));
-        let (calls, streams) = (Arc::new(calls), Arc::new(streams));
-        Self { shared: Arc::new(Shared { hosts, secret, jobs, calls, streams }) }
+    pub(crate) fn new(
+        hosts: Hosts,
+        secret: Option<Secret>,
+        users: Arc<Users>,
+        jobs: mpsc::Sender<Job>,
+    ) -> Self {
+        let (calls, streams) = (Slots::new(PAGE_CALLS_MAX), Slots::new(PAGE_STREAMS_MAX));
+        Self { shared: Arc::new(Shared { hosts, secret, jobs, users, calls, streams }) }
     }
 
     async fn answer(self, request: Request<IncomingBody>) -> Reply {
@@ -114,12 +122,13 @@ impl Console {
     async fn call(&self, request: Request<IncomingBody>) -> Result<Reply, Refusal> {
         let name = request.uri().path().strip_prefix(CALLS).unwrap_or_default().to_owned();
         let is_stream = STREAMS.contains(&&*name);
-        let permit = self.permit(is_stream)?;
         let token = match request.headers().get(TOKEN).map(HeaderValue::to_str) {
             None | Some(Ok("")) => None,
             Some(Ok(text)) => token(text),
             Some(Err(_)) => return Err(Refusal::bad_request("the token is not valid in a header")),
         };
+        let client = self.client(&request, token.as_ref());
+        let slot = self.slots(is_stream).take(&client)?;
         let given = request.headers().get(SECRET).map(HeaderValue::as_bytes);
         let secret = self.shared.secret.as_ref();
         let knows_secret = given.is_some_and(|given| secret.is_some_and(|own| own.is(given)));
@@ -127,8 +136,17 @@ impl Console {
             end_with_client(&request);
         }
         let body = read(request.into_body()).await?;
-        self.ask(|reply| Job { name, is_download: false, body, token, knows_secret, permit, reply })
-            .await
+        let make = |reply| Job {
+            name,
+            is_download: false,
+            body,
+            token,
+            knows_secret,
+            client,
+            slot,
+            reply,
+        };
+        self.ask(make).await
     }
 
     async fn download(
@@ -136,7 +154,8 @@ impl Console {
         request: &Request<IncomingBody>,
         id: String,
     ) -> Result<Reply, Refusal> {
-        let permit = self.permit(true)?;
+        let client = self.client(request, None);
+        let slot = self.slots(true).take(&client)?;
         end_with_client(request);
         let make = |reply| Job {
             name: id,
@@ -144,18 +163,21 @@ impl Console {
             body: Bytes::new(),
             token: None,
             knows_secret: false,
-            permit,
+            client,
+            slot,
             reply,
         };
         self.ask(make).await
     }
 
-    fn permit(&self, is_stream: bool) -> Result<OwnedSemaphorePermit, Refusal> {
-        let free = if is_stream { &self.shared.streams } else { &self.shared.calls };
-        Arc::clone(free).try_acquire_owned().map_err(|_| {
-            Refusal::new(Kind::Busy, "too many requests at once")
-                .advising("Close other pages of this console, and try again.")
-        })
+    fn client<B>(&self, request: &Request<B>, token: Option<&Token>) -> Client {
+        let ends = request.extensions().get::<Ends>().copied().unwrap_or_default();
+        let origin = Origin::of(ends.remote.map(|remote| remote.ip()));
+        Client { origin, user: token.and_then(|token| self.shared.users.of(token)) }
+    }
+
+    fn slots(&self, is_stream: bool) -> &Arc<Slots> {
+        if is_stream { &self.shared.streams } else { &self.shared.calls }
     }
 
     async fn ask(
@@ -246,16 +268,32 @@ mod tests {
     use http_body_util::Full;
 
     use super::*;
+    use crate::clients::tests::anonymous;
 
     #[test]
     fn calls_and_streams_beyond_the_limits_are_refused() {
-        let console = Console::new(Hosts::default(), None, mpsc::channel(1).0);
-        for (is_stream, most) in [(false, PAGE_CALLS_MAX), (true, PAGE_STREAMS_MAX)] {
-            let held: Vec<_> = (0..most).map(|_| console.permit(is_stream).unwrap()).collect();
-            assert_eq!(console.permit(is_stream).unwrap_err().kind, Kind::Busy);
+        let console = Console::new(Hosts::default(), None, Arc::default(), mpsc::channel(1).0);
+        for is_stream in [false, true] {
+            let slots = console.slots(is_stream);
+            let take = |number| std::iter::from_fn(move || slots.take(&anonymous(number)).ok());
+            let held: Vec<_> = (0..20).flat_map(take).collect();
+            assert_eq!(held.len(), 32);
+            assert_eq!(slots.take(&anonymous(20)).unwrap_err().kind, Kind::Busy);
             drop(held);
-            assert!(console.permit(is_stream).is_ok());
+            assert!(slots.take(&anonymous(20)).is_ok());
         }
+    }
+
+    #[test]
+    fn a_request_belongs_to_its_address_or_to_the_user_of_its_token() {
+        let console = Console::new(Hosts::default(), None, Arc::default(), mpsc::channel(1).0);
+        let mut request = Request::new(());
+        let remote = Some("10.0.0.7:4000".parse().unwrap());
+        request.extensions_mut().insert(Ends { local: None, remote });
+        let issued = token("issued").unwrap();
+        assert_eq!(console.client(&request, Some(&issued)), anonymous(7));
+        console.shared.users.remember(&issued, "ann");
+        assert_eq!(console.client(&request, Some(&issued)).user.as_deref(), Some("ann"));
     }
 
     #[tokio::test]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use quorate_cli::flags::{Flag, Kind, Matches};
 use quorate_client::failure::Failure;
 use quorate_net::listen::{
-    ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Listener, Reuse, Security, Services,
+    AddressLimit, ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Listener, Reuse,
+    Security, Services,
 };
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_tls::{
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::access::{Access, Exposure};
 use crate::checks::Hosts;
+use crate::clients::Users;
 use crate::cluster::{Caller, Cluster};
 use crate::refusal::Kind as RefusalKind;
 use crate::secret::Secret;
@@ -25,8 +27,9 @@ use crate::service::{Console, NoHttp2, QUEUE_CALLS_MAX};
 use crate::settings::Settings;
 use crate::worker;
 
-/// Maximum number of connections of a console that runs on its own.
+/// Maximum number of connections of a console that runs on its own, and the part of them that one address may have.
 const CONNECTIONS_MAX: u64 = 128;
+const ADDRESS_CONNECTIONS_MAX: u32 = 96;
 
 /// Stack of the thread that serves connections.
 const STACK_BYTES: usize = 1 << 20;
@@ -130,8 +133,9 @@ fn open_with(settings: Settings, secret: Option<Secret>) -> Result<Console, Star
         .map_err(|failure| StartError::Cluster(failure.message.unwrap_or_default()))?;
     let (jobs, receiver) = mpsc::channel(QUEUE_CALLS_MAX);
     let hosts = Hosts::new(&settings.allowed_hosts);
-    worker::start(settings, receiver).map_err(StartError::Thread)?;
-    Ok(Console::new(hosts, secret, jobs))
+    let users = Arc::new(Users::default());
+    worker::start(settings, receiver, Arc::clone(&users)).map_err(StartError::Thread)?;
+    Ok(Console::new(hosts, secret, users, jobs))
 }
 
 /// A console that runs on its own. Dropping it ends it.
@@ -190,7 +194,7 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
         max_concurrent_streams: None,
         timeouts: ConnectionTimeouts::FOR_CLIENTS,
         permits: Arc::new(ConnectionPermits::new(CONNECTIONS_MAX)),
-        per_address: None,
+        per_address: Some(Arc::new(AddressLimit::new(ADDRESS_CONNECTIONS_MAX, Arc::default()))),
         keepalive: None,
         ping_floor: Duration::from_secs(5),
     };
@@ -211,7 +215,7 @@ async fn check_exposure(settings: &Settings, has_secret: bool) -> Result<(), Sta
     let client =
         client.map_err(|failure| StartError::Cluster(failure.message.unwrap_or_default()))?;
     let anonymous = Caller { client: client.for_user(cluster.token_of(None)), is_logged_in: false };
-    let access = Access::new(settings.is_private());
+    let access = Access::new(settings.is_private(), Arc::default());
     match access.admit(false, has_secret, &anonymous).await {
         Err(refused) if refused.kind == RefusalKind::AuthenticationOff => {
             Err(StartError::Open(refused.text()))

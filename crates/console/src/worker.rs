@@ -4,8 +4,8 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use quorate_client::Client;
 use quorate_client::credentials::Token;
 use quorate_client::failure::Failure;
 use quorate_telemetry::threads;
@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::access::{Access, Mode};
+use crate::clients::{Client, Users};
 use crate::cluster::{Caller, Cluster};
 use crate::input::Input;
 use crate::keys::{self, Large, VALUE_BYTES_SHOWN};
@@ -39,7 +40,7 @@ struct Context {
     settings: Settings,
     cluster: Rc<Cluster>,
     /// The connections, without a user.
-    client: Client,
+    connections: quorate_client::Client,
     members: Members,
     access: Access,
     overview: Rc<Overview>,
@@ -48,7 +49,11 @@ struct Context {
 }
 
 /// Starts the thread. It ends when no service has a sender of jobs any more.
-pub(crate) fn start(settings: Settings, jobs: mpsc::Receiver<Job>) -> io::Result<()> {
+pub(crate) fn start(
+    settings: Settings,
+    jobs: mpsc::Receiver<Job>,
+    users: Arc<Users>,
+) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name(NAME.to_owned());
     threads::spawn(thread, move || {
@@ -65,9 +70,9 @@ pub(crate) fn start(settings: Settings, jobs: mpsc::Receiver<Job>) -> io::Result
         };
         let context = Rc::new(Context {
             cluster: Rc::new(settings.cluster.clone()),
-            client,
+            connections: client,
             members: Members::new(settings.cluster.clone()),
-            access: Access::new(settings.is_private()),
+            access: Access::new(settings.is_private(), users),
             overview: Rc::new(Overview::new()),
             downloads: Downloads::default(),
             large: Large::new(),
@@ -93,11 +98,11 @@ async fn work(context: Rc<Context>, mut jobs: mpsc::Receiver<Job>) {
 impl Context {
     /// Answers a call. If its client is gone, the call ends.
     async fn answer(self: &Rc<Self>, job: Job) {
-        let Job { name, is_download, body, token, knows_secret, permit, mut reply } = job;
+        let Job { name, is_download, body, token, knows_secret, client, slot, mut reply } = job;
         let answering = async {
             let answered = match is_download {
                 true => self.download(&name).await,
-                false => Box::pin(self.call(&name, &body, token, knows_secret)).await,
+                false => Box::pin(self.call(&name, &body, (token, client), knows_secret)).await,
             };
             answered.unwrap_or_else(|refused| Answer::whole(reply::refusal(&refused)))
         };
@@ -110,7 +115,7 @@ impl Context {
         if let Some(stream) = answer.stream {
             stream.await;
         }
-        drop(permit);
+        drop(slot);
     }
 
     async fn download(&self, id: &str) -> Result<Answer, Refusal> {
@@ -122,14 +127,16 @@ impl Context {
         self: &Rc<Self>,
         name: &str,
         body: &[u8],
-        token: Option<Token>,
+        (token, client): (Option<Token>, Client),
         knows_secret: bool,
     ) -> Result<Answer, Refusal> {
         let input = Input::parse(body)?;
         let anonymous = self.caller(None);
         match name {
             "session" => return Ok(Answer::of(&self.session(&anonymous).await?)),
-            "login" => return Ok(Answer::of(&self.access.log_in(&anonymous, &input).await?)),
+            "login" => {
+                return Ok(Answer::of(&self.access.log_in(&anonymous, &client, &input).await?));
+            }
             _ => {}
         }
         self.access.admit(token.is_some(), knows_secret, &anonymous).await?;
@@ -196,7 +203,7 @@ impl Context {
     fn caller(&self, token: Option<Token>) -> Caller {
         let is_logged_in = token.is_some();
         let token = self.cluster.token_of(token);
-        Caller { client: self.client.for_user(token), is_logged_in }
+        Caller { client: self.connections.for_user(token), is_logged_in }
     }
 
     async fn session(&self, anonymous: &Caller) -> Result<Value, Refusal> {

@@ -16,6 +16,7 @@ on_both_servers! {
     a_user_sees_and_may_do_only_what_his_roles_permit,
     an_expired_token_asks_for_a_new_login,
     a_revoked_user_sees_no_figures_of_others,
+    a_user_with_many_streams_leaves_some_to_others,
     the_certificate_of_the_console_is_no_user,
 }
 
@@ -140,6 +141,32 @@ async fn a_revoked_user_sees_no_figures_of_others(kind: Kind) {
         answer(&root.call("overview", ""));
         let refused = ann.call("overview", "");
         (refused.status == 401).then_some(())
+    })
+    .await;
+}
+
+async fn a_user_with_many_streams_leaves_some_to_others(kind: Kind) {
+    let server = with_users(kind, &[]).await;
+    let console = Console::start(&format!("127.0.0.1:{}", server.port()), &[]);
+    let page = console.page();
+    let (root, ann) = (log_in(&page, "root", "p"), log_in(&page, "ann", "q"));
+    let mut held = Vec::new();
+    let refused = loop {
+        let mut lines = root.lines("keys/watch", "{}");
+        let first = lines.next().unwrap();
+        if !first.contains("created") {
+            break first;
+        }
+        held.push(lines);
+        assert!(held.len() < 100, "one user can open any number of streams");
+    };
+    assert!(refused.contains(r#""code":"busy""#), "{refused}");
+    let body = json!({ "prefix": base64("a/") }).to_string();
+    let first = ann.lines("keys/watch", &body).next().unwrap();
+    assert!(first.contains("created"), "{first}");
+    drop(held);
+    eventually("the slots are free again", async || {
+        root.lines("keys/watch", "{}").next().unwrap().contains("created").then_some(())
     })
     .await;
 }
