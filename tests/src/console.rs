@@ -130,6 +130,13 @@ impl ConsolePage {
 
     /// Opens a stream, and returns its lines as they arrive. Dropping the iterator closes the connection.
     pub fn lines(&self, name: &str, body: &str) -> impl Iterator<Item = String> + use<> {
+        let lines = BufReader::new(self.begin(name, body)).lines().map(Result::unwrap);
+        lines.skip_while(|line| !line.is_empty()).skip(1)
+    }
+
+    /// Sends an API call, and returns the connection on which the answer will arrive.
+    #[must_use]
+    pub fn begin(&self, name: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let token = self.token.as_ref().map(|token| format!("X-Quorate-Token: {token}\r\n"));
@@ -145,7 +152,6 @@ impl ConsolePage {
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.as_bytes()).unwrap();
-        let lines = BufReader::new(stream).lines().map(Result::unwrap);
-        lines.skip_while(|line| !line.is_empty()).skip(1)
+        stream
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! # Bound
 //!
-//! * [`PAGE_LOGINS_MAX`] logins at once, of which each address gets only a part (`clients`). A failed one is answered after a pause, and hashing a password is costly for the
-//!   cluster, which has its own bounds.
+//! * [`PAGE_LOGINS_MAX`] logins at once, of which each address gets only a part (`clients`). Hashing a password is
+//!   costly for the cluster, which has its own bounds. `attempts` limits their rate.
 //! * The tokens of [`KNOWN_MAX`] users are remembered, for [`KNOWN_TIME`] after the cluster has accepted them.
 
 use std::cell::RefCell;
@@ -18,15 +18,15 @@ use bytes::Bytes;
 use quorate_api::etcdserverpb::{AuthenticateRequest, RangeRequest};
 use quorate_client::credentials::{Token, token};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
+use crate::attempts::Attempts;
 use crate::clients::{Client, Slots, Users};
 use crate::cluster::Caller;
 use crate::input::Input;
 use crate::refusal::{Kind, Refusal};
 
 const PAGE_LOGINS_MAX: usize = 8;
-const FAILED_LOGIN_PAUSE: Duration = Duration::from_millis(500);
 const KNOWN_MAX: usize = 64;
 const KNOWN_TIME: Duration = Duration::from_secs(10);
 
@@ -58,13 +58,15 @@ pub(crate) struct Access {
     known: RefCell<VecDeque<(Instant, Token)>>,
     users: Arc<Users>,
     logins: Arc<Slots>,
+    attempts: Attempts,
 }
 
 impl Access {
     /// `is_private` is whether everyone who can reach the console may use a cluster without authentication.
     pub(crate) fn new(is_private: bool, users: Arc<Users>) -> Self {
         let (mode, known) = (RefCell::default(), RefCell::default());
-        Self { is_private, mode, known, users, logins: Slots::new(PAGE_LOGINS_MAX) }
+        let (logins, attempts) = (Slots::new(PAGE_LOGINS_MAX), Attempts::default());
+        Self { is_private, mode, known, users, logins, attempts }
     }
 
     /// Returns whether authentication is on. `anonymous` is the caller without a user.
@@ -150,12 +152,14 @@ impl Access {
         let password = input.required_text("password")?.to_owned();
         // The name is not proven yet, so the login counts for its address.
         let _slot = self.logins.take(&Client { user: None, ..client.clone() })?;
+        let attempt = self.attempts.begin(&user, client.origin).await?;
         let request = AuthenticateRequest { name: user.clone(), password };
         let caller = Caller { client: anonymous.client.for_user(None), is_logged_in: false };
         let make = async |channel, request| caller.client.auth(channel).authenticate(request).await;
         match caller.read(request, make).await {
             Ok(reply) => match token(&reply.token) {
                 Some(token) => {
+                    attempt.succeeded();
                     self.users.remember(&token, &user);
                     Ok(json!({ "token": reply.token, "user": user }))
                 }
@@ -165,7 +169,7 @@ impl Access {
                 Err(Refusal::bad_request(refused.message))
             }
             Err(refused) => {
-                sleep(FAILED_LOGIN_PAUSE).await;
+                attempt.failed();
                 Err(refused)
             }
         }

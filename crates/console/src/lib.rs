@@ -24,6 +24,7 @@
 mod access;
 mod accounts;
 mod assets;
+mod attempts;
 mod certificates;
 mod checks;
 mod clients;

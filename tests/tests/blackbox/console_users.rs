@@ -7,7 +7,7 @@ use quorate_tests::{
     on_both_servers, on_quorate, suite_authority,
 };
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::console::{answer, base64, code};
 
@@ -17,6 +17,7 @@ on_both_servers! {
     an_expired_token_asks_for_a_new_login,
     a_revoked_user_sees_no_figures_of_others,
     a_user_with_many_streams_leaves_some_to_others,
+    a_login_that_is_broken_off_delays_the_next_one,
     the_certificate_of_the_console_is_no_user,
 }
 
@@ -169,6 +170,34 @@ async fn a_user_with_many_streams_leaves_some_to_others(kind: Kind) {
         root.lines("keys/watch", "{}").next().unwrap().contains("created").then_some(())
     })
     .await;
+}
+
+async fn a_login_that_is_broken_off_delays_the_next_one(kind: Kind) {
+    let server = with_users(kind, &[]).await;
+    let console = Console::start(&format!("127.0.0.1:{}", server.port()), &[]);
+    let page = console.page();
+    let begun = Instant::now();
+    for number in 0..6 {
+        // The client breaks off as soon as the member has seen the attempt, before its answer arrives.
+        let body = json!({ "user": "ann", "password": "wrong" }).to_string();
+        let broken_off = page.begin("login", &body);
+        eventually("the member has received the login", async || {
+            (logins(&server) > number).then_some(())
+        })
+        .await;
+        drop(broken_off);
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(2_500), "{:?}", begun.elapsed());
+    log_in(&page, "ann", "q");
+}
+
+/// Returns how many logins a server has received.
+fn logins(server: &Server) -> u64 {
+    let metrics = quorate_tests::get(server.port(), "/metrics").text();
+    let counts = metrics.lines().filter(|line| {
+        line.starts_with("grpc_server_started_total") && line.contains("\"Authenticate\"")
+    });
+    counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 async fn the_certificate_of_the_console_is_no_user(kind: Kind) {

@@ -1,0 +1,166 @@
+//! The pause between two logins: a user name and an address have one attempt per [`PAUSE`], however many connections they
+//! use.
+//!
+//! An attempt counts from its beginning, so a client cannot avoid the pause by breaking off its connection before the
+//! answer. A successful login has no pause.
+//!
+//! # Guarantees
+//!
+//! * An attempt that waits does not count. A client that breaks it off delays no other client.
+//!
+//! # Bound
+//!
+//! * [`NAMES_MAX`] names and addresses are remembered, each for [`PAUSE`] after its last attempt. Names are remembered as
+//!   digests.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::clients::Origin;
+use crate::refusal::{Kind, Refusal};
+
+/// The minimum time between two attempts.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Maximum time for which an attempt waits for its turn.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+const NAMES_MAX: usize = 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    User([u8; 32]),
+    Origin(Origin),
+}
+
+/// The attempts of the last moment.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts(RefCell<BTreeMap<Name, Instant>>);
+
+/// An attempt that has begun.
+#[derive(Debug)]
+pub(crate) struct Attempt<'a> {
+    attempts: &'a Attempts,
+    names: [Name; 2],
+    /// The end of the pause that this attempt has caused.
+    until: Instant,
+}
+
+impl Attempts {
+    /// Waits until this user name and this address may make an attempt, and begins it.
+    pub(crate) async fn begin(&self, user: &str, origin: Origin) -> Result<Attempt<'_>, Refusal> {
+        let names = [Name::User(Sha256::digest(user).into()), Name::Origin(origin)];
+        let turn = async {
+            loop {
+                let due = self.due(&names);
+                if due <= Instant::now() {
+                    return;
+                }
+                sleep_until(due).await;
+            }
+        };
+        let busy = || {
+            Refusal::new(Kind::Busy, "too many logins of this user, or from this address")
+                .advising("Try again in a few seconds.")
+        };
+        timeout(WAIT_MAX, turn).await.map_err(|_| busy())?;
+        let (now, mut all) = (Instant::now(), self.0.borrow_mut());
+        all.retain(|_, until| *until > now);
+        if all.len() + names.len() > NAMES_MAX {
+            return Err(busy());
+        }
+        let until = now + PAUSE;
+        all.extend(names.map(|name| (name, until)));
+        Ok(Attempt { attempts: self, names, until })
+    }
+
+    /// Returns when the pauses of these names end.
+    fn due(&self, names: &[Name; 2]) -> Instant {
+        let all = self.0.borrow();
+        let ends = names.iter().filter_map(|name| all.get(name).copied());
+        ends.max().unwrap_or_else(Instant::now)
+    }
+}
+
+impl Attempt<'_> {
+    /// Ends a login that has succeeded: it causes no pause.
+    pub(crate) fn succeeded(self) {
+        let mut all = self.attempts.0.borrow_mut();
+        // A later attempt of the same name may have begun since.
+        all.retain(|name, until| !self.names.contains(name) || *until != self.until);
+    }
+
+    /// Ends a login that has failed: the pause begins now.
+    pub(crate) fn failed(self) {
+        let until = Instant::now() + PAUSE;
+        self.attempts.0.borrow_mut().extend(self.names.map(|name| (name, until)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::tests::anonymous;
+
+    fn origin(number: u8) -> Origin {
+        anonymous(number).origin
+    }
+
+    async fn time_of(attempts: &Attempts, user: &str, number: u8) -> Duration {
+        let begun = Instant::now();
+        attempts.begin(user, origin(number)).await.unwrap();
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_was_broken_off_delays_the_next_one() {
+        let attempts = Attempts::default();
+        assert_eq!(time_of(&attempts, "ann", 1).await, Duration::ZERO);
+        // Neither another user name nor another address avoids the pause.
+        assert!(time_of(&attempts, "bob", 1).await >= PAUSE);
+        assert!(time_of(&attempts, "bob", 2).await >= PAUSE);
+        assert_eq!(time_of(&attempts, "cat", 3).await, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_login_that_fails_causes_a_pause() {
+        let attempts = Attempts::default();
+        attempts.begin("ann", origin(1)).await.unwrap().succeeded();
+        assert_eq!(time_of(&attempts, "ann", 1).await, Duration::ZERO);
+        let slow = attempts.begin("ann", origin(1)).await.unwrap();
+        tokio::time::advance(PAUSE * 2).await;
+        slow.failed();
+        assert!(time_of(&attempts, "ann", 2).await >= PAUSE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_success_leaves_the_pause_of_a_later_failure() {
+        let attempts = Attempts::default();
+        let own = attempts.begin("eve", origin(1)).await.unwrap();
+        tokio::time::advance(PAUSE).await;
+        attempts.begin("ann", origin(1)).await.unwrap().failed();
+        own.succeeded();
+        assert!(time_of(&attempts, "bob", 1).await >= PAUSE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_waits_for_a_limited_time_and_the_names_are_bounded() {
+        let attempts = Attempts::default();
+        let later = Instant::now() + WAIT_MAX * 2;
+        attempts.0.borrow_mut().insert(Name::Origin(origin(1)), later);
+        let refused = attempts.begin("ann", origin(1)).await.unwrap_err();
+        assert_eq!(refused.kind, Kind::Busy);
+        for number in 0..NAMES_MAX as u64 {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&number.to_be_bytes());
+            attempts.0.borrow_mut().insert(Name::User(digest), Instant::now() + PAUSE);
+        }
+        assert_eq!(attempts.begin("ann", origin(2)).await.unwrap_err().kind, Kind::Busy);
+        tokio::time::advance(PAUSE * 2).await;
+        assert!(attempts.begin("ann", origin(2)).await.is_ok());
+    }
+}
