@@ -2,10 +2,12 @@
 //!
 //! # Bound
 //!
-//! * A stream has a queue of [`LINES_MAX`] lines of at most [`LINE_BYTES`] and one event. If its page does not read,
-//!   events are dropped and counted, and the next line reports how many.
+//! * A stream has a queue of [`LINES_MAX`] lines and [`LINES_BYTES_MAX`]. A line of events has [`LINE_BYTES`] and one event.
+//!   If its page does not read, events are dropped and counted, and the next line reports how many. If it takes nothing at
+//!   all, its connection is closed (`service`).
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +17,7 @@ use quorate_client::key_range::KeyRange;
 use quorate_top::PrefixMeter;
 use quorate_top::prefixes::{Form, Prefix, Shape};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cluster::Caller;
@@ -25,9 +27,14 @@ use crate::input::Input;
 use crate::keys::{SEPARATOR_BYTES_MAX, wrong_separator};
 use crate::problems;
 use crate::refusal::{Kind, Refusal};
+use crate::reply::{Part, Parts};
 
 const LINES_MAX: usize = 64;
 const LINE_BYTES: usize = 48 << 10;
+const LINES_BYTES_MAX: usize = 4 << 20;
+
+/// Maximum time until the page has taken the last line.
+const END_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum number of bytes of a value in an event.
 const VALUE_BYTES_MAX: usize = 4096;
@@ -41,15 +48,16 @@ const ROWS_MAX: usize = 200;
 
 /// The sending side of a stream of lines.
 pub(crate) struct Lines {
-    parts: mpsc::Sender<io::Result<Bytes>>,
+    parts: mpsc::Sender<io::Result<Part>>,
+    space: Arc<Semaphore>,
     dropped: u64,
 }
 
 impl Lines {
     /// Creates a stream, and the receiver for its answer.
-    pub(crate) fn new() -> (Self, mpsc::Receiver<io::Result<Bytes>>) {
+    pub(crate) fn new() -> (Self, Parts) {
         let (parts, receiver) = mpsc::channel(LINES_MAX);
-        (Self { parts, dropped: 0 }, receiver)
+        (Self { parts, space: Arc::new(Semaphore::new(LINES_BYTES_MAX)), dropped: 0 }, receiver)
     }
 
     /// Adds a line with this number of events. If the queue is full, the events are dropped.
@@ -63,7 +71,10 @@ impl Lines {
     }
 
     fn put(&self, line: &Value) -> bool {
-        self.parts.try_send(Ok(Bytes::from(line.to_string() + "\n"))).is_ok()
+        let data = Bytes::from(line.to_string() + "\n");
+        let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let Ok(space) = Arc::clone(&self.space).try_acquire_many_owned(bytes) else { return false };
+        self.parts.try_send(Ok(Part { data, space: Some(space) })).is_ok()
     }
 
     /// Waits until there is space, and adds the last line.
@@ -76,8 +87,9 @@ impl Lines {
     }
 
     async fn last(&self, line: &Value) {
-        // The page may be gone.
-        drop(self.parts.send(Ok(Bytes::from(line.to_string() + "\n"))).await);
+        let data = Bytes::from(line.to_string() + "\n");
+        // The page may be gone, or may not read.
+        drop(self.parts.send_timeout(Ok(Part { data, space: None }), END_TIME_MAX).await);
     }
 
     async fn closed(&self) {
@@ -285,10 +297,10 @@ mod tests {
 
     use super::*;
 
-    fn texts(receiver: &mut mpsc::Receiver<io::Result<Bytes>>) -> Vec<Value> {
+    fn texts(receiver: &mut Parts) -> Vec<Value> {
         let mut found = Vec::new();
         while let Ok(part) = receiver.try_recv() {
-            found.push(serde_json::from_slice(&part.unwrap()).unwrap());
+            found.push(serde_json::from_slice(&part.unwrap().data).unwrap());
         }
         found
     }
@@ -304,6 +316,30 @@ mod tests {
         lines.add(&event(1000), 2);
         let after = texts(&mut receiver);
         assert_eq!(after, [json!({ "type": "dropped", "count": 10 }), event(1000)]);
+    }
+
+    #[test]
+    fn the_bytes_of_a_page_that_does_not_read_are_bounded() {
+        let (mut lines, mut receiver) = Lines::new();
+        let large = json!({ "type": "prefixes", "rows": "x".repeat(1 << 20) });
+        for _ in 0..10 {
+            lines.add(&large, 0);
+        }
+        assert_eq!(texts(&mut receiver).len(), 3);
+        lines.add(&large, 0);
+        assert_eq!(texts(&mut receiver), [large]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_although_its_page_does_not_read() {
+        let (mut lines, receiver) = Lines::new();
+        for _ in 0..LINES_MAX {
+            lines.add(&json!({ "type": "ping" }), 0);
+        }
+        let refused = Refusal::no_answer();
+        let ending = lines.end(&refused);
+        tokio::time::timeout(END_TIME_MAX * 3, ending).await.unwrap();
+        drop(receiver);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use http::header::{
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::refusal::{Kind, Refusal};
 
@@ -36,6 +36,18 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
+/// A part of a stream, or the error that breaks it off.
+pub(crate) type Parts = mpsc::Receiver<io::Result<Part>>;
+
+/// A part of a stream.
+#[derive(Debug)]
+pub struct Part {
+    pub(crate) data: Bytes,
+    /// Its share of the bytes that may wait for the client.
+    #[expect(dead_code, reason = "the bytes are free again when the part is dropped")]
+    pub(crate) space: Option<OwnedSemaphorePermit>,
+}
+
 /// The body of an answer.
 #[derive(Debug)]
 pub enum Content {
@@ -43,7 +55,7 @@ pub enum Content {
     Whole(Option<Bytes>),
     /// A body that is still being produced. An error breaks the answer off, so that its client sees that it is
     /// incomplete.
-    Stream(mpsc::Receiver<io::Result<Bytes>>),
+    Stream(mpsc::Receiver<io::Result<Part>>),
 }
 
 impl Body for Content {
@@ -56,9 +68,9 @@ impl Body for Content {
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match &mut *self {
             Self::Whole(content) => Poll::Ready(content.take().map(|all| Ok(Frame::data(all)))),
-            Self::Stream(parts) => {
-                parts.poll_recv(cx).map(|part| part.map(|part| part.map(Frame::data)))
-            }
+            Self::Stream(parts) => parts
+                .poll_recv(cx)
+                .map(|part| part.map(|part| part.map(|part| Frame::data(part.data)))),
         }
     }
 
@@ -101,12 +113,12 @@ pub(crate) fn refusal(refusal: &Refusal) -> Reply {
 }
 
 /// Returns a stream of lines.
-pub(crate) fn lines(parts: mpsc::Receiver<io::Result<Bytes>>) -> Reply {
+pub(crate) fn lines(parts: Parts) -> Reply {
     stream("application/x-ndjson", parts)
 }
 
 /// Returns a stream that the browser saves under this file name, which consists of letters, digits, hyphens and dots.
-pub(crate) fn file(name: &str, parts: mpsc::Receiver<io::Result<Bytes>>) -> Reply {
+pub(crate) fn file(name: &str, parts: Parts) -> Reply {
     let mut reply = stream("application/octet-stream", parts);
     if let Ok(value) = HeaderValue::try_from(format!("attachment; filename=\"{name}\"")) {
         reply.headers_mut().insert(CONTENT_DISPOSITION, value);
@@ -114,7 +126,7 @@ pub(crate) fn file(name: &str, parts: mpsc::Receiver<io::Result<Bytes>>) -> Repl
     reply
 }
 
-fn stream(kind: &'static str, parts: mpsc::Receiver<io::Result<Bytes>>) -> Reply {
+fn stream(kind: &'static str, parts: Parts) -> Reply {
     let mut reply = Response::new(Content::Stream(parts));
     never_stored(reply.headers_mut(), kind);
     reply

@@ -4,6 +4,7 @@
 //!
 //! * [`PAGE_CALLS_MAX`] calls and [`PAGE_STREAMS_MAX`] streams at once. Further ones are refused, and each client gets only
 //!   a part of them (`clients`).
+//! * A client that takes nothing of an answer for [`STALL_TIME_MAX`] is disconnected.
 //! * The body of a request has at most [`BODY_BYTES_MAX`], and must arrive within [`BODY_TIME_MAX`].
 
 use std::convert::Infallible;
@@ -40,6 +41,9 @@ const BODY_BYTES_MAX: usize = 2 << 20;
 
 /// Maximum time until the body of a request has arrived.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Maximum time for which a client may take nothing of an answer that waits for it.
+const STALL_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Calls that wait for the console's thread. Each holds one of [`PAGE_CALLS_MAX`] slots, so the queue is never full.
 pub(crate) const QUEUE_CALLS_MAX: usize = PAGE_CALLS_MAX + PAGE_STREAMS_MAX;
@@ -96,6 +100,9 @@ impl Console {
     }
 
     async fn answer(self, request: Request<IncomingBody>) -> Reply {
+        if let Some(client) = request.extensions().get::<EndsWithClient>() {
+            client.limit_stall(STALL_TIME_MAX);
+        }
         let path = request.uri().path();
         let purpose = match path {
             "/" | "/index.html" => Purpose::Page,

@@ -16,7 +16,6 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use quorate_api::etcdserverpb::{SnapshotRequest, SnapshotResponse};
 use quorate_client::as_grpc_go;
 use serde_json::{Value, json};
@@ -29,6 +28,7 @@ use crate::cluster::Caller;
 use crate::input::Input;
 use crate::members::Members;
 use crate::refusal::{Kind, Refusal};
+use crate::reply::{Part, Parts};
 
 const DOWNLOADS_MAX: usize = 32;
 const PARTS_MAX: usize = 16;
@@ -156,18 +156,16 @@ impl Downloads {
 /// A download that has begun.
 pub(crate) struct Begun {
     pub(crate) file: String,
-    pub(crate) parts: mpsc::Receiver<io::Result<Bytes>>,
+    pub(crate) parts: Parts,
     download: Rc<Download>,
     caller: Caller,
     stream: Streaming<SnapshotResponse>,
-    sender: mpsc::Sender<io::Result<Bytes>>,
+    sender: mpsc::Sender<io::Result<Part>>,
 }
 
 impl Begun {
     /// Separates the data for the answer from the task that produces it.
-    pub(crate) fn split(
-        self,
-    ) -> (String, mpsc::Receiver<io::Result<Bytes>>, impl Future<Output = ()>) {
+    pub(crate) fn split(self) -> (String, Parts, impl Future<Output = ()>) {
         let Self { file, parts, download, caller, stream, sender } = self;
         let fetching = async move {
             let fetched = fetch(&download, &caller, stream, &sender).await;
@@ -175,8 +173,9 @@ impl Begun {
                 Ok(()) => download.state.borrow_mut().name = "done",
                 Err(refused) => {
                     download.fail(&refused);
-                    // The browser may be gone.
-                    drop(sender.send(Err(io::Error::other(refused.message))).await);
+                    // The browser may be gone, or may not read.
+                    let error = Err(io::Error::other(refused.message));
+                    drop(sender.send_timeout(error, PART_TIME).await);
                 }
             }
         };
@@ -214,7 +213,7 @@ async fn fetch(
     download: &Download,
     caller: &Caller,
     mut stream: Streaming<SnapshotResponse>,
-    sender: &mpsc::Sender<io::Result<Bytes>>,
+    sender: &mpsc::Sender<io::Result<Part>>,
 ) -> Result<(), Refusal> {
     let gone = || Refusal::new(Kind::Timeout, "the browser has broken off the download");
     let mut checked = Checked::default();
@@ -225,8 +224,8 @@ async fn fetch(
         };
         let Some(part) = part else { return checked.verdict() };
         checked.add(&part.blob);
-        let is_taken = timeout(PART_TIME, sender.send(Ok(part.blob.clone()))).await;
-        is_taken.map_err(|_| gone())?.map_err(|_| gone())?;
+        let data = Part { data: part.blob, space: None };
+        sender.send_timeout(Ok(data), PART_TIME).await.map_err(|_| gone())?;
         let mut state = download.state.borrow_mut();
         state.sent = checked.len;
         state.total = Some(checked.len.saturating_add(part.remaining_bytes)).max(state.total);

@@ -2,10 +2,11 @@
 //! do not read their streams.
 
 use quorate_tests::{
-    Console, ConsolePage, Kind, Options, Server, bytes, eventually, on_both_servers, on_quorate,
-    put, request_with,
+    Console, ConsolePage, Kind, Options, Server, bytes, eventually, eventually_within,
+    on_both_servers, on_quorate, put, request_with,
 };
 use serde_json::{Value, json};
+use std::time::Duration;
 
 use super::console::{answer, base64, code};
 
@@ -22,6 +23,7 @@ on_quorate! {
     the_page_forbids_frames_and_foreign_code,
     malformed_requests_are_refused,
     a_page_that_does_not_read_its_watch_loses_events_and_learns_how_many,
+    a_stream_that_is_never_read_is_ended,
     the_console_works_behind_a_reverse_proxy,
     tokens_and_passwords_are_never_printed,
 }
@@ -284,6 +286,36 @@ async fn a_page_that_does_not_read_its_watch_loses_events_and_learns_how_many(ki
     let (seen, dropped) = counting.await.unwrap();
     assert!(dropped > 0 && seen > 0, "{seen} seen, {dropped} dropped");
     assert_eq!(seen + dropped, 6_000);
+}
+
+async fn a_stream_that_is_never_read_is_ended(kind: Kind) {
+    let (server, console) = begin(kind, &[], &[]).await;
+    let client = server.client();
+    let body = json!({ "prefix": "", "value_bytes": 4096 }).to_string();
+    let unread = console.page().begin("keys/watch", &body);
+    let value = "v".repeat(4096);
+    // The kernel stores some megabytes for the client. From then on, the stream makes no progress.
+    let ended = eventually_within(Duration::from_secs(90), "the stream is ended", async || {
+        for number in 0..100 {
+            client.write(format!("k{number}"), &value).await;
+        }
+        (!is_connected(&unread)).then_some(())
+    });
+    ended.await;
+    // The slot is free again, and the console has not kept what was not read.
+    answer(&console.page().call("session", "{}"));
+}
+
+/// Returns whether the other side has an open connection to this one.
+fn is_connected(stream: &std::net::TcpStream) -> bool {
+    let own = stream.local_addr().unwrap().port();
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    // The remote address is the third column, the state the fourth; 01 is an established connection.
+    table.lines().any(|line| {
+        let mut columns = line.split_whitespace().skip(2);
+        columns.next().is_some_and(|remote| remote.ends_with(&format!(":{own:04X}")))
+            && columns.next() == Some("01")
+    })
 }
 
 async fn the_console_works_behind_a_reverse_proxy(kind: Kind) {

@@ -86,6 +86,12 @@ impl<T> Outlet<T> {
     pub(super) fn sent(&self) -> u64 {
         self.socket.lock().sent_in_all
     }
+
+    /// Returns the number of bytes that the kernel has accepted so far, and whether more wait until it accepts them.
+    pub(super) fn progress(&self) -> (u64, bool) {
+        let socket = self.socket.lock();
+        (socket.sent_in_all, !socket.gathered.is_empty())
+    }
 }
 
 impl<T: AsyncWrite + Send + Unpin + 'static> Outlet<T> {

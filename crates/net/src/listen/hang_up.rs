@@ -6,6 +6,9 @@
 //! byte belongs to the next request. If there is no byte because the client has closed its side, the connection is
 //! closed.
 //!
+//! A client may also stay connected and never read. A service can limit the time for which it takes nothing
+//! ([`EndsWithClient::limit_stall`]). [`Unstalled`] then closes the connection.
+//!
 //! # Not here
 //!
 //! HTTP/2, where clients reset cancelled streams.
@@ -13,29 +16,103 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
 
-/// A request extension by which a service requests that the answer end when the client disconnects.
+/// A request extension by which a service requests that the answer end when the client disconnects or never reads.
 #[derive(Clone, Debug, Default)]
-pub struct EndsWithClient(Arc<AtomicBool>);
+pub struct EndsWithClient(Arc<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    ends: AtomicBool,
+    /// The limit of a stall, in milliseconds; 0 for none.
+    stall_ms: AtomicU64,
+}
 
 impl EndsWithClient {
     /// Ends the answer to the current request when its client disconnects.
     pub fn ask(&self) {
-        self.set(true);
+        self.0.ends.store(true, Ordering::Relaxed);
     }
 
-    /// Sets whether disconnects are detected. The service and the connection run in the same task, so relaxed ordering
-    /// is sufficient.
-    pub(super) fn set(&self, asked: bool) {
-        self.0.store(asked, Ordering::Relaxed);
+    /// Closes the connection if its client takes no byte of the answer for this long although there is one.
+    pub fn limit_stall(&self, limit: Duration) {
+        let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        self.0.stall_ms.store(limit, Ordering::Relaxed);
+    }
+
+    /// Detects nothing until the service asks for it again. The service and the connection run in the same task, so
+    /// relaxed ordering is sufficient.
+    pub(super) fn reset(&self) {
+        self.0.ends.store(false, Ordering::Relaxed);
+        self.0.stall_ms.store(0, Ordering::Relaxed);
     }
 
     fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.ends.load(Ordering::Relaxed)
+    }
+
+    fn stall_limit(&self) -> Option<Duration> {
+        let limit = self.0.stall_ms.load(Ordering::Relaxed);
+        (limit > 0).then(|| Duration::from_millis(limit))
+    }
+}
+
+/// A connection that ends if its client takes no byte for too long.
+///
+/// The kernel accepts a few megabytes for a client that does not read. The time begins when it accepts no more.
+pub(super) struct Unstalled<'a, C, P> {
+    connection: C,
+    /// Returns the number of bytes sent so far, and whether more are waiting.
+    progress: P,
+    asked: &'a EndsWithClient,
+    /// The end of the time, and the number of bytes that were sent when it began.
+    stalled: Option<(u64, Pin<Box<Sleep>>)>,
+}
+
+impl<'a, C, P: Fn() -> (u64, bool)> Unstalled<'a, C, P> {
+    pub(super) const fn new(connection: C, progress: P, asked: &'a EndsWithClient) -> Self {
+        Self { connection, progress, asked, stalled: None }
+    }
+}
+
+impl<C, P, E> Future for Unstalled<'_, C, P>
+where
+    C: Future<Output = Result<(), E>> + Unpin,
+    P: Fn() -> (u64, bool) + Unpin,
+    E: From<io::Error>,
+{
+    type Output = Result<(), E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Poll::Ready(done) = Pin::new(&mut this.connection).poll(cx) {
+            return Poll::Ready(done);
+        }
+        let Some(limit) = this.asked.stall_limit() else {
+            this.stalled = None;
+            return Poll::Pending;
+        };
+        let (sent, is_waiting) = (this.progress)();
+        if !is_waiting {
+            this.stalled = None;
+            return Poll::Pending;
+        }
+        let (before, timer) =
+            this.stalled.get_or_insert_with(|| (sent, Box::pin(tokio::time::sleep(limit))));
+        if *before != sent {
+            *before = sent;
+            timer.as_mut().reset(Instant::now() + limit);
+        }
+        match timer.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut).into())),
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 
@@ -137,8 +214,18 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HangUp<T> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use std::convert::Infallible;
+    use std::future::{Ready, ready};
 
+    use bytes::Bytes;
+    use hyper::body::{Body, Frame};
+    use hyper::service::Service;
+    use hyper::{Request, Response};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::sync::watch;
+
+    use super::super::tests::limits;
+    use super::super::{Ends, Http1Service, IncomingBody, serve_http1};
     use super::*;
 
     #[tokio::test]
@@ -156,7 +243,7 @@ mod tests {
         server.flush().await.unwrap();
         client.shutdown().await.unwrap();
         assert!(server.flush().await.is_err());
-        asked.set(false);
+        asked.reset();
         server.flush().await.unwrap();
         server.write_all(b"still").await.unwrap();
         let mut answer = [0; 5];
@@ -179,5 +266,60 @@ mod tests {
             }
         });
         assert!(gone.await.is_err());
+    }
+
+    /// A service whose answer never ends, and which limits the time for which its client takes nothing.
+    #[derive(Clone)]
+    struct Endless;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    impl Body for Endless {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 1000])))))
+        }
+    }
+
+    impl Service<Request<IncomingBody>> for Endless {
+        type Response = Response<Self>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<Self>, Infallible>>;
+
+        fn call(&self, request: Request<IncomingBody>) -> Self::Future {
+            let client = request.extensions().get::<EndsWithClient>().unwrap();
+            client.limit_stall(LIMIT);
+            ready(Ok(Response::new(Self)))
+        }
+    }
+
+    impl Http1Service for Endless {
+        const ANSWERS_HALF_CLOSED: bool = true;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_reads_is_disconnected_after_the_limit() {
+        let (mut client, server) = tokio::io::duplex(1000);
+        let (_stopper, stop) = watch::channel(false);
+        let serving = tokio::spawn(async move {
+            drop(
+                serve_http1(server, Vec::new(), (Endless, Ends::default()), limits(1), stop).await,
+            );
+        });
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        // A client that takes a byte now and then is kept.
+        for _ in 0..10 {
+            tokio::time::sleep(LIMIT / 2).await;
+            client.read_u8().await.unwrap();
+        }
+        assert!(!serving.is_finished());
+        let begun = Instant::now();
+        tokio::time::timeout(LIMIT * 100, serving).await.unwrap().unwrap();
+        assert!(begun.elapsed() >= LIMIT && begun.elapsed() < LIMIT * 2, "{:?}", begun.elapsed());
     }
 }

@@ -93,7 +93,7 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
     fn call(&self, mut request: Request<IncomingBody>) -> Self::Future {
-        self.ends_with_client.set(false);
+        self.ends_with_client.reset();
         request.extensions_mut().insert(self.ends_with_client.clone());
         request.extensions_mut().insert(self.ends);
         request.extensions_mut().insert(self.takeover.clone());

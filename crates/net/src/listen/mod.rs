@@ -53,7 +53,7 @@ pub use self::addresses::AddressLimit;
 use self::buffered::{Buffered, Sending};
 pub use self::buffered::{DirectWriter, Written};
 pub use self::hang_up::EndsWithClient;
-use self::hang_up::HangUp;
+use self::hang_up::{HangUp, Unstalled};
 use self::head_deadline::{Announcing, HeadDeadline};
 use self::http2::{Ended, Until};
 pub use self::http2::{Lost, StreamBody, WholeAnswer, WholeCall};
@@ -479,7 +479,7 @@ async fn serve_http1<S: Stream, H: Http1Service>(
         inner: service,
         ends,
         requests,
-        ends_with_client,
+        ends_with_client: ends_with_client.clone(),
         takeover: of_requests,
         writer: outlet.writer(),
     };
@@ -489,8 +489,10 @@ async fn serve_http1<S: Stream, H: Http1Service>(
         .title_case_headers(true)
         .half_close(H::ANSWERS_HALF_CLOSED)
         .serve_connection(TokioIo::new(io), FromLibrary(service));
+    let progress = || outlet.progress();
+    let sending = Sending { connection: std::pin::Pin::new(&mut connection), outlet: &outlet };
     let closing = tokio::select! {
-        done = (Sending { connection: std::pin::Pin::new(&mut connection), outlet: &outlet }) => Err(done),
+        done = Unstalled::new(sending, progress, &ends_with_client) => Err(done),
         _ = stop.wait_for(|stop| *stop) => Ok(None),
         closing = limits.permits.close_requested(activity) => Ok(Some(closing)),
     };
@@ -507,6 +509,7 @@ async fn serve_http1<S: Stream, H: Http1Service>(
     let mut connection = std::pin::pin!(connection);
     connection.as_mut().graceful_shutdown();
     let ending = Sending { connection, outlet: &outlet };
+    let ending = Unstalled::new(ending, progress, &ends_with_client);
     let timeout = closing.is_some().then_some(limits.timeouts.head);
     end(ending, timeout, activity).await
 }
