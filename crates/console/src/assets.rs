@@ -31,6 +31,7 @@ const FILES: &[(&str, &[u8])] = &[
     asset!("history.js"),
     asset!("icon.svg"),
     asset!("index.html"),
+    asset!("json.js"),
     asset!("kubernetes.js"),
     asset!("main.js"),
     asset!("pages/access.js"),

@@ -7,6 +7,7 @@
 import { fromBase64, hexDump, isPlainText, utf8 } from '../bytes.js';
 import { fill, h } from '../dom.js';
 import { bytes as size, date, clock, count } from '../format.js';
+import { isDeep, looksLikeJson, parseJson } from '../json.js';
 import { decodeEnvelope, encryptedBy, isEnvelope } from '../kubernetes.js';
 import { button, copyButton, facts, notice, segmented } from './ui.js';
 
@@ -31,7 +32,7 @@ export function formsOf(bytes, isTruncated) {
   if (text === null) return ['hex'];
   /** @type {Form[]} */
   const forms = isPlainText(text) ? ['text', 'hex'] : ['hex', 'text'];
-  if (/^\s*[[{]/.test(text) && parseJson(text) !== undefined) forms.unshift('json');
+  if (parseJson(text) !== undefined) forms.unshift('json');
   return forms;
 }
 
@@ -42,14 +43,6 @@ function wholeCharacters(bytes) {
   return end > 0 && bytes[end - 1] >= 0xc0 ? bytes.subarray(0, end - 1) : bytes;
 }
 
-function parseJson(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
 /**
  * Returns the text of a value for a comparison with another: JSON on several lines, text as it is, else hexadecimal.
  *
@@ -58,7 +51,7 @@ function parseJson(text) {
 export function comparable(bytes) {
   const text = isEnvelope(bytes) ? null : utf8(bytes);
   if (text === null || !isPlainText(text)) return hexDump(bytes);
-  const parsed = /^\s*[[{]/.test(text) ? parseJson(text) : undefined;
+  const parsed = parseJson(text);
   return parsed === undefined ? text : JSON.stringify(parsed, null, 2);
 }
 
@@ -105,11 +98,19 @@ export function valueView(entry) {
     entry.truncated
       ? notice('info', null, `Only the first ${size(value.length)} of ${size(entry.size)} are shown.`)
       : null,
+    isDeepJson(value)
+      ? notice('info', null, 'The value is nested too deeply to be shown as JSON.')
+      : null,
     encryptedBy(value) === null
       ? null
       : notice('info', null, `Kubernetes encrypted this value (${encryptedBy(value)}).`),
     body,
   );
+}
+
+function isDeepJson(value) {
+  const text = utf8(value);
+  return text !== null && looksLikeJson(text) && isDeep(text);
 }
 
 /** @type {Record<Form, (value: Uint8Array) => any>} */
