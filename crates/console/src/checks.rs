@@ -44,13 +44,17 @@ pub(crate) enum Purpose {
 pub(crate) struct Hosts {
     /// Names in lower case, without ports.
     allowed: Vec<String>,
+    /// Whether another process has an address of the name `localhost`.
+    shares_localhost: bool,
 }
 
 impl Hosts {
-    /// Allows these names, in addition to the address of the listener.
-    pub(crate) fn new(names: &[String]) -> Self {
+    /// Allows these names, in addition to the address of the listener, and to `localhost` if every address of this name is
+    /// the console's: a page of another process under the same name would otherwise count as the console's own.
+    pub(crate) fn new(names: &[String], knows_localhost: bool) -> Self {
         let bare = |name: &String| name.trim_matches(['[', ']']).to_ascii_lowercase();
-        Self { allowed: names.iter().map(bare).collect() }
+        let allowed = names.iter().map(bare).collect();
+        Self { allowed, shares_localhost: !knows_localhost }
     }
 
     /// Returns whether a host names this console on a connection to this local address. An address that equals the
@@ -64,7 +68,7 @@ impl Hosts {
         match host.parse::<IpAddr>() {
             Ok(address) if address.is_loopback() => is_local,
             Ok(address) => local.is_some_and(|local| local.to_canonical() == address),
-            Err(_) => host == "localhost" && is_local,
+            Err(_) => host == "localhost" && is_local && !self.shares_localhost,
         }
     }
 }
@@ -201,7 +205,7 @@ mod tests {
     }
 
     fn outcome(purpose: Purpose, local: &str, changes: &[(&'static str, &str)]) -> Option<Kind> {
-        let hosts = Hosts::new(&["console.example.com".to_owned()]);
+        let hosts = Hosts::new(&["console.example.com".to_owned()], true);
         check(&request(local, changes), purpose, &hosts).err().map(|refusal| refusal.kind)
     }
 
@@ -238,6 +242,16 @@ mod tests {
             assert_eq!(host(unknown), Some(Kind::RefusedHost), "{unknown}");
         }
         assert_eq!(call(&[("host", "")]), Some(Kind::RefusedHost));
+    }
+
+    #[test]
+    fn localhost_is_refused_if_another_process_has_one_of_its_addresses() {
+        let host = [("host", "localhost:2383"), ("origin", "http://localhost:2383")];
+        let request = request("127.0.0.1:2383", &host);
+        let outcome = |hosts: Hosts| check(&request, Purpose::Call, &hosts).is_ok();
+        assert!(outcome(Hosts::new(&[], true)));
+        assert!(!outcome(Hosts::new(&[], false)));
+        assert!(outcome(Hosts::new(&["localhost".to_owned()], false)));
     }
 
     #[test]

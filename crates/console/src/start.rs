@@ -1,7 +1,7 @@
 //! Starts a console: on its own (`quorate console`), or as a service for the listeners of a member.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,14 +125,18 @@ pub enum StartError {
 
 /// Starts the thread of a console, and returns its service.
 pub fn open(settings: Settings) -> Result<Console, StartError> {
-    open_with(settings, None)
+    open_with(settings, None, true)
 }
 
-fn open_with(settings: Settings, secret: Option<Secret>) -> Result<Console, StartError> {
+fn open_with(
+    settings: Settings,
+    secret: Option<Secret>,
+    knows_localhost: bool,
+) -> Result<Console, StartError> {
     worker::check(&settings)
         .map_err(|failure| StartError::Cluster(failure.message.unwrap_or_default()))?;
     let (jobs, receiver) = mpsc::channel(QUEUE_CALLS_MAX);
-    let hosts = Hosts::new(&settings.allowed_hosts);
+    let hosts = Hosts::new(&settings.allowed_hosts, knows_localhost);
     let users = Arc::new(Users::default());
     worker::start(settings, receiver, Arc::clone(&users)).map_err(StartError::Thread)?;
     Ok(Console::new(hosts, secret, users, jobs))
@@ -183,10 +187,9 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
     let secret = needs_secret.then(Secret::new).transpose().map_err(StartError::Random)?;
     check_exposure(&settings, secret.is_some()).await?;
     let security = security_of(flags)?;
-    let listener = Listener::bind(*chosen, Reuse::default()).map_err(failed)?.secured(security);
-    let address = listener.address().unwrap_or(*chosen);
+    let Bound { address, listeners, knows_localhost } = bind(*chosen, &full)?;
     let fragment = secret.as_ref().map_or_else(String::new, |it| format!("#s={}", it.text()));
-    let console = open_with(settings, secret)?;
+    let console = open_with(settings, secret, knows_localhost)?;
     let threads = Threads { name: "web", count: 1, stack_bytes: STACK_BYTES };
     let runtimes = Runtimes::start(threads, |_| std::future::pending::<()>());
     let runtimes = Arc::new(runtimes.map_err(StartError::Thread)?);
@@ -201,7 +204,10 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
     let (stop, stopping) = watch::channel(false);
     let (alive, _) = mpsc::channel(1);
     let services = Services { grpc: None::<NoHttp2>, http: Some(console) };
-    listener.spawn(&runtimes, services, &limits, &stopping, &alive);
+    for listener in listeners {
+        let listener = listener.secured(security.clone());
+        listener.spawn(&runtimes, services.clone(), &limits, &stopping, &alive);
+    }
     let scheme = if exposure.is_secured { "https" } else { "http" };
     let url = format!("{scheme}://{address}/{fragment}");
     Ok(Running { url, stop, _runtimes: runtimes })
@@ -217,6 +223,42 @@ async fn check_exposure(settings: &Settings, has_secret: bool) -> Result<(), Sta
     let anonymous = Caller { client: client.for_user(cluster.token_of(None)), is_logged_in: false };
     let access = Access::new(settings.is_private(), Arc::default());
     match access.admit(false, has_secret, &anonymous).await {
+/// The listeners of a console.
+struct Bound {
+    /// The address of the first one.
+    address: SocketAddr,
+    listeners: Vec<Listener>,
+    /// Whether every address of the name `localhost` is this console's.
+    knows_localhost: bool,
+}
+
+/// Binds an address. On loopback, the same port of the other address family is bound as well if it is available, because
+/// browsers resolve `localhost` to both, and another process could otherwise serve a page under the same name.
+fn bind(chosen: SocketAddr, asked: &str) -> Result<Bound, StartError> {
+    let failed = |address: String| move |source| StartError::Listen { address, source };
+    let first = Listener::bind(chosen, Reuse::default()).map_err(failed(asked.to_owned()))?;
+    let address = first.address().unwrap_or(chosen);
+    let mut bound = Bound { address, listeners: vec![first], knows_localhost: true };
+    let other: IpAddr = match address.ip() {
+        IpAddr::V4(Ipv4Addr::LOCALHOST) => Ipv6Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::LOCALHOST) => Ipv4Addr::LOCALHOST.into(),
+        _ => return Ok(bound),
+    };
+    let other = SocketAddr::new(other, address.port());
+    match Listener::bind(other, Reuse::default()) {
+        Ok(listener) => bound.listeners.push(listener),
+        Err(source) if source.kind() == io::ErrorKind::AddrInUse => {
+            if asked.starts_with("localhost:") {
+                return Err(failed(other.to_string())(source));
+            }
+            bound.knows_localhost = false;
+        }
+        // The machine has no such address.
+        Err(_) => {}
+    }
+    Ok(bound)
+}
+
         Err(refused) if refused.kind == RefusalKind::AuthenticationOff => {
             Err(StartError::Open(refused.text()))
         }
@@ -241,4 +283,36 @@ fn security_of(flags: &ListenFlags) -> Result<Security, StartError> {
         endpoint: "console",
     };
     Ok(Security::Tls(Acceptor::new(settings)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+    #[test]
+    fn a_console_on_loopback_owns_every_address_of_localhost() {
+        let bound = bind(ANY_PORT, "localhost:0").unwrap();
+        assert!(bound.knows_localhost);
+        let has_other = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+        assert_eq!(bound.listeners.len(), if has_other { 2 } else { 1 });
+        for listener in &bound.listeners {
+            assert_eq!(listener.address().unwrap().port(), bound.address.port());
+        }
+    }
+
+    #[test]
+    fn a_console_does_not_answer_for_localhost_if_another_process_has_one_of_its_addresses() {
+        let Ok(other) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else { return };
+        let port = other.local_addr().unwrap().port();
+        let address = SocketAddr::new(ANY_PORT.ip(), port);
+        let Ok(bound) = bind(address, &address.to_string()) else { return };
+        assert!(!bound.knows_localhost);
+        drop(bound);
+        let refused = bind(address, &format!("localhost:{port}")).err().unwrap();
+        assert!(refused.to_string().contains(&format!("[::1]:{port}")), "{refused}");
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! An address may be configured with and without TLS. The first bytes of each connection then determine which is used.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 use quorate_config::{Config, Transport, Url};
@@ -56,7 +56,11 @@ impl Listeners {
                     security.client.as_ref(),
                 )?,
                 metrics: bind_all(&config.listen_metrics_urls, reuse, security.metrics.as_ref())?,
-                console: bind_all(&config.listen_console_urls, reuse, security.console.as_ref())?,
+                console: bind_console(
+                    &config.listen_console_urls,
+                    reuse,
+                    security.console.as_ref(),
+                )?,
             },
         })
     }
@@ -118,6 +122,35 @@ fn bind_all(
             (false, true) => Wire::Tls(acceptor()),
         };
         listeners.push(bind(url, reuse)?.secured(security));
+    }
+    Ok(listeners)
+}
+
+/// Binds the URLs of the console. Browsers resolve `localhost` to both address families, so both are bound.
+fn bind_console(
+    urls: &[Url],
+    reuse: Reuse,
+    acceptor: Option<&Acceptor>,
+) -> Result<Vec<Listener>, BindError> {
+    let mut listeners = bind_all(urls, reuse, acceptor)?;
+    for url in urls.iter().filter(|url| url.host() == "localhost") {
+        let Ok(port) = url.port().parse() else { continue };
+        let address = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+        if listeners.iter().any(|listener| listener.address() == Some(address)) {
+            continue;
+        }
+        let security = match acceptor {
+            Some(acceptor) if url.scheme().is_tls() => Wire::Tls(acceptor.clone()),
+            Some(_) | None => Wire::Plain,
+        };
+        match Listener::bind(address, reuse) {
+            Ok(listener) => listeners.push(listener.secured(security)),
+            Err(source) if source.kind() == std::io::ErrorKind::AddrInUse => {
+                return Err(BindError::Tcp { address: address.to_string(), source });
+            }
+            // The machine has no such address.
+            Err(_) => {}
+        }
     }
     Ok(listeners)
 }
