@@ -17,6 +17,8 @@ const LINE_CHARS_MAX = 8 * 1024 * 1024;
 let token = null;
 /** @type {((error: ApiError) => Promise<void>) | null} */
 let askLogin = null;
+/** @type {((error: ApiError) => void) | null} */
+let noteAccessChange = null;
 /** Counts the changes of the user, so that no call of one user is sent again as another. */
 let userNumber = 0;
 
@@ -72,6 +74,15 @@ export function setToken(value) {
  */
 export function onLoginNeeded(handler) {
   askLogin = handler;
+}
+
+/**
+ * Sets the function that is called when authentication was turned off in the cluster.
+ *
+ * @param {(error: ApiError) => void} handler
+ */
+export function onAccessChange(handler) {
+  noteAccessChange = handler;
 }
 
 /** @param {unknown} error */
@@ -184,6 +195,7 @@ async function withLogin(login, signal, attempt) {
     try {
       return await attempt();
     } catch (error) {
+      if (error instanceof ApiError && error.code === 'authentication_changed') noteAccessChange?.(error);
       const needsLogin =
         error instanceof ApiError && (error.code === 'login_required' || error.code === 'token_expired');
       if (!needsLogin || !login || !askLogin) throw error;

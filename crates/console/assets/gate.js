@@ -11,6 +11,15 @@ import { fill, h, svg } from './dom.js';
 import { field } from './parts/ui.js';
 import { session } from './session.js';
 
+/** What the login says about its reason, by the code of the refusal. */
+const WHY = {
+  token_expired: ['Your login is no longer valid.', 'Log in again to continue where you were.'],
+  login_required: [
+    'Authentication was turned on in this cluster.',
+    'Log in to continue where you were.',
+  ],
+};
+
 /** The sign of Quorate: three members that are connected. */
 export function logo() {
   return svg(
@@ -119,15 +128,11 @@ export class Gate {
       );
       const status = h('div', { role: 'alert' });
       const submit = h('button', { type: 'submit', class: 'button primary block' }, 'Log in');
-      if (reason?.code === 'token_expired') {
+      const [title, text] = WHY[reason?.code ?? ''] ?? [];
+      if (title) {
         fill(
           status,
-          h(
-            'div',
-            { class: 'notice info' },
-            h('strong', null, 'Your login has expired.'),
-            h('div', null, 'Log in again to continue where you were.'),
-          ),
+          h('div', { class: 'notice info' }, h('strong', null, title), h('div', null, text)),
         );
       }
       const onsubmit = async (event) => {
@@ -155,11 +160,23 @@ export class Gate {
         }
       };
       const endpoints = session.info?.endpoints ?? [];
+      const refused = session.info?.login_refused ?? null;
+      if (refused !== null) {
+        fill(
+          status,
+          h(
+            'div',
+            { class: 'notice critical' },
+            h('strong', null, refused.message),
+            h('div', null, refused.advice ?? ''),
+          ),
+        );
+      }
       fill(
         this.card,
         head('Log in to the cluster'),
         status,
-        h('form', { onsubmit }, user, password, submit),
+        refused === null ? h('form', { onsubmit }, user, password, submit) : null,
         endpoints.length > 0
           ? h(
               'p',
@@ -171,7 +188,7 @@ export class Gate {
         h('p', { class: 'muted small' }, 'The login is kept in this page only, and is gone after a reload.'),
       );
       this.show('login');
-      (user.input.value === '' ? user : password).input.focus();
+      if (refused === null) (user.input.value === '' ? user : password).input.focus();
     });
   }
 }

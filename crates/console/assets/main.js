@@ -2,9 +2,10 @@
  * Starts the page: reads the session, asks for a login if the cluster has users, then shows the shell and its pages.
  */
 
-import { ApiError, asApiError, noteOtherUser, onLoginNeeded, takeSecret } from './api.js';
+import { ApiError, asApiError, noteOtherUser, onAccessChange, onLoginNeeded, takeSecret } from './api.js';
 import { Gate } from './gate.js';
 import { closeDialogs } from './parts/dialog.js';
+import { toast } from './parts/ui.js';
 import { session } from './session.js';
 import { restoreTheme } from './settings.js';
 import { Shell } from './shell.js';
@@ -33,7 +34,9 @@ async function enter() {
         return;
       }
       gate.showWaiting(
-        new ApiError('unavailable', 'No member of the cluster answers.'),
+        new ApiError('unavailable', 'No member of the cluster answers.', {
+          advice: 'Check the endpoints with which the console was started. The page tries again every 2 s.',
+        }),
         info.endpoints ?? [],
       );
     } catch (error) {
@@ -69,6 +72,26 @@ function askLogin(reason) {
   return asking;
 }
 
+/** @type {Promise<void> | null} */
+let changing = null;
+
+/** Starts again without a user, because authentication was turned off in the cluster. */
+function enterAgain() {
+  changing ??= (async () => {
+    noteOtherUser();
+    session.logout();
+    closeDialogs();
+    store.clear();
+    shell.close();
+    await enter();
+    gate.hideWaiting();
+    shell.reopen();
+    toast('Authentication was turned off in this cluster.');
+  })().finally(() => {
+    changing = null;
+  });
+}
+
 async function start() {
   takeSecret();
   addEventListener('hashchange', () => {
@@ -76,6 +99,10 @@ async function start() {
   });
   restoreTheme();
   onLoginNeeded(askLogin);
+  onAccessChange(enterAgain);
+  store.addEventListener('sample', () => {
+    if (session.user !== null && store.overview?.authentication === 'off') enterAgain();
+  });
   shell.onLogout = () => {
     session.logout();
     closeDialogs();

@@ -57,9 +57,18 @@ class Session extends EventTarget {
     const isOther = this.user !== null && this.user !== answer.user;
     this.user = answer.user;
     this.who = null;
-    await this.loadPermissions();
+    await Promise.all([this.loadPermissions(), this.loadRest()]);
     this.dispatchEvent(new Event('change'));
     return isOther;
+  }
+
+  /** Loads what the server shows only to those who have logged in. */
+  async loadRest() {
+    try {
+      this.info = await call('session', {}, { login: false });
+    } catch {
+      // The version and the endpoints stay unknown.
+    }
   }
 
   async loadPermissions() {

@@ -51,9 +51,18 @@ pub(crate) enum Mode {
     Off,
 }
 
+/// The rules that follow from the settings of a console.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Whether everyone who can reach the console may use a cluster without authentication.
+    pub(crate) is_private: bool,
+    /// Whether users may log in.
+    pub(crate) allows_login: bool,
+}
+
 /// The knowledge about users.
 pub(crate) struct Access {
-    is_private: bool,
+    rules: Rules,
     mode: RefCell<Option<(Instant, Mode)>>,
     known: RefCell<VecDeque<(Instant, Token)>>,
     users: Arc<Users>,
@@ -62,11 +71,10 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// `is_private` is whether everyone who can reach the console may use a cluster without authentication.
-    pub(crate) fn new(is_private: bool, users: Arc<Users>) -> Self {
+    pub(crate) fn new(rules: Rules, users: Arc<Users>) -> Self {
         let (mode, known) = (RefCell::default(), RefCell::default());
         let (logins, attempts) = (Slots::new(PAGE_LOGINS_MAX), Attempts::default());
-        Self { is_private, mode, known, users, logins, attempts }
+        Self { rules, mode, known, users, logins, attempts }
     }
 
     /// Returns whether authentication is on. `anonymous` is the caller without a user.
@@ -77,7 +85,7 @@ impl Access {
         {
             return Ok(mode);
         }
-        let mode = match is_accepted(anonymous).await {
+        let mode = match is_accepted(anonymous, None).await {
             Ok(()) => Mode::Off,
             Err(refused) if refused.kind == Kind::LoginRequired => Mode::On,
             Err(refused) => return Err(refused),
@@ -98,7 +106,7 @@ impl Access {
         knows_secret: bool,
         anonymous: &Caller,
     ) -> Result<(), Refusal> {
-        let is_private = self.is_private || knows_secret;
+        let is_private = self.rules.is_private || knows_secret;
         if is_logged_in && is_private {
             return Ok(());
         }
@@ -132,13 +140,26 @@ impl Access {
                 return Ok(());
             }
         }
-        is_accepted(user).await?;
+        is_accepted(user, None).await?;
         let mut known = self.known.borrow_mut();
         if known.len() == KNOWN_MAX {
             known.pop_front();
         }
         known.push_back((Instant::now(), user_token.clone()));
         Ok(())
+    }
+
+    /// Refuses logins that would send passwords over the network in plaintext.
+    pub(crate) fn check_login(&self) -> Result<(), Refusal> {
+        if self.rules.allows_login {
+            return Ok(());
+        }
+        let text = "the console is connected to the cluster without TLS, so a login would send the password over the \
+                    network in plaintext";
+        Err(Refusal::new(Kind::PlaintextLogin, text).advising(
+            "Use https:// endpoints, or run the console on the machine of a member, or start it with \
+             --allow-plaintext-login if the network is trusted.",
+        ))
     }
 
     /// Exchanges a user name and a password for a token.
@@ -148,6 +169,7 @@ impl Access {
         client: &Client,
         input: &Input,
     ) -> Result<Value, Refusal> {
+        self.check_login()?;
         let user = input.required_text("user")?.to_owned();
         let password = input.required_text("password")?.to_owned();
         // The name is not proven yet, so the login counts for its address.
@@ -176,17 +198,18 @@ impl Access {
     }
 }
 
-/// Asks the cluster whether it accepts a user, with a small read. A user without permission to read is still a user.
-async fn is_accepted(caller: &Caller) -> Result<(), Refusal> {
+/// Asks the cluster whether it accepts a user, with a small read. If the key is given, the user must be permitted to read
+/// it. Otherwise, a user without permission to read is still a user.
+pub(crate) async fn is_accepted(caller: &Caller, key: Option<&[u8]>) -> Result<(), Refusal> {
     let request = RangeRequest {
-        key: Bytes::from_static(&[0]),
+        key: Bytes::copy_from_slice(key.filter(|key| !key.is_empty()).unwrap_or(&[0])),
         count_only: true,
         serializable: true,
         ..RangeRequest::default()
     };
     match caller.range(request).await {
         Ok(_) => Ok(()),
-        Err(refused) if refused.kind == Kind::PermissionDenied => Ok(()),
+        Err(refused) if refused.kind == Kind::PermissionDenied && key.is_none() => Ok(()),
         Err(refused) => Err(refused),
     }
 }
@@ -198,11 +221,19 @@ mod tests {
 
     #[test]
     fn logins_beyond_the_limit_are_refused() {
-        let access = Access::new(true, Arc::default());
+        let access = Access::new(Rules { is_private: true, allows_login: true }, Arc::default());
         let take = |number| access.logins.take(&anonymous(number));
         let held: Vec<_> = std::iter::from_fn(|| take(1).ok()).collect();
         assert_eq!(held.len(), PAGE_LOGINS_MAX / 2);
         assert_eq!(take(1).unwrap_err().kind, Kind::Busy);
         assert!(take(2).is_ok(), "another address can log in");
+    }
+
+    #[test]
+    fn a_login_that_would_send_the_password_in_plaintext_is_refused() {
+        let access =
+            |allows_login| Access::new(Rules { is_private: true, allows_login }, Arc::default());
+        assert!(access(true).check_login().is_ok());
+        assert_eq!(access(false).check_login().unwrap_err().kind, Kind::PlaintextLogin);
     }
 }

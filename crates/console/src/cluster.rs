@@ -10,6 +10,7 @@
 //! * A response has at most [`RECEIVE_BYTES_MAX`]. A larger one is refused before it is read.
 //! * Every call has a time limit.
 
+use std::net::{IpAddr, UdpSocket};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -68,11 +69,38 @@ impl Cluster {
         !self.transport.cert.is_empty() || self.endpoints.iter().any(is_socket)
     }
 
+    /// Returns whether a password would leave this machine in plaintext.
+    pub(crate) fn sends_plaintext(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| {
+            let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
+            match scheme {
+                "https" | "unix" | "unixs" => false,
+                "" if self.transport.is_asked_for() => false,
+                _ => !is_own_host(rest.split('/').next().unwrap_or(rest)),
+            }
+        })
+    }
+
     /// Returns the token with which a call of this caller is made.
     pub(crate) fn token_of(&self, caller: Option<Token>) -> Option<Token> {
         let needs_one = caller.is_none() && !self.transport.cert.is_empty();
         if needs_one { token(ANONYMOUS) } else { caller }
     }
+}
+
+/// Returns whether a host with a port is this machine. Of the names, only `localhost` is, because others are resolved again
+/// for each connection.
+fn is_own_host(authority: &str) -> bool {
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(rest),
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    };
+    if host.is_empty() || host.eq_ignore_ascii_case("localhost") {
+        return true;
+    }
+    // The system lets sockets be bound to its own addresses only.
+    host.parse::<IpAddr>()
+        .is_ok_and(|address| address.is_loopback() || UdpSocket::bind((address, 0)).is_ok())
 }
 
 /// A caller, with or without a user, on the connections of the console.
@@ -180,5 +208,38 @@ pub(crate) mod tests {
         assert_eq!(named.token_of(None).unwrap(), ANONYMOUS);
         let own = token("own");
         assert_eq!(named.token_of(own.clone()), own);
+    }
+
+    #[test]
+    fn only_connections_without_tls_to_other_machines_send_passwords_in_plaintext() {
+        let of = |endpoint: &str, transport: &Transport| {
+            let endpoints = vec!["https://a:1".to_owned(), endpoint.to_owned()];
+            Cluster { endpoints, transport: transport.clone(), ..cluster(Duration::from_secs(1)) }
+                .sends_plaintext()
+        };
+        let plain = Transport::default();
+        for own in [
+            "127.0.0.1:2379",
+            "http://localhost:2379",
+            "http://[::1]:2379/",
+            "http://[::1]",
+            ":2379",
+            "unix:///run/etcd",
+            "https://10.0.0.1:2379",
+        ] {
+            assert!(!of(own, &plain), "{own}");
+        }
+        for other in [
+            "192.0.2.1:2379",
+            "http://192.0.2.1:2379",
+            "http://[2001:db8::1]:2379",
+            "http://etcd:2379",
+            "http://localhost.example:2379",
+        ] {
+            assert!(of(other, &plain), "{other}");
+        }
+        let secured = Transport { cacert: "/c".to_owned(), ..Transport::default() };
+        assert!(!of("192.0.2.1:2379", &secured));
+        assert!(of("http://192.0.2.1:2379", &secured));
     }
 }

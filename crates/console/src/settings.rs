@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::access::Exposure;
+use crate::access::{Exposure, Rules};
 use crate::cluster::Cluster;
 
 /// The settings of a console.
@@ -14,6 +14,8 @@ pub struct Settings {
     pub allows_writes: bool,
     /// The name of the member that runs the console, if one does.
     pub member: Option<String>,
+    /// Whether passwords may be sent to other machines in plaintext.
+    pub allows_plaintext_login: bool,
     /// The listeners.
     pub exposure: Exposure,
     /// Further names under which browsers may open the console.
@@ -21,6 +23,12 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Returns the rules that follow from these settings.
+    pub(crate) fn rules(&self) -> Rules {
+        let allows_login = self.allows_plaintext_login || !self.cluster.sends_plaintext();
+        Rules { is_private: self.is_private(), allows_login }
+    }
+
     /// Returns whether everyone who can reach the console may use a cluster without authentication. A loopback listener
     /// is not enough if the console has access that other users of the machine lack, or if a proxy may pass on the
     /// requests of others.
@@ -49,7 +57,14 @@ mod tests {
         let exposure = Exposure { is_loopback: true, is_secured: false, verifies_clients: false };
         let cluster = cluster(Duration::from_secs(1));
         let allowed_hosts = vec!["127.0.0.1".to_owned(), "[::1]".to_owned()];
-        Settings { cluster, allows_writes: false, member: None, exposure, allowed_hosts }
+        Settings {
+            cluster,
+            allows_writes: false,
+            member: None,
+            allows_plaintext_login: false,
+            exposure,
+            allowed_hosts,
+        }
     }
 
     #[test]
@@ -67,5 +82,15 @@ mod tests {
         assert!(!behind_proxy.is_private());
         behind_proxy.exposure.verifies_clients = true;
         assert!(behind_proxy.is_private());
+    }
+
+    #[test]
+    fn a_plaintext_login_needs_a_flag() {
+        let mut remote = settings();
+        assert!(remote.rules().allows_login);
+        remote.cluster.endpoints.push("http://192.0.2.1:2379".to_owned());
+        assert!(!remote.rules().allows_login);
+        remote.allows_plaintext_login = true;
+        assert!(remote.rules().allows_login);
     }
 }

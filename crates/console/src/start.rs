@@ -37,6 +37,10 @@ const STACK_BYTES: usize = 1 << 20;
 /// The flags of `quorate console`.
 pub const FLAGS: &[Flag] = &[
     Flag::bool(
+        "allow-plaintext-login",
+        "Allow logins although the endpoints do not use TLS, so that passwords are sent over the network in plaintext",
+    ),
+    Flag::bool(
         "allow-writes",
         "Allow the page to change the cluster; without it, the console only reads",
     ),
@@ -60,6 +64,7 @@ pub const FLAGS: &[Flag] = &[
 /// The values of [`FLAGS`].
 #[derive(Clone, Debug, Default)]
 pub struct ListenFlags {
+    allows_plaintext_login: bool,
     allows_writes: bool,
     allowed_hosts: Vec<String>,
     pair: Option<Pair>,
@@ -80,6 +85,7 @@ impl ListenFlags {
         }
         let hosts = matches.list("allowed-hosts").into_iter().filter(|host| !host.is_empty());
         Ok(Self {
+            allows_plaintext_login: matches.bool("allow-plaintext-login"),
             allows_writes: matches.bool("allow-writes"),
             allowed_hosts: hosts.collect(),
             pair: (!cert.is_empty()).then(|| Pair::new(cert, key)),
@@ -179,6 +185,7 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
         cluster,
         allows_writes: flags.allows_writes,
         member: None,
+        allows_plaintext_login: flags.allows_plaintext_login,
         exposure,
         allowed_hosts: flags.allowed_hosts.clone(),
     };
@@ -213,16 +220,6 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
     Ok(Running { url, stop, _runtimes: runtimes })
 }
 
-/// Refuses a listener that would let everyone use a cluster without authentication. If the cluster does not answer yet,
-/// each request is checked instead.
-async fn check_exposure(settings: &Settings, has_secret: bool) -> Result<(), StartError> {
-    let cluster = &settings.cluster;
-    let client = cluster.connect(cluster.endpoints.clone());
-    let client =
-        client.map_err(|failure| StartError::Cluster(failure.message.unwrap_or_default()))?;
-    let anonymous = Caller { client: client.for_user(cluster.token_of(None)), is_logged_in: false };
-    let access = Access::new(settings.is_private(), Arc::default());
-    match access.admit(false, has_secret, &anonymous).await {
 /// The listeners of a console.
 struct Bound {
     /// The address of the first one.
@@ -259,6 +256,16 @@ fn bind(chosen: SocketAddr, asked: &str) -> Result<Bound, StartError> {
     Ok(bound)
 }
 
+/// Refuses a listener that would let everyone use a cluster without authentication. If the cluster does not answer yet,
+/// each request is checked instead.
+async fn check_exposure(settings: &Settings, has_secret: bool) -> Result<(), StartError> {
+    let cluster = &settings.cluster;
+    let client = cluster.connect(cluster.endpoints.clone());
+    let client =
+        client.map_err(|failure| StartError::Cluster(failure.message.unwrap_or_default()))?;
+    let anonymous = Caller { client: client.for_user(cluster.token_of(None)), is_logged_in: false };
+    let access = Access::new(settings.rules(), Arc::default());
+    match access.admit(false, has_secret, &anonymous).await {
         Err(refused) if refused.kind == RefusalKind::AuthenticationOff => {
             Err(StartError::Open(refused.text()))
         }

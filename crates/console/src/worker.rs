@@ -72,7 +72,7 @@ pub(crate) fn start(
             cluster: Rc::new(settings.cluster.clone()),
             connections: client,
             members: Members::new(settings.cluster.clone()),
-            access: Access::new(settings.is_private(), users),
+            access: Access::new(settings.rules(), users),
             overview: Rc::new(Overview::new()),
             downloads: Downloads::default(),
             large: Large::new(),
@@ -133,7 +133,9 @@ impl Context {
         let input = Input::parse(body)?;
         let anonymous = self.caller(None);
         match name {
-            "session" => return Ok(Answer::of(&self.session(&anonymous).await?)),
+            "session" => {
+                return Ok(Answer::of(&self.session(&anonymous, token, knows_secret).await?));
+            }
             "login" => {
                 return Ok(Answer::of(&self.access.log_in(&anonymous, &client, &input).await?));
             }
@@ -147,7 +149,9 @@ impl Context {
         let value = match name {
             "overview" => {
                 self.access.confirm(&caller, token.as_ref()).await?;
-                self.overview.latest(&self.cluster, token).await?
+                let mut figures = self.overview.latest(&self.cluster, token).await?;
+                figures["authentication"] = json!(self.authentication(&anonymous).await);
+                figures
             }
             "whoami" => accounts::who_am_i(&caller, &input).await?,
             "keys/tree" => Box::pin(keys::tree(&caller, &input)).await?,
@@ -206,26 +210,43 @@ impl Context {
         Caller { client: self.connections.for_user(token), is_logged_in }
     }
 
-    async fn session(&self, anonymous: &Caller) -> Result<Value, Refusal> {
-        let authentication = match self.access.mode(anonymous).await {
+    async fn authentication(&self, anonymous: &Caller) -> &'static str {
+        match self.access.mode(anonymous).await {
             Ok(Mode::On) => "on",
             Ok(Mode::Off) => "off",
             Err(_) => "unknown",
-        };
+        }
+    }
+
+    /// Describes the console. What concerns the cluster is shown only to those who may use it.
+    async fn session(
+        &self,
+        anonymous: &Caller,
+        token: Option<Token>,
+        knows_secret: bool,
+    ) -> Result<Value, Refusal> {
+        let authentication = self.authentication(anonymous).await;
+        let is_admitted = knows_secret
+            || (authentication != "unknown"
+                && self.access.admit(token.is_some(), knows_secret, anonymous).await.is_ok()
+                && self.access.confirm(&self.caller(token.clone()), token.as_ref()).await.is_ok());
+        let login_refused = self.access.check_login().err();
+        let login: &[&str] = if login_refused.is_some() { &[] } else { &["password"] };
         let exposure = self.settings.exposure;
         Ok(json!({
-            "version": quorate_version::QUORATE_VERSION,
-            "on_member": self.settings.member,
+            "version": is_admitted.then_some(quorate_version::QUORATE_VERSION),
+            "on_member": self.settings.member.as_ref().filter(|_| is_admitted),
             "writes": self.settings.allows_writes,
             "authentication": authentication,
-            "login": ["password"],
+            "login": login,
+            "login_refused": login_refused.as_ref().map(Refusal::json),
             "listener": {
                 "loopback": exposure.is_loopback,
                 "tls": exposure.is_secured,
                 "verifies_clients": exposure.verifies_clients,
                 "client_certificate": null,
             },
-            "endpoints": self.cluster.endpoints,
+            "endpoints": is_admitted.then_some(&self.cluster.endpoints),
             "limits": {
                 "value_bytes_shown": VALUE_BYTES_SHOWN,
                 "value_bytes_put": VALUE_BYTES_PUT,

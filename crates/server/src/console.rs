@@ -42,6 +42,7 @@ pub(crate) fn open(config: &Config) -> Result<Option<Console>, StartError> {
         },
         allows_writes: config.console_allow_writes,
         member: Some(config.name.clone()),
+        allows_plaintext_login: false,
         exposure,
         allowed_hosts: hosts.map(str::to_owned).chain(listed.cloned()).collect(),
     };
@@ -49,13 +50,20 @@ pub(crate) fn open(config: &Config) -> Result<Option<Console>, StartError> {
 }
 
 /// Returns the member's client URLs. The advertised ones come first, because the member's certificate is valid for them.
+/// Without TLS, only those of its own listeners are used, so that no password leaves the machine in plaintext.
 fn endpoints(config: &Config) -> Vec<String> {
-    let advertised = config.advertise_client_urls.iter();
+    let advertised = config.advertise_client_urls.iter().filter(|url| url.scheme().is_tls());
     let mut endpoints: Vec<String> = Vec::new();
     for url in advertised.chain(&config.listen_client_urls) {
-        let is_any = matches!(url.host(), "" | "0.0.0.0" | "::");
-        if !is_any && !endpoints.iter().any(|other| other == url.as_str()) {
-            endpoints.push(url.as_str().to_owned());
+        let is_plain = !url.scheme().is_tls() && !url.scheme().is_unix();
+        let endpoint = match url.host() {
+            "" | "0.0.0.0" if is_plain => format!("http://127.0.0.1:{}", url.port()),
+            "::" if is_plain => format!("http://[::1]:{}", url.port()),
+            "" | "0.0.0.0" | "::" => continue,
+            _ => url.as_str().to_owned(),
+        };
+        if !endpoints.contains(&endpoint) {
+            endpoints.push(endpoint);
         }
     }
     endpoints
@@ -97,6 +105,16 @@ mod tests {
             ..Config::default()
         };
         assert_eq!(endpoints(&config), ["https://m1.example:2379", "http://127.0.0.1:2380"]);
+    }
+
+    #[test]
+    fn the_console_does_not_leave_the_machine_without_tls() {
+        let config = Config {
+            advertise_client_urls: vec![url("http://m1.example:2379")],
+            listen_client_urls: vec![url("http://0.0.0.0:2379"), url("http://[::]:2380")],
+            ..Config::default()
+        };
+        assert_eq!(endpoints(&config), ["http://127.0.0.1:2379", "http://[::1]:2380"]);
     }
 
     #[test]
