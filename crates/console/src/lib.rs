@@ -31,6 +31,7 @@ mod clients;
 mod cluster;
 mod cursor;
 mod encode;
+mod guard;
 mod history;
 mod input;
 mod keys;

@@ -22,6 +22,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cluster::Caller;
 use crate::encode::{KEY_BYTES_SHOWN_MAX, base64, revision};
+use crate::guard::Guard;
 use crate::history::event_json;
 use crate::input::Input;
 use crate::keys::{SEPARATOR_BYTES_MAX, wrong_separator};
@@ -122,8 +123,14 @@ impl Watch {
         Ok(Self { create, value_bytes })
     }
 
-    /// Sends the events until the page or the cluster ends the watch.
-    pub(crate) async fn run(self, caller: &Caller, mut lines: Lines) {
+    /// Returns the first key that the watch may show.
+    pub(crate) fn first_key(&self) -> Vec<u8> {
+        self.create.key.to_vec()
+    }
+
+    /// Sends the events until the page, the cluster or the guard ends the watch.
+    pub(crate) async fn run(self, caller: &Caller, guard: &Guard, mut lines: Lines) {
+        let mut lost = std::pin::pin!(guard.lost());
         let mut pings = interval(PING_INTERVAL);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         pings.reset();
@@ -135,6 +142,7 @@ impl Watch {
                 let response = tokio::select! {
                     response = events.next() => response,
                     () = lines.closed() => return,
+                    refused = &mut lost => break 'watch refused,
                     _ = pings.tick() => {
                         lines.add(&json!({ "type": "ping", "revision": newest }), 0);
                         continue;
@@ -219,16 +227,21 @@ pub(crate) fn shape_of(input: &Input) -> Result<Shape, Refusal> {
     }
 }
 
-/// Measures prefixes, and sends their rows until the page ends the stream.
-pub(crate) async fn measure(caller: Caller, shape: Shape, mut lines: Lines) {
+/// Measures prefixes, and sends their rows until the page or the guard ends the stream.
+pub(crate) async fn measure(caller: Caller, guard: Guard, shape: Shape, mut lines: Lines) {
     let meter = PrefixMeter::new(caller.client, shape, ROWS_INTERVAL);
     let mut due = interval(ROWS_INTERVAL);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut lost = std::pin::pin!(guard.lost());
     let sending = async {
         loop {
             tokio::select! {
                 _ = due.tick() => {}
                 () = lines.closed() => return,
+                refused = &mut lost => {
+                    lines.end(&refused).await;
+                    return;
+                }
             }
             let mut found = meter.rows();
             let all = found.rows.len();

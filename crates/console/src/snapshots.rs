@@ -8,7 +8,10 @@
 //!
 //! # Bound
 //!
-//! * [`DOWNLOADS_MAX`] downloads are remembered. Each has [`PARTS_MAX`] parts in memory.
+//! * [`DOWNLOADS_MAX`] downloads are remembered, and [`OWN_DOWNLOADS_MAX`] of one client. Further ones are refused while those
+//!   have not ended. Each has [`PARTS_MAX`] parts in memory.
+//! * A download that the browser does not begin within [`BEGIN_TIME`] has failed. A download that has ended is forgotten
+//!   after [`KEEP_TIME`].
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,17 +27,23 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tonic::{Status, Streaming};
 
+use crate::clients::{Client, Holder};
 use crate::cluster::Caller;
+use crate::guard::Guard;
 use crate::input::Input;
 use crate::members::Members;
 use crate::refusal::{Kind, Refusal};
 use crate::reply::{Part, Parts};
 
 const DOWNLOADS_MAX: usize = 32;
+const OWN_DOWNLOADS_MAX: usize = 4;
 const PARTS_MAX: usize = 16;
 
 /// Time in which the browser must begin a download.
 const BEGIN_TIME: Duration = Duration::from_secs(60);
+
+/// Time for which the outcome of a download is remembered.
+const KEEP_TIME: Duration = Duration::from_secs(60);
 
 /// Time in which the member must send the next part, and the browser must take it.
 const PART_TIME: Duration = Duration::from_secs(60);
@@ -49,23 +58,25 @@ pub(crate) struct Downloads(RefCell<VecDeque<Rc<Download>>>);
 /// A download.
 pub(crate) struct Download {
     id: String,
+    owner: Holder,
     file: String,
     asked: Instant,
     state: RefCell<State>,
 }
 
 struct State {
-    /// The caller, until the download begins.
-    caller: Option<Caller>,
+    /// The caller and the guard of the download, until it begins.
+    caller: Option<(Caller, Guard)>,
     name: &'static str,
+    ended: Option<Instant>,
     sent: u64,
     total: Option<u64>,
     error: Option<Refusal>,
 }
 
 impl State {
-    const fn waiting(caller: Option<Caller>) -> Self {
-        Self { caller, name: "waiting", sent: 0, total: None, error: None }
+    const fn waiting(caller: Option<(Caller, Guard)>) -> Self {
+        Self { caller, name: "waiting", ended: None, sent: 0, total: None, error: None }
     }
 }
 
@@ -74,7 +85,7 @@ impl Downloads {
     pub(crate) async fn prepare(
         &self,
         members: &Members,
-        caller: Caller,
+        (caller, guard, client): (Caller, Guard, Client),
         input: &Input,
     ) -> Result<Value, Refusal> {
         let mut name = "cluster".to_owned();
@@ -93,21 +104,35 @@ impl Downloads {
         let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let download = Rc::new(Download {
             id: id.clone(),
+            owner: client.holder(),
             file: file_name(&name, SystemTime::now()),
             asked: Instant::now(),
-            state: RefCell::new(State::waiting(Some(caller))),
+            state: RefCell::new(State::waiting(Some((caller, guard)))),
         });
         let answer = json!({ "id": id, "path": format!("/download/{id}"), "file": download.file });
-        self.keep(download);
+        self.keep(download)?;
         Ok(answer)
     }
 
-    fn keep(&self, download: Rc<Download>) {
+    /// Remembers a download, unless its client or all clients together have too many that have not ended.
+    fn keep(&self, download: Rc<Download>) -> Result<(), Refusal> {
         let mut all = self.0.borrow_mut();
-        if all.len() == DOWNLOADS_MAX {
-            all.pop_front();
+        all.retain(|known| !known.is_forgotten());
+        let own = |known: &Rc<Download>| known.owner == download.owner;
+        if all.iter().filter(|known| own(known)).count() >= OWN_DOWNLOADS_MAX {
+            let ended = all.iter().position(|known| own(known) && known.has_ended());
+            let busy = || {
+                let text = format!("{OWN_DOWNLOADS_MAX} downloads of this user have not ended yet");
+                Refusal::new(Kind::Busy, text).advising("Wait until one has ended, or cancel it.")
+            };
+            all.remove(ended.ok_or_else(busy)?);
+        }
+        if all.len() >= DOWNLOADS_MAX {
+            let text = "too many downloads of all users have not ended yet";
+            return Err(Refusal::new(Kind::Busy, text).advising("Try again in a minute."));
         }
         all.push_back(download);
+        Ok(())
     }
 
     fn find(&self, id: &str) -> Result<Rc<Download>, Refusal> {
@@ -119,6 +144,7 @@ impl Downloads {
     /// Returns the progress of a download.
     pub(crate) fn progress(&self, input: &Input) -> Result<Value, Refusal> {
         let download = self.find(input.required_text("id")?)?;
+        download.expire();
         let state = download.state.borrow();
         Ok(json!({
             "state": state.name,
@@ -131,10 +157,10 @@ impl Downloads {
     /// Begins a download. Returns the name of its file, its data, and the task that fetches it.
     pub(crate) async fn begin(&self, id: &str) -> Result<Begun, Refusal> {
         let download = self.find(id)?;
-        let caller = {
+        download.expire();
+        let (caller, guard) = {
             let mut state = download.state.borrow_mut();
-            let is_late = download.asked.elapsed() > BEGIN_TIME;
-            let caller = state.caller.take().filter(|_| !is_late);
+            let caller = state.caller.take();
             let gone = || Refusal::new(Kind::NotFound, "this download has begun or is too old");
             let caller = caller.ok_or_else(gone)?;
             state.name = "running";
@@ -143,10 +169,11 @@ impl Downloads {
         match open(&caller).await {
             Ok(stream) => {
                 let (sender, parts) = mpsc::channel(PARTS_MAX);
-                Ok(Begun { file: download.file.clone(), parts, download, caller, stream, sender })
+                let file = download.file.clone();
+                Ok(Begun { file, parts, download, caller, guard, stream, sender })
             }
             Err(refused) => {
-                download.fail(&refused);
+                download.end(&Err(refused.clone()));
                 Err(refused)
             }
         }
@@ -159,6 +186,7 @@ pub(crate) struct Begun {
     pub(crate) parts: Parts,
     download: Rc<Download>,
     caller: Caller,
+    guard: Guard,
     stream: Streaming<SnapshotResponse>,
     sender: mpsc::Sender<io::Result<Part>>,
 }
@@ -166,13 +194,16 @@ pub(crate) struct Begun {
 impl Begun {
     /// Separates the data for the answer from the task that produces it.
     pub(crate) fn split(self) -> (String, Parts, impl Future<Output = ()>) {
-        let Self { file, parts, download, caller, stream, sender } = self;
+        let Self { file, parts, download, caller, guard, stream, sender } = self;
         let fetching = async move {
-            let fetched = fetch(&download, &caller, stream, &sender).await;
+            let fetched = tokio::select! {
+                fetched = fetch(&download, &caller, stream, &sender) => fetched,
+                refused = guard.lost() => Err(refused),
+            };
+            download.end(&fetched);
             match fetched {
-                Ok(()) => download.state.borrow_mut().name = "done",
+                Ok(()) => {}
                 Err(refused) => {
-                    download.fail(&refused);
                     // The browser may be gone, or may not read.
                     let error = Err(io::Error::other(refused.message));
                     drop(sender.send_timeout(error, PART_TIME).await);
@@ -184,9 +215,33 @@ impl Begun {
 }
 
 impl Download {
-    fn fail(&self, refused: &Refusal) {
+    /// Records the outcome.
+    fn end(&self, outcome: &Result<(), Refusal>) {
         let mut state = self.state.borrow_mut();
-        (state.name, state.error) = ("failed", Some(refused.clone()));
+        state.caller = None;
+        state.ended = Some(Instant::now());
+        state.name = if outcome.is_ok() { "done" } else { "failed" };
+        state.error = outcome.as_ref().err().cloned();
+    }
+
+    /// Ends the download if the browser has not begun it in time.
+    fn expire(&self) {
+        let is_waiting = self.state.borrow().name == "waiting";
+        if is_waiting && self.asked.elapsed() > BEGIN_TIME {
+            let text = "the browser has not begun the download in time";
+            self.end(&Err(Refusal::new(Kind::Timeout, text)));
+            self.state.borrow_mut().ended = Some(self.asked + BEGIN_TIME);
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.expire();
+        self.state.borrow().ended.is_some()
+    }
+
+    fn is_forgotten(&self) -> bool {
+        self.expire();
+        self.state.borrow().ended.is_some_and(|ended| ended.elapsed() > KEEP_TIME)
     }
 }
 
@@ -273,6 +328,7 @@ fn file_name(member: &str, now: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clients::tests::anonymous;
 
     #[test]
     fn only_a_complete_snapshot_with_its_digest_is_accepted() {
@@ -289,19 +345,50 @@ mod tests {
         assert!(!verdict(&[&data]));
     }
 
-    #[test]
-    fn the_oldest_download_is_forgotten_at_the_limit() {
+    fn download(id: usize, number: u8) -> Rc<Download> {
+        Rc::new(Download {
+            id: id.to_string(),
+            owner: anonymous(number).holder(),
+            file: String::new(),
+            asked: Instant::now(),
+            state: RefCell::new(State::waiting(None)),
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn downloads_beyond_the_limit_are_refused_and_displace_no_others() {
         let downloads = Downloads::default();
-        for number in 0..=DOWNLOADS_MAX {
-            downloads.keep(Rc::new(Download {
-                id: number.to_string(),
-                file: String::new(),
-                asked: Instant::now(),
-                state: RefCell::new(State::waiting(None)),
-            }));
+        for id in 0..OWN_DOWNLOADS_MAX {
+            downloads.keep(download(id, 1)).unwrap();
         }
-        assert_eq!(downloads.find("0").err().unwrap().kind, Kind::NotFound);
-        assert!(downloads.find("1").is_ok());
+        let refused = downloads.keep(download(100, 1)).unwrap_err();
+        assert_eq!(refused.kind, Kind::Busy);
+        assert!(refused.message.contains("4 downloads of this user"), "{}", refused.message);
+        downloads.keep(download(101, 2)).unwrap();
+        // One that has ended makes place for another of the same client.
+        downloads.find("2").unwrap().end(&Ok(()));
+        downloads.keep(download(102, 1)).unwrap();
+        assert!(downloads.find("0").is_ok() && downloads.find("2").is_err());
+        let all: Vec<_> =
+            (0..200).map(|id| downloads.keep(download(id, 10 + (id / 4) as u8))).collect();
+        assert_eq!(all.iter().filter(|kept| kept.is_ok()).count(), DOWNLOADS_MAX - 5);
+        assert_eq!(all.last().unwrap().as_ref().unwrap_err().kind, Kind::Busy);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_download_that_is_not_begun_fails_and_is_forgotten() {
+        let downloads = Downloads::default();
+        for id in 0..OWN_DOWNLOADS_MAX {
+            downloads.keep(download(id, 1)).unwrap();
+        }
+        tokio::time::advance(BEGIN_TIME + Duration::from_secs(1)).await;
+        let input = Input::parse(br#"{"id":"0"}"#).unwrap();
+        assert_eq!(downloads.progress(&input).unwrap()["state"], "failed");
+        assert_eq!(downloads.begin("0").await.err().unwrap().kind, Kind::NotFound);
+        downloads.keep(download(9, 1)).unwrap();
+        tokio::time::advance(KEEP_TIME + Duration::from_secs(1)).await;
+        downloads.keep(download(10, 1)).unwrap();
+        assert_eq!(downloads.0.borrow().len(), 2, "only the last two are remembered");
     }
 
     #[test]

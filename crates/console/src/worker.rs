@@ -17,6 +17,7 @@ use tokio::task::{LocalSet, spawn_local};
 use crate::access::{Access, Mode};
 use crate::clients::{Client, Users};
 use crate::cluster::{Caller, Cluster};
+use crate::guard::Guard;
 use crate::input::Input;
 use crate::keys::{self, Large, VALUE_BYTES_SHOWN};
 use crate::live::{self, Lines, Watch, shape_of};
@@ -42,7 +43,7 @@ struct Context {
     /// The connections, without a user.
     connections: quorate_client::Client,
     members: Members,
-    access: Access,
+    access: Rc<Access>,
     overview: Rc<Overview>,
     downloads: Downloads,
     large: Large,
@@ -72,7 +73,7 @@ pub(crate) fn start(
             cluster: Rc::new(settings.cluster.clone()),
             connections: client,
             members: Members::new(settings.cluster.clone()),
-            access: Access::new(settings.rules(), users),
+            access: Rc::new(Access::new(settings.rules(), users)),
             overview: Rc::new(Overview::new()),
             downloads: Downloads::default(),
             large: Large::new(),
@@ -144,7 +145,9 @@ impl Context {
         self.access.admit(token.is_some(), knows_secret, &anonymous).await?;
         let caller = self.caller(token.clone());
         if let Some(name) = name.strip_prefix("write/") {
-            return Ok(Answer::of(&Box::pin(self.write(name, caller, &input)).await?));
+            return Ok(Answer::of(
+                &Box::pin(self.write(name, (caller, token, client), &input)).await?,
+            ));
         }
         let value = match name {
             "overview" => {
@@ -160,13 +163,15 @@ impl Context {
             "keys/history" => Box::pin(history::history(&caller, &input, &self.large)).await?,
             "keys/watch" => {
                 let (watch, (lines, parts)) = (Watch::of(&input)?, Lines::new());
-                let watching = async move { watch.run(&caller, lines).await };
+                let guard = self.guard(token, Some(watch.first_key())).await?;
+                let watching = async move { watch.run(&caller, &guard, lines).await };
                 return Ok(Answer { reply: reply::lines(parts), stream: Some(Box::pin(watching)) });
             }
             "keys/prefixes" => {
                 self.access.confirm(&caller, token.as_ref()).await?;
                 let (shape, (lines, parts)) = (shape_of(&input)?, Lines::new());
-                let measuring = live::measure(caller, shape, lines);
+                let guard = self.guard(token, None).await?;
+                let measuring = live::measure(caller, guard, shape, lines);
                 return Ok(Answer {
                     reply: reply::lines(parts),
                     stream: Some(Box::pin(measuring)),
@@ -185,7 +190,7 @@ impl Context {
     async fn write(
         self: &Rc<Self>,
         name: &str,
-        caller: Caller,
+        (caller, token, client): (Caller, Option<Token>, Client),
         input: &Input,
     ) -> Result<Value, Refusal> {
         if !self.settings.allows_writes {
@@ -194,7 +199,8 @@ impl Context {
             ));
         }
         if name == "snapshot" {
-            return self.downloads.prepare(&self.members, caller, input).await;
+            let guard = self.guard(token, None).await?;
+            return self.downloads.prepare(&self.members, (caller, guard, client), input).await;
         }
         let done = operations::operate(&self.members, &caller, name, input).await?;
         if name.starts_with("auth_") {
@@ -208,6 +214,12 @@ impl Context {
         let is_logged_in = token.is_some();
         let token = self.cluster.token_of(token);
         Caller { client: self.connections.for_user(token), is_logged_in }
+    }
+
+    /// Returns the guard of a stream of this caller.
+    async fn guard(&self, token: Option<Token>, key: Option<Vec<u8>>) -> Result<Guard, Refusal> {
+        let user = token.map(|token| self.caller(Some(token)));
+        Guard::begin(&self.access, self.caller(None), user, key).await
     }
 
     async fn authentication(&self, anonymous: &Caller) -> &'static str {

@@ -16,6 +16,7 @@ on_both_servers! {
     a_write_is_refused_if_the_key_has_changed,
     maintenance_is_carried_out,
     a_snapshot_is_downloaded_once,
+    pending_downloads_are_limited_for_each_client,
     users_and_roles_are_managed,
     the_overview_shows_the_figures_of_the_member,
     a_console_without_writes_changes_nothing,
@@ -282,6 +283,19 @@ async fn a_snapshot_is_downloaded_once(kind: Kind) {
     .await;
     assert_eq!(state["sent_bytes"], file.body.len());
     assert_eq!(quorate_tests::get(console.port(), path).status, 404, "the id works once");
+}
+
+async fn pending_downloads_are_limited_for_each_client(kind: Kind) {
+    let (_server, console, page) = begin(kind, &["--allow-writes"]).await;
+    let ask = || page.call("write/snapshot", r#"{"member":null}"#);
+    let first = answer(&ask());
+    let refused = (0..32).map(|_| ask()).find(|response| response.status != 200).unwrap();
+    assert_eq!(code(&refused), "busy");
+    assert!(refused.text().contains("downloads of this user have not ended"), "{}", refused.text());
+    // The first one is still there. When it has ended, the next one is accepted.
+    let path = first["path"].as_str().unwrap();
+    assert_eq!(quorate_tests::get(console.port(), path).status, 200);
+    eventually("the next download is accepted", async || (ask().status == 200).then_some(())).await;
 }
 
 async fn users_and_roles_are_managed(kind: Kind) {

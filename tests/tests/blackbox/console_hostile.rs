@@ -212,7 +212,7 @@ async fn a_huge_value_is_not_fetched(kind: Kind) {
     let writing = tokio::task::spawn_local(async move {
         loop {
             writer.write("small", "v").await;
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
     let found = tokio::task::spawn_blocking(move || lines.find(|line| line.contains("events")));

@@ -18,6 +18,8 @@ on_both_servers! {
     a_revoked_user_sees_no_figures_of_others,
     a_user_with_many_streams_leaves_some_to_others,
     a_login_that_is_broken_off_delays_the_next_one,
+    a_session_shows_the_endpoints_only_after_a_login,
+    streams_end_when_authentication_or_their_user_changes,
     the_certificate_of_the_console_is_no_user,
 }
 
@@ -25,6 +27,7 @@ on_quorate! {
     alone:
     an_open_listener_needs_authentication_or_certificates,
     a_console_with_users_of_its_own_is_refused,
+    a_login_over_an_unencrypted_network_needs_a_flag,
     a_member_serves_the_console_for_itself,
     a_member_refuses_a_console_that_would_receive_passwords_in_plaintext,
 }
@@ -200,6 +203,69 @@ fn logins(server: &Server) -> u64 {
     counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
+async fn a_session_shows_the_endpoints_only_after_a_login(kind: Kind) {
+    let server = with_users(kind, &[]).await;
+    let endpoint = format!("127.0.0.1:{}", server.port());
+    let console = Console::start(&endpoint, &[]);
+    let page = console.page();
+    for stranger in [&page, &page.with_token("invented")] {
+        let session = stranger.call("session", "");
+        assert!(!session.text().contains(&endpoint), "{}", session.text());
+        let session = answer(&session);
+        assert_eq!(session["authentication"], "on");
+        for name in ["endpoints", "version", "on_member"] {
+            assert_eq!(session[name], Value::Null, "{session}");
+        }
+    }
+    let session = answer(&log_in(&page, "ann", "q").call("session", ""));
+    assert_eq!(session["endpoints"], json!([endpoint]), "{session}");
+}
+
+async fn streams_end_when_authentication_or_their_user_changes(kind: Kind) {
+    let server = Options::new(kind).unguarded().flag("--bcrypt-cost=4").start().await;
+    let console = Console::start(&format!("127.0.0.1:{}", server.port()), &["--allow-writes"]);
+    let page = console.page();
+    let whole = || json!({ "prefix": "" }).to_string();
+    let own = || json!({ "prefix": base64("a/") }).to_string();
+    // Authentication is turned on while pages without a user watch and measure.
+    let streams = [page.lines("keys/watch", &whole()), page.lines("keys/prefixes", "{}")];
+    let streams = streams.map(|mut lines| {
+        lines.next().unwrap();
+        lines
+    });
+    add_users(&server.client()).await;
+    for lines in streams {
+        let last = last_line(lines).await;
+        assert_eq!(last["error"]["code"], "login_required", "{last}");
+        let text = last["error"]["message"].as_str().unwrap();
+        assert!(text.contains("authentication was turned on"), "{text}");
+    }
+    // A user is deleted while he watches and measures.
+    let (root, ann) = (log_in(&page, "root", "p"), log_in(&page, "ann", "q"));
+    let streams = [ann.lines("keys/watch", &own()), ann.lines("keys/prefixes", &own())];
+    let streams = streams.map(|mut lines| {
+        lines.next().unwrap();
+        lines
+    });
+    answer(&root.call("write/user_delete", r#"{"name":"ann"}"#));
+    for lines in streams {
+        let last = last_line(lines).await;
+        assert_eq!(last["error"]["code"], "token_expired", "{last}");
+    }
+    // Authentication is turned off while root watches.
+    let mut lines = root.lines("keys/watch", &whole());
+    lines.next().unwrap();
+    answer(&root.call("write/auth_disable", "{}"));
+    let last = last_line(lines).await;
+    assert_eq!(last["error"]["code"], "authentication_changed", "{last}");
+}
+
+/// Waits until a stream has ended, and returns its last line.
+async fn last_line(lines: impl Iterator<Item = String> + Send + 'static) -> Value {
+    let last = tokio::task::spawn_blocking(move || lines.last().unwrap()).await.unwrap();
+    serde_json::from_str(&last).unwrap()
+}
+
 async fn the_certificate_of_the_console_is_no_user(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     replace(&dir.path().join("ca"), suite_authority().pem().as_bytes());
@@ -282,6 +348,23 @@ async fn a_console_with_users_of_its_own_is_refused(kind: Kind) {
         assert!(refused.contains("logs in on the page"), "{refused}");
         assert!(!refused.contains(":p"), "{refused}");
     }
+}
+
+async fn a_login_over_an_unencrypted_network_needs_a_flag(kind: Kind) {
+    let server = with_users(kind, &[]).await;
+    // The first endpoint answers; the second is a machine to which a password could be sent in plaintext.
+    let endpoints = format!("127.0.0.1:{},http://192.0.2.1:2379", server.port());
+    let console = Console::start(&endpoints, &[]);
+    let page = console.page();
+    let session = answer(&page.call("session", ""));
+    assert_eq!(session["login"], json!([]), "{session}");
+    assert_eq!(session["login_refused"]["code"], "plaintext_login", "{session}");
+    let refused = page.call("login", r#"{"user":"ann","password":"q"}"#);
+    assert_eq!(code(&refused), "plaintext_login");
+    assert!(refused.text().contains("--allow-plaintext-login"), "{}", refused.text());
+    assert_eq!(logins(&server), 0);
+    let console = Console::start(&endpoints, &["--allow-plaintext-login"]);
+    log_in(&console.page(), "ann", "q");
 }
 
 async fn a_member_serves_the_console_for_itself(kind: Kind) {

@@ -1,0 +1,87 @@
+//! Ends the streams whose callers have lost their access.
+//!
+//! A member checks a watch and a snapshot only when they begin. A stream of the console would thus outlive the deletion of
+//! its user, the end of his token, and authentication being turned on or off. The guard of a stream repeats the checks.
+//!
+//! # Guarantees
+//!
+//! * A stream ends within about [`CHECK_INTERVAL`] and `MODE_TIME` (`access`) after its caller has lost access, as long as
+//!   a member answers.
+//! * While no member answers, the stream continues: a member that does not answer sends nothing either.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::access::{Access, Mode, is_accepted};
+use crate::cluster::Caller;
+use crate::refusal::{Kind, Refusal};
+
+/// Interval of the checks. Each is one small read.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3);
+
+/// The checks of one stream.
+pub(crate) struct Guard {
+    access: Rc<Access>,
+    anonymous: Caller,
+    user: Option<Caller>,
+    /// Whether authentication was on when the stream began.
+    mode: Mode,
+    /// A key that the user must be permitted to read.
+    key: Option<Vec<u8>>,
+}
+
+impl Guard {
+    /// Begins the guard of a stream. `key` is a key that the stream shows, if it shows certain keys only.
+    pub(crate) async fn begin(
+        access: &Rc<Access>,
+        anonymous: Caller,
+        user: Option<Caller>,
+        key: Option<Vec<u8>>,
+    ) -> Result<Self, Refusal> {
+        let mode = access.mode(&anonymous).await?;
+        Ok(Self { access: Rc::clone(access), anonymous, user, mode, key })
+    }
+
+    /// Waits until the caller has lost access, and returns the reason.
+    pub(crate) async fn lost(&self) -> Refusal {
+        loop {
+            sleep(CHECK_INTERVAL).await;
+            if let Err(refused) = self.check().await
+                && is_final(refused.kind)
+            {
+                return refused;
+            }
+        }
+    }
+
+    async fn check(&self) -> Result<(), Refusal> {
+        match (self.mode, self.access.mode(&self.anonymous).await?) {
+            (Mode::On, Mode::Off) => {
+                let text = "authentication was turned off in this cluster";
+                Err(Refusal::new(Kind::AuthenticationChanged, text))
+            }
+            (Mode::Off, Mode::On) => {
+                let text = "authentication was turned on in this cluster: log in first";
+                Err(Refusal::new(Kind::LoginRequired, text))
+            }
+            (Mode::Off, Mode::Off) => Ok(()),
+            (Mode::On, Mode::On) => match &self.user {
+                Some(user) => is_accepted(user, self.key.as_deref()).await,
+                None => Err(Refusal::login_required()),
+            },
+        }
+    }
+}
+
+/// Returns whether a failed check means that the access is lost, and not that no member answered.
+const fn is_final(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::AuthenticationChanged
+            | Kind::LoginRequired
+            | Kind::TokenExpired
+            | Kind::PermissionDenied
+    )
+}
