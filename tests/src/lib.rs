@@ -86,7 +86,7 @@ pub use requests::{
 };
 pub use server::{Exit, Options, Server};
 pub use terminal::Terminal;
-pub use tunnel::Visitor;
+pub use tunnel::{Tunnel, Visitor};
 pub use watch::Watch;
 pub use web_socket::{Message, WebSocket};
 pub use workload::{Load, Summary};

@@ -22,14 +22,15 @@ const HTTP2: &[u8] = b"PRI";
 
 /// A running tunnel. Dropping it closes its connections.
 #[derive(Debug)]
-pub(crate) struct Tunnel {
+pub struct Tunnel {
     port: u16,
     task: JoinHandle<()>,
 }
 
 impl Tunnel {
     /// Starts a tunnel to a port of this machine. The folder contains `ca`, `client` and `client.key`.
-    pub(crate) fn start(to: u16, dir: &Path) -> Self {
+    #[must_use]
+    pub fn start(to: u16, dir: &Path) -> Self {
         let connector = |http2| {
             Connector::new(ConnectorSettings {
                 pair: Some(Pair::new(dir.join("client"), dir.join("client.key"))),
@@ -64,7 +65,8 @@ impl Tunnel {
     }
 
     /// Returns the port.
-    pub(crate) const fn port(&self) -> u16 {
+    #[must_use]
+    pub const fn port(&self) -> u16 {
         self.port
     }
 }

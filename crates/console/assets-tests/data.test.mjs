@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { toBase64 } from '../assets/bytes.js';
 import { diffLines, withGaps } from '../assets/diff.js';
 import { History, SERIES_MAX } from '../assets/history.js';
+import { isDeep, parseJson } from '../assets/json.js';
 import { decodeEnvelope, encryptedBy } from '../assets/kubernetes.js';
 import { may } from '../assets/permissions.js';
 import { link, parseRoute } from '../assets/router.js';
@@ -267,4 +268,18 @@ test('the page requests all of its modules at once', () => {
   const page = readFileSync(new URL('index.html', assets), 'utf8');
   const listed = [...page.matchAll(/rel="modulepreload" href="([^"]+)"/g)].map((found) => found[1]);
   assert.deepEqual(listed, modules.sort());
+});
+
+test('JSON of great depth is recognized and not parsed', () => {
+  const deep = (levels) => '['.repeat(levels) + ']'.repeat(levels);
+  assert.deepEqual(parseJson(deep(3)), [[[]]]);
+  assert.ok(parseJson(deep(500)) !== undefined);
+  assert.equal(parseJson(deep(501)), undefined);
+  assert.ok(isDeep(deep(100_000)));
+  assert.ok(isDeep('{"a":'.repeat(100_000)));
+  // Brackets in strings do not nest, and those that are closed do not add up.
+  assert.deepEqual(parseJson(JSON.stringify(['['.repeat(1000), '\\"['.repeat(1000)])).length, 2);
+  assert.equal(parseJson(`[${'[],'.repeat(10_000)}1]`).length, 10_001);
+  assert.equal(parseJson('12'), undefined);
+  assert.equal(parseJson('[1'), undefined);
 });

@@ -3,8 +3,8 @@
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::pki::{Leaf, replace};
 use quorate_tests::{
-    Client, Console, ConsolePage, Kind, Options, Port, Server, eventually, eventually_within,
-    on_both_servers, on_quorate, suite_authority,
+    Client, Console, ConsolePage, Kind, Options, Port, Server, Tunnel, eventually,
+    eventually_within, on_both_servers, on_quorate, suite_authority,
 };
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -29,6 +29,7 @@ on_quorate! {
     a_console_with_users_of_its_own_is_refused,
     a_login_over_an_unencrypted_network_needs_a_flag,
     a_member_serves_the_console_for_itself,
+    a_member_serves_the_console_with_its_certificate,
     a_member_refuses_a_console_that_would_receive_passwords_in_plaintext,
 }
 
@@ -399,6 +400,48 @@ async fn a_member_serves_the_console_for_itself(kind: Kind) {
             .to_string(),
         ),
     );
+}
+
+async fn a_member_serves_the_console_with_its_certificate(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    replace(&dir.path().join("ca"), suite_authority().pem().as_bytes());
+    suite_authority().sign(&Leaf::new("server")).write(dir.path(), "server");
+    suite_authority().sign(&Leaf::new("client")).write(dir.path(), "client");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let port = Port::free();
+    let url = format!("--listen-console-url=https://127.0.0.1:{}", port.number());
+    let server = Options::new(kind)
+        .secured()
+        .flag("--bcrypt-cost=4")
+        .flag(format!("--cert-file={}", path("server")))
+        .flag(format!("--key-file={}", path("server.key")))
+        .flag(format!("--trusted-ca-file={}", path("ca")))
+        .flag(&url)
+        .start()
+        .await;
+    // A client without TLS receives nothing.
+    let plain = std::panic::catch_unwind(|| quorate_tests::get(port.number(), "/").status);
+    assert!(!matches!(plain, Ok(200)), "{plain:?}");
+    // The tunnel checks the certificate of the console.
+    let tunnel = Tunnel::start(port.number(), dir.path());
+    let page = ConsolePage::at(tunnel.port());
+    assert_eq!(quorate_tests::get(tunnel.port(), "/").status, 200);
+    let session = answer(&page.call("session", ""));
+    let listener = &session["listener"];
+    assert_eq!((&listener["tls"], &session["on_member"]), (&json!(true), &json!("default")));
+    let overview = answer(&page.call("overview", ""));
+    assert_eq!(overview["members"][0]["role"], "leader", "{overview}");
+    let to_clients = Tunnel::start(server.port(), dir.path());
+    add_users(&Client::new(to_clients.port())).await;
+    eventually("the console needs a login", async || {
+        (page.call("keys/list", "{}").status == 401).then_some(())
+    })
+    .await;
+    let ann = log_in(&page, "ann", "q");
+    let own = json!({ "prefix": base64("a/") }).to_string();
+    assert_eq!(answer(&ann.call("keys/list", &own))["count"], 0);
+    let first = ann.lines("keys/watch", &own).next().unwrap();
+    assert!(first.contains("created"), "{first}");
 }
 
 async fn a_member_refuses_a_console_that_would_receive_passwords_in_plaintext(kind: Kind) {

@@ -11,6 +11,7 @@ use super::{check_log, go, one_member, visit};
 on_quorate! {
     alone:
     scripts_in_keys_and_values_do_not_run,
+    json_of_great_depth_is_shown_as_text,
     another_site_cannot_use_or_frame_the_console,
     the_memory_of_an_open_console_page_does_not_grow,
 }
@@ -38,6 +39,27 @@ async fn scripts_in_keys_and_values_do_not_run(kind: Kind) {
     go(&browser, "keys/sizes");
     browser.until("document.querySelector('main').innerText.length > 50");
     assert_eq!(browser.run("return window.hacked === undefined;"), true);
+    check_log(&browser);
+}
+
+async fn json_of_great_depth_is_shown_as_text(kind: Kind) {
+    const LEVELS: usize = 100_000;
+    let Some(browser) = Browser::start() else { return };
+    let (server, console) = one_member(Options::new(kind).unguarded()).await;
+    let client = server.client();
+    let arrays = format!("{}{}", "[".repeat(LEVELS), "]".repeat(LEVELS));
+    for value in [&*arrays, "[1]", &*arrays] {
+        client.write("arrays", value).await;
+    }
+    client.write("objects", "{\"a\":".repeat(LEVELS / 4)).await;
+    visit(&browser, &console, "keys?view=list");
+    for (key, text) in [("arrays", "[[[[[["), ("objects", "{\"a\":{\"a\":")] {
+        browser.click("[role=treeitem]", key);
+        browser.sees("nested too deeply to be shown as JSON");
+        browser.sees(text);
+        browser.until("all('main button').every((e) => textOf(e) !== 'JSON')");
+        browser.picture(&format!("deep-{key}"));
+    }
     check_log(&browser);
 }
 

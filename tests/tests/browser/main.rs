@@ -10,6 +10,7 @@
 mod driver;
 mod hostile;
 mod members;
+mod modules;
 mod pages;
 mod users;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use quorate_tests::{Kind, Options, on_both_servers};
+use quorate_api::etcdserverpb as pb;
+use quorate_tests::{Console, Kind, Options, on_both_servers, on_quorate};
 
 use super::driver::Browser;
 use super::{add_users, check_log, go, log_in, one_member, visit};
@@ -11,6 +12,12 @@ on_both_servers! {
     alone:
     a_user_logs_in_and_sees_which_actions_are_forbidden,
     after_an_expired_token_the_user_logs_in_and_returns_to_the_page,
+    the_page_follows_a_change_of_authentication,
+}
+
+on_quorate! {
+    alone:
+    a_login_that_would_send_the_password_in_plaintext_is_not_offered,
 }
 
 async fn a_user_logs_in_and_sees_which_actions_are_forbidden(kind: Kind) {
@@ -78,21 +85,53 @@ async fn after_an_expired_token_the_user_logs_in_and_returns_to_the_page(kind: K
     root.user_change_password(password).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     go(&browser, "leases");
-    browser.sees("Your login has expired");
+    browser.sees("Your login is no longer valid");
     browser.picture("expired");
     log_in(&browser, "ann", "r");
     browser.until("document.querySelector('main').dataset.page === 'leases'");
     check_log(&browser);
 }
 
-fn visit_logged_in(
-    browser: &Browser,
-    console: &quorate_tests::Console,
-    user: &str,
-    password: &str,
-) {
+async fn the_page_follows_a_change_of_authentication(kind: Kind) {
+    let Some(browser) = Browser::start() else { return };
+    let (server, console) =
+        one_member(Options::new(kind).unguarded().flag("--bcrypt-cost=4")).await;
+    let client = server.client();
+    visit(&browser, &console, "keys/watch");
+    browser.sees("Watching since");
+    add_users(&client).await;
+    browser.sees("Authentication was turned on in this cluster");
+    browser.picture("authentication-on");
+    log_in(&browser, "root", "p");
+    browser.sees("Watching since");
+    browser.sees("Log out");
+    let root = client.log_in("root", "p").await.unwrap();
+    root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
+    browser.sees("Authentication was turned off in this cluster");
+    browser.picture("authentication-off");
+    browser.sees("No authentication");
+    browser.sees("Watching since");
+    client.write("k", "after the change").await;
+    browser.sees("after the change");
+    check_log(&browser);
+}
+
+async fn a_login_that_would_send_the_password_in_plaintext_is_not_offered(kind: Kind) {
+    let Some(browser) = Browser::start() else { return };
+    let server = Options::new(kind).unguarded().flag("--bcrypt-cost=4").start().await;
+    add_users(&server.client()).await;
+    let endpoints = format!("127.0.0.1:{},http://192.0.2.1:2379", server.port());
+    let console = Console::start(&endpoints, &[]);
+    browser.open(&console.url);
+    browser.sees("over the network in plaintext");
+    browser.sees("--allow-plaintext-login");
+    assert_eq!(browser.run("return all('input').length;"), 0);
+    browser.check_accessibility("refused login");
+    browser.picture("refused-login");
+}
+
+fn visit_logged_in(browser: &Browser, console: &Console, user: &str, password: &str) {
     browser.open(&console.url);
     log_in(browser, user, password);
     browser.until("document.querySelector('main#content')");
-    let _ = visit;
 }
