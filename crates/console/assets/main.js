@@ -101,7 +101,8 @@ async function start() {
   onLoginNeeded(askLogin);
   onAccessChange(enterAgain);
   store.addEventListener('sample', () => {
-    if (session.user !== null && store.overview?.authentication === 'off') enterAgain();
+    // The other listeners see the sample first.
+    if (session.user !== null && store.overview?.authentication === 'off') queueMicrotask(enterAgain);
   });
   shell.onLogout = () => {
     session.logout();
