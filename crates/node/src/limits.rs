@@ -51,8 +51,8 @@ pub const EARLY_APPENDS_BYTES_MAX: u64 = 16 << 20;
 /// are dropped as if they had been lost.
 pub const WRITES_MAX: usize = 65_536;
 
-/// Maximum bytes of forwarded requests that wait on a leader while it transfers leadership. Further
-/// requests are dropped.
+/// Maximum bytes of forwarded requests that wait on a leader while it transfers leadership, or on a
+/// member without a leader. Further requests are dropped.
 pub const FORWARDED_WAITING_BYTES_MAX: u64 = 64 << 20;
 
 /// Maximum number of membership changes that wait on the leader until the previous change is

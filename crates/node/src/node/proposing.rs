@@ -56,12 +56,12 @@ impl Node {
         self.raft.is_leader() && self.raft.transferee() != NONE
     }
 
-    /// Accepts requests from another member. While this leader transfers leadership, they wait
-    /// until the next leader is known, because no other member would propose them, and their
-    /// clients would never receive an answer.
+    /// Accepts requests from another member. While this leader transfers leadership, and after it
+    /// has voted for its successor, they wait until the next leader is known, because no other
+    /// member would propose them, and their clients would never receive an answer.
     pub(super) fn receive_proposal(&mut self, message: Message) {
         let is_change = message.entries.iter().any(|entry| entry.kind != EntryKind::Normal);
-        if self.is_handing_over() {
+        if self.must_wait() {
             self.refused_for_room += u64::from(!self.proposals.push_forwarded(message));
         } else if is_change && self.must_hold_changes() {
             self.held_changes.push_back(HeldChange::Forwarded(message));

@@ -1,6 +1,6 @@
 //! Tests of leadership transfers and of requests that arrive during a transfer.
 
-use quorate_raft::{LogIndex, Message, MessageKind, ProgressState, Role};
+use quorate_raft::{LogIndex, Message, MessageKind, NONE, ProgressState, Role};
 
 use super::{Member, exchange_messages, exchange_messages_without, three};
 use crate::{Event, limits};
@@ -48,6 +48,26 @@ fn requests_during_a_transfer_are_executed_by_the_next_leader() {
     assert!(members.iter().all(|member| member.refused.is_empty()));
     for member in &members {
         assert_eq!(count_applied(member, b"own"), 1);
+        assert_eq!(count_applied(member, b"forwarded"), 1);
+    }
+}
+
+#[test]
+fn a_request_forwarded_to_a_former_leader_is_executed_by_the_next_leader() {
+    let mut members = three();
+    members[2].propose(2, "forwarded");
+    let forwarded = std::mem::take(&mut members[2].sent);
+    members[0].handle(Event::TransferLeadership(2));
+    let transfer = std::mem::take(&mut members[0].sent);
+    members[1].handle(Event::Received(transfer));
+    members[1].finish_writes();
+    let to_first = members[1].sent.iter().filter(|message| message.to == 1).cloned().collect();
+    members[0].handle(Event::Received(to_first));
+    assert_eq!(members[0].node.leadership().leader, NONE, "it has voted for its successor");
+    members[0].handle(Event::Received(forwarded));
+    exchange_messages(&mut members);
+    assert_eq!(members[1].node.leadership().role, Role::Leader);
+    for member in &members {
         assert_eq!(count_applied(member, b"forwarded"), 1);
     }
 }
