@@ -243,6 +243,12 @@ impl Outgoing {
         is_stuck && self.detach().was_attached
     }
 
+    /// Returns whether messages are queued, or taken by a connection that may not have accepted all of them.
+    pub(crate) fn has_unsent(&self) -> bool {
+        let state = self.state.lock();
+        state.has_unsent || !state.messages.is_empty()
+    }
+
     #[cfg(test)]
     pub(crate) fn is_attached(&self) -> bool {
         self.state.lock().attached.is_some()
@@ -505,6 +511,19 @@ mod tests {
         assert_eq!(read, messages);
         assert!(poll(&mut body).is_pending());
         assert_eq!(outgoing.allowance.used_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn messages_are_unsent_until_the_connection_asks_for_more() {
+        let outgoing = outgoing(HOUR);
+        let mut body = attach(&outgoing);
+        assert!(poll(&mut body).is_pending() && !outgoing.has_unsent());
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)) && outgoing.has_unsent());
+        assert!(poll(&mut body).is_ready() && outgoing.has_unsent());
+        assert!(poll(&mut body).is_pending() && !outgoing.has_unsent());
+        assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
+        outgoing.detach();
+        assert!(!outgoing.has_unsent(), "a detached stream has lost its messages");
     }
 
     #[tokio::test]

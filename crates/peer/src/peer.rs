@@ -83,6 +83,11 @@ impl Peer {
         self.contact.status.end();
     }
 
+    /// Returns whether messages wait for the streams that the peer has opened.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.append.has_unsent() || self.message.has_unsent()
+    }
+
     /// Ends the streams that the peer has opened. The peer will reopen them.
     pub(crate) fn end_streams(&self) {
         self.append.detach();

@@ -198,6 +198,11 @@ impl Peers {
         self.table.peer(id)?.contact.status.active_since()
     }
 
+    /// Returns whether messages wait for the streams that the member has opened.
+    pub fn has_unsent(&self, id: MemberId) -> bool {
+        self.table.peer(id).is_some_and(|peer| peer.has_unsent())
+    }
+
     /// Returns a member's value of a setting, or `None` if the member does not send this setting, as etcd members do
     /// not.
     pub fn setting_of(&self, id: MemberId, name: &str) -> Option<String> {

@@ -21,6 +21,12 @@ use quorate_telemetry::log;
 /// Interval at which a leadership transfer checks that its target is still connected.
 const PEER_LOOK: Duration = Duration::from_millis(50);
 
+/// Interval at which a stopping member checks whether its messages to the new leader are sent.
+const SEND_LOOK: Duration = Duration::from_millis(1);
+
+/// Maximum time for which a stopping member waits until its messages to the new leader are sent.
+const SEND_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Sends orders and queries to the core threads.
 #[derive(Debug)]
 pub struct Administrator {
@@ -81,7 +87,8 @@ impl Administrator {
     }
 
     /// Transfers the leadership before this member stops, so that clients do not wait for an election. The target is
-    /// the voter that has been connected longest. This takes at most the request timeout.
+    /// the voter that has been connected longest. This takes at most the request timeout. During the transfer, this
+    /// member holds requests that other members have forwarded. They are sent to the new leader before this returns.
     pub async fn hand_over(&self) {
         let own_id = format!("{:x}", self.info.id());
         if !self.info.member_status().leads() {
@@ -109,9 +116,10 @@ impl Administrator {
         }
         let others = voters.into_iter().filter(|id| *id != self.info.id());
         let connected = others.filter_map(|id| Some((self.peers.active_since(id)?, id)));
-        let moved = match connected.min() {
+        let target = connected.min().map(|(_, to)| to);
+        let moved = match target {
             None => Err(RequestError::Unhealthy),
-            Some((_, to)) => {
+            Some(to) => {
                 let moving =
                     tokio::time::timeout(self.info.limits().request_timeout, self.move_leader(to));
                 tokio::select! {
@@ -126,6 +134,28 @@ impl Administrator {
                 "leadership transfer failed",
                 "local-member-id" = own_id,
                 "error" = error.to_string()
+            );
+        } else if let Some(to) = target {
+            self.send_all(to).await;
+        }
+    }
+
+    /// Waits until the messages that consensus has decided to send to the other member are sent.
+    async fn send_all(&self, to: u64) {
+        // Consensus answers after it has passed on the messages of all earlier events.
+        if self.raft_status().await.is_err() {
+            return;
+        }
+        let sent = async {
+            while self.peers.has_unsent(to) {
+                tokio::time::sleep(SEND_LOOK).await;
+            }
+        };
+        if tokio::time::timeout(SEND_TIME_MAX, sent).await.is_err() {
+            log::warn!(
+                "stopping before all messages to the new leader are sent",
+                "local-member-id" = format!("{:x}", self.info.id()),
+                "remote-peer-id" = format!("{to:x}")
             );
         }
     }
