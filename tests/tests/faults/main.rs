@@ -9,6 +9,7 @@
 mod clock;
 mod disk;
 mod flood;
+mod handover;
 mod harness;
 mod host_hang;
 mod kill;
