@@ -8,7 +8,8 @@ use bytes::Bytes;
 use quorate_raft::{Entry, EntryKind, LogIndex, Term};
 
 use crate::judge::Judge;
-use crate::plan::{Plan, Reduction};
+use crate::plan::{Kind, Plan, Reduction};
+use crate::rare_states::RareStates;
 use crate::run::run;
 
 fn traced(seed: u64) -> (u64, Vec<String>) {
@@ -42,6 +43,30 @@ fn omitting_a_kind_of_fault_does_not_change_the_rest_of_the_plan() {
             (fewer.founders, fewer.keys, fewer.delay),
             (whole.founders, whole.keys, whole.delay)
         );
+    }
+}
+
+/// Members treat a peer that refuses connections as ended, and elect a leader at once. Without other faults, the
+/// simulator must tell them so about a process that runs.
+#[test]
+fn a_running_process_that_refuses_connections_is_reported_as_ended() {
+    let without = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Refusal).collect();
+    let reduction = Reduction { without, seconds_max: Some(10) };
+    let seeds = (1..).filter(|seed| {
+        let plan = Plan::draw(*seed, &reduction);
+        plan.has(Kind::Refusal) && plan.founders > 1
+    });
+    let mut reached = RareStates::default();
+    for seed in seeds.take(3) {
+        let run = run(seed, &reduction, Instant::now(), None);
+        assert_eq!(run.failure, None, "seed {seed}");
+        reached.merge(&run.rare_states);
+    }
+    for state in [
+        "a host refuses connections while its process runs",
+        "a running process is reported as ended",
+    ] {
+        assert!(reached.iter().any(|(reached, _)| reached == state), "{state}: {reached:?}");
     }
 }
 

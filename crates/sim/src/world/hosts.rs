@@ -615,6 +615,9 @@ impl World {
     }
 
     pub(super) fn note_peer_ended(&mut self, host: usize, life: u64, peer: u64) {
+        if self.hosts.iter().any(|other| other.id == peer && other.process.is_some()) {
+            self.rare_states.note("a running process is reported as ended");
+        }
         if let Some(process) = self.process(host, life) {
             process.note_peer_ended(peer);
             self.schedule(host);
