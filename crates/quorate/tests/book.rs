@@ -173,6 +173,19 @@ fn the_downgrade_commands_are_equal_on_every_page() {
     assert_eq!(block("docs/tour.md"), block("docs/migration.md"));
 }
 
+/// The list of differences claims the absence of a flag only if the flag does not exist.
+#[test]
+fn flags_listed_as_absent_do_not_exist() {
+    let flags = text("docs/flags.md");
+    let differences = text("docs/decisions/0007-differences-from-etcd.md");
+    let denials = differences.lines().filter(|line| line.contains("no such flag"));
+    let known = denials
+        .flat_map(|line| line.split('`'))
+        .filter(|word| word.starts_with("--") && flags.contains(&format!("| `{word}` |")));
+    assert_eq!(known.collect::<Vec<_>>(), Vec::<&str>::new());
+    assert!(flags.contains("| `--grpc-keepalive-min-time` |"));
+}
+
 /// The flags and commands that the pages mention exist.
 #[test]
 fn flags_and_commands_in_the_pages_exist() {

@@ -102,6 +102,18 @@ fn the_readme_lists_exactly_the_missing_commands() {
     }
 }
 
+/// Operators do not expect tokens and watches to outlive a revocation. `tests/tests/blackbox/auth.rs` tests the behaviour.
+#[test]
+fn security_md_states_which_tokens_and_watches_outlive_a_revocation() {
+    let page = document("SECURITY.md");
+    let (_, section) = page.split_once("\n## Effect of a revocation\n").unwrap();
+    let section = section.split("\n## ").next().unwrap().replace('\n', " ");
+    for said in ["**A JWT** cannot be withdrawn", "etcdserver: revision of auth store is old"] {
+        assert!(section.contains(said), "{said}: {section}");
+    }
+    assert!(section.contains("**A running watch** continues"), "{section}");
+}
+
 #[test]
 fn the_changelog_lists_every_command() {
     let changelog = document("CHANGELOG.md");

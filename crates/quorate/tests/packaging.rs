@@ -29,6 +29,13 @@ fn systemd_accepts_the_unit_file() {
     assert!(checked.status.success() && of_ours.is_empty(), "{said}");
 }
 
+/// A core dump would contain keys, values, passwords and private keys.
+#[test]
+fn the_unit_prevents_core_dumps() {
+    let unit = read("packaging/systemd/quorate.service");
+    assert!(unit.lines().any(|line| line == "LimitCORE=0"), "{unit}");
+}
+
 /// Returns the words in a text that may be names of metric series.
 fn series_in(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

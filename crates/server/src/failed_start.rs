@@ -73,6 +73,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_failed_discovery_is_logged_as_one() {
+        let heading_of = |error| heading(&StartError::Boot(error));
+        assert_eq!(heading_of(BootError::DiscoveryWhileJoining), "discovery failed");
+        let other = BootError::Refused(Refusal::Incompatible);
+        assert_eq!(heading_of(other), "failed to start etcd");
+    }
+
+    #[test]
     fn the_error_of_a_failed_start_contains_advice() {
         let advice = |error| what_to_do(&StartError::Boot(error), "here").unwrap();
         let path = Path::new("here/member/snap/db").to_owned();

@@ -635,13 +635,20 @@ async fn the_token_key_may_be_read_from_a_certificate(kind: Kind) {
     };
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
-    let private = write("key.pem", &key.serialize_pem());
-    let public = write("certificate.pem", &certificate.pem());
-    let flag = format!("--auth-token=jwt,sign-method=ES256,priv-key={private},pub-key={public}");
-    let server = options(kind).flag(flag).start().await;
-    let client = server.client();
-    guard(&client).await;
-    log_in(&client, "ann").await.put(put("a1", "v")).await.unwrap();
+    let private = write("ec.pem", &key.serialize_pem());
+    let public = write("ec.crt.pem", &certificate.pem());
+    let rsa_private = write("rsa.pem", include_str!("../../../crates/jwt/testdata/rsa.pem"));
+    let rsa_public = write("rsa.crt.pem", include_str!("../../../crates/jwt/testdata/rsa.crt.pem"));
+    for (method, private, public) in
+        [("ES256", private, public), ("RS256", rsa_private, rsa_public)]
+    {
+        let keys = format!("priv-key={private},pub-key={public}");
+        let flag = format!("--auth-token=jwt,sign-method={method},{keys}");
+        let server = options(kind).flag(flag).start().await;
+        let client = server.client();
+        guard(&client).await;
+        log_in(&client, "ann").await.put(put("a1", "v")).await.unwrap();
+    }
 }
 
 async fn token_keys_are_reloaded_while_the_member_runs(kind: Kind) {

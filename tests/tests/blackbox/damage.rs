@@ -100,9 +100,9 @@ fn truncate(path: &Path, length: u64) {
     File::options().write(true).open(path).unwrap().set_len(length).unwrap();
 }
 
-/// Checks that a server exited with a reason, and that Quorate's reason names the file and the remedy.
+/// Checks that a server exited with a reason, and that Quorate's reason names the file.
 #[track_caller]
-fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) {
+fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) -> Exit {
     let exit = match outcome {
         Err(exit) => exit,
         Ok(keys) => panic!("the server started with a damaged file and serves {keys} keys"),
@@ -114,6 +114,15 @@ fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) {
         calm(&exit.log);
         assert!(exit.log.contains(file), "the log does not name the file: {exit}");
     }
+    exit
+}
+
+/// Checks that a server exited, and that Quorate's last line contains this advice.
+#[track_caller]
+fn advises(kind: Kind, exit: &Exit, advice: &str) {
+    let last = exit.log.trim_end().lines().last().unwrap_or_default();
+    let is_advised = last.contains("\"what-to-do\":\"") && last.contains(advice);
+    assert!(is_advised || kind == Kind::Etcd, "{advice}: {exit}");
 }
 
 #[track_caller]
@@ -188,7 +197,8 @@ async fn a_log_with_a_changed_byte_in_a_record_is_refused(kind: Kind) {
         refuses(kind, outcome, &name(&wal));
         // The second start fails in the same way.
         let outcome = stopped.start().await;
-        refuses(kind, outcome, &name(&wal));
+        let exit = refuses(kind, outcome, &name(&wal));
+        advises(kind, &exit, "quorate utl verify ");
     }
 }
 
@@ -228,7 +238,8 @@ async fn a_missing_backend_is_refused(kind: Kind) {
     server.stop().await;
     std::fs::remove_file(server.backend()).unwrap();
     let outcome = server.try_start_again().await.map(|()| 0);
-    refuses(kind, outcome, "db");
+    let exit = refuses(kind, outcome, "db");
+    advises(kind, &exit, "if the file was moved, put it back");
 }
 
 /// Starts a server that takes disk snapshots, and returns it with its snapshot files, oldest first.
@@ -354,7 +365,7 @@ async fn a_truncated_backend_is_refused(kind: Kind) {
                 assert_eq!(keep, 0, "a backend of {keep} bytes serves");
                 assert_eq!(server.client().range(from_key("k")).await.unwrap().count, 200);
             }
-            Err(exit) => refuses(kind, Err(exit), "db"),
+            Err(exit) => drop(refuses(kind, Err(exit), "db")),
         }
     }
 }

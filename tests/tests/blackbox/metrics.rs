@@ -26,6 +26,11 @@ on_quorate! {
     the_phases_of_a_commit_are_measured,
 }
 
+on_quorate! {
+    alone:
+    only_versions_of_clients_become_metric_labels,
+}
+
 /// Values of some metrics.
 #[derive(Debug)]
 struct Seen<const N: usize>([f64; N]);
@@ -279,4 +284,29 @@ async fn the_phases_of_a_commit_are_measured(kind: Kind) {
     assert_eq!(of("etcd_debugging_disk_backend_commit_rebalance"), 0.0);
     let log = |name: &str| server.metric(&format!("etcd_disk_wal_{name}_duration_seconds_sum"));
     assert!(log("write").unwrap() > 0.0 && log("fsync").unwrap() > 0.0);
+}
+
+/// The label is a text of the client's choice, so long texts could fill the page.
+async fn only_versions_of_clients_become_metric_labels(kind: Kind) {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    let long = "7".repeat(4_000);
+    let ask = async |version: &str| {
+        let mut request = client.signed(range("k", ""));
+        request.metadata_mut().insert("client-api-version", version.parse().unwrap());
+        client.kv().range(request).await.unwrap();
+    };
+    let count = |version: &str| {
+        let labels = format!("{{client_api_version=\"{version}\",type=\"unary\"}}");
+        server.metric(&format!("etcd_server_client_requests_total{labels}")).unwrap_or_default()
+    };
+    ask("3.6.1-rc.0").await;
+    assert_eq!(count("3.6.1-rc.0"), 1.0);
+    let unknown = count("unknown");
+    for version in [&*long, &format!("3.6.{long}"), "3.6.1-rc.0 and more"] {
+        ask(version).await;
+    }
+    assert_eq!(count("unknown"), unknown + 3.0);
+    let page = server.get("/metrics").text();
+    assert!(!page.contains(&long[..100]) && !page.contains("and more"), "a client filled the page");
 }

@@ -23,6 +23,7 @@ on_quorate! {
     a_member_on_a_nearly_full_disk_starts_and_frees_space,
     a_member_with_few_file_descriptors_serves_and_logs_a_warning,
     a_locked_directory_is_reported_at_once,
+    a_failed_start_logs_its_cause_once,
     connections_from_one_address_are_limited,
     open_streams_end_at_once_when_the_member_stops,
     an_active_range_stream_ends_when_the_member_stops,
@@ -169,6 +170,21 @@ async fn a_locked_directory_is_reported_at_once(kind: Kind) {
         waiting.log().contains("ready to serve client requests").then_some(())
     })
     .await;
+}
+
+async fn a_failed_start_logs_its_cause_once(kind: Kind) {
+    let other = Server::start(kind).await;
+    let taken = format!("--listen-metrics-urls=http://127.0.0.1:{}", other.port());
+    let no_key = "--auth-token=jwt,sign-method=HS256,priv-key=/nonexistent/key".to_owned();
+    for (flag, cause) in [(taken, "address already in use"), (no_key, "no such file or directory")]
+    {
+        let mut server = Options::new(kind).flag(flag).prepare();
+        let exit = server.try_start_again().await.unwrap_err();
+        let fatal = exit.log.lines().find(|line| line.contains("\"level\":\"fatal\""));
+        let fatal = fatal.unwrap_or_else(|| panic!("no fatal line: {exit}"));
+        assert!(fatal.contains("\"msg\":\"failed to start etcd\""), "{fatal}");
+        assert_eq!(fatal.to_lowercase().matches(cause).count(), 1, "{fatal}");
+    }
 }
 
 /// Returns the limit on concurrent streams in the server's first frame.

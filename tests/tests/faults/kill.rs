@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quorate_api::etcdserverpb::StatusRequest;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_tests::{
     Client, ClusterOptions, Kind, Watch, eventually, key, put, refused, watch_key, within,
@@ -23,6 +24,7 @@ on_clusters! {
 }
 
 on_clusters_of_quorate! {
+    a_small_snapshot_count_cuts_the_log_early,
     a_killed_leader_is_replaced_before_the_election_timeout,
     streams_that_require_a_leader_survive_a_killed_leader,
 }
@@ -137,6 +139,36 @@ async fn a_follower_that_fell_behind_gets_a_snapshot(kind: Kind) {
         assert!(received, "no snapshot was received");
     })
     .await;
+}
+
+/// The log is cut in steps of 100 entries, or of the snapshot count if that is smaller.
+async fn a_small_snapshot_count_cuts_the_log_early(kind: Kind) {
+    let flags = ["--snapshot-count=10", "--snapshot-catchup-entries=5"];
+    let options = ClusterOptions::new(kind, 3).flag(flags[0]).flag(flags[1]);
+    let mut cluster = options.start().await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let client = cluster.client(leader);
+    cluster.kill(follower);
+    for _ in 0..40 {
+        client.put(put("k", vec![b'v'; 10_000])).await.unwrap();
+    }
+    // The leader keeps entries for a follower until the follower has been silent for an election timeout.
+    eventually("the leader to cut its log", async || {
+        client.put(put("k", "v")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let held = cluster.server(leader).metric("quorate_log_memory_bytes").unwrap();
+        let index = client.status(StatusRequest {}).await.unwrap().raft_index;
+        assert!(index < 100, "the log has {index} entries and is not cut: {held} bytes");
+        (held < 200_000.0).then_some(())
+    })
+    .await;
+    cluster.restart(follower).await;
+    cluster.check_same_content().await;
+    let metrics = cluster.server(follower).get("/metrics").text();
+    let received = metrics.lines().any(|line| {
+        line.starts_with("etcd_network_snapshot_receive_success{") && !line.ends_with(" 0")
+    });
+    assert!(received, "no snapshot was received");
 }
 
 /// Opens a watch stream that must end if there is no leader.
