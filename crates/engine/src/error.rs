@@ -28,6 +28,14 @@ pub enum EngineError {
         /// The maximum.
         bytes_max: usize,
     },
+    /// A key, or the name of a user or role, is longer than the database can index.
+    #[error("a key or name has {bytes} bytes, and the database can index at most {bytes_max}")]
+    KeyTooLong {
+        /// The bytes of the key or name.
+        bytes: usize,
+        /// The maximum.
+        bytes_max: usize,
+    },
     /// The request cannot be decoded.
     #[error("the request cannot be decoded: {0}")]
     Malformed(String),

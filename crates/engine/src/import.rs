@@ -9,6 +9,8 @@
 //! * A keyspace whose import was interrupted cannot be used by a server. The import can be repeated.
 //! * A keyspace that was used by a server is never changed.
 
+use bytes::Bytes;
+use quorate_api::record::KeyValue;
 use quorate_state::backend::{Backend, Batch, BatchChange, Rows};
 use quorate_state::mvcc::{RangeQuery, Store, StoreOptions, View};
 use quorate_state::schema::{Bucket, RecordKey, Revision, meta};
@@ -16,11 +18,15 @@ use quorate_state::schema::{Bucket, RecordKey, Revision, meta};
 use crate::batch::{Draft, Record, number_of};
 use crate::database::{Database, DatabaseFault, Session, Statement};
 use crate::error::EngineError;
+use crate::key_lengths::check_key;
 use crate::sequencer::write_records;
 use crate::url::DatabaseUrl;
 
 /// The number of keys that one transaction imports.
 const PART_KEYS: i64 = 2_000;
+
+/// The first key of all.
+const FIRST_KEY: &[u8] = &[0];
 
 /// The content of an imported snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +48,14 @@ pub async fn import(
     file: &Backend,
 ) -> Result<Imported, EngineError> {
     let database = Database::new(database)?;
-    database.begin_import(new_cluster_id.cast_signed()).await?;
-    let session = database.connect().await?;
     let (store, _) = Store::recover(file, StoreOptions::default())?;
     let view = store.reader().view();
+    let rows = Rows::of_file(&file.read())?;
+    check_lengths(&view, &rows)?;
+    database.begin_import(new_cluster_id.cast_signed()).await?;
+    let session = database.connect().await?;
     let keys = import_keys(&session, &view).await?;
     let revision = view.current_revision();
-    let rows = Rows::of_file(&file.read())?;
     finish(&session, &rows, revision, keys).await?;
     database.end_import().await?;
     Ok(Imported { keys: keys.count, revision })
@@ -61,20 +68,39 @@ struct Keys {
     bytes: u64,
 }
 
+/// Checks all keys and names before anything is written.
+fn check_lengths(view: &View, rows: &Rows) -> Result<(), EngineError> {
+    for bucket in [Bucket::AuthRoles, Bucket::AuthUsers] {
+        rows.entries(bucket).try_for_each(|(name, _)| check_key(name))?;
+    }
+    let mut next = Bytes::from_static(FIRST_KEY);
+    loop {
+        let page = page(view, next, true)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        next = after(last.key());
+        page.iter().try_for_each(|kv| check_key(kv.key()))?;
+    }
+}
+
+/// Returns the next keys, from `key` on.
+fn page(view: &View, key: Bytes, keys_only: bool) -> Result<Vec<KeyValue>, EngineError> {
+    let range_end = Bytes::from_static(&[0]);
+    let query = RangeQuery { key, range_end, limit: PART_KEYS, keys_only, ..RangeQuery::default() };
+    let page = view.range(&query).map_err(|error| EngineError::Content(error.to_string()))?;
+    Ok(page.kvs)
+}
+
+fn after(key: &[u8]) -> Bytes {
+    [key, &[0]].concat().into()
+}
+
 async fn import_keys(session: &Session, view: &View) -> Result<Keys, EngineError> {
     let mut keys = Keys::default();
-    let mut next = bytes::Bytes::from_static(&[0]);
+    let mut next = Bytes::from_static(FIRST_KEY);
     loop {
-        let query = RangeQuery {
-            key: next.clone(),
-            range_end: bytes::Bytes::from_static(&[0]),
-            limit: PART_KEYS,
-            ..RangeQuery::default()
-        };
-        let page = view.range(&query).map_err(|error| EngineError::Content(error.to_string()))?;
-        let records: Vec<Record> = page.kvs.iter().map(record_of).collect();
+        let records: Vec<Record> = page(view, next, false)?.iter().map(record_of).collect();
         let Some(last) = records.last() else { return Ok(keys) };
-        next = [&last.key[..], &[0]].concat().into();
+        next = after(&last.key);
         keys.count += records.len() as u64;
         keys.bytes += records.iter().map(|record| record.record.len() as u64).sum::<u64>();
         let references: Vec<&Record> = records.iter().collect();
@@ -85,12 +111,12 @@ async fn import_keys(session: &Session, view: &View) -> Result<Keys, EngineError
 }
 
 /// A version's sub revision matters only among changes of one revision, so an imported one is 0.
-fn record_of(kv: &quorate_api::record::KeyValue) -> Record {
+fn record_of(kv: &KeyValue) -> Record {
     let fields = kv.fields();
     let revision = Revision::new(fields.mod_revision, 0);
     let at = RecordKey { revision, tombstone: false };
-    let record = bytes::Bytes::copy_from_slice(kv.encoded());
-    let key = bytes::Bytes::copy_from_slice(fields.key);
+    let record = Bytes::copy_from_slice(kv.encoded());
+    let key = Bytes::copy_from_slice(fields.key);
     Record { at, key, record }
 }
 

@@ -29,6 +29,7 @@ mod error;
 mod follower;
 mod history;
 mod import;
+mod key_lengths;
 mod loading;
 mod needs;
 mod reader;

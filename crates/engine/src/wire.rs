@@ -54,6 +54,9 @@ pub(crate) struct Reply {
     /// The lifetimes of a lease, in seconds. Absent if the lease does not exist.
     #[prost(message, optional, tag = "5")]
     pub(crate) lease: Option<LeaseTimes>,
+    /// The length of a key that is too long, and the maximum.
+    #[prost(uint64, repeated, tag = "6")]
+    key_bytes: Vec<u64>,
 }
 
 /// The lifetimes of a lease.
@@ -117,6 +120,7 @@ pub(crate) enum Trouble {
     TooMany = 3,
     Malformed = 4,
     Other = 5,
+    KeyTooLong = 6,
 }
 
 impl Reply {
@@ -158,11 +162,16 @@ impl Reply {
             EngineError::OutcomeUnknown => Trouble::Unknown,
             EngineError::TooManyRequests => Trouble::TooMany,
             EngineError::Malformed(_) | EngineError::TooLarge { .. } => Trouble::Malformed,
+            EngineError::KeyTooLong { .. } => Trouble::KeyTooLong,
             EngineError::Database(_) | EngineError::Content(_) | EngineError::Random(_) => {
                 Trouble::Other
             }
         };
-        Self { trouble: trouble as u32, text: error.to_string(), ..Self::default() }
+        let key_bytes = match error {
+            EngineError::KeyTooLong { bytes, bytes_max } => vec![*bytes as u64, *bytes_max as u64],
+            _ => Vec::new(),
+        };
+        Self { trouble: trouble as u32, text: error.to_string(), key_bytes, ..Self::default() }
     }
 
     /// Returns the error in the reply, if there is one.
@@ -174,6 +183,11 @@ impl Reply {
             3 => Some(EngineError::TooManyRequests),
             4 => Some(EngineError::Malformed(text())),
             5 => Some(EngineError::Content(text())),
+            6 => {
+                let bytes = |at| usize::try_from(*self.key_bytes.get(at).unwrap_or(&0));
+                let [bytes, bytes_max] = [0, 1].map(|at| bytes(at).unwrap_or(usize::MAX));
+                Some(EngineError::KeyTooLong { bytes, bytes_max })
+            }
             // An error that this version does not know may mean anything.
             _ => Some(EngineError::OutcomeUnknown),
         }

@@ -23,6 +23,7 @@ use super::{Author, BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, Job, Outcome};
 use crate::batch::Draft;
 use crate::database::Session;
 use crate::error::EngineError;
+use crate::key_lengths::check_command;
 use crate::loading::load;
 use crate::needs::{Coverage, Needs};
 use crate::replica::Replica;
@@ -314,7 +315,7 @@ impl Applying {
     }
 }
 
-/// Decodes a request, or answers that it cannot be decoded.
+/// Decodes a request, or answers that it cannot be decoded or stored.
 fn decoded(job: Job) -> Option<Waiting> {
     let Job { mut request, author, reply, .. } = job;
     if request.header.is_none() {
@@ -327,7 +328,13 @@ fn decoded(job: Job) -> Option<Waiting> {
             let (Ok(()) | Err(_)) = reply.send(Err(error));
             None
         }
-        Ok(request) => Some(Waiting { request, author, reply }),
+        Ok(request) => match check_command(&request.command) {
+            Ok(()) => Some(Waiting { request, author, reply }),
+            Err(error) => {
+                let (Ok(()) | Err(_)) = reply.send(Err(error));
+                None
+            }
+        },
         Err(fault) => {
             let (Ok(()) | Err(_)) = reply.send(Err(EngineError::Malformed(fault.to_string())));
             None

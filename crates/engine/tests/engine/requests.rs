@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
-use quorate_engine::Engine;
+use quorate_engine::{Engine, EngineError};
 use quorate_state::apply::{Refusal, Response};
 use quorate_state::lease::LeaseRefusal;
 use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
@@ -358,4 +358,47 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
     assert_eq!(read(&engine, &range_of("a", ALL)).await.unwrap(), before);
     engine.stop().await;
     source.stop().await;
+}
+
+/// Returns random letters, which the database cannot compress.
+fn random_letters(len: usize) -> String {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let letter = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'A' + u8::try_from(state % 58).unwrap())
+    };
+    (0..len).map(letter).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_the_database_cannot_index_is_refused() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("long_keys");
+    let engine = start_one(&url).await;
+    let long = random_letters(3_000);
+    let op = pb::RequestOp {
+        request: Some(pb::request_op::Request::RequestPut(put(&long, "v").put.unwrap())),
+    };
+    let txn = pb::TxnRequest { failure: vec![op], ..pb::TxnRequest::default() };
+    let role = pb::AuthRoleAddRequest { name: long.clone() };
+    for request in [
+        put(&long, "v"),
+        pb::InternalRaftRequest { txn: Some(txn), ..Default::default() },
+        pb::InternalRaftRequest { auth_role_add: Some(role), ..Default::default() },
+    ] {
+        let refused = engine.propose(request).await;
+        assert!(
+            matches!(refused, Err(EngineError::KeyTooLong { bytes: 3_000, bytes_max: 2_048 })),
+            "{refused:?}"
+        );
+    }
+    put_at(&engine, &random_letters(2_048), "v").await;
+    wait_written(&engine).await;
+    engine.stop().await;
+    let engine = start_one(&url).await;
+    put_at(&engine, "after", "v").await;
+    assert_eq!(read(&engine, &range_of("A", ALL)).await.unwrap().count, 2);
+    engine.stop().await;
 }

@@ -188,7 +188,7 @@ fn request_error(error: EngineError) -> RequestError {
         EngineError::SequencerChanged => RequestError::LeaderChanged,
         EngineError::OutcomeUnknown => RequestError::TimeoutDueToLeaderFailure,
         EngineError::TooManyRequests => RequestError::TooManyRequests,
-        EngineError::TooLarge { .. } => RequestError::TooLarge,
+        EngineError::TooLarge { .. } | EngineError::KeyTooLong { .. } => RequestError::TooLarge,
         EngineError::Stopped => RequestError::Stopped,
         EngineError::Database(fault) => RequestError::Database(fault.to_string().into()),
         error @ (EngineError::Malformed(_) | EngineError::Content(_) | EngineError::Random(_)) => {
