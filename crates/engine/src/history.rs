@@ -9,6 +9,8 @@
 //! # Invariants
 //!
 //! * Changes are read in the order of the log. At most [`BATCHES_MAX`] batches are in memory.
+//! * A statement that reads the log also reads the compacted revision, which is announced before any
+//!   batch is removed. A reader that needs a lower revision stops, because batches may be missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +34,14 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 type Reply<T> = std::sync::mpsc::SyncSender<Result<T, DatabaseFault>>;
 
 enum Question {
-    Batches { revision: i64, after: i64, reply: Reply<Vec<Arc<Committed>>> },
+    Batches { revision: i64, after: i64, reply: Reply<BatchesRead> },
     RecordAt { key: Bytes, revision: i64, reply: Reply<Option<Bytes>> },
+}
+
+/// Batches of the log, and the compacted revision in the same snapshot.
+struct BatchesRead {
+    batches: Vec<Arc<Committed>>,
+    compacted: i64,
 }
 
 /// Reads history for the hub.
@@ -91,7 +99,7 @@ impl History for HistoryAt {
         &self,
         first: i64,
         visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
-    ) -> Result<(), HistoryFault> {
+    ) -> Result<Option<i64>, HistoryFault> {
         let mut from = first;
         let mut after = -1;
         loop {
@@ -100,18 +108,25 @@ impl History for HistoryAt {
             let batches = match in_tail {
                 Some(batches) => batches,
                 None => {
-                    self.reader.ask(|reply| Question::Batches { revision: from, after, reply })?
+                    let read = self.reader.ask(|reply| {
+                        let revision = from;
+                        Question::Batches { revision, after, reply }
+                    })?;
+                    if from < read.compacted {
+                        return Ok(Some(read.compacted));
+                    }
+                    read.batches
                 }
             };
-            let Some(last) = batches.last() else { return Ok(()) };
+            let Some(last) = batches.last() else { return Ok(None) };
             (from, after) = (last.last_revision.max(from), last.seq.cast_signed());
             for batch in &batches {
                 if !self.visit_batch(batch, first, visit) {
-                    return Ok(());
+                    return Ok(None);
                 }
             }
             if is_last || from >= self.position.revision {
-                return Ok(());
+                return Ok(None);
             }
             from += 1;
         }
@@ -215,10 +230,12 @@ async fn read_batches(
     session: &Session,
     revision: i64,
     after: i64,
-) -> Result<Vec<Arc<Committed>>, DatabaseFault> {
+) -> Result<BatchesRead, DatabaseFault> {
     let rows =
         session.query(Statement::ReadLogFromRevision, &[&revision, &after, &BATCHES_MAX]).await?;
-    rows.iter().map(|row| Committed::decode(row).map(Arc::new)).collect()
+    let compacted = rows.first().map_or(-1, |row| row.get(4));
+    let batches = rows.iter().map(|row| Committed::decode(row).map(Arc::new));
+    Ok(BatchesRead { batches: batches.collect::<Result<_, _>>()?, compacted })
 }
 
 async fn read_record(

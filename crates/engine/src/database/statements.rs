@@ -14,7 +14,7 @@ pub(crate) enum Statement {
     AppendImport,
     /// Reads batches from a position on.
     ReadLog,
-    /// Reads batches from the first one that ends at or after a revision.
+    /// Reads batches from the first one that ends at or after a revision, and the compacted revision.
     ReadLogFromRevision,
     /// Reads the epoch of one position.
     EpochInLog,
@@ -202,7 +202,9 @@ impl Statement {
                 "SELECT seq, epoch, last_revision, batch FROM {s}.log WHERE seq > $1 ORDER BY seq LIMIT $2"
             }
             Self::ReadLogFromRevision => {
-                "SELECT seq, epoch, last_revision, batch FROM {s}.log WHERE last_revision >= $1 AND seq > $2 \
+                "SELECT seq, epoch, last_revision, batch, \
+                 (SELECT p.compacted FROM {s}.progress p WHERE p.id = 1) \
+                 FROM {s}.log WHERE last_revision >= $1 AND seq > $2 \
                  ORDER BY last_revision, seq LIMIT $3"
             }
             Self::EpochInLog => "SELECT epoch FROM {s}.log WHERE seq = $1",

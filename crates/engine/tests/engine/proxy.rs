@@ -22,6 +22,8 @@ pub(crate) enum Action {
     CutAfter,
     /// The statement fails with a serialization failure, and the server does not receive it.
     Conflict,
+    /// The statement does not reach the server until the fault is removed.
+    Hold,
 }
 
 /// A fault that is injected into the statements whose text contains `text`, with a period: 1 for every
@@ -35,7 +37,9 @@ pub(crate) struct Fault {
 
 #[derive(Debug, Default)]
 struct Plan {
-    faults: Mutex<Vec<Fault>>,
+    faults: watch::Sender<Vec<Fault>>,
+    /// While this is true, no byte passes in either direction, but the connections stay open.
+    frozen: watch::Sender<bool>,
     seen: AtomicU64,
     injected: AtomicU64,
 }
@@ -80,11 +84,16 @@ impl Proxy {
     }
 
     pub(crate) fn set_faults(&self, faults: Vec<Fault>) {
-        *self.plan.faults.lock() = faults;
+        self.plan.faults.send_replace(faults);
     }
 
     pub(crate) fn set_open(&self, open: bool) {
         self.open.send_replace(open);
+    }
+
+    /// Stops all traffic without closing a connection, as a suspended process does.
+    pub(crate) fn freeze(&self) {
+        self.plan.frozen.send_replace(true);
     }
 
     /// Returns the number of injected faults.
@@ -95,7 +104,7 @@ impl Proxy {
 
 impl Plan {
     fn action(&self, text: &str) -> Option<Action> {
-        let faults = self.faults.lock();
+        let faults = self.faults.borrow();
         let fault = faults.iter().find(|fault| text.contains(fault.text))?;
         let number = self.seen.fetch_add(1, Ordering::Relaxed);
         if !number.is_multiple_of(fault.period) {
@@ -103,6 +112,17 @@ impl Plan {
         }
         self.injected.fetch_add(1, Ordering::Relaxed);
         Some(fault.action)
+    }
+
+    /// Waits until no fault holds this statement.
+    async fn released(&self, text: &str) {
+        let holds = |fault: &Fault| fault.action == Action::Hold && text.contains(fault.text);
+        let mut faults = self.faults.subscribe();
+        faults.wait_for(|faults| !faults.iter().any(holds)).await.unwrap();
+    }
+
+    async fn thawed(&self) {
+        self.frozen.subscribe().wait_for(|frozen| !frozen).await.unwrap();
     }
 }
 
@@ -123,6 +143,7 @@ async fn relay(client: TcpStream, server: TcpStream, plan: &Plan) -> std::io::Re
         Arc::clone(&to_client),
         Arc::clone(&withheld),
         Arc::clone(&answered),
+        plan,
     );
     let startup = read_body(&mut from_client).await?;
     to_server.write_all(&startup).await?;
@@ -132,6 +153,7 @@ async fn relay(client: TcpStream, server: TcpStream, plan: &Plan) -> std::io::Re
             let kind = from_client.read_u8().await?;
             let body = read_body(&mut from_client).await?;
             let text = text_of(kind, &body[4..], &mut texts);
+            plan.thawed().await;
             match text.as_deref().and_then(|text| plan.action(text)) {
                 Some(Action::CutBefore) => return Ok(()),
                 Some(Action::CutAfter) => {
@@ -144,6 +166,11 @@ async fn relay(client: TcpStream, server: TcpStream, plan: &Plan) -> std::io::Re
                 Some(Action::Conflict) => {
                     skip_until_sync(kind, &mut from_client).await?;
                     refuse(&mut *to_client.lock().await).await?;
+                }
+                Some(Action::Hold) => {
+                    plan.released(text.as_deref().unwrap_or_default()).await;
+                    plan.thawed().await;
+                    send(&mut to_server, kind, &body).await?;
                 }
                 None => send(&mut to_server, kind, &body).await?,
             }
@@ -160,9 +187,13 @@ async fn relay_answers(
     to_client: Arc<tokio::sync::Mutex<OwnedWriteHalf>>,
     withheld: Arc<Mutex<Withheld>>,
     answered: Arc<tokio::sync::Notify>,
+    plan: &Plan,
 ) -> std::io::Result<()> {
     loop {
-        let kind = from_server.read_u8().await?;
+        let kind = from_server.read_u8().await;
+        // A suspended client does not notice that the server has closed the connection.
+        plan.thawed().await;
+        let kind = kind?;
         let body = read_body(&mut from_server).await?;
         if withheld.lock().is_withholding {
             // `Z` means that the server has completed the statement, including its commit.

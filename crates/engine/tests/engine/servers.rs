@@ -12,6 +12,7 @@ use quorate_state::units::LeaseId;
 use quorate_state::watch::{Frame, HeaderFields, WatchStream};
 
 use crate::postgres::shared;
+use crate::proxy::{Action, Fault, Proxy};
 use crate::support::{
     Network, compaction, eventually, options, propose, put, put_at, put_request, range_of, read,
     shown, start,
@@ -206,6 +207,8 @@ async fn users_and_tokens_reach_every_server() {
 struct Watcher {
     stream: WatchStream,
     events: Vec<String>,
+    /// The compacted revision with which the watcher was cancelled.
+    compacted: Option<i64>,
 }
 
 impl Watcher {
@@ -219,7 +222,7 @@ impl Watcher {
             ..pb::WatchCreateRequest::default()
         };
         assert!(stream.create(request, |_, _| Ok(())).is_some());
-        Self { stream, events: Vec::new() }
+        Self { stream, events: Vec::new(), compacted: None }
     }
 
     /// Serves watchers that are behind, and takes the events that are ready.
@@ -237,6 +240,9 @@ impl Watcher {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         let response: pb::WatchResponse = prost::Message::decode(&bytes[..]).unwrap();
+        if response.canceled {
+            self.compacted = Some(response.compact_revision);
+        }
         for event in response.events {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let kv = event.kv.unwrap();
@@ -300,4 +306,37 @@ async fn watchers_on_every_server_receive_each_event_once_and_in_order() {
     for engine in [&one, &two, &three] {
         engine.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_whose_history_is_compacted_while_it_is_read_is_cancelled() {
+    let Some(postgres) = shared() else { return };
+    let one = start(&postgres.url("watch_gap"), 1, &Network::default()).await;
+    for number in 0..40 {
+        put_at(&one, "w", &number.to_string()).await;
+    }
+    crate::requests::wait_written(&one).await;
+    // The tail of the second server is empty, so it reads the log.
+    let proxy = Proxy::start(postgres.port()).await;
+    let url = postgres.url_through(proxy.port, "watch_gap");
+    let two = start(&url, 2, &Network::default()).await;
+    let mut watcher = Watcher::open(&two, 5, false);
+    proxy.set_faults(vec![Fault { text: "last_revision >=", action: Action::Hold, period: 1 }]);
+    let engine = two.clone();
+    let watching = tokio::spawn(async move {
+        while watcher.events.len() < 37 && watcher.compacted.is_none() {
+            watcher.poll(&engine);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        watcher
+    });
+    eventually("the history is being read", async || proxy.injected() > 0).await;
+    propose(&one, compaction(30)).await.unwrap();
+    one.wait_compacted().await.unwrap();
+    proxy.set_faults(Vec::new());
+    let watcher = tokio::time::timeout(Duration::from_secs(10), watching).await;
+    let watcher = watcher.expect("the watcher is cancelled or receives all events").unwrap();
+    assert_eq!((watcher.compacted, watcher.events), (Some(30), Vec::new()));
+    one.stop().await;
+    two.stop().await;
 }

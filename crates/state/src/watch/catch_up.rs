@@ -217,7 +217,7 @@ impl Sweep {
             self.units.iter().filter(|unit| unit.next >= self.compacted_revision).count();
         let mut spent = Spent { change_count: 0, bytes: 0, stop };
         let mut last_revision = first;
-        history.visit_changes(first, &mut |revision, event| {
+        let compacted = history.visit_changes(first, &mut |revision, event| {
             let further = revision != last_revision;
             if further && (open_count == 0 || spent.ends_before_a_revision()) {
                 scanned_to = revision - 1;
@@ -241,6 +241,12 @@ impl Sweep {
             }
             true
         })?;
+        if let Some(compacted) = compacted {
+            // The units that need a revision below the compacted one are cancelled. The others have
+            // received nothing yet, because the visit ended below their first revision.
+            self.compacted_revision = self.compacted_revision.max(compacted);
+            scanned_to = first - 1;
+        }
         Ok(scanned_to)
     }
 

@@ -41,11 +41,15 @@ pub trait History {
     /// Calls `visit` with the changes of the revisions from `first` on, in order, until there are
     /// no more or `visit` returns false. Changes are read one at a time, as they are visited.
     /// `first` must not be below the compacted revision.
+    ///
+    /// A history that is read from elsewhere may be compacted meanwhile. If changes that were to be
+    /// visited next may be missing for this reason, the visit ends and returns the new compacted
+    /// revision, which is higher than all visited revisions.
     fn visit_changes(
         &self,
         first: i64,
         visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
-    ) -> Result<(), HistoryFault>;
+    ) -> Result<Option<i64>, HistoryFault>;
 
     /// Returns the record of `key` at `revision`, if the key existed and the revision can be read.
     fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, HistoryFault>;
@@ -70,8 +74,8 @@ impl History for Arc<View> {
         &self,
         first: i64,
         visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
-    ) -> Result<(), HistoryFault> {
-        Ok(View::visit_changes(self, first, &mut |change| {
+    ) -> Result<Option<i64>, HistoryFault> {
+        View::visit_changes(self, first, &mut |change| {
             let deleted = change.kind == ChangeKind::Delete;
             let event = Event { deleted, key: change.key, record: change.record };
             if visit(change.revision, &event) {
@@ -79,7 +83,8 @@ impl History for Arc<View> {
             } else {
                 ControlFlow::Break(())
             }
-        })?)
+        })?;
+        Ok(None)
     }
 
     fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, HistoryFault> {

@@ -75,14 +75,14 @@ impl History for Facts {
         &self,
         first: i64,
         visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
-    ) -> Result<(), HistoryFault> {
+    ) -> Result<Option<i64>, HistoryFault> {
         assert!(first >= self.compacted, "compacted history is not read");
         for change in self.changes.iter().filter(|change| change.revision >= first) {
             if !visit(change.revision, &event(change)) {
                 break;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, HistoryFault> {

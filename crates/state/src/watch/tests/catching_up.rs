@@ -40,7 +40,7 @@ impl History for ObservedFacts {
         &self,
         first: i64,
         visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
-    ) -> Result<(), HistoryFault> {
+    ) -> Result<Option<i64>, HistoryFault> {
         let mut bytes = 0;
         self.facts.visit_changes(first, &mut |revision, event| {
             bytes += event.record.len();
