@@ -161,7 +161,7 @@ impl Follower {
     }
 
     async fn round(&self, session: &Session) -> Result<(), EngineError> {
-        loop {
+        'read: loop {
             let reached = self.replica.position().seq;
             let rows =
                 session.query(Statement::ReadLog, &[&reached.cast_signed(), &BATCHES_MAX]).await?;
@@ -169,8 +169,9 @@ impl Follower {
                 let batch = Arc::new(Committed::decode(row)?);
                 let next = self.replica.position().seq + 1;
                 if batch.seq > next {
+                    // The log continues beyond the tables.
                     self.resume(session).await?;
-                    break;
+                    continue 'read;
                 }
                 self.replica.publish(&batch)?;
             }
@@ -186,6 +187,14 @@ impl Follower {
             "this server has missed batches that a compaction has removed; reading the tables again"
         );
         let start = read_start(session).await?;
+        // A batch leaves the log only after its changes are in the tables.
+        if start.position.seq <= self.replica.position().seq {
+            return Err(DatabaseFault::Content {
+                table: "log",
+                problem: format!("the batch after position {} is missing", start.position.seq),
+            }
+            .into());
+        }
         self.replica.resume(start, Arc::new(self.history.clone()))
     }
 }

@@ -340,3 +340,33 @@ async fn a_watcher_whose_history_is_compacted_while_it_is_read_is_cancelled() {
     one.stop().await;
     two.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_after_missed_batches_shows_everything_acknowledged() {
+    let Some(postgres) = shared() else { return };
+    let [near, far] = [Proxy::start(postgres.port()).await, Proxy::start(postgres.port()).await];
+    let one = start(&postgres.url_through(near.port, "resumed"), 1, &Network::default()).await;
+    put_at(&one, "x", "0").await;
+    let two = start(&postgres.url_through(far.port, "resumed"), 2, &Network::default()).await;
+    far.set_open(false);
+    let mut last = 0;
+    for _ in 0..5 {
+        last = put_at(&one, "x", "1").await;
+    }
+    propose(&one, compaction(last)).await.unwrap();
+    one.wait_compacted().await.unwrap();
+    // The next batch is only in the log.
+    near.set_faults(vec![Fault { text: ".progress SET written", action: Action::Hold, period: 1 }]);
+    put_at(&one, "x", "2").await;
+    far.set_open(true);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while two.barrier().await.is_err() {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let found = two.range(&range_of("x", b"")).await.unwrap().unwrap();
+    assert_eq!(shown(&found), ["x=2"]);
+    near.set_faults(Vec::new());
+    one.stop().await;
+    two.stop().await;
+}
