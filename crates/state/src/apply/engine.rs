@@ -103,13 +103,15 @@ impl State {
             self.versions = versions_in(rows, batch.applied.1)?;
             self.facts_changed = true;
         }
-        if changed(&[Bucket::Auth, Bucket::AuthRoles, Bucket::AuthUsers]) {
-            self.auth.follow(AuthView::load(rows)?.0);
-        }
-        self.follow_leases(batch, rows, now);
+        // A change of users revokes tokens of the same batch, too, because it may be the later one of the
+        // two. In the other case, the user logs in again.
         for (token, user) in batch.tokens {
             self.published.auth.tokens().add(token, user, now);
         }
+        if changed(&[Bucket::Auth, Bucket::AuthRoles, Bucket::AuthUsers]) {
+            self.auth.follow(AuthView::load(rows)?.0, batch.rows);
+        }
+        self.follow_leases(batch, rows, now);
         self.store.follow(batch.revision, rows.compacted_revision()?);
         self.applied = batch.applied;
         self.unpublished.extend_from_slice(batch.changes);
@@ -211,7 +213,7 @@ mod tests {
     use quorate_api::etcdserverpb as pb;
 
     use super::*;
-    use crate::apply::{AuthCommand, Command, EntryMeta, Request};
+    use crate::apply::{AuthCommand, Command, EntryMeta, Request, Response};
     use crate::backend::Batch;
 
     /// A sequencer's state, a replica that follows it, and the rows of both.
@@ -220,6 +222,8 @@ mod tests {
         replica: State,
         rows: Rows,
         index: u64,
+        /// The tokens that were created since the last batch, each with its user.
+        tokens: Vec<(String, String)>,
     }
 
     impl Pair {
@@ -229,15 +233,27 @@ mod tests {
                 State::of_database(&rows, Vec::new(), 1, (0, 1), StateOptions::default()).unwrap()
             };
             let (sequencer, replica) = (state(), state());
-            Self { sequencer, replica, rows, index: 0 }
+            Self { sequencer, replica, rows, index: 0, tokens: Vec::new() }
         }
 
         fn apply(&mut self, command: Command) {
             self.index += 1;
             let entry = EntryMeta { index: self.index, term: 1, ..EntryMeta::default() };
-            let request = Request { id: 0, username: String::new(), auth_revision: 0, command };
+            let (username, auth_revision) = if self.sequencer.auth().view().is_enabled() {
+                ("root".to_owned(), self.sequencer.auth().view().revision())
+            } else {
+                (String::new(), 0)
+            };
+            let mut user = String::new();
+            if let Command::Auth(AuthCommand::Authenticate(request)) = &command {
+                user.clone_from(&request.name);
+            }
+            let request = Request { id: 0, username, auth_revision, command };
             let applied = self.sequencer.apply(entry, request).unwrap();
-            applied.outcome.unwrap().unwrap();
+            let response = applied.outcome.unwrap().unwrap();
+            if let Response::Authenticated { response, .. } = response {
+                self.tokens.push((response.token, user));
+            }
         }
 
         /// Makes the replica follow, as one batch, everything that the sequencer has applied.
@@ -250,10 +266,11 @@ mod tests {
             rows.iter().for_each(|change| self.rows.apply(change));
             let changes = self.sequencer.take_changes();
             let revision = self.sequencer.store().current_revision();
+            let tokens = std::mem::take(&mut self.tokens);
             let committed = CommittedBatch {
                 changes: &changes,
                 rows: &rows,
-                tokens: &[],
+                tokens: &tokens,
                 revision,
                 applied: (self.index, 1),
             };
@@ -304,6 +321,60 @@ mod tests {
             assert_eq!(pair.replica.store().current_revision(), revision);
         }
         assert_eq!(keys_of(&pair.replica, 2), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_token_is_revoked_by_a_later_change_of_its_user_in_the_same_batch() {
+        let auth = |command| Command::Auth(command);
+        let add = |name: &str| {
+            let hashed_password = "aGFzaA==".to_owned();
+            let name = name.to_owned();
+            let user = pb::AuthUserAddRequest { name, hashed_password, ..Default::default() };
+            Command::Auth(AuthCommand::UserAdd(user))
+        };
+        let login = |number: usize| {
+            let (name, simple_token) = ("ann".to_owned(), format!("token{number}"));
+            let request =
+                pb::InternalAuthenticateRequest { name, simple_token, ..Default::default() };
+            Command::Auth(AuthCommand::Authenticate(request))
+        };
+        let password = pb::AuthUserChangePasswordRequest {
+            name: "ann".to_owned(),
+            hashed_password: "b3RoZXI=".to_owned(),
+            ..Default::default()
+        };
+        let delete = pb::AuthUserDeleteRequest { name: "ann".to_owned() };
+        let (user, role) = ("root".to_owned(), "root".to_owned());
+        let grant = pb::AuthUserGrantRoleRequest { user, role };
+        let mut pair = Pair::new();
+        for command in [
+            add("root"),
+            auth(AuthCommand::UserGrantRole(grant)),
+            add("ann"),
+            auth(AuthCommand::Enable),
+        ] {
+            pair.apply(command);
+        }
+        pair.commit();
+        let find = |pair: &Pair, number: usize| {
+            let tokens = pair.replica.published().auth.tokens().count();
+            assert!(tokens <= 1, "login {number}");
+            tokens == 1
+        };
+        pair.apply(login(0));
+        pair.commit();
+        assert!(find(&pair, 0));
+        let changes = [
+            vec![auth(AuthCommand::UserChangePassword(password))],
+            vec![auth(AuthCommand::Disable), auth(AuthCommand::Enable)],
+            vec![auth(AuthCommand::UserDelete(delete)), add("ann")],
+        ];
+        for (number, commands) in (1..).zip(changes) {
+            pair.apply(login(number));
+            commands.into_iter().for_each(|command| pair.apply(command));
+            pair.commit();
+            assert!(!find(&pair, number), "the token of login {number} is valid");
+        }
     }
 
     #[test]

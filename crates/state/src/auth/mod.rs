@@ -41,7 +41,7 @@ pub use self::refusal::AuthRefusal;
 pub use self::shared::{AuthReader, Stamp};
 pub use self::tokens::{Token, Tokens};
 pub use self::view::{Access, Caller, ROOT, User, View};
-use crate::backend::Batch;
+use crate::backend::{Batch, BatchChange};
 use crate::schema::{Bucket, auth};
 
 /// The encoding of password hashes in entries. As in Go, unused bits of the last character are
@@ -104,8 +104,9 @@ impl Auth {
 
     /// Replaces the users and roles with those after a batch that was applied elsewhere, and revokes
     /// the tokens that the commands in the batch revoked there: those of deleted users and of users
-    /// with a new password, and all tokens if authentication was disabled.
-    pub(crate) fn follow(&mut self, stored: View) {
+    /// with a new password, and all tokens if authentication was disabled. The changes of the batch
+    /// show a user that was added again, and authentication that was enabled again.
+    pub(crate) fn follow(&mut self, stored: View, changes: &[BatchChange<'_>]) {
         let before = std::mem::replace(&mut self.view, Arc::new(stored));
         self.is_changed = true;
         let (after, tokens) = (&self.view, self.reader.tokens());
@@ -119,6 +120,22 @@ impl Auth {
             let password_now = password(after, name);
             password_now.is_none() || password_now != password(&before, name)
         });
+        for change in changes {
+            match *change {
+                BatchChange::Put(Bucket::Auth, key, value) => {
+                    if key == auth::ENABLED && value[..] == [0] {
+                        tokens.revoke_all();
+                    }
+                }
+                BatchChange::Delete(Bucket::AuthUsers, name) => {
+                    tokens.revoke_where(|user| user.as_bytes() == name);
+                }
+                BatchChange::Put(..)
+                | BatchChange::Delete(..)
+                | BatchChange::PutRecord(..)
+                | BatchChange::DeleteRecord(_) => {}
+            }
+        }
     }
 
     /// Returns the users and roles as of the last applied entry.
