@@ -107,9 +107,10 @@ impl Accounts {
             if let Provider::Signed(_) = &self.access_control.provider {
                 response.token = self.sign(user, auth_revision).await?;
             }
-            // If users have changed since the password was checked, the password may no longer be valid, so the login
-            // is repeated.
-            if self.access_control.revision() == revision {
+            // If users had changed between the check of the password and the execution of the login, the password may
+            // no longer be valid, so the login is repeated. A later change revokes the token. This server may not know
+            // the change yet, because another server may have executed the login.
+            if auth_revision == revision {
                 return Ok(response);
             }
             if Instant::now() >= deadline {
