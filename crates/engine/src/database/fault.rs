@@ -96,12 +96,15 @@ impl DatabaseFault {
             Self::DiskFull(message)
         } else if *code == SqlState::TOO_MANY_CONNECTIONS {
             Self::Connections(message)
-        } else if [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED]
-            .contains(code)
+        } else if [
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::LOCK_NOT_AVAILABLE,
+        ]
+        .contains(code)
         {
             Self::Conflict(message)
-        } else if code.code().starts_with("57P") || code.code().starts_with("08") {
-            // The server is shutting down, starting up or crashing, and ends the connection.
+        } else if ends_session(code.code()) {
             Self::Lost(message)
         } else {
             Self::Statement { code: code.code().to_owned(), message }
@@ -135,6 +138,14 @@ impl DatabaseFault {
     }
 }
 
+/// Returns whether the server ends the connection with this code, or does not know whether it has
+/// executed the statement.
+fn ends_session(code: &str) -> bool {
+    // Classes 08 and 57P: the server is shutting down, starting up or crashing. 25P03: the session
+    // was idle in a transaction. 40003: the outcome is unknown.
+    code.starts_with("57P") || code.starts_with("08") || ["25P03", "40003"].contains(&code)
+}
+
 impl From<Error> for DatabaseFault {
     fn from(error: Error) -> Self {
         Self::of(&error)
@@ -150,4 +161,19 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_the_server_ends_is_replaced() {
+        for code in ["57P01", "57P03", "08006", "25P03", "40003"] {
+            assert!(ends_session(code), "{code}");
+        }
+        for code in ["57014", "54000", "40001", "25P02"] {
+            assert!(!ends_session(code), "{code}");
+        }
+    }
 }

@@ -42,6 +42,16 @@ const SESSIONS_MAX: usize = 16;
 /// shorter than the time after which an operator would look.
 pub(crate) const STATEMENT_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// The settings of every session.
+const SETTINGS: [&str; 3] = [
+    // Compiling a statement to machine code takes PostgreSQL longer than executing it.
+    "SET jit = off",
+    // The rows that a suspended server has locked are unlocked, so that another one can take over.
+    "SET idle_in_transaction_session_timeout = '5s'",
+    // A connection to a server whose machine or network has failed is closed after 15 seconds.
+    "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2",
+];
+
 /// The parameters of a statement.
 pub(crate) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -117,12 +127,14 @@ impl Database {
         })?;
         let schema = self.url.schema.as_str().into();
         let session = Session { client, prepared: Mutex::default(), schema, connection };
-        // Compiling a statement to machine code takes PostgreSQL longer than executing it. Other
-        // databases do not know the setting.
-        match session.batch("SET jit = off").await {
-            Ok(()) | Err(DatabaseFault::Statement { .. }) => Ok(session),
-            Err(fault) => Err(fault),
+        for setting in SETTINGS {
+            // Some databases do not know all settings.
+            match session.batch(setting).await {
+                Ok(()) | Err(DatabaseFault::Statement { .. }) => {}
+                Err(fault) => return Err(fault),
+            }
         }
+        Ok(session)
     }
 
     /// Moves the bytes of a connection, and reports notifications.

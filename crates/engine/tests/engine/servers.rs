@@ -370,3 +370,25 @@ async fn a_read_after_missed_batches_shows_everything_acknowledged() {
     one.stop().await;
     two.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequencer_that_freezes_while_it_writes_the_tables_is_replaced() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let network = Network::default();
+    let one = start(&postgres.url_through(proxy.port, "frozen"), 1, &network).await;
+    put_at(&one, "k", "1").await;
+    crate::requests::wait_written(&one).await;
+    proxy.set_faults(vec![Fault { text: "INTO frozen.versions", action: Action::Hold, period: 1 }]);
+    put_at(&one, "k", "2").await;
+    eventually("the tables are being written", async || proxy.injected() > 0).await;
+    proxy.freeze();
+    network.remove("address-1");
+    let two = start(&postgres.url("frozen"), 2, &network).await;
+    let begun = Instant::now();
+    eventually("a write succeeds", async || two.propose(put("k", "3")).await.is_ok()).await;
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert_eq!(shown(&read(&two, &range_of("k", b"")).await.unwrap()), ["k=3"]);
+    one.abandon().await;
+    two.stop().await;
+}
