@@ -14,6 +14,7 @@
 //! * A step that is repeated, or run by two servers, changes nothing more.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate_state::mvcc::Compaction;
@@ -39,6 +40,10 @@ pub(super) struct Compacting {
     /// Changes whenever the tables have caught up a bit.
     pub(super) written: watch::Receiver<u64>,
     pub(super) session: Option<Session>,
+    /// The bytes of all versions in the tables.
+    pub(super) stored_bytes: Arc<AtomicU64>,
+    /// Whether a step was interrupted, so that it is unknown which bytes were removed.
+    pub(super) is_size_unknown: bool,
 }
 
 impl Compacting {
@@ -83,6 +88,7 @@ impl Compacting {
                     );
                     if !fault.is_conflict() {
                         self.session = None;
+                        self.is_size_unknown = true;
                     }
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
@@ -117,14 +123,42 @@ impl Compacting {
             return Ok(());
         }
         let batches = std::slice::from_ref(&batch);
+        let mut removed = 0;
         session
-            .transaction(async |session| remove(session, batches, compacted).await.map(|()| true))
+            .transaction(async |session| {
+                removed = remove(session, batches, compacted).await?;
+                Ok(true)
+            })
             .await?;
+        self.subtract(removed);
+        Ok(())
+    }
+
+    /// Subtracts removed bytes from the stored ones.
+    fn subtract(&self, removed: u64) {
+        let rest = |stored: u64| Some(stored.saturating_sub(removed));
+        // The closure always returns a value.
+        let (Ok(_) | Err(_)) =
+            self.stored_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+    }
+
+    /// Reads the size again if an interrupted step may have changed it.
+    async fn refresh_size(&mut self) -> Result<(), DatabaseFault> {
+        if !self.is_size_unknown {
+            return Ok(());
+        }
+        let progress = self.session().await?.query_opt(Statement::ReadProgress, &[]).await?;
+        if let Some(progress) = progress {
+            let bytes = u64::try_from(progress.get::<_, i64>(3)).unwrap_or(0);
+            self.stored_bytes.store(bytes, Ordering::Relaxed);
+        }
+        self.is_size_unknown = false;
         Ok(())
     }
 
     /// Removes the garbage of a few batches. Returns whether there may be more.
     async fn step(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
+        self.refresh_size().await?;
         self.remove_last(compacted).await?;
         let written = self.replica.position().written_seq.cast_signed();
         let session = self.session().await?;
@@ -134,22 +168,25 @@ impl Compacting {
         let batches = rows.iter().map(Committed::decode).collect::<Result<Vec<_>, _>>()?;
         let Some(last) = batches.last() else { return Ok(false) };
         let seq = last.seq.cast_signed();
+        let mut removed = 0;
         session
             .transaction(async |session| {
-                remove(session, &batches, compacted).await?;
+                removed = remove(session, &batches, compacted).await?;
                 session.execute(Statement::DeleteLog, &[&seq, &compacted]).await?;
                 Ok(true)
             })
             .await?;
+        self.subtract(removed);
         Ok(i64::try_from(batches.len()).is_ok_and(|count| count == STEP_BATCHES))
     }
 }
 
+/// Removes the garbage of these batches. Returns the bytes of the removed versions.
 async fn remove(
     session: &Session,
     batches: &[Committed],
     compacted: i64,
-) -> Result<(), DatabaseFault> {
+) -> Result<u64, DatabaseFault> {
     let (mut keys, mut mod_revisions, mut subs) = (Vec::new(), Vec::new(), Vec::new());
     let (mut dead_keys, mut dead_revisions) = (Vec::new(), Vec::new());
     let records = batches.iter().flat_map(|batch| &batch.records);
@@ -166,16 +203,15 @@ async fn remove(
         }
     }
     if keys.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let removed =
         session.query_opt(Statement::DeleteVersions, &[&keys, &mod_revisions, &subs]).await?;
     if !dead_keys.is_empty() {
         session.execute(Statement::DeleteNewest, &[&dead_keys, &dead_revisions]).await?;
     }
-    if let Some(removed) = removed {
-        let (count, bytes) = (removed.get::<_, i64>(0), removed.get::<_, i64>(1));
-        session.execute(Statement::CountRemoved, &[&count, &bytes]).await?;
-    }
-    Ok(())
+    let Some(removed) = removed else { return Ok(0) };
+    let (count, bytes) = (removed.get::<_, i64>(0), removed.get::<_, i64>(1));
+    session.execute(Statement::CountRemoved, &[&count, &bytes]).await?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
 }

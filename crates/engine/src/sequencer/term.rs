@@ -202,6 +202,8 @@ impl Begun {
             accepted,
             written,
             session: None,
+            stored_bytes: Arc::clone(&context.stored_bytes),
+            is_size_unknown: false,
         };
         let expiry = Expiry {
             leases: leases.clone(),

@@ -402,3 +402,24 @@ async fn a_key_that_the_database_cannot_index_is_refused() {
     assert_eq!(read(&engine, &range_of("A", ALL)).await.unwrap().count, 2);
     engine.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_quota_counts_what_a_compaction_has_left() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("quota_compaction");
+    let mut limited = options(&url, 1);
+    limited.state.quota_bytes = 1 << 20;
+    let network = std::sync::Arc::new(crate::support::Network::default());
+    let engine = Engine::start(limited, network).await.unwrap();
+    let value = "x".repeat(100_000);
+    for number in 1..=30 {
+        let last = put_at(&engine, "k", &value).await;
+        if number % 5 == 0 {
+            propose(&engine, compaction(last)).await.unwrap();
+            engine.wait_compacted().await.unwrap();
+            wait_written(&engine).await;
+            assert!(engine.status().stored_bytes < 2 * 100_100, "{:?}", engine.status());
+        }
+    }
+    engine.stop().await;
+}
