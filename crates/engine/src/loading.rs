@@ -40,7 +40,7 @@ pub(crate) async fn load(
         match overlaid.into_iter().next() {
             Some(found) => {
                 if let Some((modified, record)) = &found.live {
-                    store.load(LoadedVersion::Whole { modified: *modified, record });
+                    add(LoadedVersion::Whole { modified: *modified, record }, store)?;
                 }
             }
             None if *level == Level::Whole => whole.push(&key[..]),
@@ -49,11 +49,11 @@ pub(crate) async fn load(
     }
     if !facts.is_empty() {
         let rows = session.query(Statement::NewestFacts, &[&facts]).await?;
-        rows.iter().for_each(|row| load_facts(row, store));
+        rows.iter().try_for_each(|row| load_facts(row, store))?;
     }
     if !whole.is_empty() {
         let rows = session.query(Statement::NewestWhole, &[&whole]).await?;
-        rows.iter().for_each(|row| load_whole(row, store));
+        rows.iter().try_for_each(|row| load_whole(row, store))?;
     }
     for (span, level) in &needs.spans {
         load_span(span, *level, tail, session, store).await?;
@@ -68,7 +68,7 @@ async fn load_span(
     tail: &Tail,
     session: &Session,
     store: &mut Store,
-) -> Result<(), DatabaseFault> {
+) -> Result<(), EngineError> {
     let (overlaid, _) = tail.overlay(span.range(), None);
     let (from, to, end) = bounds(span.range());
     let statement = match level {
@@ -79,17 +79,17 @@ async fn load_span(
     let overlaid: BTreeMap<Bytes, _> =
         overlaid.into_iter().map(|overlaid| (overlaid.key, overlaid.live)).collect();
     for (modified, record) in overlaid.values().flatten() {
-        store.load(LoadedVersion::Whole { modified: *modified, record });
+        add(LoadedVersion::Whole { modified: *modified, record }, store)?;
     }
     for row in &rows {
         match level {
             Level::Facts if overlaid.contains_key(row.get::<_, &[u8]>(0)) => {}
-            Level::Facts => load_facts(row, store),
+            Level::Facts => load_facts(row, store)?,
             Level::Whole => {
                 let record = Bytes::copy_from_slice(row.get(2));
                 let key = quorate_api::record::Fields::decode(&record).unwrap_or_default().key;
                 if !overlaid.contains_key(key) {
-                    load_whole(row, store);
+                    load_whole(row, store)?;
                 }
             }
         }
@@ -117,7 +117,7 @@ async fn load_history(
     let (from, to, end) = bounds(range.range());
     let rows = session.query(Statement::VersionsIn(end), &[&from, &to]).await?;
     let mut keys: BTreeMap<Bytes, BTreeMap<Revision, StoredVersion>> = BTreeMap::new();
-    let mut add = |key: Bytes, version: StoredVersion| {
+    let mut add_version = |key: Bytes, version: StoredVersion| {
         keys.entry(key).or_default().insert(version.at.revision, version);
     };
     for row in &rows {
@@ -125,12 +125,15 @@ async fn load_history(
         let record = Bytes::copy_from_slice(row.get(3));
         let fields = quorate_api::record::Fields::decode(&record).unwrap_or_default();
         let key = record.slice_ref(fields.key);
-        add(key, StoredVersion { at: RecordKey { revision, tombstone: row.get(2) }, record });
+        add_version(
+            key,
+            StoredVersion { at: RecordKey { revision, tombstone: row.get(2) }, record },
+        );
     }
     let records = unwritten.iter().flat_map(|batch| &batch.records);
     for record in records.filter(|record| range.range().contains(&record.key)) {
         let version = StoredVersion { at: record.at, record: record.record.clone() };
-        add(record.key.clone(), version);
+        add_version(record.key.clone(), version);
     }
     for versions in keys.into_values() {
         let versions: Vec<_> = versions.into_values().collect();
@@ -139,19 +142,31 @@ async fn load_history(
     Ok(())
 }
 
-fn load_facts(row: &Row, store: &mut Store) {
-    store.load(LoadedVersion::Facts {
+fn load_facts(row: &Row, store: &mut Store) -> Result<(), EngineError> {
+    let facts = LoadedVersion::Facts {
         key: row.get(0),
         modified: Revision::new(row.get(1), row.get(2)),
         create_revision: row.get(3),
         version: row.get(4),
-    });
+    };
+    add(facts, store)
 }
 
-fn load_whole(row: &Row, store: &mut Store) {
+fn load_whole(row: &Row, store: &mut Store) -> Result<(), EngineError> {
     let record = Bytes::copy_from_slice(row.get(2));
     let modified = Revision::new(row.get(0), row.get(1));
-    store.load(LoadedVersion::Whole { modified, record: &record });
+    add(LoadedVersion::Whole { modified, record: &record }, store)
+}
+
+/// Adds a version to the working set. A version that is newer than the working set was written by another sequencer, so
+/// this term is over.
+fn add(version: LoadedVersion<'_>, store: &mut Store) -> Result<(), EngineError> {
+    let (LoadedVersion::Whole { modified, .. } | LoadedVersion::Facts { modified, .. }) = version;
+    if modified.main > store.current_revision() {
+        return Err(EngineError::SequencerChanged);
+    }
+    store.load(version);
+    Ok(())
 }
 
 fn check_size(store: &Store) -> Result<(), EngineError> {
@@ -160,4 +175,24 @@ fn check_size(store: &Store) -> Result<(), EngineError> {
         return Ok(());
     }
     Err(EngineError::TooLarge { bytes, bytes_max: LOAD_BYTES_MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_state::mvcc::StoreOptions;
+
+    use super::*;
+
+    #[test]
+    fn a_version_of_a_later_sequencer_ends_the_term() {
+        let mut store = Store::working_set(5, -1, StoreOptions::default());
+        let version = |main| LoadedVersion::Facts {
+            key: b"k",
+            modified: Revision::new(main, 0),
+            create_revision: 1,
+            version: 1,
+        };
+        add(version(5), &mut store).unwrap();
+        assert!(matches!(add(version(6), &mut store), Err(EngineError::SequencerChanged)));
+    }
 }
