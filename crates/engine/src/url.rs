@@ -118,9 +118,8 @@ impl DatabaseUrl {
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(SILENCE_MAX);
         }
-        if config.get_hosts().len() > 1 {
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        }
+        // A standby may lag behind the primary, so reads from it could be stale.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         if config.get_user().is_none()
             && let Some(user) = environment("PGUSER")
         {

@@ -120,6 +120,9 @@ impl Database {
                 .map(|(client, connection)| (client, self.drive(connection))),
         };
         let (client, connection) = connected.map_err(|error| match DatabaseFault::of(&error) {
+            DatabaseFault::Lost(reason) if refuses_writes(&error) => {
+                DatabaseFault::ReadOnly(reason)
+            }
             DatabaseFault::Lost(reason) => {
                 DatabaseFault::Unreachable { hosts: self.url.hosts(), reason }
             }
@@ -285,6 +288,14 @@ impl Session {
         self.prepared.lock().insert(statement, prepared.clone());
         Ok(prepared)
     }
+}
+
+/// Returns whether the client has closed a new connection because the server is read-only. The client reports this as an
+/// I/O error.
+fn refuses_writes(error: &tokio_postgres::Error) -> bool {
+    let source = std::error::Error::source(error);
+    let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 impl Drop for Session {

@@ -255,3 +255,34 @@ async fn a_database_that_cannot_be_used_is_explained() {
     let ready = propose(&start_one(&postgres.url("older")).await, put("k", "1")).await;
     assert!(ready.is_ok());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_became_a_standby_is_not_read() {
+    let Some(postgres) = shared() else { return };
+    let admin = crate::requests::connect(&postgres.url("none")).await;
+    admin.batch_execute("CREATE DATABASE standby").await.unwrap();
+    let url = postgres.url("x").replace("/postgres?", "/standby?");
+    let engine = start_one(&url).await;
+    put_at(&engine, "k", "1").await;
+    // New sessions have the default of a standby.
+    admin
+        .batch_execute("ALTER DATABASE standby SET default_transaction_read_only = on")
+        .await
+        .unwrap();
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'standby'";
+    admin.query(end, &[]).await.unwrap();
+    eventually("the sessions have ended", async || engine.barrier().await.is_err()).await;
+    for _ in 0..20 {
+        assert!(engine.barrier().await.is_err(), "a linearizable read of a standby");
+        assert!(engine.range(&range_of("k", b"l")).await.is_err());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let error = Engine::start(options(&url, 2), Arc::new(Network::default())).await.unwrap_err();
+    assert!(matches!(error, EngineError::Database(DatabaseFault::ReadOnly(_))), "{error:?}");
+    admin
+        .batch_execute("ALTER DATABASE standby RESET default_transaction_read_only")
+        .await
+        .unwrap();
+    eventually("reads work again", async || engine.barrier().await.is_ok()).await;
+    engine.stop().await;
+}
