@@ -231,6 +231,7 @@ const NOT_BY_DATABASE: &[(&str, &str)] = &[
         "the server has no log file whose syncs it counts, and does not count the keys",
     ),
     ("maintenance::defragmentation_shrinks_the_backend_file", NO_FILE),
+    ("tools::etcdutl_accepts_the_backend_file_of_a_stopped_member", NO_FILE),
     ("maintenance::status_reports_the_backend_sizes", NO_FILE),
     ("metrics::the_phases_of_a_commit_are_measured", NO_FILE),
     ("metrics::written_log_bytes_are_counted", NO_FILE),
