@@ -149,7 +149,7 @@ impl Search {
         }
     }
 
-    /// Takes the events of a response. Returns whether the newest revision is reached.
+    /// Adds the events of a response to the entries, and drops the oldest entries beyond the limit. Returns whether the newest revision is reached.
     fn take(&mut self, response: &WatchResponse) -> bool {
         let mut seen = 0;
         for event in &response.events {

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_a_page_that_does_not_read_are_bounded() {
+    fn bytes_queued_for_a_page_that_does_not_read_are_bounded() {
         let (mut lines, mut receiver) = Lines::new();
         let large = json!({ "type": "prefixes", "rows": "x".repeat(1 << 20) });
         for _ in 0..10 {

@@ -280,7 +280,7 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
         }
         Role::Lost => {
             let title = format!("Member {name} knows no leader");
-            let text = "It serves no writes and only serializable reads. Check its network to the other members.";
+            let text = "It serves only serializable reads and no writes. Check its network connection to the other members.";
             found.push(Problem::new(NO_LEADER, Severity::Critical, title, text).of(member));
         }
         Role::Leader | Role::Follower | Role::Learner | Role::Refused(_) => {}

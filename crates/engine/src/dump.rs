@@ -35,7 +35,7 @@ const BATCH_OPS: usize = 10_000;
 /// The interval at which the tables are checked for a batch.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A session with one consistent state of the database.
+/// A session whose transaction sees one consistent state of the database.
 struct Frozen {
     session: Session,
     start: Start,

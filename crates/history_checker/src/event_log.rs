@@ -26,7 +26,7 @@ pub struct EventLog {
     keys: BTreeMap<Bytes, Vec<Change>>,
 }
 
-/// A change of one key: it was stored or deleted.
+/// A change to one key: a put or a delete.
 #[derive(Clone, Debug)]
 struct Change {
     revision: i64,

@@ -128,7 +128,7 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// Returns whether `bytes` more would exceed the limit of uncommitted bytes. Always returns `false` if no bytes are
+    /// Returns whether `bytes` more bytes would exceed the limit on uncommitted bytes. Always returns `false` if no bytes are
     /// uncommitted, so that one proposal of any size is accepted, and for entries without a payload, such as the first
     /// entry of a term.
     fn would_exceed_uncommitted(&self, bytes: u64) -> bool {

@@ -185,7 +185,7 @@ async fn ask(
                 Some(Response::ResponseRange(answer)) => {
                     Ok(found(key_name, answer.kvs.first(), revision))
                 }
-                other => panic!("the answer to a read in a transaction: {other:?}"),
+                other => panic!("unexpected response to a read in a transaction: {other:?}"),
             }
         }
         Action::Delete => {

@@ -239,7 +239,8 @@ async fn a_limit_without_an_order_returns_the_first_keys(kind: Kind) {
     let client = server.client();
     three_keys(&client).await;
     client.write("d", "0").await;
-    // There are four keys. Of the first two, the answer contains the one with the smaller value.
+    // Without an order, the server reads one key more than the limit and sorts only these by value: `b` (1) before `a`
+    // (3). It does not read `d` (0).
     let request = pb::RangeRequest { limit: 1, sort_target: SortTarget::Value.into(), ..all() };
     assert_eq!(listed(&client, request).await, ("b".to_owned(), true, 4));
 }

@@ -264,7 +264,7 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.session.is_empty() {
-            // The driver ends the browser below.
+            // After a panic, no request is sent to the driver. The browser ends with the driver.
             drop(self.driver.kill());
             drop(self.driver.wait());
             return;

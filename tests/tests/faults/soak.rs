@@ -332,7 +332,8 @@ async fn observe(
     samples
 }
 
-/// Checks that all events of normal load have happened on this member and that its log contains no warnings.
+/// Checks that compactions, defragmentations, snapshots, lease revocations and log rotation have happened on this member,
+/// and that its log contains no errors.
 fn has_seen_everything(cluster: &Cluster, member: usize, log_dir: &Path) {
     let server = cluster.server(member);
     let has = |series: &str| {

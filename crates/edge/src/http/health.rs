@@ -106,7 +106,7 @@ impl<P: Probe> Endpoints<P> {
         Some(format!("RANGE ERROR:{error}"))
     }
 
-    /// Answers `/livez`, `/readyz` and the paths of single checks below them.
+    /// Answers requests to `/livez` and `/readyz`, and to the paths of individual checks below them.
     pub(super) async fn check(&self, path: &str, checks: &Checks, query: Option<&str>) -> Reply {
         let mut excluded = query::values(query, "exclude");
         excluded.retain(|name| !name.is_empty() && !checks.is_single);

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_that_the_server_ends_is_replaced() {
+    fn only_certain_error_codes_end_a_session() {
         for code in ["57P01", "57P03", "08006", "25P03", "40003"] {
             assert!(ends_session(code), "{code}");
         }

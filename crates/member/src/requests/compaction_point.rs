@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_compaction_stops_one_revision_earlier_only_if_its_entry_recreates_a_key() {
+    fn only_a_compaction_at_a_revision_that_recreates_a_key_stops_one_revision_earlier() {
         let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
         let mut apply = |changes: &[(&[u8], bool)]| {
             let mut txn = store.write(&mut batch);

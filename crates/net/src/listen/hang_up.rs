@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_disconnect_is_detected_if_requested() {
+    async fn a_disconnect_is_detected_only_while_detection_is_requested() {
         let (mut client, server) = tokio::io::duplex(64);
         let asked = EndsWithClient::default();
         let mut server = HangUp::new(server, asked.clone());

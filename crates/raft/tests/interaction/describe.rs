@@ -7,7 +7,7 @@ use quorate_raft::{
     LOCAL_APPEND, LOCAL_APPLY, LogIndex, MemberId, Message, NONE, Ready, Snapshot,
 };
 
-/// Describes a `Ready`. Work for storage threads appears twice: as work and as messages.
+/// Describes a `Ready`. Work for storage threads appears twice: as entries and snapshots, and among the messages.
 pub(crate) fn ready(ready: &Ready) -> String {
     let work = |to| ready.messages.iter().find(move |message| message.to == to);
     let (append, apply) = (work(LOCAL_APPEND), work(LOCAL_APPLY));

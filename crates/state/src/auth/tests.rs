@@ -112,7 +112,7 @@ fn an_auth_change_is_visible_only_after_publication() {
 }
 
 #[test]
-fn tokens_are_revoked_when_the_user_password_or_authentication_changes() {
+fn tokens_are_revoked_by_user_deletion_password_change_and_auth_disable() {
     let mut batch = Batch::new();
     let mut auth = auth_with_users(&mut batch);
     let tokens = auth.reader().tokens().clone();

@@ -200,7 +200,7 @@ impl Parts {
     }
 }
 
-/// Starts the thread that maintains rotated files. It makes a pass at its start and after each notification.
+/// Starts the thread that maintains rotated files. The thread checks the files when it starts and after each notification.
 fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
     let (caretaker, calls) = bounded(1);
     let (path, rotation) = (path.to_owned(), rotation.clone());

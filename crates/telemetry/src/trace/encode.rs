@@ -44,7 +44,7 @@ pub struct Attribute {
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttributeValue {
-    /// A text, which is truncated if it is too long.
+    /// A string, truncated if it is too long.
     Text(String),
     /// A number.
     Number(i64),

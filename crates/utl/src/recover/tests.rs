@@ -234,7 +234,7 @@ fn a_directory_marked_as_corrupt_is_not_chosen_for_recovery() {
 }
 
 #[test]
-fn existing_output_paths_are_refused_only_with_the_yes_flag() {
+fn an_existing_output_path_is_refused_only_if_files_would_be_written() {
     let lost = Lost::new();
     let directory = lost.closed(0, &[put(1, "x")], 4);
     let new = lost.folder.path().join("new");

@@ -148,7 +148,7 @@ impl Cursor {
         }
     }
 
-    /// Reduces the page size to a quarter. Returns false if the page is already one key.
+    /// Reduces the page size to a quarter. Returns false if the page size is already one key.
     fn shrink(&mut self) -> bool {
         let is_less = self.request.limit > 1;
         self.request.limit = (self.request.limit / 4).max(1);
