@@ -129,3 +129,15 @@ fn the_changelog_lists_every_command() {
         }
     }
 }
+
+/// An operator who restarts the last member and lowers the version again at once gets an error.
+#[test]
+fn migration_md_explains_a_downgrade_request_right_after_the_last_restart() {
+    let page = document("docs/migration.md").replace('\n', " ");
+    assert!(
+        page.contains(
+            "After the last restart, the leader takes a few seconds to end the downgrade."
+        )
+    );
+    assert!(page.contains("\"cluster has a downgrade job in progress\""));
+}
