@@ -21,8 +21,6 @@ use quorate_api::etcdserverpb::{
 use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
 pub use quorate_core::LeaseAnswer;
 use quorate_core::{LeaseStep, LeaseTask};
-use quorate_state::apply::Permission;
-use quorate_state::auth::Access;
 use quorate_state::units::LeaseId;
 
 use crate::duties::leadership::{LeaderWatch, RETRY_PAUSE};
@@ -164,7 +162,7 @@ impl LeaseHolder {
                 LeaseStep::AwaitApplied => self.reader.wait_applied().await?,
                 LeaseStep::CheckClient => {
                     if let Some(client) = client {
-                        self.check_renewal(client, task.id()).await?;
+                        self.access_control.check_renewal(client, task.id()).await?;
                     }
                 }
                 LeaseStep::AskQuorum => has_happened = self.leader.confirm_leadership().await,
@@ -189,18 +187,6 @@ impl LeaseHolder {
                 }
             }
         }
-    }
-
-    async fn check_renewal(&self, client: &Credentials, id: LeaseId) -> Result<(), RequestError> {
-        if self.access_control.is_open() {
-            return Ok(());
-        }
-        let check = |may: Permission<'_>| {
-            may.check_user()?;
-            may.check_lease(Access::Write, id)
-        };
-        let pass = self.access_control.pass(client, check).await?;
-        self.access_control.confirm(pass).await
     }
 
     /// Waits for a leader and sends the request to it. Returns `None` after a pause if this member leads now, or if the

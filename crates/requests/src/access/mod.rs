@@ -34,6 +34,7 @@ use quorate_jwt::Claims;
 use quorate_state::apply::{AuthRefusal, Permission, Refusal};
 use quorate_state::auth::{Access, AuthReader, Caller, ROOT, Stamp, Tokens, View};
 use quorate_state::lease::Leases;
+use quorate_state::units::LeaseId;
 use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
 
@@ -343,6 +344,24 @@ impl AccessControl {
             return Err(AuthRefusal::OldRevision.into());
         }
         Ok(())
+    }
+
+    /// Checks whether the client may renew a lease: it must be a user, and may write all keys that are attached to the
+    /// lease.
+    pub async fn check_renewal(
+        &self,
+        credentials: &Credentials,
+        id: LeaseId,
+    ) -> Result<(), RequestError> {
+        if self.is_open() {
+            return Ok(());
+        }
+        let check = |may: Permission<'_>| {
+            may.check_user()?;
+            may.check_lease(Access::Write, id)
+        };
+        let pass = self.pass(credentials, check).await?;
+        self.confirm(pass).await
     }
 
     /// Checks, without waiting, that the permissions for the next part of a long read have not changed. Fails while new

@@ -26,8 +26,7 @@ use quorate_requests::{
     StoreFuture, StoreResult, Write, WriteFuture,
 };
 use quorate_state::alarm::Cause;
-use quorate_state::apply::{Permission, Response};
-use quorate_state::auth::Access;
+use quorate_state::apply::Response;
 use quorate_state::members::Member;
 use quorate_state::mvcc::{HashKv, RangeQuery, RangeResult};
 use quorate_state::units::{LeaseId, Millis};
@@ -152,18 +151,6 @@ impl EngineStore {
             let (kind, server) = (alarm.alarm().as_str_name(), format!("{:x}", alarm.member_id));
             self.info.metrics().server.alarms.with(&[kind, &server]).add(step);
         }
-    }
-
-    async fn check_renewal(&self, client: &Credentials, id: LeaseId) -> Result<(), RequestError> {
-        if self.access_control.is_open() {
-            return Ok(());
-        }
-        let check = |may: Permission<'_>| {
-            may.check_user()?;
-            may.check_lease(Access::Write, id)
-        };
-        let pass = self.access_control.pass(client, check).await?;
-        self.access_control.confirm(pass).await
     }
 
     /// Refuses an administrator's request that has no meaning for the engine.
@@ -320,7 +307,7 @@ impl DataStore for EngineStore {
         id: LeaseId,
     ) -> StoreResult<'a, Option<i64>> {
         StoreFuture::pending(async move {
-            self.check_renewal(client, id).await?;
+            self.access_control.check_renewal(client, id).await?;
             let user = self.access_control.user_for_write(client)?;
             let renewed = self.within(self.engine.renew(id, user)).await?;
             let renewed = renewed.map_err(RequestError::Refused)?;
