@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use quorate_member::Handles;
 use quorate_net::descriptors::Budget;
+use quorate_requests::PasswordsLoad;
 use quorate_requests::accounts::Accounts;
+use quorate_requests::admission::Admission;
+use quorate_state::watch::HubStats;
 use quorate_telemetry::metrics::{Metrics, StateSample};
 
 /// Registers the callbacks that read the member. They hold weak references, because the member owns the
@@ -27,7 +30,6 @@ pub(crate) fn register_callbacks(
         let (view, stats) = (handles.reader.view(), handles.reader.backend().stats());
         let watches = handles.reader.hub().stats();
         let (admission, proposals) = (handles.reader.admission(), handles.proposer.load());
-        let (clients, peers) = (budget.clients.load(), budget.peers.load());
         let (passwords, messages) = (accounts.passwords_load(), handles.peers.load());
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -39,49 +41,63 @@ pub(crate) fn register_callbacks(
             current_revision: view.current_revision(),
             compact_revision: view.compacted_revision(),
             auth_revision: bytes(handles.access_control.revision()),
-            watch_streams: count(watches.stream_count),
-            watchers: count(watches.watcher_count),
-            slow_watchers: count(watches.slow_watcher_count),
-            pending_events: count(watches.pending_event_count),
             quota_backend_bytes: handles.info.limits().quota_configured,
             proposals: count(proposals.count),
             proposals_bytes: count(proposals.bytes),
             proposals_refused: bytes(proposals.refused),
-            reads: bytes(admission.reads.used()),
-            reads_refused: bytes(admission.reads.refused()),
-            tokens_waiting: bytes(admission.tokens.used()),
-            tokens_refused: bytes(admission.tokens.refused()),
             tokens_held: count(handles.access_control.tokens_held()),
-            passwords_waiting: count(passwords.waiting),
-            passwords_refused: bytes(passwords.refused + admission.calls.logins.refused()),
-            tasks: bytes(admission.tasks.used()),
-            tasks_refused: bytes(admission.tasks.refused()),
-            lists_bytes: bytes(admission.lists.used()),
-            lists_refused: bytes(admission.lists.refused()),
-            replies_bytes: bytes(admission.replies.used()),
-            replies_refused: bytes(admission.replies.refused()),
-            waiters_bytes: bytes(admission.waiters.used()),
-            waiters_refused: bytes(admission.waiters.refused()),
-            calls: bytes(admission.calls.count.used()),
-            calls_refused: bytes(admission.calls.count.refused()),
-            requests_bytes: bytes(admission.calls.request_bytes.used()),
-            requests_refused: bytes(admission.calls.request_bytes.refused()),
-            large_windows: count(clients.large_windows),
-            watchers_bytes: count(watches.watcher_bytes),
-            watchers_refused: bytes(watches.refused_watcher_count),
-            watch_events_bytes: count(watches.held_bytes),
-            client_connections: count(clients.taken),
-            client_connections_waited: bytes(clients.waited),
-            client_connections_given_up: bytes(clients.closed_idle),
-            peer_connections: count(peers.taken),
-            peer_connections_waited: bytes(peers.waited),
-            peer_connections_given_up: bytes(peers.closed_idle),
             peer_waiting_bytes: count(messages.waiting_bytes),
             peer_large_bodies: count(messages.large_bodies),
             peer_remotes: count(messages.remotes),
             peer_confirmed: count(messages.confirmed),
-            // A member has no database.
-            ..StateSample::default()
+            ..sample_of_limits(admission, &passwords, &watches, &budget)
         }
     });
+}
+
+/// Returns the use of the limits that do not depend on the data store. The other figures are zero.
+pub(crate) fn sample_of_limits(
+    admission: &Admission,
+    passwords: &PasswordsLoad,
+    watches: &HubStats,
+    budget: &Budget,
+) -> StateSample {
+    let (clients, peers) = (budget.clients.load(), budget.peers.load());
+    let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    StateSample {
+        watch_streams: count(watches.stream_count),
+        watchers: count(watches.watcher_count),
+        slow_watchers: count(watches.slow_watcher_count),
+        pending_events: count(watches.pending_event_count),
+        reads: bytes(admission.reads.used()),
+        reads_refused: bytes(admission.reads.refused()),
+        tokens_waiting: bytes(admission.tokens.used()),
+        tokens_refused: bytes(admission.tokens.refused()),
+        passwords_waiting: count(passwords.waiting),
+        passwords_refused: bytes(passwords.refused + admission.calls.logins.refused()),
+        tasks: bytes(admission.tasks.used()),
+        tasks_refused: bytes(admission.tasks.refused()),
+        lists_bytes: bytes(admission.lists.used()),
+        lists_refused: bytes(admission.lists.refused()),
+        replies_bytes: bytes(admission.replies.used()),
+        replies_refused: bytes(admission.replies.refused()),
+        waiters_bytes: bytes(admission.waiters.used()),
+        waiters_refused: bytes(admission.waiters.refused()),
+        calls: bytes(admission.calls.count.used()),
+        calls_refused: bytes(admission.calls.count.refused()),
+        requests_bytes: bytes(admission.calls.request_bytes.used()),
+        requests_refused: bytes(admission.calls.request_bytes.refused()),
+        large_windows: count(clients.large_windows),
+        watchers_bytes: count(watches.watcher_bytes),
+        watchers_refused: bytes(watches.refused_watcher_count),
+        watch_events_bytes: count(watches.held_bytes),
+        client_connections: count(clients.taken),
+        client_connections_waited: bytes(clients.waited),
+        client_connections_given_up: bytes(clients.closed_idle),
+        peer_connections: count(peers.taken),
+        peer_connections_waited: bytes(peers.waited),
+        peer_connections_given_up: bytes(peers.closed_idle),
+        ..StateSample::default()
+    }
 }

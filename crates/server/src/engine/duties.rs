@@ -23,6 +23,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::forward::PeerForward;
 use crate::expiry;
+use crate::scrape::sample_of_limits;
 
 /// Interval at which the role of this server is compared with the metrics.
 const ROLE_LOOK: Duration = Duration::from_millis(500);
@@ -177,7 +178,6 @@ pub(super) fn register_callbacks(
         info.metrics().server.proposals_committed.set(index);
         info.metrics().server.proposals_applied.set(index);
         show_role(&engine, info.metrics());
-        let (clients, peers) = (budget.clients.load(), budget.peers.load());
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let bytes = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         StateSample {
@@ -190,30 +190,9 @@ pub(super) fn register_callbacks(
             engine_backlog_bytes: bytes(status.backlog_bytes),
             engine_forwards_bytes: count(forward.waiting_bytes()),
             auth_revision: bytes(published.auth.view().revision()),
-            watch_streams: count(watches.stream_count),
-            watchers: count(watches.watcher_count),
-            slow_watchers: count(watches.slow_watcher_count),
-            pending_events: count(watches.pending_event_count),
             quota_backend_bytes: info.limits().quota_configured,
-            reads: bytes(admission.reads.used()),
-            reads_refused: bytes(admission.reads.refused()),
             tokens_held: count(published.auth.tokens().count()),
-            passwords_waiting: count(passwords.waiting),
-            passwords_refused: bytes(passwords.refused + admission.calls.logins.refused()),
-            lists_bytes: bytes(admission.lists.used()),
-            replies_bytes: bytes(admission.replies.used()),
-            replies_refused: bytes(admission.replies.refused()),
-            calls: bytes(admission.calls.count.used()),
-            calls_refused: bytes(admission.calls.count.refused()),
-            requests_bytes: bytes(admission.calls.request_bytes.used()),
-            requests_refused: bytes(admission.calls.request_bytes.refused()),
-            client_connections: count(clients.taken),
-            client_connections_waited: bytes(clients.waited),
-            client_connections_given_up: bytes(clients.closed_idle),
-            peer_connections: count(peers.taken),
-            peer_connections_waited: bytes(peers.waited),
-            peer_connections_given_up: bytes(peers.closed_idle),
-            ..StateSample::default()
+            ..sample_of_limits(admission, &passwords, &watches, &budget)
         }
     });
 }
