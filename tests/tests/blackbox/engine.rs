@@ -140,7 +140,10 @@ async fn requests_of_a_sender_without_the_secret_are_refused(_: Kind) {
     // The proof of the server is not the one that it expects.
     forging.write_all(&[&answer[32..], &forged_frame()].concat()).unwrap();
     assert!(is_closed(&mut forging) && is_closed(&mut early));
-    assert!(servers[0].log().contains("the sender does not know the secret"));
+    eventually("the refusal is logged", async || {
+        servers[0].log().contains("the sender does not know the secret").then_some(())
+    })
+    .await;
     assert_eq!(client.read("k").await, Some(b"own".to_vec()));
     // A path of raft members is not served, and a plain request is no upgrade.
     let port = servers[0].peer_url().rsplit_once(':').unwrap().1.parse().unwrap();

@@ -232,7 +232,10 @@ async fn responses_of_leasing_proxies_are_linearizable(kind: Kind) {
     }
     assert!(operations.len() > 500, "only {} operations", operations.len());
     let reads = |proxy: &Proxy| proxy.metric("quorate_grpc_proxy_owned_reads_total").unwrap();
-    assert!(reads(&proxies[0]) + reads(&proxies[1]) > 10.0, "no key was owned");
+    // etcd's proxy does not count these reads. It may own most keys, as may any of Quorate's proxies.
+    let ours = if kind == Kind::Quorate { &proxies[..] } else { &proxies[..2] };
+    let owned: f64 = ours.iter().map(reads).sum();
+    assert!(owned > 10.0, "only {owned} reads were answered by the owner of a key");
     operations.check(Duration::from_secs(30));
 }
 
