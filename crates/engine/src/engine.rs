@@ -27,7 +27,7 @@ use crate::follower::{Follower, Rounds, read_start};
 use crate::history::{HistoryReader, HistorySource};
 use crate::reader::{Answer, ReadFault, TableReader};
 use crate::replica::{Clock, Replica};
-use crate::role::{self, Destination, Holder, ROLE_MILLIS, Role, ServerIdentity, ServerRow};
+use crate::role::{self, Destination, ROLE_MILLIS, Role, ServerIdentity, ServerRow};
 use crate::sequencer::{Author, Outcome, SequencerHandle, TermContext};
 use crate::url::DatabaseUrl;
 use crate::wire::{LeaseTimes, Question, Reply};
@@ -233,12 +233,24 @@ impl Engine {
         }
     }
 
-    /// Waits until a server is the sequencer, as far as this server knows.
+    /// Waits until a server is the sequencer, as far as this server knows, and this server has applied the first batch
+    /// of its term. From then on, headers contain that term.
     pub async fn wait_sequencer(&self) {
-        let mut holder = self.shared.role.holder.subscribe();
-        // The sender lives as long as the engine.
-        let is_held = |holder: &Holder| holder.epoch != 0 && !holder.is_expired;
-        let (Ok(_) | Err(_)) = holder.wait_for(is_held).await;
+        let Shared { context, role, .. } = &*self.shared;
+        let mut holder = role.holder.subscribe();
+        let mut reached = context.replica.subscribe();
+        loop {
+            let known = holder.borrow_and_update().clone();
+            let is_held = known.epoch != 0 && !known.is_expired;
+            if is_held && context.replica.position().epoch >= known.epoch {
+                return;
+            }
+            // The senders live as long as the engine.
+            tokio::select! {
+                _ = holder.changed() => {}
+                _ = reached.changed() => {}
+            }
+        }
     }
 
     /// Returns the leases that this server knows. Only the sequencer knows which of them ends first.

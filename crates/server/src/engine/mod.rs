@@ -113,6 +113,19 @@ pub(crate) fn run(
     for duty in duties::all(config, &running.engine, &running.handles, (expiry, &metrics)) {
         tasks.spawn(duty);
     }
+    // A member also has a leader before it serves clients.
+    let stopped_early = control.block_on(async {
+        tokio::select! {
+            biased;
+            stop = supervisor.wait_for_stop() => Some(stop),
+            () = running.engine.wait_sequencer() => None,
+        }
+    });
+    if let Some(stop) = stopped_early {
+        drop(serving_peers);
+        stop_engine(&control, &running.engine);
+        return Ok(Ended::Stopped(stop));
+    }
     log::info!("ready to serve client requests");
     let serving = for_clients.serve(
         config,
@@ -128,14 +141,17 @@ pub(crate) fn run(
     control.block_on(serving.finish(config.request_timeout()));
     // The other servers are answered until the requests of this server's clients have ended.
     drop(serving_peers);
-    let stopped = control.block_on(async {
-        tokio::time::timeout(STOP_TIME_MAX, running.engine.stop()).await.is_ok()
-    });
-    if !stopped {
-        log::warn!("the database did not answer while the server was stopping");
-    }
+    stop_engine(&control, &running.engine);
     observing.finish();
     Ok(Ended::Stopped(stop))
+}
+
+/// Stops the engine, which gives up the role of the sequencer. Waits at most [`STOP_TIME_MAX`] for the database.
+fn stop_engine(control: &tokio::runtime::Runtime, engine: &Engine) {
+    let stopping = async { tokio::time::timeout(STOP_TIME_MAX, engine.stop()).await };
+    if control.block_on(stopping).is_err() {
+        log::warn!("the database did not answer while the server was stopping");
+    }
 }
 
 /// Starts the threads and the engine.
