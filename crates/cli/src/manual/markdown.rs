@@ -8,7 +8,8 @@ impl<R> Manual<R> {
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut page = format!(
-            "# `{}`\n\nThis page is generated from the declarations of commands and flags; a test compares them.",
+            "# `{}`\n\nThis page is generated from the declarations of commands and flags, and a test compares it \
+             with them.",
             self.program
         );
         if let Some(alias) = self.alias {
