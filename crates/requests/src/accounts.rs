@@ -33,7 +33,7 @@ use crate::writer::Writer;
 /// Number of letters in the random part of a token.
 const PREFIX_LETTERS: usize = 16;
 
-/// The letters from which tokens are made.
+/// Letters that the random part of a token may contain.
 const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// Performs logins and prepares user changes.
@@ -64,7 +64,7 @@ impl Accounts {
         }
     }
 
-    /// Returns the numbers of waiting and of refused passwords.
+    /// Returns the numbers of waiting and refused passwords.
     #[must_use]
     pub fn passwords_load(&self) -> PasswordsLoad {
         self.passwords.load()
@@ -108,8 +108,9 @@ impl Accounts {
                 response.token = self.sign(user, auth_revision).await?;
             }
             // If users had changed between the check of the password and the execution of the login, the password may
-            // no longer be valid, so the login is repeated. A later change revokes the token. This server may not know
-            // the change yet, because another server may have executed the login.
+            // no longer be valid, so the login is repeated. The outcome contains the revision at which the login was
+            // executed. This server's own revision may be older if another server executed the login. A change after
+            // the login revokes the token.
             if auth_revision == revision {
                 return Ok(response);
             }

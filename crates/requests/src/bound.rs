@@ -63,7 +63,7 @@ impl Bound {
         Permit { bound: this.clone(), amount }
     }
 
-    /// Takes a permit. If the bound is reached, waits for one for at most `timeout`.
+    /// Takes a permit. If the bound is reached, waits for at most `timeout` until a permit is returned.
     pub async fn take_within<B: Deref<Target = Self> + Clone>(
         this: &B,
         amount: u64,
@@ -86,7 +86,7 @@ impl Bound {
         taken.await.map_err(|_| this.refuse())
     }
 
-    /// Returns the maximum amount of all permits together.
+    /// Returns the maximum total amount of all permits.
     pub(crate) const fn max(&self) -> u64 {
         self.max
     }
@@ -130,7 +130,7 @@ impl Bound {
     }
 }
 
-/// Counts a caller that waits for a permit, until it is dropped.
+/// Counts a caller as waiting for a permit until this value is dropped.
 struct Waiting<'a>(&'a Bound);
 
 impl<'a> Waiting<'a> {

@@ -1,13 +1,12 @@
 //! The interface to the data store: all that the services require of the component that holds the keys.
 //!
-//! A [`DataStore`] executes requests: reads at a revision, writes in one order, leases, maintenance and changes of the
-//! cluster. Its [`Status`](crate::Status) shows how far it has executed them. A raft member implements both
-//! (`member::data_store`).
+//! A [`DataStore`] executes requests: reads at a revision, writes in one order, leases, maintenance and changes to the
+//! cluster. Its [`Status`](crate::Status) shows its progress. A raft member implements both (`member::data_store`).
 //!
 //! # Requirements
 //!
-//! * Writes have one order, and each write that changes keys has the next revision. A write is acknowledged only when
-//!   it is durable, and then no failure of a server loses it.
+//! * Writes are executed in one order, and each write that changes keys creates the next revision. A write is
+//!   acknowledged only once it is durable, so the failure of a server cannot lose it.
 //! * A read after a completed [`DataStore::read_barrier`] includes every write that was acknowledged before the barrier
 //!   began.
 //! * The published users, roles, leases, members and alarms ([`AccessControl`](crate::access::AccessControl),
@@ -66,7 +65,7 @@ pub struct Write<'a> {
     pub trace: Option<&'a Arc<CallTrace>>,
 }
 
-/// A list that was read, with its permit.
+/// The result of a read, with the permit for the memory of its list.
 #[derive(Debug)]
 pub struct Listed<T> {
     /// The list, or the response that contains it.
@@ -95,8 +94,8 @@ pub struct Image {
 
 /// Executes the requests of clients. The module describes the requirements.
 ///
-/// Every method may be called from any connection thread, and none blocks. An operation continues or is withdrawn if its
-/// future is dropped; a write may have been executed in that case.
+/// Every method may be called from any connection thread, and none blocks. If the future of an operation is dropped,
+/// the operation is withdrawn or continues. A write may therefore have been executed.
 pub trait DataStore: Debug + Send + Sync {
     /// Waits until a read is linearizable: a read that starts after the wait includes every write that was acknowledged
     /// before this call. Fails if no server is known to decide the order of writes, or if that server has not answered
@@ -106,17 +105,18 @@ pub trait DataStore: Debug + Send + Sync {
     /// Returns the newest revision that reads and watchers of this server see.
     fn current_revision(&self) -> i64;
 
-    /// Reads a range, at the newest revision of this server or at the query's. Waits for a permit if the list is long.
-    /// A compacted or future revision is refused.
+    /// Reads a range at the revision in the query or, without one, at the newest revision of this server. Waits for a
+    /// permit if the list is long. A compacted or future revision is refused.
     fn range(&self, query: &RangeQuery) -> StoreResult<'_, Listed<RangeResult>>;
 
-    /// Executes a read-only transaction at the newest revision of this server. Waits for a permit if its lists are long.
+    /// Executes a read-only transaction at the newest revision of this server. Waits for a permit if its lists are
+    /// long.
     fn read_txn(&self, request: &Arc<TxnRequest>) -> StoreResult<'_, Listed<TxnResponse>>;
 
     /// Returns the hub that serves the watchers of this server.
     fn hub(&self) -> &Hub;
 
-    /// Reports that the history for watchers cannot be read. The watch stream that found the fault is ended.
+    /// Reports that the history for watchers cannot be read. The watch stream that detected the fault ends.
     fn report_history_fault(&self, fault: HistoryFault);
 
     /// Refuses a write of this kind if too many writes are waiting to be executed.
@@ -191,7 +191,8 @@ pub trait DataStore: Debug + Send + Sync {
     /// Subscribes to whether the health service reports this server as serving.
     fn serving(&self) -> watch::Receiver<bool>;
 
-    /// Makes another server the leader. Fails unless this server leads. The caller sets the timeout.
+    /// Makes another server the leader. Fails unless this server is the leader. The wait for the new leader has no
+    /// timeout of its own.
     fn move_leader(&self, to: u64) -> StoreResult<'_, ()>;
 
     /// Checks whether a downgrade to this version can start. Returns the cluster version.

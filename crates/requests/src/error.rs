@@ -1,4 +1,4 @@
-//! Errors of requests that the state machine did not answer, with etcd's texts.
+//! Errors that clients' requests receive, with etcd's error texts.
 
 use std::sync::Arc;
 
@@ -82,13 +82,13 @@ pub enum RequestError {
     ProposalDropped,
     #[error("not a primary lessor")]
     NotPrimaryLessor,
-    /// The database of the engine does not answer.
+    /// The engine's database does not respond.
     #[error("the database does not answer: {0}")]
     Database(Arc<str>),
-    /// The operation has no meaning if the data is in a database.
+    /// The operation does not apply to a server whose data is in a database.
     #[error("{0} is not possible with --engine")]
     NotWithEngine(&'static str),
-    /// This machine has failed, and the member is about to stop.
+    /// A fault of this machine, such as a failed read of the backend file.
     #[error("{0}")]
     Fault(Arc<str>),
 }

@@ -18,7 +18,7 @@ pub struct ServerHandles {
     pub access_control: Arc<AccessControl>,
     /// The data store, which executes requests.
     pub store: Arc<dyn DataStore>,
-    /// The checks of writes before they are executed.
+    /// Checks writes before they are executed.
     pub writer: Arc<Writer>,
     /// Logins and changes of users.
     pub accounts: Arc<Accounts>,
@@ -27,7 +27,7 @@ pub struct ServerHandles {
 }
 
 impl ServerHandles {
-    /// Creates the handles over a data store.
+    /// Creates the handles for a data store.
     pub fn new(
         info: Arc<ServerInfo>,
         access_control: Arc<AccessControl>,

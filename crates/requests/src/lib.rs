@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The services of the client ports use [`ServerHandles`], and do not know which data store they use. The [`DataStore`]
-//! executes requests, and its [`Status`] shows how far it has executed them. The other handles do not depend on the data
-//! store: the bounds on the work of clients (`admission`), authentication and authorisation (`access`), the checks before
-//! a write (`writer`), logins (`accounts`, `passwords`), errors, and the log lines about slow requests.
+//! executes requests, and its [`Status`] shows its progress. The other handles do not depend on the data store: the
+//! bounds on the work of clients (`admission`), authentication and authorisation (`access`), the checks before a write
+//! (`writer`), logins (`accounts`, `passwords`), errors, and the log lines about slow requests.
 //!
 //! # Not here
 //!

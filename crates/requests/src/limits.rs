@@ -11,9 +11,9 @@ pub struct Limits {
     pub request_bytes_max: usize,
     /// Maximum number of operations in a transaction.
     pub txn_ops_max: usize,
-    /// Maximum time for which a request waits for the log, or a read for its barrier.
+    /// Maximum time that a request waits for the log, or a read for its read barrier.
     pub request_timeout: Duration,
-    /// Maximum time for which a request waits for the applier to catch up.
+    /// Maximum time that a request waits for the applier to catch up.
     pub apply_timeout: Duration,
     /// Interval between progress notifications to watchers.
     pub progress_interval: Duration,
@@ -23,7 +23,7 @@ pub struct Limits {
     pub quota_headroom: u64,
     /// The bcrypt cost of a password hash.
     pub bcrypt_cost: u32,
-    /// Time for which followers wait for a leader before they start an election.
+    /// Time that a follower waits for a leader before it starts an election.
     pub election_timeout: Duration,
     /// Whether membership changes that could cost the cluster its quorum are refused.
     pub checks_reconfigurations: bool,
@@ -31,9 +31,9 @@ pub struct Limits {
     pub held_version: Option<Version>,
     /// Interval at which a leader checks whether a downgrade is finished; `None` for never.
     pub downgrade_check_interval: Option<Duration>,
-    /// Duration of applying a write, or of a read, above which a warning is logged.
+    /// A warning is logged if a read, or applying a write, takes longer than this.
     pub slow_apply: Duration,
-    /// Duration of a unary request above which a warning is logged.
+    /// A warning is logged if a unary request takes longer than this.
     pub slow_unary: Duration,
     /// Whether lease revocations are accepted while other requests are refused (`PriorityRequest`).
     pub revocations_first: bool,

@@ -45,7 +45,7 @@ const WAITING_MAX: usize = 1024;
 /// Maximum length of a password. bcrypt ignores any further bytes.
 const PASSWORD_BYTES_MAX: usize = 72;
 
-/// The priority of the threads, which is the lowest.
+/// Niceness of the threads: the lowest priority.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 19;
 
@@ -98,7 +98,7 @@ struct Queues {
     user_count: usize,
     logins: LoginTurns,
     login_count: usize,
-    /// Whether the next item is taken from the logins, if a login waits.
+    /// Whether the next item is taken from the logins, if a login is waiting.
     is_logins_turn: bool,
     /// Number of items refused because a queue was full.
     refused: u64,
@@ -124,7 +124,7 @@ struct LoginTurns {
 /// The load of the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PasswordsLoad {
-    /// Number of passwords that wait to be hashed or checked.
+    /// Number of passwords waiting to be hashed or checked.
     pub waiting: usize,
     /// Number of passwords that were refused because a queue was full.
     pub refused: u64,

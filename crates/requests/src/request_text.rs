@@ -3,7 +3,8 @@
 //!
 //! # Bound
 //!
-//! A text has at most [`TEXT_BYTES_MAX`] bytes: a request may contain megabytes of keys, but a log line must not.
+//! The text of a request has at most [`TEXT_BYTES_MAX`] bytes: a request may contain megabytes of keys, but a log line
+//! must not.
 
 use std::fmt::{self, Display, Write};
 
@@ -17,7 +18,7 @@ use quorate_api::etcdserverpb::{
 use quorate_gotext::quote::go_quote_bytes;
 use quorate_state::apply::{AlarmCommand, AuthCommand, ClusterCommand, Command, Request, Response};
 
-/// Maximum length of a text in bytes. Longer texts are truncated.
+/// Maximum length of a request's text in bytes. Longer text is truncated.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// Formats the request in the data of a log entry, together with its user.
@@ -110,7 +111,7 @@ pub fn of_write(data: &Bytes, has_succeeded: bool) -> Option<Written> {
     }
 }
 
-/// Builds a text of `name:value` pairs. Unset fields are left out.
+/// Builds text from `name:value` pairs. Unset fields are left out.
 #[derive(Default)]
 struct Text(String);
 
@@ -219,7 +220,7 @@ fn txn(request: &TxnRequest) -> Text {
     text
 }
 
-/// Formats a list. Text beyond the limit is not written.
+/// Formats a list. Stops once the text exceeds [`TEXT_BYTES_MAX`].
 fn list<T>(items: &[T], write: impl Fn(&T) -> Text) -> Text {
     let mut text = Text::default();
     for item in items {

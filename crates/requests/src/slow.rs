@@ -35,7 +35,7 @@ pub struct Trace<'a> {
     pub operation: &'a str,
     /// Details of the request, as names and values.
     pub detail: &'a [(&'a str, String)],
-    /// The time at which the request arrived.
+    /// The request's arrival time.
     pub started: Instant,
     /// The steps, in the order in which they ended.
     pub steps: &'a [Step],
@@ -68,7 +68,7 @@ impl Trace<'_> {
     }
 }
 
-/// The times at which the steps of a read ended.
+/// The end times of the steps of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadTimes {
     started: Instant,
@@ -93,7 +93,7 @@ impl ReadTimes {
         self.started.elapsed()
     }
 
-    /// Adds the parts of a finished read to the trace of its call, if the call is traced.
+    /// Adds the steps of a finished read, which took `took` in total, to the trace of its call, if the call is traced.
     pub fn tell(&self, client: &Client, took: Duration) {
         let Some(trace) = &client.trace else { return };
         let parent = trace.current();
@@ -103,7 +103,7 @@ impl ReadTimes {
         trace.stage(parent, "read", self.agreed.unwrap_or(self.started), self.started + took);
     }
 
-    /// Returns the steps of a read that took this long.
+    /// Returns the steps of a read that took `took` in total.
     fn steps(&self, took: Duration) -> Vec<Step> {
         let agreed =
             self.agreed.map(|at| ("agreement among raft nodes before linearized reading", at));
@@ -149,8 +149,8 @@ impl ReadKind {
     }
 }
 
-/// Logs a slow read with the times of its steps. `texts` returns the request and the response as text, and is called only
-/// if the read was slow.
+/// Logs a slow read with the times of its steps. `texts` returns the request and the response as text, and is called
+/// only if the read was slow.
 pub fn note_read<'a>(
     info: &ServerInfo,
     (kind, times): (ReadKind, ReadTimes),
@@ -165,7 +165,7 @@ pub fn note_read<'a>(
     }
 }
 
-/// Returns whether a read that took this long is logged.
+/// Returns whether a read that took `took` in total is logged.
 fn is_worth_a_line(took: Duration, limits: &Limits) -> bool {
     took > limits.slow_apply || took > TRACED
 }

@@ -1,8 +1,8 @@
 //! Streams a snapshot: a file as of one point in time, while writes continue.
 //!
 //! The pages of the snapshot stay unchanged while the stream exists. They are read outside the connection threads, one
-//! large piece at a time, each after the client has accepted the previous one. A slow client therefore only occupies
-//! the memory of one piece and delays the reuse of pages.
+//! large piece at a time, each after the client has accepted the previous one. A slow client therefore occupies the
+//! memory of at most two pieces ([`STREAM_BYTES`]) and delays the reuse of pages.
 
 use std::fmt;
 use std::future::Future;
@@ -48,7 +48,7 @@ pub struct SnapshotStream {
     read_bytes: u64,
     piece: Bytes,
     reading: Option<Reading>,
-    /// `None` while a piece is being read, and after the digest was sent.
+    /// Digest of the bytes read so far. `None` while a piece is being read, and once the digest has been sent.
     digest: Option<Sha256>,
     started: Instant,
     _permit: OwnedPermit,

@@ -23,7 +23,8 @@ pub struct Progress {
     pub leads: bool,
 }
 
-/// The status of a data store. No method except the two waits takes longer than a memory access.
+/// The status of a data store. Only `wait_applied` and `wait_for_leader` may wait. Every other method only reads
+/// memory.
 pub trait Status: Debug + Send + Sync {
     /// Returns the current position in the order of writes.
     fn progress(&self) -> Progress;
@@ -40,10 +41,11 @@ pub trait Status: Debug + Send + Sync {
     /// Returns the storage version of the data, if it is known.
     fn storage_version(&self) -> Option<Version>;
 
-    /// Waits until the write at this position is applied, but at most until the deadline. Returns whether the write is
+    /// Waits until the write at position `index` is applied, but at most until `deadline`. Returns whether the write is
     /// applied.
     fn wait_applied(&self, index: u64, deadline: Instant) -> StoreFuture<'_, bool>;
 
-    /// Waits for a leader, but at most until there has been none for this long. Returns whether there is a leader.
+    /// Waits until there is a leader, or until there has been no leader for `timeout`. Returns whether there is a
+    /// leader.
     fn wait_for_leader(&self, timeout: Duration) -> StoreFuture<'_, bool>;
 }

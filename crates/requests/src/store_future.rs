@@ -1,8 +1,8 @@
 //! The result of an operation of the data store, which is often available immediately.
 //!
-//! The interface to the data store is a trait object, so its futures have no type of their own. An operation that
-//! completes without waiting, such as a read from memory, returns [`StoreFuture::Ready`] and allocates no memory. Writes
-//! always wait, and have a type of their own: [`WriteFuture`].
+//! The data store is a trait object, so the types of its futures are not known at compile time. An operation that
+//! completes without waiting, such as a read from memory, returns [`StoreFuture::Ready`] and allocates no memory.
+//! Writes always wait, and return a separate type, [`WriteFuture`].
 
 use std::fmt;
 use std::future::Future;
@@ -19,9 +19,9 @@ pub type WriteFuture<'a, T> = StackFuture<'a, T, WRITE_BYTES>;
 
 /// A future of the data store.
 pub enum StoreFuture<'a, T> {
-    /// The operation is complete. `None` after the result was taken.
+    /// The operation is complete. `None` once the result has been taken.
     Ready(Option<T>),
-    /// The operation has to wait, so its future is polled.
+    /// The operation may have to wait. Its future computes the result.
     Pending(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 

@@ -1,7 +1,7 @@
-//! Writes of clients: the checks before a request is executed, and its user.
+//! Checks clients' requests before they are executed, and determines the user of each write.
 //!
-//! Permissions are checked when the write is executed (`state::apply`). A client without credentials, or with an invalid
-//! token, is refused before its request reaches the data store, so that the request takes no space in the log.
+//! Permissions are checked when the write is executed (`state::apply`). A client without credentials, or with an
+//! invalid token, is refused before its request reaches the data store, so that the request takes no space in the log.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::data_store::{DataStore, Write};
 use crate::error::RequestError;
 use crate::server_info::ServerInfo;
 
-/// Maximum number of operations of a transaction that are compared with each other on a connection thread. This takes
-/// less than a millisecond.
+/// Maximum number of operations of a transaction that are compared with each other on a connection thread. Comparing
+/// this many takes less than a millisecond.
 const COMPARED_INLINE_MAX: usize = 1_024;
 
 /// Checks clients' requests and passes writes to the data store.
@@ -103,8 +103,8 @@ impl Writer {
         self.access_control.check_user(&client.credentials)
     }
 
-    /// Refuses a client's write that exceeds the quota, and raises the alarm. The client's credentials are checked first,
-    /// because the alarm is a write.
+    /// Refuses a client's write that exceeds the quota, and raises the alarm. The client's credentials are checked
+    /// first, because the alarm is a write.
     async fn check_room(&self, client: &Client, cost: u64) -> Result<(), RequestError> {
         if self.store.has_room(cost) {
             return Ok(());

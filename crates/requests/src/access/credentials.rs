@@ -82,7 +82,7 @@ impl Credentials {
         }
     }
 
-    /// Returns the token of a request that another member forwarded.
+    /// Returns the credentials of a request that another member forwarded.
     #[must_use]
     pub fn passed_on(value: Option<&HeaderValue>) -> Self {
         value.map_or(Self::Nothing, |value| Self::Unread(value.clone()))
@@ -95,8 +95,8 @@ pub(super) fn text_of(value: &HeaderValue) -> &[u8] {
     text.strip_prefix(BEARER).unwrap_or(text)
 }
 
-/// Compares two tokens in constant time. Otherwise, a client behind a proxy could guess the tokens of other clients
-/// that use the same connection.
+/// Compares two tokens in constant time. Otherwise, a client behind a proxy could use the response times to guess the
+/// tokens of other clients on the same connection.
 fn are_same(one: &[u8], other: &[u8]) -> bool {
     let difference = one.iter().zip(other).fold(0, |found, (one, other)| found | (one ^ other));
     one.len() == other.len() && std::hint::black_box(difference) == 0

@@ -61,11 +61,11 @@ struct Texts {
     public: Option<Vec<u8>>,
 }
 
-/// The contents of the key files at two times.
+/// The contents of the key files when they were last processed and when they were last read.
 struct Seen {
     /// The content that was processed last: its keys are in force, or it was reported as invalid.
     settled: Texts,
-    /// The content at the last reading.
+    /// The content that was read last.
     latest: Texts,
 }
 
@@ -126,8 +126,8 @@ impl Signer {
         quorate_jwt::read(&self.keys.load(), text).filter(|claims| claims.are_good_at(now()))
     }
 
-    /// Reads the key files again. New content is used only once two consecutive readings are equal. Any bytes are a
-    /// valid HMAC key, so a half-written file would otherwise be taken for a shorter key.
+    /// Reads the key files again. New content is used only once two consecutive reads return it. Any bytes are a valid
+    /// HMAC key, so the key in a half-written file could not be distinguished from a shorter key.
     pub fn reload(&self) {
         let reloaded = self.source.texts().and_then(|texts| {
             let mut seen = self.seen.lock();
@@ -176,14 +176,14 @@ mod tests {
         let token = signer.sign("ann", 3).unwrap();
         let is_good = || signer.read(&token).is_some();
         assert!(is_good());
-        // The file is empty while it is rewritten, so the previous keys stay valid.
+        // The file is empty while it is being rewritten, so the previous keys stay valid.
         std::fs::write(&path, "").unwrap();
         signer.reload();
         assert!(is_good());
         std::fs::remove_file(&path).unwrap();
         signer.reload();
         assert!(is_good());
-        // The file is incomplete at the first reading.
+        // The file is incomplete when it is read for the first time.
         std::fs::write(&path, "sec").unwrap();
         signer.reload();
         assert!(is_good());

@@ -1,7 +1,7 @@
 //! Bounds on the calls in progress on all connections, and on the bytes of their unanswered requests.
 //!
 //! An incomplete request costs its sender nothing, but occupies memory of the member until the sender completes it. The
-//! bytes of requests, including headers, are therefore counted as they arrive, over all connections. The bytes of a
+//! bytes of requests, including headers, are therefore counted as they arrive, across all connections. The bytes of a
 //! unary call count until it is answered, and those of a stream until its message is complete. A call counts until it
 //! and its response have ended.
 //!
@@ -76,8 +76,8 @@ impl Caller {
         Self::new(Arc::clone(&self.calls))
     }
 
-    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call. It is called only if all but
-    /// the reserved share of the calls is in use.
+    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call. It is called only if no calls
+    /// are left except the reserved share.
     pub fn begin(
         this: &Arc<Self>,
         is_of_user: impl FnOnce() -> bool,

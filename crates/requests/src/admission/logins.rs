@@ -32,8 +32,8 @@ impl LoginSource {
     }
 }
 
-/// Displays an address, a network such as `2001:db8::/64`, or an empty text if the source is unknown, for example with
-/// a Unix socket.
+/// Displays an address, a network such as `2001:db8::/64`, or an empty string if the source is unknown, as it is for a
+/// Unix socket.
 impl fmt::Display for LoginSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

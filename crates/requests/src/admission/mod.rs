@@ -13,8 +13,8 @@
 //! | [`REPLY_BYTES_MAX`] | bytes of replies and of snapshots | when the client has received them | waits, then refused |
 //! | [`WAITER_BYTES_MAX`] | requests that wait for a lock or an election | when the waiter gets the lock, or its key is deleted | refused |
 //!
-//! A refused request receives the error "etcdserver: too many requests", which etcd's clients recognise. Content that
-//! cannot be read again after a wait is refused immediately: lists of leases and members, parts of a range stream,
+//! A refused request receives the error "etcdserver: too many requests", which etcd's clients recognise. Responses that
+//! cannot be read again after a wait are refused immediately: lists of leases and members, parts of a range stream, and
 //! snapshots. Each bound has series in `/metrics` (`metrics::state`): the amount in use, and the number of refusals.
 //!
 //! Only the memory of a proposal can outlive its request, because an entry stays in a leader's log until it is
@@ -63,7 +63,7 @@ pub const LIST_BYTES_MAX: u64 = 256 << 20;
 /// overwritten.
 pub const REPLY_BYTES_MAX: u64 = 1 << 30;
 
-/// Maximum number of calls on all connections, including watch streams. Each takes about 10 KiB.
+/// Maximum number of calls on all connections, including watch streams. Each call takes about 10 KiB.
 pub const CALLS_MAX: u64 = 1 << 17;
 
 /// Maximum number of logins in progress, which are counted separately from other calls. Each waits for one password
@@ -74,7 +74,7 @@ pub const LOGINS_MAX: u64 = 1024;
 pub const REQUEST_BYTES_MAX: u64 = 512 << 20;
 
 /// Maximum memory of the requests that wait for a lock or an election, in bytes, including their keys and values. Each
-/// takes about 40 KiB.
+/// request takes about 40 KiB.
 pub const WAITER_BYTES_MAX: u64 = 1 << 30;
 
 /// The bounds that all requests share, except the bound on proposals (`pending_proposals`).
@@ -82,7 +82,7 @@ pub const WAITER_BYTES_MAX: u64 = 1 << 30;
 pub struct Admission {
     /// Waiting reads, at most [`READS_MAX`].
     pub reads: Bound,
-    /// Requests whose tokens are not applied yet, at most [`TOKENS_WAITING_MAX`].
+    /// Requests that wait for the entry that issued their token, at most [`TOKENS_WAITING_MAX`].
     pub tokens: Bound,
     /// Tasks of core threads, at most [`TASKS_MAX`].
     pub tasks: Arc<Bound>,
