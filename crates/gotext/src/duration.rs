@@ -39,12 +39,12 @@ impl SignedDuration {
         Self { nanos }
     }
 
-    /// Creates a duration of this many milliseconds, limited to the range.
+    /// Creates a duration of this many milliseconds, clamped to the valid range.
     pub const fn from_millis(millis: i64) -> Self {
         Self { nanos: millis.saturating_mul(NANOS_PER_MILLI.cast_signed()) }
     }
 
-    /// Creates a duration of this many seconds, limited to the range.
+    /// Creates a duration of this many seconds, clamped to the valid range.
     pub const fn from_secs(secs: i64) -> Self {
         Self { nanos: secs.saturating_mul(NANOS_PER_SECOND.cast_signed()) }
     }
@@ -54,7 +54,7 @@ impl SignedDuration {
         self.nanos
     }
 
-    /// Returns the duration as an unsigned one, or `None` if it is zero or negative.
+    /// Converts to an unsigned duration. Returns `None` if the duration is zero or negative.
     ///
     /// Most flags interpret zero and negative values as "off" or as "the default", which `None` represents.
     pub fn positive(self) -> Option<Duration> {
@@ -68,10 +68,10 @@ impl From<Duration> for SignedDuration {
     }
 }
 
-/// Why a text is not a duration. The displayed texts are those of Go's `time` package.
+/// Why a string is not a valid duration. The error texts are those of Go's `time` package.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseDurationError {
-    /// The text does not consist of numbers and units, or is out of range.
+    /// The string does not consist of numbers and units, or the duration is out of range.
     #[error("time: invalid duration {}", go_quote(.0))]
     Invalid(String),
     /// A number has no unit.
@@ -82,7 +82,7 @@ pub enum ParseDurationError {
     UnknownUnit {
         /// The unknown unit.
         unit: String,
-        /// The whole text.
+        /// The whole string.
         text: String,
     },
 }
@@ -121,7 +121,7 @@ impl FromStr for SignedDuration {
     }
 }
 
-/// Parses one number with its unit at the start of `rest`. `text` is the whole text, for the error.
+/// Parses one number with its unit at the start of `rest`. `text` is the whole string, for the error.
 fn parse_term<'a>(text: &str, rest: &'a str) -> Result<(u64, &'a str), ParseDurationError> {
     let invalid = || ParseDurationError::Invalid(text.to_owned());
     let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();

@@ -9,7 +9,7 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Why a text is not a number of the requested type.
+/// Why a string is not a valid number of the requested type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
     /// The syntax is invalid.
@@ -36,8 +36,8 @@ impl NumberError {
     }
 }
 
-/// Parses an unsigned number. With base 0, the prefix of the text selects the base: `0x`, `0o`, `0b`, or `0` for octal.
-/// Without a prefix, the base is 10.
+/// Parses an unsigned number. With base 0, the prefix of the string selects the base: `0x`, `0o`, `0b`, or `0` for
+/// octal. Without a prefix, the base is 10.
 pub fn parse_uint(text: &str, base: u32, max: u64) -> Result<u64, NumberError> {
     let lower = text.to_ascii_lowercase();
     let (radix, digits, prefixed) = match (base, lower.as_bytes()) {
@@ -78,7 +78,7 @@ pub fn parse_int(text: &str, base: u32) -> Result<i64, NumberError> {
 }
 
 /// Returns whether underscores are only between digits, or between a prefix and the first digit. As in Go's source,
-/// they are valid only if the text itself selects the base.
+/// they are valid only with base 0.
 fn underscores_separate(digits: &str, prefixed: bool) -> bool {
     let leads = digits.starts_with('_');
     !(leads && !prefixed || digits.ends_with('_') || digits.contains("__"))

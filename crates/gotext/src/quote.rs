@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-/// Quotes a text with Go's escapes, as etcd's messages quote input.
+/// Quotes a string with Go's escapes, as etcd's messages quote input.
 pub fn go_quote(text: &str) -> String {
     go_quote_bytes(text.as_bytes())
 }

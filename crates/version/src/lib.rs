@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 pub use version::Version;
 
-/// The etcd release that this server emulates. Tools compare versions with it.
+/// The etcd release that this server emulates, reported as its version. Tools compare it with the versions that they
+/// support.
 pub const ETCD_VERSION: &str = "3.7.1";
 /// The oldest cluster version that this release supports.
 pub const ETCD_MIN_CLUSTER_VERSION: &str = "3.0.0";
