@@ -52,8 +52,7 @@ impl Confirmation {
         heartbeat.context = [&heartbeat.context[..], &stamp[..]].concat().into();
     }
 
-    /// Removes and returns the time from a response, leaving the context that the consensus core
-    /// set.
+    /// Removes the time from a response and returns it. The context that the consensus core set remains.
     pub(crate) fn take_stamp(answer: &mut Message) -> Option<u64> {
         let at = answer.context.len().checked_sub(STAMP_BYTES)?;
         let stamp: Bytes = answer.context.split_off(at);
@@ -63,7 +62,7 @@ impl Confirmation {
     /// Records that a follower answered a heartbeat that this leader sent at `sent_at`, in `term`.
     pub(crate) fn note_answer(&mut self, term: Term, from: MemberId, sent_at: u64) {
         if sent_at > self.now {
-            // Ignore the response. This leader has not sent a heartbeat with that time yet.
+            // Ignore the response, because this leader has not sent a heartbeat with that time yet.
             return;
         }
         if term != self.term {

@@ -7,10 +7,10 @@
 //! heartbeats, so that the other members elect a leader even if the transfer message was lost. A
 //! follower with a stalled disk does not campaign.
 //!
-//! A leader transfers leadership only if the other members can elect a leader: without this member, the voters that
-//! have answered recently and have acknowledged the entries that this member cannot write must be a quorum. Those
-//! voters have written the entries, so their disks work. Members that share a slow disk keep their leader, and so does
-//! a cluster of two members.
+//! A leader transfers leadership only if the other members can elect a leader: the other voters that have answered
+//! recently and have acknowledged the entries that this member cannot write must form a quorum. Those voters have
+//! written the entries, so their disks work. Members that share a slow disk keep their leader, and so does a cluster of
+//! two members.
 //!
 //! See decision record 0008.
 
@@ -39,8 +39,7 @@ impl DiskWatch {
         Self { ticks_max, is_stalled: false }
     }
 
-    /// Checks the age of the oldest pending write. Returns the change if the disk's state has
-    /// changed.
+    /// Checks the age of the oldest pending write. If it changes the disk's state, returns the change.
     pub(crate) fn look(&mut self, write_age: u64) -> Option<Change> {
         let is_stalled = self.ticks_max.is_some_and(|ticks_max| write_age >= ticks_max);
         if is_stalled == self.is_stalled {
@@ -76,8 +75,8 @@ pub(crate) fn successor(
 }
 
 /// Returns the voter to which a leader transfers leadership when its own disk has not written the log up to `stuck`:
-/// the successor among the other voters that have written the log up to `stuck`. Returns `None` unless those voters are
-/// a quorum.
+/// the successor among the other voters that have written the log up to `stuck`. Returns `None` unless those voters
+/// form a quorum.
 pub(crate) fn successor_with_disk(status: &Status, stuck: LogIndex) -> Option<MemberId> {
     let is_able = |id: MemberId| {
         let progress = status.progress.get(&id).filter(|_| id != status.id);

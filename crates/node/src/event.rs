@@ -40,7 +40,7 @@ pub enum Event {
         /// The change, including the context for the state machine.
         change: ConfChange,
     },
-    /// Readers need an index at which a read is not stale.
+    /// Readers need the index that must be applied before a read is linearizable.
     ReadBarrier {
         /// The id that the caller chose for this barrier. Ids are never reused.
         round: u64,

@@ -1,4 +1,5 @@
-//! Decides about leadership while this member's disk has no space for its backend file.
+//! Decides when a leader transfers leadership and when it refuses writes because its disk has no space for the backend
+//! file.
 //!
 //! The log can still be written in this state, so a follower can continue for a long time. A leader
 //! cannot: when its queue of changes for the backend file is full, it stops applying entries, and
@@ -44,7 +45,7 @@ pub(crate) struct FullDiskWatch {
     asked: Option<MemberId>,
     /// Voters that did not accept leadership, in the order in which it was offered to them.
     declined: VecDeque<MemberId>,
-    /// Ticks without a voter to which leadership can be offered.
+    /// Number of consecutive ticks without a voter to which leadership can be offered.
     ticks_alone: u64,
     refuses_writes: bool,
 }

@@ -16,8 +16,8 @@
 //! 4. Execute every [`Effect::Apply`] in order, and report progress with [`Event::Applied`]. For an
 //!    entry that changes the membership, report the decision with [`Event::ConfChangeDecided`]
 //!    before an `Applied` covers the entry.
-//! 5. Execute every [`Effect::InstallSnapshot`] in order with the `Apply`s, and report the
-//!    snapshot's index as applied.
+//! 5. Execute every [`Effect::InstallSnapshot`] in its order among the [`Effect::Apply`]s, and report the snapshot's
+//!    index as applied.
 //! 6. On [`Effect::Stop`], stop the member. If the fault requires it, ensure that the member never
 //!    votes again with the same log. The node ignores all further events.
 //! 7. On [`Effect::RefuseWrites`], raise or deactivate this member's NOSPACE alarm.
@@ -27,8 +27,8 @@
 //!
 //! * The node is deterministic: the same events cause the same effects. The configuration contains
 //!   the seed of the election jitter.
-//! * A read barrier returns an index that is at least the commit index at the time of the request.
-//!   The index comes from a member that was the leader at some time between request and answer.
+//! * A read barrier returns an index that is at least the commit index at the time of the request. The index comes from
+//!   a member that was the leader at some time between the request and the response.
 //! * Every queue is bounded by a constant in [`limits`].
 //!
 //! # Not here

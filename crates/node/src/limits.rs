@@ -34,8 +34,8 @@ pub const APPEND_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of unacknowledged append messages to one peer.
 pub const INFLIGHT_APPENDS_MAX: usize = 512;
 
-/// Number of applied entries after which the in-memory log is compacted. If fewer entries lie
-/// between two snapshots, that number is used instead.
+/// Number of applied entries after which the in-memory log is compacted. If there are fewer entries between snapshots,
+/// the smaller number is used.
 pub const LOG_CUT_EVERY: u64 = 100;
 
 /// Number of ticks after which an unanswered read index request is repeated.

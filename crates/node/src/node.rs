@@ -223,9 +223,8 @@ impl Node {
         self.settle();
     }
 
-    /// Campaigns if this member is the only voter, which need not wait for other votes. It cannot
-    /// campaign while a membership change is unapplied, so it tries again whenever entries have
-    /// been applied.
+    /// Campaigns if this member is the only voter, because it needs no other votes. It cannot campaign while a
+    /// membership change is unapplied, so it tries again whenever entries have been applied.
     fn stand_if_alone(&mut self) {
         let is_due = self.is_sole_voter() && self.raft.leader() == NONE;
         if is_due && !self.raft.has_unapplied_conf_change() {
@@ -604,7 +603,7 @@ impl Node {
         }
     }
 
-    /// Does the core's pending work until there is no more.
+    /// Processes the core's pending work, and the work that results from it, until no work is left.
     fn settle(&mut self) {
         while self.raft.has_ready() {
             let ready = self.raft.ready();

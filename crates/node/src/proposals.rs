@@ -80,7 +80,7 @@ impl Proposals {
         self.waiting.retain(|(_, (id, _))| request_ids.binary_search(id).is_err());
     }
 
-    /// Advances one tick, and drops proposals that have waited longer than any client does.
+    /// Advances one tick, and drops proposals that have waited longer than any client waits.
     pub(crate) fn tick(&mut self) {
         self.ticks += 1;
         while self.waiting.front().is_some_and(|(last_tick, _)| *last_tick <= self.ticks) {

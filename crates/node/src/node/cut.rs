@@ -10,10 +10,9 @@ use crate::limits;
 impl Node {
     /// Drops from memory the entries that other members are unlikely to need.
     ///
-    /// Entries are returned for applying in groups, and the core counts a group as applied only
-    /// once the whole group is applied. The state machine may therefore be ahead of the core, which
-    /// still reads the entries that it has not counted. The core may also be ahead of the state
-    /// machine if a snapshot is not installed yet.
+    /// Entries are returned for applying in groups, and the core counts a group as applied only once the whole group is
+    /// applied. The state machine may therefore be ahead of the core, which still reads the entries that it does not
+    /// count as applied. The core may also be ahead of the state machine if a snapshot is not installed yet.
     pub(super) fn cut_log(&mut self) {
         let applied = self.applied.min(self.raft.applied_index());
         let (policy, is_alone) = (self.policy, self.is_sole_voter());

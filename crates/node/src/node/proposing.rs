@@ -56,9 +56,9 @@ impl Node {
         self.raft.is_leader() && self.raft.transferee() != NONE
     }
 
-    /// Accepts requests from another member. While this leader transfers leadership, and after it
-    /// has voted for its successor, they wait until the next leader is known, because no other
-    /// member would propose them, and their clients would never receive an answer.
+    /// Accepts requests from another member. While this leader transfers leadership, and after it has voted for its
+    /// successor, the requests wait until the next leader is known. Otherwise no member would propose them, and their
+    /// clients would never receive a response.
     pub(super) fn receive_proposal(&mut self, message: Message) {
         let is_change = message.entries.iter().any(|entry| entry.kind != EntryKind::Normal);
         if self.must_wait() {

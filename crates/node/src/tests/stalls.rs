@@ -168,7 +168,7 @@ fn a_quorum_of_heartbeat_responses_confirms_the_leader() {
     );
     exchange_heartbeats(&mut members, 1_200, &[3]);
     assert_eq!(members[0].node.confirmed_at(), Some(1_200));
-    // While a read is being confirmed, the heartbeats also contain the read's number.
+    // While a read is being confirmed, the heartbeats also contain the id of its read index request.
     members[0].handle(Event::ReadBarrier { round: 1 });
     exchange_heartbeats(&mut members, 1_300, &[2, 3]);
     assert_eq!(members[0].node.confirmed_at(), Some(1_300));

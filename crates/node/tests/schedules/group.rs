@@ -190,7 +190,7 @@ impl Group {
         }
     }
 
-    /// Ends all faults, and checks that all members then reach the same state.
+    /// Stops injecting faults, and checks that all members then reach the same state.
     pub(crate) fn heal_and_converge(&mut self) {
         self.isolated = None;
         for member in &mut self.members {

@@ -210,7 +210,7 @@ impl Member {
         }
     }
 
-    /// Does one piece of the state machine's work.
+    /// Performs one item of the state machine's pending work.
     pub(crate) fn work(&mut self) {
         match self.work.pop_front() {
             None => {}
