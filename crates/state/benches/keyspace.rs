@@ -1,9 +1,9 @@
 //! Benchmark of the keyspace: `cargo bench -p quorate-state [-- KEYS]`, by default with 100,000
 //! keys.
 //!
-//! It prints the processor time of one thread per operation, in microseconds. Commits to the file
-//! run between the operations, without waiting for the disk. They are not included in a figure
-//! unless its name says so.
+//! It prints the processor time of one thread per operation, in microseconds. Commits to the file run between the
+//! operations, without waiting for the disk. The figures exclude the time of the commits unless their names say
+//! otherwise.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may fail")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
@@ -41,7 +41,7 @@ impl Clock {
         Self(nanoseconds.unwrap_or(0.0) / 1e9)
     }
 
-    /// Subtracts this time from the measurement.
+    /// Excludes `seconds` from the measurement and resets it to zero.
     fn without(self, seconds: &mut f64) -> Self {
         Self(self.0 + std::mem::take(seconds))
     }

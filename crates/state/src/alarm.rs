@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! * The cause is a full disk only if every entry that raised the alarm says so. An alarm that the quota or an operator
-//!   also raised stays until an operator deactivates it.
+//! * The cause is a full disk only if every entry that raised the alarm names this cause. An alarm that the quota or an
+//!   operator also raised stays until an operator deactivates it.
 //!
 //! # Not here
 //!
@@ -95,8 +95,8 @@ impl Alarms {
         Some(alarms)
     }
 
-    /// Raises an alarm. If the alarm is already raised, only its cause can change: a cause other than a full disk
-    /// replaces it.
+    /// Raises an alarm. If the alarm is already raised, only its cause can change: any other cause replaces a full
+    /// disk.
     pub fn activate(&mut self, alarm: Alarm, cause: Cause, batch: &mut Batch) {
         let is_new = match self.raised.get(&alarm) {
             None => true,

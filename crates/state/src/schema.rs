@@ -110,8 +110,8 @@ pub mod meta {
     pub const SCHEDULED_COMPACTION: &[u8] = b"scheduledCompactRev";
     /// Revision of the last compaction whose garbage has been deleted.
     pub const FINISHED_COMPACTION: &[u8] = b"finishedCompactRev";
-    /// Mark of the restore that created the file, absent if no restore did. Only Quorate writes it;
-    /// etcd members preserve it.
+    /// Mark of the restore that created the file, absent if the file was not restored. Only Quorate writes it; etcd
+    /// members preserve it.
     pub const RESTORED: &[u8] = b"quorateRestored";
     /// Version of the file's content, written like `3.6.0`.
     pub const STORAGE_VERSION: &[u8] = b"storageVersion";
@@ -121,14 +121,14 @@ pub mod meta {
 /// changes within one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision {
-    /// The number of the entry, starting with 2; 1 is the empty keyspace.
+    /// The number of the entry, starting with 2. The empty keyspace has revision 1.
     pub main: i64,
     /// The number of the change within the entry, starting with 0.
     pub sub: i64,
 }
 
 impl Revision {
-    /// Length of the encoding.
+    /// Length of the encoding, in bytes.
     pub const ENCODED_LEN: usize = 17;
 
     /// Returns the revision of change number `sub` in entry number `main`.
@@ -180,7 +180,7 @@ pub struct EncodedRecordKey {
 }
 
 impl RecordKey {
-    /// Length of the longer encoding, that of a deletion.
+    /// Length in bytes of the longer encoding, which is that of a deletion.
     pub const ENCODED_LEN_MAX: usize = Revision::ENCODED_LEN + 1;
 
     const TOMBSTONE_MARK: u8 = b't';
@@ -281,7 +281,7 @@ mod tests {
             meta::TERM,
         ];
         assert_eq!(keys_of(Bucket::Meta), facts);
-        // The table above lists every key that this file declares.
+        // The assertions above cover every key that this file declares.
         let (keys, _) = include_str!("schema.rs").split_once("#[cfg(test)]").unwrap();
         assert_eq!(keys.matches(": &[u8] = b\"").count(), 1 + 2 + 2 + facts.len());
         let value = format!("`{}` for a full disk", str::from_utf8(alarm::FULL_DISK).unwrap());

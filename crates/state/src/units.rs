@@ -10,14 +10,13 @@ use std::fmt;
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// Returns the point `secs` seconds later, or the last point of the clock if that is earlier.
+    /// Returns the point `secs` seconds later, clamped to the clock's maximum.
     #[must_use]
     pub const fn plus_secs(self, secs: u64) -> Self {
         self.plus(secs.saturating_mul(1000))
     }
 
-    /// Returns the point `millis` milliseconds later, or the last point of the clock if that is
-    /// earlier.
+    /// Returns the point `millis` milliseconds later, clamped to the clock's maximum.
     #[must_use]
     pub const fn plus(self, millis: u64) -> Self {
         Self(self.0.saturating_add(millis))

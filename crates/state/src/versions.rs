@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::Batch;
 use crate::schema::{Bucket, cluster, meta};
 
-/// The first version that stores its version in the file.
+/// The first version whose file contains its storage version.
 const NAMED_IN_FILE: Version = Version::new(3, 6);
 
 /// A downgrade, as stored.
@@ -73,7 +73,7 @@ impl Versions {
         self.cluster
     }
 
-    /// Returns the downgrade in progress, or an empty one.
+    /// Returns the downgrade in progress, or an empty downgrade if there is none.
     #[must_use]
     pub const fn downgrade(&self) -> &Downgrade {
         &self.downgrade
@@ -128,7 +128,7 @@ pub fn detect_storage_version(
     }
 }
 
-/// Returns whether a file of this version contains all changes of the member list. Most releases of 3.5 never overwrote
+/// Returns whether a file of this version contains all changes to the member list. Most releases of 3.5 never overwrote
 /// a member's row.
 #[must_use]
 pub fn are_members_complete(version: Option<Version>) -> bool {

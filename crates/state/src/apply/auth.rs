@@ -61,7 +61,7 @@ impl State {
     }
 
     /// Authenticates a user whose password was checked by the member that received the request. An entry without a
-    /// token text does not create a token, because the receiving member signs a token itself (JWT).
+    /// simple token does not create a token, because the receiving member signs a token itself (JWT).
     fn authenticate(
         &self,
         entry: &EntryMeta,

@@ -148,8 +148,8 @@ impl<'a> Footprint<'a> {
         Ok(all)
     }
 
-    /// Returns whether a nested branch puts a key that this branch puts or deletes. Deletions in the nested branch may
-    /// include any key.
+    /// Returns whether a nested branch puts a key that this branch puts or deletes. As in etcd, deletions in the nested
+    /// branch are not compared with the puts of earlier nested branches.
     fn conflicts_with(&self, nested: &Self) -> bool {
         let (few, many) = by_size(&self.puts, &nested.puts);
         few.iter().any(|key| many.contains(key)) || self.deletes.contains_any(&nested.puts)

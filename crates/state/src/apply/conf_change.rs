@@ -6,9 +6,8 @@ use super::{EntryMeta, Fault, State};
 use crate::members::{MemberChange, MembershipRefusal, conf_state_json};
 
 impl State {
-    /// Applies an entry that contains a conf change. Returns the change, or why it was refused.
-    /// Returns `None` if the stored state already contains the entry, in which case consensus has
-    /// its effect from the stored members.
+    /// Applies an entry that contains a conf change. Returns the change, or why it was refused. Returns `None` if the
+    /// stored state already contains the entry. The members from which consensus started then include the change.
     pub fn apply_conf_change(
         &mut self,
         entry: EntryMeta,

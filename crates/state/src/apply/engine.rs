@@ -32,9 +32,9 @@ use crate::watch::Source;
 /// A batch that the sequencer has committed.
 #[derive(Clone, Copy, Debug)]
 pub struct CommittedBatch<'a> {
-    /// The changes of keys, by revision.
+    /// The changes to keys, by revision.
     pub changes: &'a [Arc<Changes>],
-    /// The changes of rows. The rows that the caller passes together with the batch already include them.
+    /// The changes to rows. The rows that the caller passes together with the batch already include these changes.
     pub rows: &'a [BatchChange<'a>],
     /// The tokens that the batch creates, each with its user.
     pub tokens: &'a [(String, String)],
@@ -67,8 +67,8 @@ impl State {
         self.store = Store::working_set(current, compacted, self.options.store);
     }
 
-    /// Takes the changes of keys that were applied since the last call. The caller publishes them
-    /// through a replica once they are committed.
+    /// Takes the changes to keys that were applied since the last call. The caller publishes them through a replica
+    /// once they are committed.
     #[must_use]
     pub fn take_changes(&mut self) -> Vec<Arc<Changes>> {
         std::mem::take(&mut self.unpublished)
@@ -79,9 +79,9 @@ impl State {
         self.hub.replace_store(source, self.store.current_revision());
     }
 
-    /// Follows a committed batch and publishes it. `rows` are the rows after the batch. `reveal` is
-    /// called at the moment from which the changes must be visible to readers. `now` is the time
-    /// for the lifetimes of tokens.
+    /// Follows a committed batch and publishes it. `rows` are the rows after the batch. `reveal` is called at the
+    /// moment from which the changes must be visible to readers. `now` is the time at which the lifetimes of new tokens
+    /// begin.
     pub fn follow(
         &mut self,
         batch: &CommittedBatch<'_>,
@@ -103,8 +103,8 @@ impl State {
             self.versions = versions_in(rows, batch.applied.1)?;
             self.facts_changed = true;
         }
-        // A change of users revokes tokens of the same batch, too, because it may be the later one of the
-        // two. In the other case, the user logs in again.
+        // Tokens are added first, so that a change to users in the same batch revokes them, because the batch does not
+        // show which came first. A user whose new token is revoked needlessly must log in again.
         for (token, user) in batch.tokens {
             self.published.auth.tokens().add(token, user, now);
         }
@@ -150,15 +150,15 @@ impl State {
         }
     }
 
-    /// Follows the batch's changes of leases and of the keys attached to them. A lease that ends in the batch keeps its
-    /// keys until the batch's changes of keys are followed, as it does on the sequencer.
+    /// Follows the batch's changes to leases and to the keys attached to them. A lease that ends in the batch keeps its
+    /// keys until the batch's changes to keys have been followed, as it does on the sequencer.
     fn follow_leases(&mut self, batch: &CommittedBatch<'_>, rows: &Rows, now: Millis) {
         let mut ended = Vec::new();
         for change in batch.rows {
             match *change {
                 BatchChange::Put(Bucket::Lease, _, value) => {
-                    // A checkpoint rewrites the row of a lease that exists already. Its time matters
-                    // only to the sequencer.
+                    // A checkpoint rewrites the row of an existing lease. The checkpointed lifetime matters only to the
+                    // sequencer.
                     if let Some(record) = LeaseRecord::decode(value) {
                         let (Ok(_) | Err(_)) = self.lessor.grant(record.id, record.ttl_secs, now);
                     }
@@ -304,11 +304,11 @@ mod tests {
         let mut pair = Pair::new();
         let batches = [
             vec![grant(1), put("a", 1), put("b", 1), grant(2), put("c", 2)],
-            // One batch ends a lease, and moves a key to another one.
+            // One batch moves a key to another lease and revokes the key's old lease.
             vec![put("b", 2), revoke(1)],
-            // One batch ends a lease and grants it again.
+            // One batch revokes a lease and grants it again.
             vec![revoke(2), grant(2), put("d", 2)],
-            // One batch grants a lease, uses it and ends it.
+            // One batch grants a lease, attaches a key to it, and revokes it.
             vec![grant(3), put("e", 3), revoke(3), put("d", 0)],
         ];
         for batch in batches {

@@ -24,8 +24,8 @@ use super::{
 use crate::backend::Backend;
 use crate::units::Millis;
 
-/// First byte of a step that applies an entry. The entry's length in two bytes and the entry follow. Every other byte
-/// except `RESTART` and `CLEAR` begins the same kind of step.
+/// First byte of a step that applies an entry. The entry's length in two bytes and the entry follow. Any first byte
+/// other than `RESTART` and `CLEAR` begins such a step, too.
 #[cfg(test)]
 const ENTRY: u8 = 0;
 /// First byte of a step that rebuilds the second state from its file.

@@ -113,8 +113,8 @@ impl Writer<'_> {
         Ok(DeleteRangeResponse { header: self.header(), deleted, prev_kvs })
     }
 
-    /// Executes a range, which includes the writes of this entry so far unless the request names a
-    /// revision.
+    /// Executes a range request. If the request does not name a revision, the response includes the writes of this
+    /// entry so far.
     pub(super) fn range(&mut self, query: &RangeQuery) -> Answer<RangeResponse> {
         if !self.reply_wanted {
             return Ok(Ok(RangeResponse { header: self.header(), ..RangeResponse::default() }));

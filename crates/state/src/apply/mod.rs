@@ -128,7 +128,7 @@ pub struct Applied {
     pub notice: Option<Notice>,
 }
 
-/// A change that the server must handle, as opposed to changes of keys and leases.
+/// A change that the server must handle, unlike changes to keys and leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The cluster version was set. If it was lowered, the server writes a snapshot to the disk.

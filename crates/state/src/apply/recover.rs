@@ -23,7 +23,7 @@ use crate::versions::{
 };
 use crate::watch::Hub;
 
-/// The file cannot be used.
+/// Why the state cannot be recovered from the file.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
     /// The file cannot be read.
@@ -99,7 +99,8 @@ impl State {
         Ok(())
     }
 
-    /// Replaces the content. The caller then replaces the source of watchers and publishes.
+    /// Replaces the state's content. The caller then replaces the history source of the watchers and publishes the
+    /// state.
     pub(super) fn replace_content(&mut self, loaded: Loaded) {
         self.batch = Batch::new();
         self.unpublished.clear();
@@ -132,7 +133,7 @@ impl State {
         let store = loaded.store;
         let mut batch = Batch::new();
         if !loaded.has_auth_revision {
-            // The server that opens a file without an auth revision writes the first one.
+            // A server that opens a file without an auth revision writes the first revision.
             let first = Bytes::copy_from_slice(&loaded.auth.revision().to_be_bytes());
             batch.put(Bucket::Auth, auth::REVISION, first);
         }

@@ -19,7 +19,8 @@ use quorate_api::membershippb::{
 use crate::alarm::Cause;
 use crate::members::{Member, parse_id};
 
-/// The methods of a bare v2 request. None of these texts decodes as a nested message.
+/// The methods of a bare v2 request. In the current encoding, the field with the same number contains a nested message.
+/// None of these methods decodes as such a message, so they identify a bare request.
 const V2_METHODS: [&[u8]; 7] = [b"PUT", b"POST", b"DELETE", b"QGET", b"GET", b"HEAD", b"SYNC"];
 
 /// A proposal.
@@ -51,7 +52,7 @@ pub enum Command {
     Alarm(AlarmCommand),
     Auth(AuthCommand),
     Cluster(ClusterCommand),
-    /// A command without effect: a marker of a test, or a request for the v2 store.
+    /// A command without effect: a marker written by a test, or a request for the v2 store.
     Nothing,
 }
 
@@ -181,8 +182,8 @@ impl Request {
         }
     }
 
-    /// Decodes an entry on an ordinary stack, which fails for very deeply nested transactions. It
-    /// is for callers that do not need transactions.
+    /// Decodes an entry on an ordinary stack, which fails for very deeply nested transactions. This method is for
+    /// callers that do not need transactions.
     pub fn decode_shallow(data: Bytes) -> Result<Self, RequestFault> {
         match pb::InternalRaftRequest::decode(data.clone()) {
             Ok(request) if request.v2.is_empty() => Self::from_message(request),
@@ -197,7 +198,7 @@ impl Request {
         }
     }
 
-    /// Takes the command and its caller out of a message.
+    /// Extracts the command and its caller from a message.
     pub fn from_message(mut request: pb::InternalRaftRequest) -> Result<Self, RequestFault> {
         let header = request.header.take();
         if header.is_none() && request.id == 0 {

@@ -4,9 +4,8 @@
 //! which a binary search finds. The set is built when a permission changes, and every request uses
 //! it.
 //!
-//! As in requests, a range is given by its first key and its end. Without an end, it is that key
-//! alone, and an end of one zero byte means all keys from the first key on. A range with an empty
-//! first key contains no keys.
+//! As in requests, a range is given by its first key and its end. Without an end, the range is that key alone. An end
+//! of one zero byte means all keys from the first key on. A range with an empty first key contains no keys.
 
 use std::ops::Bound;
 

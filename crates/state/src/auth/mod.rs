@@ -102,10 +102,10 @@ impl Auth {
         });
     }
 
-    /// Replaces the users and roles with those after a batch that was applied elsewhere, and revokes
-    /// the tokens that the commands in the batch revoked there: those of deleted users and of users
-    /// with a new password, and all tokens if authentication was disabled. The changes of the batch
-    /// show a user that was added again, and authentication that was enabled again.
+    /// Replaces the users and roles with those after a batch that was applied elsewhere, and revokes the tokens that
+    /// the commands in the batch revoked there: those of deleted users and of users with a new password, and all tokens
+    /// if authentication was disabled. If a user was deleted and added again, or authentication was disabled and
+    /// enabled again, only `changes` shows it.
     pub(crate) fn follow(&mut self, stored: View, changes: &[BatchChange<'_>]) {
         let before = std::mem::replace(&mut self.view, Arc::new(stored));
         self.is_changed = true;

@@ -1,10 +1,9 @@
 //! Simple tokens, which log entries create for clients and which are valid until they expire.
 //!
-//! A token consists of a random text and a number derived from the entry that created it, so every
-//! member has the same token, regardless of which member the client contacted. Tokens are kept only
-//! in memory. A member expires a token once it has not been used on that member for the token
-//! lifetime. A connection that has looked up a token keeps it, and checks it without a lock from
-//! then on.
+//! A token consists of a random string and a number derived from the entry that created it, so every member has the
+//! same token, regardless of which member the client contacted. Tokens are kept only in memory. A member expires a
+//! token once it has not been used on that member for the token lifetime. A connection that has looked up a token keeps
+//! it, and checks it without a lock from then on.
 //!
 //! # Invariants
 //!

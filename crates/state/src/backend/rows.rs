@@ -1,12 +1,12 @@
-//! The rows of all buckets except `key`, in memory. They describe everything but the keyspace: users,
-//! roles, leases, alarms, members and versions.
+//! The rows of all buckets except `key`, in memory. The rows describe everything except the keyspace: users, roles,
+//! leases, alarms, members and versions.
 //!
 //! A member reads them from its backend file once, when it starts. The engine reads them from its
 //! database, and applies the changes of each committed batch to them.
 //!
 //! # Not here
 //!
-//! Decoding the rows, which the modules that write them do.
+//! Decoding the rows. The modules that write the rows also decode them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

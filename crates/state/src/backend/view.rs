@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! Decoding values other than numbers and revisions, which the modules that write them do.
+//! Decoding values other than numbers and revisions. The modules that write these values also decode them.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -90,13 +90,12 @@ impl BackendView {
         Ok(())
     }
 
-    /// Returns the raft index and term of the last entry that the file contains; zeros if none was
-    /// stored.
+    /// Returns the raft index and term of the last entry that the file contains; (0, 0) if the file contains no index.
     pub fn consistent_index(&self) -> Result<(u64, u64), Fault> {
         Ok((self.number(meta::CONSISTENT_INDEX)?, self.number(meta::TERM)?))
     }
 
-    /// Returns the mark of the restore that created the file, if one did.
+    /// Returns the mark of the restore that created the file, or `None` if the file was not restored.
     pub fn restore_mark(&self) -> Result<Option<String>, Fault> {
         let mark = self.get(Bucket::Meta, meta::RESTORED)?;
         Ok(mark.map(|mark| String::from_utf8_lossy(&mark).into_owned()))

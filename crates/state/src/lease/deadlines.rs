@@ -59,7 +59,7 @@ impl Deadlines {
 }
 
 impl Slot {
-    /// Returns whether the entry popped at `at` is the valid one, and clears the slot if it is.
+    /// Returns whether a popped entry with the time `at` is the lease's valid entry. If it is, clears the slot.
     pub(super) fn take(&mut self, at: Millis) -> bool {
         let counts = self.holds(at);
         if counts {
@@ -68,7 +68,7 @@ impl Slot {
         counts
     }
 
-    /// Returns whether the entry queued at `at` is the valid one.
+    /// Returns whether a queue entry with the time `at` is the lease's valid entry.
     pub(super) fn holds(self, at: Millis) -> bool {
         self.0 == Some(at)
     }

@@ -1,4 +1,4 @@
-//! Leases: lifetimes that keys attach to, and the clock that expires them.
+//! Leases: lifetimes to which keys are attached, and the clock that expires them.
 //!
 //! The lessor has two halves that share one lock, which is held only briefly. [`Lessor`] belongs to
 //! the applier: it grants, revokes and checkpoints leases and attaches keys, as log entries
@@ -62,7 +62,7 @@ pub enum LeaseRefusal {
 pub struct LessorOptions {
     /// The minimum lifetime, in seconds. Shorter requested lifetimes are raised to it.
     pub ttl_secs_min: i64,
-    /// Whether the primary proposes checkpoints of long leases.
+    /// Whether the primary proposes checkpoints for long leases.
     pub checkpoints: bool,
     /// The interval between two checkpoints of one lease, in seconds.
     pub checkpoint_interval_secs: u64,

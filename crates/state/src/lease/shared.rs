@@ -1,10 +1,10 @@
 //! The half of the lessor that every thread can use: lifetimes, renewals, lookups and the expiry
 //! scan.
 //!
-//! There is one lock, which most calls hold only for a hash lookup and a store. A scan releases it
-//! after every [`SCAN_STEP`] entries, so that a renewal waits for microseconds even when a hundred
-//! thousand leases expire at once. Only [`Leases::promote`] and [`Leases::demote`] visit every
-//! lease under the lock, and both run only when leadership changes.
+//! There is one lock, which most calls hold only while they look up and update one lease. A scan releases it after
+//! every [`SCAN_STEP`] entries, so that a renewal waits for microseconds even when a hundred thousand leases expire at
+//! once. Only [`Leases::promote`] and [`Leases::demote`] visit every lease under the lock, and both run only when
+//! leadership changes.
 #![expect(clippy::disallowed_types, reason = "no result depends on the order of iteration")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -50,8 +50,8 @@ pub enum Renewal {
     /// The lease has expired and its revocation is in progress. The caller waits with
     /// [`Leases::poll_gone`] and then renews again, which reports the final outcome.
     Expired,
-    /// The lease has a checkpoint. The caller proposes a checkpoint of 0 for it, and then renews
-    /// again.
+    /// The lease has a checkpoint. The caller proposes a remaining lifetime of 0, which removes the checkpoint, and
+    /// then renews again.
     CheckpointFirst,
 }
 
@@ -60,9 +60,8 @@ pub enum Renewal {
 pub struct TimeToLive {
     /// Granted lifetime, in seconds.
     pub granted_secs: i64,
-    /// Remaining lifetime, in seconds, truncated toward zero. It is 0 or less shortly before the
-    /// lease is removed. `None` if this member is not the primary, because then its clocks are
-    /// stopped.
+    /// Remaining lifetime, in seconds, truncated toward zero. It may be 0 or negative shortly before the lease is
+    /// removed. `None` if this member is not the primary, because then its clocks are stopped.
     pub remaining_secs: Option<i64>,
 }
 
@@ -102,10 +101,9 @@ impl Leases {
         Self { shared: Arc::default(), options }
     }
 
-    /// Starts the clocks, after this member has become leader in `term` and has applied every entry
-    /// of earlier terms. From `now`, every lease has its checkpointed or full lifetime, plus
-    /// `extend_millis` for clients that could not reach a leader in the meantime. Coinciding
-    /// expiries are spread.
+    /// Starts the clocks, after this member has become leader in `term` and has applied every entry of earlier terms.
+    /// From `now`, every lease has its checkpointed or full lifetime, plus `extend_millis` for clients that could not
+    /// reach a leader in the meantime. Expiries that would coincide are spread over time.
     pub fn promote(&self, term: u64, extend_millis: u64, now: Millis) {
         let mut shared = self.shared.lock();
         // A membership change that consensus refuses also leaves an empty entry, so this may be a

@@ -59,7 +59,7 @@ impl Member {
         Self { id, peer_urls, is_learner: false, name: String::new(), client_urls: Vec::new() }
     }
 
-    /// Returns whether the member has started, which is when it publishes its name.
+    /// Returns whether the member has started. A member publishes its name when it starts.
     #[must_use]
     pub const fn is_started(&self) -> bool {
         !self.name.is_empty()
@@ -269,7 +269,7 @@ impl Members {
         if self.removed.contains(&id) {
             return Ok(Err(MembershipRefusal::Removed));
         }
-        // Consensus never counts a member with id 0.
+        // In consensus, id 0 means no member.
         if id == MemberId(0) {
             return Ok(Err(MembershipRefusal::NotFound));
         }
@@ -281,7 +281,8 @@ impl Members {
         let verdict = match kind {
             ConfChangeType::ConfChangeAddNode | ConfChangeType::ConfChangeAddLearnerNode => {
                 let ChangeContext { member, is_promote } = context()?;
-                // etcd's consensus counts a learner by the type of the change, not by its context.
+                // As in etcd's consensus, the type of the change decides whether the member is a learner, not the
+                // context.
                 let is_learner = kind == ConfChangeType::ConfChangeAddLearnerNode;
                 let member = Member { is_learner, ..member };
                 let verdict = match (is_promote, known) {
@@ -400,7 +401,7 @@ impl Members {
     /// Returns the correct members of a file from a version that did not store every change (3.5.1 to 3.5.19, including
     /// files upgraded from these versions). `v2` contains the members in the chosen `.snap` file, with all later
     /// entries of the log replayed onto them. They replace the members of the file, but members that are only in the
-    /// file are kept.
+    /// file are kept unless they were removed.
     #[must_use]
     pub fn reconciled(&self, v2: &Self) -> Self {
         let mut truth = self.clone();
@@ -410,10 +411,10 @@ impl Members {
         truth
     }
 
-    /// Returns the members that consensus counts: drops all other rows, and marks the learners. In etcd, the table can
-    /// differ from the state of consensus. An update of a learner's URLs turns its row into that of a voter, some
-    /// versions did not store promotions, and old restores left rows of former members. Returns `None` if a counted
-    /// member has no row.
+    /// Returns the rows of the members in the raft configuration, with the learners marked. In etcd, the rows can
+    /// differ from the raft configuration. An update of a learner's URLs turns its row into that of a voter, some
+    /// versions did not store promotions, and old restores left rows of former members. Returns `None` if a member of
+    /// the configuration has no row.
     #[must_use]
     pub fn counted_as(&self, voters: &[u64], learners: &[u64]) -> Option<Self> {
         let counted = |ids: &[u64], is_learner| {

@@ -14,7 +14,7 @@
 //! # Invariants
 //!
 //! * Revisions, versions and records depend only on the applied entries.
-//! * A view shows whole entries, and its content never changes.
+//! * A view contains all changes of an entry or none of them, and its content never changes.
 //!
 //! # Not here
 //!

@@ -1,4 +1,4 @@
-//! A snapshot of the keyspace, which answers every read, compare and range.
+//! A snapshot of the keyspace, which serves every read, compare and range.
 //!
 //! A [`Snapshot`] borrows an index, the history and the records. A published `View` provides one,
 //! and so does a write transaction, including its own writes so far.
@@ -47,7 +47,7 @@ pub struct Snapshot<'a> {
 pub(super) struct Found<'a> {
     pub(super) key: &'a [u8],
     pub(super) modified: Revision,
-    /// Create revision and version, if known. The history does not contain them; the record does.
+    /// Create revision and version, if known. For a change in the history, they can only be read from its record.
     pub(super) generation: Option<(i64, i64)>,
 }
 

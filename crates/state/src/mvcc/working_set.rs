@@ -95,8 +95,8 @@ impl Store {
         store
     }
 
-    /// Loads the newest version of a live key. A version that the store has already, or that is
-    /// older than the store's, is ignored.
+    /// Loads the newest version of a live key. A version that is already in the store, or is older than the store's
+    /// version, is ignored.
     pub fn load(&mut self, version: LoadedVersion<'_>) {
         let (fields, modified) = match version {
             LoadedVersion::Whole { modified, record } => {
@@ -237,7 +237,7 @@ mod tests {
         assert!(txn.finish().is_some());
         let version = store.snapshot().get(b"a").unwrap();
         assert_eq!((version.create_revision, version.version), (3, 5));
-        // The same version can be loaded again, and is older than the change by now.
+        // Loading the same version again has no effect, because the change is newer.
         store.load(whole(&loaded));
         assert_eq!(values(&store, 0), ["a=2", "b=1"]);
         assert_eq!(values(&store, 10), ["a=1"]);

@@ -34,7 +34,7 @@ impl Watched {
 #[derive(Debug)]
 struct Entry<T> {
     watched: Watched,
-    /// The number of users of the entry.
+    /// The number of groups or units that use the entry.
     users: usize,
     value: T,
 }
@@ -58,8 +58,8 @@ impl<T: Default> Index<T> {
         self.keys.is_empty() && self.ranges.is_empty()
     }
 
-    /// Finds or creates the entry and adds a user. Every call must be paired with an
-    /// [`Index::release`].
+    /// Finds or creates the entry and adds a user. Each user must be removed with [`Index::release`], unless the whole
+    /// index is dropped.
     pub(super) fn acquire(&mut self, watched: &Watched) -> Handle {
         let known = match &watched.end {
             None => self.keys.get(&watched.key).copied(),

@@ -6,12 +6,11 @@
 //! caller  command argument argument  => outcome
 //! ```
 //!
-//! The caller is a user's name. The user is authenticated at the newest revision of users and
-//! roles, or, with a suffix such as `ann@3`, at an older revision. `-` is a caller without a token.
-//! A range is `a`, `a..c`, `a..` for all keys from a on, or `all`. If the revision changes, it is
-//! shown after the outcome. Every line is a log entry, with four exceptions: members check `watch`
-//! and `admin` without the log, `show` uses a token, and `wait` advances the clock by a number of
-//! seconds. `UPDATE=1` rewrites the outcomes.
+//! The caller is a user's name. The user is authenticated at the newest revision of users and roles, or, with a suffix
+//! such as `ann@3`, at an older revision. `-` is a caller without a token. A range is `a`, `a..c`, `a..` for all keys
+//! from a on, or `all`. If the revision changes, the new revision follows the outcome. Every line is a log entry, with
+//! four exceptions: members check `watch` and `admin` without the log, `show` uses a token, and `wait` advances the
+//! clock by a number of seconds. `UPDATE=1` rewrites the outcomes.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 

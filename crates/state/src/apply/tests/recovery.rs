@@ -127,7 +127,7 @@ fn the_cause_of_an_alarm_survives_a_restart_a_replay_and_a_snapshot() {
     log.outcome(raise).unwrap();
     assert_eq!(due(&log.state), Some(AlarmAction::Deactivate));
 
-    // The file contains the cause, and so does a member that receives the file.
+    // The file contains the cause, and so does the state of a member that receives the file.
     let hash_before = backend.read().hash().unwrap();
     commit(&mut log, &backend);
     assert_eq!(due(&recovered(&backend)), Some(AlarmAction::Deactivate));

@@ -1,9 +1,9 @@
 //! The key index: every key that has a history, in order, with the facts about its newest change.
 //!
-//! The index is a counting B-tree with shared nodes. Cloning a [`Tree`] only increments a reference
-//! count, and the clone never changes: a change of the original copies the nodes on the search path
-//! that a clone still uses. Each inner node stores the number of live keys below each child, so the
-//! cost of counting a range or finding its n-th key is proportional to the depth of the tree.
+//! The index is a counting B-tree with shared nodes. Cloning a [`Tree`] only increments a reference count, and the
+//! clone never changes: a change to the original copies the nodes on the search path that a clone still uses. Each
+//! inner node stores the number of live keys below each child, so the cost of counting a range or finding its n-th key
+//! is proportional to the depth of the tree.
 //!
 //! The applier owns and changes one tree, and readers hold clones of it.
 //!
