@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_with_another_term_or_a_future_time_do_not_count() {
+    fn responses_with_another_term_or_a_future_time_do_not_confirm_the_leader() {
         let mut confirmation = Confirmation::default();
         confirmation.note_time(50);
         confirmation.note_answer(Term(3), 2, 40);

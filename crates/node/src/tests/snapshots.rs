@@ -181,7 +181,7 @@ fn a_membership_change_refused_before_any_voter_exists_has_no_effect() {
 
 #[test]
 #[should_panic(expected = "consensus has the same members as the state machine")]
-fn a_member_panics_if_its_state_machine_has_different_members() {
+fn a_member_panics_if_raft_and_its_state_machine_have_different_members() {
     let (mut third, _, _) = member_and_snapshot();
     let change =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 1, ..ConfChange::default() };

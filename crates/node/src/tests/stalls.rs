@@ -94,7 +94,7 @@ fn a_leader_with_a_stalled_disk_and_no_quorum_steps_down() {
 }
 
 #[test]
-fn a_leader_with_a_stalled_disk_sends_only_transfers_until_it_steps_down() {
+fn a_leader_with_a_stalled_disk_sends_only_transfer_messages_until_it_steps_down() {
     let mut members = three();
     for _ in 0..3 {
         members[0].handle(Event::Tick);

@@ -33,7 +33,7 @@ impl Drop for SeedGuard {
 }
 
 #[test]
-fn nodes_stay_safe_and_recover_from_faults() {
+fn nodes_apply_the_same_entries_and_converge_after_faults() {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let seeds = match number("QUORATE_SEED") {
         Some(seed) => seed..seed + 1,

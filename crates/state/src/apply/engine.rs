@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_revoked_by_a_later_change_of_its_user_in_the_same_batch() {
+    fn an_auth_change_revokes_tokens_created_earlier_in_the_same_batch() {
         let auth = |command| Command::Auth(command);
         let add = |name: &str| {
             let hashed_password = "aGFzaA==".to_owned();

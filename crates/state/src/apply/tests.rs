@@ -245,7 +245,7 @@ fn every_entry_advances_the_applied_index() {
 }
 
 #[test]
-fn changes_of_the_cluster_version_and_attributes_return_notices() {
+fn changes_to_the_cluster_version_and_member_attributes_return_notices() {
     let mut log = Log::new();
     let mut set = |command| log.applied(Command::Cluster(command)).notice;
     let version =

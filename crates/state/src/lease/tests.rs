@@ -213,7 +213,7 @@ fn long_leases_are_checkpointed() {
 }
 
 #[test]
-fn a_checkpoint_of_another_leader_shortens_the_next_expiry() {
+fn a_renewed_lease_expires_after_its_checkpointed_lifetime() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
     leases.promote(1, 0, Millis(0));

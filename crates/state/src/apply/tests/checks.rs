@@ -109,7 +109,7 @@ fn the_operations_of_nested_transactions_are_bounded() {
 }
 
 #[test]
-fn a_transaction_may_write_a_key_only_once() {
+fn conflicting_writes_in_a_transaction_are_refused_as_in_etcd() {
     let range_op = || Op::RequestRange(range("a", "\0"));
     let cases: Vec<(&str, Vec<Op>, bool)> = vec![
         ("two keys", puts(&["a", "b"]), true),

@@ -50,7 +50,7 @@ fn key_of(prefix: char, number: usize) -> String {
 }
 
 #[test]
-fn checking_puts_and_deletions_for_overlap_has_near_linear_cost() {
+fn overlap_checks_of_puts_and_deletions_have_near_linear_cost() {
     is_near_linear(400, |size| {
         let deletes = (0..size)
             .map(|at| Op::RequestDeleteRange(delete(&key_of('d', at), &key_of('d', at + 1))));
@@ -61,7 +61,7 @@ fn checking_puts_and_deletions_for_overlap_has_near_linear_cost() {
 }
 
 #[test]
-fn checking_nested_transactions_for_overlap_has_near_linear_cost() {
+fn overlap_checks_of_nested_transactions_have_near_linear_cost() {
     is_near_linear(200, |size| {
         let mut inner = ops((0..8 * size).map(|at| Op::RequestPut(put(&key_of('p', at), ""))));
         for at in 0..size {
@@ -74,7 +74,7 @@ fn checking_nested_transactions_for_overlap_has_near_linear_cost() {
 }
 
 #[test]
-fn checking_puts_that_keep_their_value_for_overlap_has_near_linear_cost() {
+fn checks_of_puts_that_keep_their_value_have_near_linear_cost() {
     is_near_linear(400, |size| {
         let mut log = Log::new();
         for at in 0..size {

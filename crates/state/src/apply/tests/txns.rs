@@ -202,7 +202,7 @@ fn a_transaction_with_a_refused_operation_changes_nothing() {
 }
 
 #[test]
-fn a_transaction_changes_the_same_state_with_and_without_a_reply() {
+fn a_transaction_makes_the_same_changes_with_and_without_a_reply() {
     let mut logs = [Log::new(), Log::new()];
     let prev = pb::PutRequest { prev_kv: true, ..put("a", "2") };
     let request = pb::TxnRequest {
