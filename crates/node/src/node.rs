@@ -368,7 +368,7 @@ impl Node {
         assert!(
             !led || !self.raft.is_leader() || self.raft.election_elapsed() == expected,
             "every tick advances a leader's clock: otherwise the leader would never check its quorum and would lead \
-             for ever"
+             forever"
         );
     }
 

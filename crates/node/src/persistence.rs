@@ -144,7 +144,7 @@ impl Persistence {
         self.writing_bytes -= encoded_bytes(&write.entries);
         assert!(
             !self.writes.is_empty() || self.writing_bytes == 0,
-            "no bytes are counted without pending writes: otherwise the member would refuse appends for ever"
+            "no bytes are counted without pending writes: otherwise the member would refuse appends forever"
         );
         Some(write)
     }

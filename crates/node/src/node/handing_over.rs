@@ -56,7 +56,7 @@ impl Node {
                     successor_with_disk(&self.raft.status(), self.persistence.oldest_write_end());
                 let note = |heir| {
                     let text = format!(
-                        "transferring leadership to {heir:x}, because this member cannot write its write-ahead log"
+                        "transferring leadership to member {heir:x}, because this member cannot write its write-ahead log"
                     );
                     Note { level: NoteLevel::Warn, text }
                 };

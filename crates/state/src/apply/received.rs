@@ -52,8 +52,9 @@ pub enum ReceivedFault {
     Version(#[from] StorageVersionError),
     /// The image is newer than the snapshot, and its version does not store all membership changes.
     #[error(
-        "database file ({} index {index}) is newer than its snapshot (index {snapshot}), and its members are not \
-         complete before version 3.6; it is accepted once the leader has applied the entries in between",
+        "database file ({} index {index}) is newer than its snapshot (index {snapshot}), and a file of a version \
+         before 3.6 may lack membership changes; the leader must apply the entries up to index {index} and send \
+         another snapshot",
         path.display()
     )]
     MembersUnknown {

@@ -14,7 +14,7 @@ use crate::units::MemberId;
 
 /// The text is not JSON, or the JSON does not describe a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid JSON of a member: {0}")]
+#[error("invalid member JSON: {0}")]
 pub struct JsonError(String);
 
 /// The context of a conf change: a member, and whether the change is a promotion.

@@ -28,7 +28,9 @@ impl Cluster {
     /// Runs one line and returns the outcome.
     pub(crate) fn ask(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [caller, name, arguments @ ..] = &words[..] else { panic!("{line}: no command") };
+        let [caller, name, arguments @ ..] = &words[..] else {
+            panic!("{line}: the caller or the command is missing")
+        };
         let before = self.state.auth().view().revision();
         let (username, revision) = match caller.split_once('@') {
             Some((name, revision)) => (name, revision.parse().unwrap()),
@@ -255,7 +257,7 @@ fn txn(words: &[&str]) -> pb::TxnRequest {
             }
             "then" => request.success.push(operation(rest)),
             "else" => request.failure.push(operation(rest)),
-            other => panic!("{other}: not a part of a transaction"),
+            other => panic!("{other}: not a condition or an operation of a transaction"),
         }
     }
     request
@@ -270,7 +272,7 @@ fn operation(text: &str) -> pb::RequestOp {
         "del" => Operation::RequestDeleteRange(delete_request(rest, false)),
         "del-prev" => Operation::RequestDeleteRange(delete_request(rest, true)),
         "txn" => Operation::RequestTxn(txn(&[&format!("then:{rest}")])),
-        other => panic!("{other}: no operation"),
+        other => panic!("{other}: no such operation"),
     };
     pb::RequestOp { request: Some(request) }
 }

@@ -118,15 +118,27 @@ fn conflicting_writes_in_a_transaction_are_refused_as_in_etcd() {
         ("delete and put", [vec![del("a", "")], puts(&["a"])].concat(), false),
         ("put in deleted range", [puts(&["b"]), vec![del("a", "c")]].concat(), false),
         ("put at the range's end", [puts(&["c"]), vec![del("a", "c")]].concat(), true),
-        ("put and delete of all from a key", [puts(&["b"]), vec![del("a", "\0")]].concat(), true),
+        (
+            "put and delete of all keys from a key on",
+            [puts(&["b"]), vec![del("a", "\0")]].concat(),
+            true,
+        ),
         ("inverted range", [puts(&["b"]), vec![del("c", "a")]].concat(), true),
         ("two deletes", vec![del("a", ""), del("a", "c"), del("b", "\0")], true),
-        ("ranges never matter", [puts(&["b"]), vec![range_op(), range_op()]].concat(), true),
+        ("reads of a written key", [puts(&["b"]), vec![range_op(), range_op()]].concat(), true),
         ("put outside and inside", [puts(&["a"]), vec![txn(puts(&["a"]), vec![])]].concat(), false),
-        ("both branches of one", vec![txn(puts(&["a"]), puts(&["a"]))], true),
-        ("a branch twice", vec![txn(puts(&["a", "a"]), vec![])], false),
-        ("siblings", vec![txn(puts(&["a"]), vec![]), txn(puts(&["a"]), vec![])], false),
-        ("siblings, else", vec![txn(puts(&["a"]), vec![]), txn(vec![], puts(&["a"]))], false),
+        ("same key in both branches", vec![txn(puts(&["a"]), puts(&["a"]))], true),
+        ("same key twice in a nested branch", vec![txn(puts(&["a", "a"]), vec![])], false),
+        (
+            "puts in sibling transactions",
+            vec![txn(puts(&["a"]), vec![]), txn(puts(&["a"]), vec![])],
+            false,
+        ),
+        (
+            "puts in different branches of siblings",
+            vec![txn(puts(&["a"]), vec![]), txn(vec![], puts(&["a"]))],
+            false,
+        ),
         ("put inside, delete outside", vec![txn(puts(&["a"]), vec![]), del("a", "")], false),
         (
             "delete inside, put outside",
@@ -153,7 +165,7 @@ fn conflicting_writes_in_a_transaction_are_refused_as_in_etcd() {
             [puts(&["a"]), vec![txn(vec![txn(vec![], puts(&["a"]))], vec![])]].concat(),
             false,
         ),
-        ("put then, delete else", vec![txn(puts(&["a"]), vec![del("a", "")])], true),
+        ("put in then, delete in else", vec![txn(puts(&["a"]), vec![del("a", "")])], true),
     ];
     for (name, operations, allowed) in cases {
         let expected = if allowed { Ok(()) } else { Err(DuplicateKey) };

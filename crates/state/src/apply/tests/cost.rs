@@ -22,7 +22,10 @@ fn is_near_linear(size: usize, work: impl Fn(usize) -> Box<dyn FnOnce()> + Send 
     let run = || {
         let small = steps::of(work(size));
         let large = steps::of(work(TIMES * size));
-        assert!(small >= size as u64, "the checked work counts its steps: {small} for {size}");
+        assert!(
+            small >= size as u64,
+            "the work counts at least one step for each item: {small} steps for {size} items"
+        );
         let times = (large as f64) / (small as f64);
         assert!(
             times < 1.5 * TIMES as f64,

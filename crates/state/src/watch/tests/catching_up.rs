@@ -93,7 +93,7 @@ fn a_large_history_is_sent_exactly_once_in_order() {
                 revisions.extend(read_all(&hub, &mut stream));
             }
             let expected: Vec<i64> = (2..count + 2).collect();
-            assert_eq!(revisions.concat(), expected, "{count} of {size}");
+            assert_eq!(revisions.concat(), expected, "{count} revisions of {size} bytes");
             keyspace.put(&hub, b"k", b"live");
             assert_eq!(received(&mut stream), [format!("0@{}: put k=live", count + 2)]);
         }

@@ -187,7 +187,10 @@ fn assert_all_seen(seen: &Seen, revision: i64, facts: &Facts) {
         return;
     }
     let expected = seen.expects(facts).filter(|change| change.revision <= revision).count();
-    assert!(seen.received.len() >= expected, "progress to {revision} was sent before the events");
+    assert!(
+        seen.received.len() >= expected,
+        "progress at revision {revision} was sent before its events"
+    );
 }
 
 proptest! {
