@@ -5,7 +5,7 @@ use quorate_raft::{
 };
 use thiserror::Error;
 
-/// Data to make durable. The caller writes the fields in their order.
+/// Data to make durable. The caller writes the fields in the order of their declaration.
 #[derive(Clone, Debug, Default)]
 pub struct Persist {
     /// The id of the write, used in [`crate::Event::Persisted`]. Ids ascend.

@@ -456,9 +456,8 @@ impl Node {
                 || self.persistence.is_full())
     }
 
-    /// Keeps an append that arrived before its predecessors, or returns the message if it should be
-    /// processed now. The first append from a leader is never kept, because the refusal informs the
-    /// leader where this log ends.
+    /// Keeps an append that arrived before its predecessors, or returns the message if it should be processed now. The
+    /// first append from a leader is never kept, because the refusal reports the end of this log to the leader.
     fn keep_if_early(&mut self, message: Message) -> Option<Message> {
         let term = self.raft.term();
         let is_early = message.kind == MessageKind::Append

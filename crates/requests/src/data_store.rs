@@ -139,7 +139,7 @@ pub trait DataStore: Debug + Send + Sync {
         kept: Option<&mut Bytes>,
     ) -> WriteFuture<'a, Result<Response, RequestError>>;
 
-    /// Chooses the id of a lease for a client that provides none. No other server chooses the same id.
+    /// Chooses the id of a lease for a client that provides no id. No other server chooses the same id.
     fn next_lease_id(&self) -> i64;
 
     /// Returns the revision at which a compaction that a client requests at `revision` is executed: the same revision,

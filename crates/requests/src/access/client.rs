@@ -15,7 +15,7 @@ pub struct Client {
     pub credentials: Credentials,
     /// The trace of the call, if it is sampled.
     pub trace: Option<Arc<CallTrace>>,
-    /// The source of a login. For other calls, this is the default.
+    /// The source of a login. For other calls, the default value.
     pub source: LoginSource,
     /// The audit record of the call, if there is an audit log.
     pub account: Option<Arc<CallAccount>>,

@@ -21,8 +21,8 @@
 //!
 //! # Not here
 //!
-//! Scheduling commits and handling notices, which `core::state_machine` does, and delivering outcomes to clients, which
-//! `member::applier` does.
+//! Scheduling commits and handling notices (`core::state_machine`), and delivering outcomes to clients
+//! (`member::applier`).
 
 mod auth;
 mod check;

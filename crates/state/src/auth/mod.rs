@@ -441,7 +441,7 @@ fn stored_password(
     if hashed.is_empty() && !password.is_empty() {
         return Err(PlainPassword);
     }
-    // Go ignores line breaks.
+    // Go's base64 decoder ignores line breaks.
     let hashed: String = hashed.chars().filter(|letter| !matches!(letter, '\r' | '\n')).collect();
     Ok(BASE64.decode(hashed).map(Bytes::from).map_err(|_| AuthRefusal::NoPasswordUser))
 }

@@ -7,7 +7,7 @@
 //!
 //! # Not here
 //!
-//! Checking whether a cluster may be founded and whether the URLs are valid, which the caller does.
+//! Checking whether a cluster may be founded and whether the URLs are valid (the caller).
 
 use bytes::Bytes;
 use prost::Message;

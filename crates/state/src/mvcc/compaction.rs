@@ -15,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! Scheduling the steps, which `core::state_machine` does.
+//! Scheduling the steps (`core::state_machine`).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -49,9 +49,9 @@ impl View {
         self.hash_kv_to_compare(revision, None)
     }
 
-    /// Returns a hash like that of [`View::hash_kv`], for comparison with the hash of a member that takes the
-    /// compaction at `compact_revision` into account. If that is the newest compaction, the hash is computed, because a
-    /// remembered hash would take only the previous compaction into account.
+    /// Returns a hash as [`View::hash_kv`] does, for comparison with the hash of another member, which takes the
+    /// compaction at `compact_revision` into account. If this is the newest compaction of this member, a remembered
+    /// hash is returned only if it takes the same compaction into account. Otherwise, the hash is computed.
     pub fn hash_kv_to_compare(
         &self,
         revision: i64,

@@ -12,8 +12,8 @@
 //!
 //! # Not here
 //!
-//! Validating requests, which `apply::check` does, and dividing a range into a stream of responses, which
-//! `edge::services::range_stream` does.
+//! Validating requests (`apply::check`), and dividing a range into a stream of responses
+//! (`edge::services::range_stream`).
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;

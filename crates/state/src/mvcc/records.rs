@@ -52,8 +52,8 @@ impl Records<'_> {
         &self,
         revisions: impl Iterator<Item = Revision>,
     ) -> Result<Vec<Bytes>, Fault> {
-        // All searches run before any reference count is incremented, because an increment is a
-        // barrier for which the next search would have to wait.
+        // All searches run before any reference count is incremented, because an atomic increment is a memory barrier
+        // that would delay the next search.
         let places: Vec<_> =
             revisions.map(|revision| (revision, self.in_memory(revision))).collect();
         let mut absent = Vec::new();

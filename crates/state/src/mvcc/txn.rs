@@ -83,7 +83,7 @@ impl<'a> WriteTxn<'a> {
         self.store.snapshot().record(modified)
     }
 
-    /// Counts a read of the previous state, before a change.
+    /// Counts a read of the previous records that a put or a deletion needs.
     pub const fn count_read(&mut self) {
         self.done.ranges += 1;
     }
@@ -206,7 +206,7 @@ impl<'a> WriteTxn<'a> {
     }
 }
 
-/// Returns the index entry of a change, after pushing the superseded change to the history.
+/// Pushes the superseded change, if any, to the history. Returns the index entry of the new change.
 fn new_entry(
     revision: Revision,
     create: i64,

@@ -202,8 +202,8 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// Passes the changes from revision `first` on to the units in the index. Returns the last
-    /// revision that was read completely.
+    /// Passes all changes at or after revision `first` to the units in the index. Returns the last revision that was
+    /// read completely.
     fn scan(
         &mut self,
         index: &Index<Vec<usize>>,

@@ -176,7 +176,7 @@ impl WatchStream {
         self.queue.control_count() < CONTROL_BACKLOG_MAX
     }
 
-    /// Waits for the next response. The stream never ends until it is dropped.
+    /// Waits for the next response. The stream ends only when it is dropped.
     pub fn poll_next(
         &mut self,
         cx: &Context<'_>,

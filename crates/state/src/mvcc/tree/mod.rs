@@ -80,7 +80,7 @@ impl Tree {
         self.root.find(key)
     }
 
-    /// Returns the index's own copy of a key and its entry.
+    /// Returns a key as stored in the index, and the key's entry.
     pub(super) fn get_key_value(&self, key: &[u8]) -> Option<(&[u8], &Entry)> {
         self.root.find_key_value(key)
     }
