@@ -71,7 +71,7 @@ pub enum Event {
     Gone(MemberId),
     /// The transfer of a snapshot to this peer has ended.
     SnapshotSent {
-        /// The peer.
+        /// The receiver of the snapshot.
         to: MemberId,
         /// Whether the snapshot arrived.
         outcome: SnapshotOutcome,

@@ -145,7 +145,7 @@ pub enum Notice {
     /// A compaction was accepted: the server commits the batch, then calls
     /// [`State::compaction_step`].
     Compaction(Compaction),
-    /// This entry exceeds the quota and no alarm is raised yet, so the server proposes one.
+    /// This entry exceeds the quota and no alarm is raised yet, so the server proposes to raise the alarm.
     OutOfSpace,
 }
 
@@ -163,8 +163,8 @@ pub enum Response {
     LeaseCheckpoint(pb::LeaseCheckpointResponse),
     Alarm(pb::AlarmResponse),
     AuthStatus(pb::AuthStatusResponse),
-    /// A user was authenticated. The token is empty if the entry created none. The revision is that
-    /// of the auth store at the time of authentication.
+    /// A user was authenticated. The token is empty if the entry created no token. The revision is that of the auth
+    /// store at the time of authentication.
     Authenticated {
         response: pb::AuthenticateResponse,
         auth_revision: u64,

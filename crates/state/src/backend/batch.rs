@@ -19,7 +19,7 @@ pub struct Batch {
 
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// A record. The commit thread encodes its key.
+    /// Puts a record. The commit thread encodes the record's key.
     PutRecord(RecordKey, Bytes),
     DeleteRecord(RecordKey),
     Put(Bucket, Bytes, Bytes),

@@ -17,7 +17,7 @@ pub enum Fault {
     /// The index refers to a record that is neither in memory nor in the file.
     #[error("{}: bucket key: the record of revision {revision} is missing", path.display())]
     MissingRecord {
-        /// The backend file.
+        /// Path of the backend file.
         path: Arc<Path>,
         /// The record's revision.
         revision: Revision,
@@ -28,7 +28,7 @@ pub enum Fault {
         path.display(), bucket.name().escape_ascii(), key.escape_ascii()
     )]
     Corrupt {
-        /// The backend file.
+        /// Path of the backend file.
         path: Arc<Path>,
         /// The bucket of the key.
         bucket: Bucket,
@@ -36,7 +36,7 @@ pub enum Fault {
         position: u64,
         /// The key as stored.
         key: Box<[u8]>,
-        /// The problem.
+        /// Why the key or value is invalid.
         problem: &'static str,
     },
 }

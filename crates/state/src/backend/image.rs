@@ -25,7 +25,7 @@ pub enum ImageFault {
     /// The file cannot be accessed.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The image.
+        /// Path of the image.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
@@ -33,7 +33,7 @@ pub enum ImageFault {
     /// The file is empty. Opening it would turn it into a new backend file.
     #[error("{}: the file is empty", path.display())]
     Empty {
-        /// The image.
+        /// Path of the image.
         path: PathBuf,
     },
     /// The file cannot be opened as a database.
@@ -42,7 +42,7 @@ pub enum ImageFault {
     /// The file is a database of the same engine, but not a backend file.
     #[error("{}: bucket {} is missing", path.display(), bucket.name().escape_ascii())]
     Foreign {
-        /// The image.
+        /// Path of the image.
         path: PathBuf,
         /// The missing bucket, which every backend file has.
         bucket: Bucket,
@@ -53,7 +53,7 @@ pub enum ImageFault {
         path.display()
     )]
     Mismatch {
-        /// The image.
+        /// Path of the image.
         path: PathBuf,
         /// The last entry that the image contains, or 0 if it has no index.
         index: u64,

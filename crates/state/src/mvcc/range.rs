@@ -181,8 +181,8 @@ impl RangeQuery {
     }
 }
 
-/// The live keys of a range that a request needs in addition to their count. They are counted in key order, from the
-/// start or from the end of the range.
+/// The live keys of a range that a request needs, in addition to the count of all live keys. They are taken in key
+/// order, from the start or from the end of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
     /// Up to this many keys from the start.

@@ -42,9 +42,8 @@ pub trait History {
     /// no more or `visit` returns false. Changes are read one at a time, as they are visited.
     /// `first` must not be below the compacted revision.
     ///
-    /// A history that is read from elsewhere may be compacted meanwhile. If changes that were to be
-    /// visited next may be missing for this reason, the visit ends and returns the new compacted
-    /// revision, which is higher than all visited revisions.
+    /// A history that is read from a database may be compacted meanwhile. If the next changes may be missing as a
+    /// result, the visit ends and returns the new compacted revision, which is higher than all visited revisions.
     fn visit_changes(
         &self,
         first: i64,

@@ -1,7 +1,7 @@
 //! Watches: every change to a watched key is sent to its watchers in order and exactly once.
 //!
-//! The applier publishes changes to the [`Hub`]. Each client stream is a [`WatchStream`]. The task of the connection
-//! passes requests to it and takes [`Frame`]s from it. Events are encoded once and shared by all watchers that receive
+//! The applier publishes changes to the [`Hub`]. Each client stream is a [`WatchStream`]. The connection's task passes
+//! requests to the stream and takes [`Frame`]s from it. Events are encoded once and shared by all watchers that receive
 //! them. A stream whose client does not keep up costs a bounded amount of memory, and its watchers read history when
 //! the client resumes reading.
 //!

@@ -52,7 +52,7 @@ impl Member {
                 while hub.catch_up().unwrap() {}
                 done()
             }
-            // receive s 2: receives up to two responses, or all of them without a number
+            // receive s 2: receives up to two responses, or all responses if no number is given
             "receive" => {
                 let count = word(command, 1).map_or(usize::MAX, |word| word.parse().unwrap());
                 receive(self.stream(command), count)
