@@ -28,8 +28,8 @@
 //!
 //! # Not here
 //!
-//! The buckets and their content (the state machine's schema), the decision when to commit, and
-//! waiting for the file's lock.
+//! The buckets and their content (the state machine's schema), the timing of commits, and waiting
+//! for the file's lock.
 //!
 //! # Tests
 //!

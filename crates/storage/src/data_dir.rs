@@ -19,7 +19,7 @@ use crate::wal;
 /// Permission bits of new directories. Existing directories should have the same bits.
 const DIR_MODE: u32 = 0o700;
 
-/// An unusable data directory. The texts are etcd's.
+/// The reason why a data directory is unusable. The error texts are etcd's.
 #[derive(Debug, Error)]
 pub enum DataDirError {
     /// The data directory cannot be created or written to.
@@ -130,8 +130,8 @@ impl DataDir {
 
     /// Creates the missing directories durably, and checks that each directory is writable.
     ///
-    /// The log's directory is created together with the log, not here. The directory is checked
-    /// only if it contains a log. Returns warnings about the directories.
+    /// The log's directory is created together with the log, not here, and is checked only if it
+    /// contains a log. Returns warnings about the directories.
     pub fn prepare(&self, disk: &dyn Disk) -> Result<DirectoryWarnings, DataDirError> {
         let mut warnings =
             DirectoryWarnings { unexpected: self.inspect(disk)?, ..DirectoryWarnings::default() };
@@ -148,7 +148,7 @@ impl DataDir {
         Ok(warnings)
     }
 
-    /// Lists the data directory and returns its unexpected names.
+    /// Returns the names in the data directory that etcd does not use.
     fn inspect(&self, disk: &dyn Disk) -> Result<Vec<OsString>, DataDirError> {
         let mut names = match disk.read_dir(&self.root) {
             Ok(names) => names,

@@ -41,7 +41,7 @@ pub(crate) use reservation::{is_no_room, reserve_ahead, try_allocate};
 
 /// How [`Disk::open`] handles an existing or a missing file.
 ///
-/// The number is the permission bits of a newly created file, before the umask is applied.
+/// The modes that can create a file contain its permission bits, before the umask is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Reads an existing file.
@@ -169,11 +169,12 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Makes the bytes and all attributes durable (`fsync`).
     fn sync_all(&self) -> io::Result<()>;
 
-    /// Tries to take a lock without waiting. Returns `false` if another open file holds one.
+    /// Tries to take a lock without waiting. Returns `false` if another open file holds a
+    /// conflicting lock.
     fn try_lock(&self, kind: LockKind) -> io::Result<bool>;
 
     /// Maps the first `len` bytes of the file for reading. Later writes to the file are visible in
-    /// the map.
+    /// the mapping.
     ///
     /// `len` may exceed the file's length to leave room for growth. See [`Mapping`].
     fn map(&self, len: usize) -> io::Result<Mapping>;

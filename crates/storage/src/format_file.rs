@@ -1,4 +1,4 @@
-//! Compares `FORMAT.md` with the code that writes the files, in tests.
+//! Helpers for tests that compare `FORMAT.md` with the code that writes the files.
 //!
 //! A test takes the layouts and tables of a section, writes bytes with the code, decodes them as the
 //! document specifies, and compares the results. This finds a field, number or name that occurs
@@ -11,7 +11,8 @@ use quorate_protobuf::{Fields, Value};
 /// The text of `FORMAT.md`.
 const TEXT: &str = include_str!("../FORMAT.md");
 
-/// Returns the text with single spaces between words, for sentences that are wrapped.
+/// Returns the text of the document with single spaces between words, so that wrapped sentences can
+/// be found.
 fn running_text() -> String {
     TEXT.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -32,7 +33,7 @@ pub(crate) fn layout(name: &str) -> String {
     std::iter::once(first).chain(more).map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the cells of a table's rows, without backticks. `head` identifies the table.
+/// Returns the cells of each row of the table whose header line is `head`.
 pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
     let lines = TEXT.lines().skip_while(|line| *line != head).skip(2);
     let rows = lines.take_while(|line| line.starts_with('|'));
@@ -75,7 +76,7 @@ pub(crate) enum Content {
 }
 
 /// Decodes a message according to a layout of its fields, such as `1 type varint | 2 crc varint
-/// (why)`. Panics at a field that only the layout or only the message has.
+/// (why)`. Panics if a field occurs only in the layout or only in the message.
 pub(crate) fn read_message(layout: &str, message: &[u8]) -> BTreeMap<String, Content> {
     let mut names: BTreeMap<u32, &str> = BTreeMap::new();
     for field in layout.split(['|', ',']).map(|field| field.split('(').next().unwrap_or_default()) {
@@ -137,7 +138,8 @@ mod tests {
     use crate::disk::{Disk, RealDisk};
     use crate::{bolt, lost_log, rebuild, restored, snap, wal};
 
-    /// Files that only failures leave behind, and files that are removed before a call returns.
+    /// Documented files that the test does not create: files that remain only after failures, and
+    /// files that are removed before a call returns.
     const NOT_MADE_HERE: [&str; 6] = [
         "member/wal/sync-failed.tmp",
         "member/snap/db.sync-failed",

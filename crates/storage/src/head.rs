@@ -15,7 +15,8 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// The size of the buffer, which is enough for four keys with varints of maximum length.
+    /// The size of the buffer in bytes. It is large enough for four fields with varints of maximum
+    /// length.
     const CAPACITY: usize = 48;
 
     pub(crate) const fn new() -> Self {

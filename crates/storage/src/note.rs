@@ -1,7 +1,8 @@
 //! Notes: small files that Quorate adds to a data directory, next to the log and the snapshots.
 //! etcd ignores them.
 //!
-//! Only the existence of a note matters. It becomes durable before its text, which is for people.
+//! Only the existence of a note matters. The empty file becomes durable before its text, which is
+//! for people.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use crate::disk::{Disk, OpenMode};
 /// The maximum length of a note's text, in bytes. A longer text is truncated when it is read.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// A kind of note, by its file name under `member/`.
+/// A kind of note, identified by its file name under `member/`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note(pub(crate) &'static str);
 

@@ -1,6 +1,6 @@
 //! Removal of old log segments and old snapshots.
 //!
-//! The server calls [`purge`] every 30 seconds for each kind of file (`spec`: `--max-wals`,
+//! The server calls [`purge`] every 30 seconds for each kind of file (`--max-wals`,
 //! `--max-snapshots`). Sorting the names sorts the files by age. A log segment is in use while the
 //! log holds its lock (`wal::Wal::release_to`).
 
@@ -35,7 +35,7 @@ pub struct Purged {
 /// Removes the oldest files in `dir` whose name ends in `suffix`, and keeps the newest
 /// `keep_count`.
 ///
-/// With `locking`, a file is removed only if it can be locked. The purge ends at the first file
+/// With `locking`, a file is removed only if it can be locked. The purge stops at the first file
 /// that cannot be locked. If `keep_count` is 0, all files are kept.
 pub fn purge(
     disk: &dyn Disk,

@@ -30,7 +30,7 @@ pub fn order(disk: &dyn Disk, dirs: &DataDir, reason: &str) -> io::Result<()> {
     ORDER.leave(disk, dirs, reason)
 }
 
-/// Returns the reason for the ordered rebuild, or `None` if none is ordered.
+/// Returns the reason for the ordered rebuild, or `None` if no rebuild is ordered.
 pub fn ordered(disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<String>> {
     ORDER.read(disk, dirs)
 }

@@ -181,8 +181,9 @@ impl Snapshot {
 
 /// Writes a snapshot's file durably and returns its path.
 ///
-/// The file is written in place. After a crash in the middle, [`read`] refuses the incomplete file,
-/// and the log has no mark for it. After a failed write, the partial file is removed.
+/// The file is written in place. After a crash in the middle of the write, [`read`] refuses the
+/// incomplete file, and the log has no mark for it. After a failed write, the partial file is
+/// removed.
 pub fn save(disk: &dyn Disk, dir: &Path, snapshot: &Snapshot) -> Result<PathBuf, SnapError> {
     let path = dir.join(snapshot.file_name());
     let message = snapshot.encode();
@@ -243,7 +244,7 @@ pub fn read(disk: &dyn Disk, path: &Path) -> Result<Snapshot, SnapError> {
 pub struct Listing {
     /// Names of `.snap` files, newest first.
     pub snapshots: Vec<OsString>,
-    /// Unexpected names, for a warning.
+    /// Unexpected names. The caller logs a warning about them.
     pub ignored: Vec<OsString>,
 }
 

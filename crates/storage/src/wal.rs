@@ -71,7 +71,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Whether the log is synced at all. `false` with `--unsafe-no-fsync`.
     pub sync: bool,
-    /// The number of zero bytes written together with records that exceed the zeros ahead of the log.
+    /// The number of zero bytes that are written in the same call as records that extend beyond the zeros ahead of the
+    /// log.
     pub zero_step_bytes: u64,
     /// The number of zero bytes that [`Wal::prepare`] keeps ahead of the log.
     pub zero_lead_bytes: u64,
@@ -123,7 +124,7 @@ pub struct Shortage {
     pub reserved_bytes: u64,
 }
 
-/// A step of the work that is done ahead of the log.
+/// A step of the preparation for later saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Preparation {
     /// Create and reserve the next segment.
@@ -176,9 +177,9 @@ struct NextSegment {
 impl Wal {
     /// Adds entries, followed by a hard state, to the log's buffer.
     ///
-    /// Nothing is durable before the next [`Wal::sync`]. If `sync_needed` is set, nothing may be acknowledged before
-    /// it. A hard state that differs only in its commit index needs no sync, because the commit index may be lower than
-    /// the applied index after a crash.
+    /// Nothing is durable before the next [`Wal::sync`]. If `sync_needed` is set, the caller must not acknowledge
+    /// anything before that sync. A hard state that differs only in its commit index needs no sync, because the commit
+    /// index may be lower than the applied index after a crash.
     pub fn append<'e>(
         &mut self,
         hard_state: Option<&HardState>,
@@ -289,8 +290,8 @@ impl Wal {
     /// Does part of the work that later saves would otherwise wait for: reserves the next segment, and writes zeros
     /// ahead of the log. Returns whether there is more to do.
     ///
-    /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros. It does not write
-    /// any while fewer zeros are missing.
+    /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros. While fewer zeros
+    /// are missing, a call writes none, except near the end of a segment.
     pub fn prepare(&mut self, bytes_max: u64) -> Result<bool, WalError> {
         self.check_usable()?;
         let step = bytes_max.max(1);

@@ -59,7 +59,8 @@ impl<'tx> BucketReader<'tx> {
         found.map(|(value, holder)| open_bucket(self.snapshot, value, holder)).transpose()
     }
 
-    /// Returns the description of a bucket inside this bucket, and the page that contains it.
+    /// Returns the value that describes a bucket inside this bucket, and the page that contains the
+    /// value.
     pub(super) fn bucket_value(&self, name: &[u8]) -> Result<Option<(&'tx [u8], PageId)>> {
         let found = self.find(name)?.filter(|(_, found)| found.is_bucket);
         Ok(found.map(|(page, element)| (element.value, page)))

@@ -1,11 +1,10 @@
-//! Full verification of a state. It covers everything that `bbolt check` verifies, and a little
-//! more.
+//! Full verification of a state. It includes everything that `bbolt check` verifies.
 //!
-//! It reads every page of the state, and collects problems instead of stopping at the first one:
-//! pages that are reached twice or lie outside the file, malformed pages, keys out of order within
-//! a page or relative to the branch above, and a stored free list that differs from the unreachable
-//! pages. It also reports two things that a correct writer never produces: branches with a single
-//! child, and leaves at different depths.
+//! The check reads every page of the state, and collects problems instead of stopping at the first
+//! one: pages that are reached twice or lie outside the file, malformed pages, keys out of order
+//! within a page or relative to the branch above, and a stored free list that differs from the
+//! unreachable pages. Unlike bbolt, it also reports two structures that a correct writer never
+//! produces: branches with a single child, and leaves at different depths.
 //!
 //! # Not here
 //!
@@ -194,7 +193,8 @@ impl<'s> Check<'s> {
         }
     }
 
-    /// Compares a key with the previous key and with the bounds from the branches above.
+    /// Reports a key that is empty, not greater than the previous key, or outside the bounds from
+    /// the branches above.
     fn order(
         &mut self,
         id: PageId,

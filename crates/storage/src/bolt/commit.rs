@@ -203,7 +203,7 @@ fn give_back(free: &mut FreePages, layout: &Layout) {
     }
 }
 
-/// Checks the freed pages. A page that is freed twice, or that is already free, would later be
+/// Checks that no page is freed twice or is already free, because such a page would later be
 /// allocated to two owners.
 fn check_freed(snapshot: &Snapshot, free: &FreePages, freed: &mut [Run]) -> Result<()> {
     freed.sort_unstable();
@@ -214,7 +214,7 @@ fn check_freed(snapshot: &Snapshot, free: &FreePages, freed: &mut [Run]) -> Resu
     Ok(())
 }
 
-/// Grows and maps the file to the size of the new state, and builds its snapshot.
+/// Extends the file and its mapping to the size of the new state, and builds the state's snapshot.
 fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
     let (shared, writer) = (tx.shared, &mut *tx.writer);
     let base = &tx.source.snapshot.meta;
@@ -242,8 +242,8 @@ fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
 }
 
 /// Extends the file to at least `needed` bytes and reserves their space on the disk, so that the
-/// subsequent writes do not run out of space. The file may become longer than that. Its end is then
-/// a hole, which occupies no space until it is reserved.
+/// subsequent writes do not run out of space. The file may become longer than `needed`. Its end is
+/// then a hole, which occupies no space until it is reserved.
 fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     let file = &*shared.file;
     let fault = |source| io_fault(&shared.path, "grow the file", needed)(source);
@@ -296,8 +296,8 @@ fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64))
     Ok(())
 }
 
-/// Returns the length of the hole. It is limited because the log and other files are on the same
-/// disk.
+/// Returns the length of the hole in bytes, which is limited because the log and other files are on
+/// the same disk.
 fn spare_bytes(shared: &Shared, missing: u64) -> u64 {
     const SHARE: u64 = 8;
     let growth = shared.options.growth_bytes;
@@ -363,8 +363,8 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
     meta.put(&mut buffer, slot);
     flush(&mut buffer, PageId(slot.0 + 1))?;
     sync(slot.0 * page_bytes).inspect_err(|_| {
-        // Without the mark, the next start would rely on this page even if it exists only in the
-        // system's memory.
+        // Without the mark, the next start would rely on this meta page even if it exists only in
+        // the system's memory.
         sync_failure::note(&*shared.disk, &failure_mark(&shared.path));
     })?;
     tx.writer.meta_in_flight = None;

@@ -162,7 +162,8 @@ impl<'tx> Cursor<'tx> {
         Ok(())
     }
 
-    /// Descends from `page` to its first leaf when moving up, or to its last leaf when moving down.
+    /// Descends from `page` to its first leaf if the cursor moves to higher keys, or to its last
+    /// leaf if the cursor moves to lower keys.
     fn descend(&mut self, mut page: Page<'tx>, way: Way) -> Result<()> {
         loop {
             let index = match way {

@@ -1,7 +1,7 @@
 //! The open database file: how it is opened, created and locked, read transactions, and statistics.
 //!
 //! [`Db`] is a reference-counted handle. A read transaction ends when its last `Bytes` is dropped,
-//! on any thread, and this requires no work here.
+//! on any thread, without a call to this module.
 //!
 //! # Not here
 //!
@@ -114,7 +114,8 @@ impl Db {
             pending: PendingPages::default(),
             mapping,
             file_bytes,
-            // The file may end in a hole, so only these bytes count as reserved.
+            // The file may end in a hole, so only the space up to the high-water mark counts as
+            // reserved.
             reserved_bytes: needed,
             meta_in_flight: None,
             superseded: reach.stored_list.into_iter().collect(),
@@ -210,7 +211,7 @@ fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc
 ///
 /// After a failed sync of the meta page, the system treats the page as written, and no later sync
 /// would write it. In this case the page is written again. The other meta page and all its pages
-/// are durable and remain untouched, so a power cut in the middle leaves at least one of the two
+/// are durable and remain untouched, so a power cut during the write leaves at least one of the two
 /// meta pages intact. If a sync fails before the meta page is written, no mark is left. In that
 /// case the current meta page is the durable one and must not be overwritten.
 fn make_durable(
@@ -242,7 +243,7 @@ fn make_durable(
     synced
 }
 
-/// Returns the path of the mark that the sync of a written meta page has failed.
+/// Returns the path of the mark for a failed sync of a written meta page.
 pub(super) fn failure_mark(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".sync-failed");

@@ -246,7 +246,7 @@ pub(super) struct PendingPages {
     batches: Vec<Batch>,
     /// The transaction that allocated each page, for pages younger than the oldest live snapshot.
     allocated_by: HashMap<PageId, TxId>,
-    /// The older snapshots that were alive when `batches` was last searched.
+    /// The live snapshots before the current state when `batches` was last searched.
     seen_older: Vec<TxId>,
     count: u64,
 }
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(free.allocate(1), PageId(2));
     }
 
-    /// Computes the same result by searching every page.
+    /// Returns the start of the first run of `count` free pages, by trying every page.
     fn first_fit(free: &[bool], count: usize) -> usize {
         let fits = |start: &usize| free[*start..].iter().take(count).all(|free| *free);
         (2..free.len()).find(fits).unwrap_or(free.len())

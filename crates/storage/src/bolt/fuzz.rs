@@ -18,8 +18,8 @@ use crate::disk::{Disk, RealDisk};
 /// The bucket that receives the writes.
 const BUCKET: &[u8] = b"key";
 
-/// The maximum number of entries that are read, because iterating over a damaged tree may take very
-/// long.
+/// The maximum number of entries that are read, because iterating over a damaged tree may take a
+/// very long time.
 const ENTRIES_MAX: usize = 5000;
 
 /// The content of a file, by bucket and key.
@@ -69,7 +69,7 @@ fn exercise(db: &Db) {
     let problems = view.check();
     let before = content(&view);
     if !problems.is_empty() {
-        // Whether these calls fail does not matter, but they must return.
+        // These calls may fail, but they must return.
         drop((before, write(db)));
         return;
     }
@@ -77,7 +77,8 @@ fn exercise(db: &Db) {
     let written = write(db);
     let is_writable = match &written {
         // A write may be refused, because the bucket's name may be in use as a key or the file may
-        // have run out of page numbers. A sound file is never corrupt, and I/O does not fail here.
+        // have run out of page numbers. But no page of a sound file may be reported as corrupt, and
+        // I/O does not fail here.
         Err(BoltError::Corrupt { .. } | BoltError::Io { .. }) => {
             panic!("a sound file can be written to: {written:?}")
         }
@@ -150,8 +151,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a file with two levels of branches, a value on several pages, inline buckets and
-    /// free pages.
+    /// Returns a file with two levels of branches, a value that spans several pages, inline buckets
+    /// and free pages.
     fn sample() -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("db");

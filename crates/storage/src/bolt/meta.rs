@@ -6,9 +6,9 @@
 //! +64 transaction id u64 | FNV-1a 64 of the 56 bytes from +16 u64
 //! ```
 //!
-//! Pages 0 and 1 are meta pages. The valid one with the higher transaction id is current. A live
-//! file writes transaction `t` to page `t % 2`, but a streamed image always has the newer meta on
-//! page 0, so the position does not determine which one is current.
+//! Pages 0 and 1 are meta pages. The valid one with the higher transaction id is current. In a live
+//! file, transaction `t` is written to page `t % 2`, but a streamed image always has the newer meta
+//! page at position 0, so the position does not determine which one is current.
 //!
 //! # Not here
 //!
@@ -122,8 +122,8 @@ pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Met
             return Err(invalid(meta.page_bytes as usize, "page size is not supported"));
         }
         None => {
-            // The first meta page is damaged. The second one starts at the offset of one page, and
-            // the page size is unknown.
+            // The first meta page is damaged. The second one starts at the offset of one page, but
+            // the page size is unknown, so every supported size is tried.
             let mut candidate = PAGE_BYTES_MIN;
             loop {
                 if candidate > PAGE_BYTES_MAX {

@@ -3,7 +3,7 @@
 //! Reading a page that is not in a CPU cache takes half a microsecond, and reading a cold key
 //! requires two or three such pages. Separate reads would wait for each of these pages in turn.
 //! Here, the next page of every key is prefetched before the first one is read, so that the waits
-//! overlap. Neighbouring keys share the pages on their paths, and the searches within them.
+//! overlap. Neighbouring keys with the same child page also share the search for that child.
 //!
 //! The keys of the largest bucket are revisions, which are evenly distributed. If a page's bounds
 //! are known, they are used to guess a key's position in the page, because a binary search would
@@ -55,7 +55,7 @@ impl Bounds<'_> {
 }
 
 /// Finds the entries of up to [`KEYS_MAX`] keys in the tree below `root`, and appends them to
-/// `found` in key order.
+/// `found` in the order of `keys`.
 pub(super) fn find_each<'tx, K: AsRef<[u8]>>(
     snapshot: &'tx Snapshot,
     root: Page<'tx>,

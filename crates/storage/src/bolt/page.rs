@@ -225,7 +225,7 @@ impl<'a> Page<'a> {
         std::hint::black_box(self.key(index).ok().and_then(<[u8]>::first));
     }
 
-    /// Searches like [`Page::seek`]. The position must be in `among` or at its end.
+    /// Searches like [`Page::seek`]. The resulting position must be in `among` or at its end.
     fn seek_among(&self, among: Range<usize>, key: &[u8]) -> Result<(usize, bool), PageFault> {
         let (mut low, mut high) = (among.start, among.end);
         while high - low > PROBED_TOGETHER {
@@ -258,7 +258,7 @@ impl<'a> Page<'a> {
                 Ordering::Greater => high = middle,
             }
         }
-        // The halving above stops in front of an equal key without detecting the equality.
+        // The binary search above stops in front of an equal key without detecting the equality.
         let exact = low == halved && low < self.count && self.key(low)? == key;
         Ok((low, exact))
     }

@@ -19,7 +19,7 @@ pub enum PageUse {
     Branch,
     /// A tree page that contains entries.
     Leaf,
-    /// A page that no tree reaches, so that it can be reused.
+    /// A page that no tree reaches and that can therefore be reused.
     Free,
 }
 
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(next, db.stats().size_bytes / 4096);
         let of = |usage| pages.iter().filter(move |page| page.usage == usage);
         assert_eq!(of(PageUse::Meta).count(), 2);
-        // The root of the buckets is also a leaf.
+        // The root bucket's page is also a leaf. It has one entry.
         assert_eq!(of(PageUse::Leaf).map(|page| page.items).sum::<usize>(), 1001 + 1);
         assert!(of(PageUse::Leaf).any(|page| page.overflow == 4));
         assert_eq!(of(PageUse::Branch).map(|page| page.depth).collect::<Vec<_>>(), [0]);

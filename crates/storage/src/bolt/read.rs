@@ -61,7 +61,7 @@ impl ReadTx {
 
     /// Converts a slice of this view to shared bytes without a copy.
     ///
-    /// The result pins the view's pages while it lives, so the caller should not keep many of them
+    /// The result pins the view's pages while it lives, so the caller should not keep many results
     /// for a long time. The slice must come from this view or a clone of it. Passing any other
     /// slice is a bug.
     #[must_use]
@@ -74,7 +74,7 @@ impl ReadTx {
     }
 
     /// Returns a scanner that reads a bucket's entries in key order through ordinary reads instead
-    /// of the map.
+    /// of the mapping.
     ///
     /// This is intended for scans of whole buckets, because the pages do not become resident memory
     /// of the process. A missing bucket reads as an empty one.
@@ -82,13 +82,13 @@ impl ReadTx {
         Scanner::new(Arc::clone(&self.snapshot), bucket)
     }
 
-    /// Returns the length of this state as a separate file.
+    /// Returns the length in bytes of this state's image, which is a complete backend file.
     #[must_use]
     pub fn image_len(&self) -> u64 {
         self.snapshot.meta.image_bytes()
     }
 
-    /// Reads a part of this state as a separate file. Returns the number of bytes read.
+    /// Reads a part of this state's image. Returns the number of bytes read.
     ///
     /// The image has this view's transaction number on the first meta page and the previous number
     /// on the second, like bbolt's own copies. Free pages are part of the image, with arbitrary
@@ -126,7 +126,7 @@ impl ReadTx {
     }
 }
 
-/// Returns both meta pages of a state as a separate file.
+/// Returns both meta pages of a state's image.
 fn image_metas(meta: &Meta) -> Vec<u8> {
     let newer = Meta { freelist: NO_FREELIST, ..*meta };
     let older = Meta { txid: TxId(meta.txid.0.saturating_sub(1)), ..newer };

@@ -44,8 +44,8 @@ pub struct Reclaimed {
     pub moved_pages: u64,
     /// The number of bytes that were truncated.
     pub truncated_bytes: u64,
-    /// Whether nothing more can be reclaimed for now. Snapshots from before the last steps still pin their pages. Once
-    /// they end, another round may reclaim those pages.
+    /// Whether nothing more can be reclaimed for now. Snapshots that are older than the last steps may still pin pages.
+    /// Once these snapshots end, another round may reclaim the pages.
     pub done: bool,
 }
 
@@ -139,7 +139,7 @@ impl Pass {
         }
     }
 
-    /// Returns the next pass, or `None` if it would gain nothing.
+    /// Returns the next pass, or `None` if the round has ended.
     ///
     /// At least one of any two consecutive passes must shorten the file or reduce the number of used pages by at least
     /// one percent. This rule guarantees that a round ends.

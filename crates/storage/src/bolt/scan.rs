@@ -1,8 +1,8 @@
 //! Reads a bucket from start to end through ordinary reads instead of the memory map.
 //!
 //! With the memory map, every page that is read becomes resident memory of the process. Scanning a whole bucket when
-//! the process starts would make the process as large as the file. So a scan reads into its own buffer. Each call reads
-//! several neighbouring leaves, because most of them are also neighbours in the file.
+//! the process starts would make the process as large as the file. So a scan reads into its own buffer. Each read
+//! covers several neighbouring leaves, because most of them are also neighbours in the file.
 //!
 //! # Not here
 //!
@@ -26,7 +26,7 @@ pub struct Scanner {
     /// each list.
     ahead: Vec<Vec<PageId>>,
     window: Window,
-    /// The entries of an inline bucket.
+    /// The page of an inline bucket. Empty for a bucket with its own pages.
     inline: Vec<u8>,
     leaf: Option<Leaf>,
 }
@@ -65,7 +65,7 @@ impl Scanner {
         Ok(scanner)
     }
 
-    /// Returns the next entry, or `None` after the last.
+    /// Returns the next entry, or `None` after the last one.
     #[expect(
         clippy::should_implement_trait,
         reason = "the scan can fail, and its entries borrow from its buffer"

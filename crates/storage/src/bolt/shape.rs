@@ -76,7 +76,8 @@ struct Shaper<'a> {
 }
 
 impl Shaper<'_> {
-    /// Shapes all nodes below a branch. `edge` is whether the branch is the last one of its level.
+    /// Shapes all nodes below a branch. `edge` says whether the branch is the last one on its
+    /// level.
     fn children(&mut self, branch: usize, edge: bool, depth: usize) -> Result<()> {
         let Body::Branch(children) = &mut self.tree.nodes[branch].body else { return Ok(()) };
         let mut children = std::mem::take(children);
@@ -342,7 +343,7 @@ impl Cutter {
         ends
     }
 
-    /// Splits into `count` single pages of about equal size, each with at least `entries_min`
+    /// Distributes the entries evenly over `count` single pages, each with at least `entries_min`
     /// entries. Returns `None` if that is impossible.
     fn spread(self, sizes: &[usize], count: usize, entries_min: usize) -> Option<Vec<usize>> {
         let mut left: usize = sizes.iter().sum();
@@ -353,8 +354,8 @@ impl Cutter {
             let mut used = 0;
             let mut end = start;
             while let Some(size) = sizes.get(end) {
-                // The split nearest to the target: an entry may exceed the target by up to half of
-                // its size.
+                // Split as close to the target as possible: up to half of the last entry may exceed
+                // the target.
                 if used > 0
                     && (used + size / 2 > target || HEADER_BYTES + used + size > self.page_bytes)
                 {

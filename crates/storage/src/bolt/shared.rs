@@ -102,7 +102,8 @@ pub(super) struct Writer {
     pub(super) reserved_bytes: u64,
     /// The transaction whose meta page is being written.
     pub(super) meta_in_flight: Option<TxId>,
-    /// Pages outside the trees that the durable state refers to. The next commit frees them.
+    /// Pages of the stored free list, which the durable state still refers to. The next commit
+    /// frees them.
     pub(super) superseded: Vec<Run>,
     pub(super) pass: Option<Pass>,
     /// A scratch buffer for encoding pages, kept between commits.
@@ -159,8 +160,9 @@ pub(super) struct Pass {
     pub(super) bucket: Vec<u8>,
     pub(super) key: Vec<u8>,
     pub(super) moved_pages: u64,
-    /// Whether the previous pass gained nothing. Large pages may have found no room because small
-    /// pages were in the way.
+    /// Whether the previous pass lowered the file's length and the number of used pages by less
+    /// than one percent each. Another pass may still follow, because small pages may have been in
+    /// the way of large ones.
     pub(super) after_fruitless: bool,
 }
 
@@ -179,7 +181,7 @@ pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapsho
     snapshot
 }
 
-/// Returns the size of the map for a file of this length.
+/// Returns the size of the mapping in bytes for a file of this length.
 pub(super) fn map_capacity(file_bytes: u64, options: &Options) -> usize {
     let len = usize::try_from(file_bytes).unwrap_or(usize::MAX);
     if options.read_only {
@@ -188,7 +190,7 @@ pub(super) fn map_capacity(file_bytes: u64, options: &Options) -> usize {
     len.saturating_mul(2).min(1 << 46).max(len).max(options.map_bytes_min)
 }
 
-/// Builds the error of a failed system call, with the file and the offset.
+/// Builds the error for a failed system call, with the file and the offset.
 pub(super) fn io_fault(
     path: &Arc<Path>,
     operation: &'static str,

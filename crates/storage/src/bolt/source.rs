@@ -1,8 +1,8 @@
 //! The bytes that a transaction's edits refer to.
 //!
-//! An edited entry consists of two [`Span`]s. They are positions in the base snapshot's map, in the transaction's key
-//! buffer, or among the added values. So loading a page does not copy data, and moving entries between nodes moves only
-//! numbers.
+//! An edited entry consists of two [`Span`]s. Each span is a position in the base snapshot's mapping, in the
+//! transaction's key buffer, or among the added values. So loading a page does not copy data, and moving entries
+//! between nodes moves only numbers.
 
 use std::sync::Arc;
 

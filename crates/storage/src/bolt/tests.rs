@@ -41,7 +41,7 @@ impl TestDir {
     }
 }
 
-/// Returns options with which a file grows often and syncs cost nothing.
+/// Returns options for a file that grows often and is never synced.
 fn small() -> Options {
     Options {
         no_sync: true,

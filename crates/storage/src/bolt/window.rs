@@ -1,8 +1,8 @@
 //! Consecutive pages of a state, read from the file into a buffer.
 //!
-//! The pages read by a scan of the whole file must not become resident memory through the map. They
-//! are read in large pieces, because most pages that are read in sequence are also neighbours in
-//! the file.
+//! A scan of the whole file does not use the mapping, because the mapped pages would become
+//! resident memory. The pages are read in large pieces, because most pages that are read in
+//! sequence are also neighbours in the file.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const WINDOW_BYTES: usize = 256 << 10;
 /// The maximum number of unneeded pages that are read between two needed ones.
 const GAP_PAGES_MAX: u64 = 4;
 
-/// A buffer over a part of a state's file.
+/// A buffer that holds consecutive pages of a state's file.
 #[derive(Debug)]
 pub(super) struct Window {
     snapshot: Arc<Snapshot>,
@@ -30,7 +30,7 @@ impl Window {
         Self { snapshot, bytes: Vec::new(), start: PageId(0) }
     }
 
-    /// Reads the page whose start in the buffer, as returned by [`Self::load`], is `at`.
+    /// Returns the page that starts at offset `at` of the buffer, as returned by [`Self::load`].
     pub(super) fn page(&self, id: PageId, at: usize) -> Result<Page<'_>> {
         let bytes = self.bytes.get(at..).unwrap_or_default();
         let page = Page::parse(bytes, id, self.snapshot.page_bytes());
@@ -39,7 +39,7 @@ impl Window {
 
     /// Reads a whole page into the buffer and returns its start in the buffer.
     ///
-    /// `next` are the pages that are known to be needed after it.
+    /// `next` returns the pages that are known to be needed after that page.
     pub(super) fn load(&mut self, id: PageId, next: impl Iterator<Item = PageId>) -> Result<usize> {
         let page_bytes = self.snapshot.page_bytes();
         let pages_left = self.snapshot.meta.high_water.0.saturating_sub(id.0);

@@ -83,7 +83,8 @@ impl<'db> WriteTx<'db> {
 
     /// Sets the value of a key.
     ///
-    /// Ascending keys are fastest. The bytes of `value` are copied once, when the page is written.
+    /// Writing keys in ascending order is fastest. The bytes of `value` are copied once, when the
+    /// page is written.
     pub fn put(&mut self, bucket: &[u8], key: &[u8], value: Bytes) -> Result<()> {
         check_key(key)?;
         if value.len() > VALUE_BYTES_MAX {

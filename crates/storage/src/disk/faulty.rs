@@ -4,7 +4,7 @@
 //! The disk guarantees what [`super`] promises and no more. It records the writes of each file, and
 //! the name changes of each directory, that no sync has made durable. [`FaultyDisk::cut_power`]
 //! selects one of the states that such a disk could have after a power cut. [`FaultyDisk::crash`]
-//! writes one of them to a directory of this machine. The end of a process
+//! writes one of these states to a directory of this machine. The end of a process
 //! ([`FaultyDisk::end_process`]) loses no data.
 //!
 //! # Effects of a power cut
@@ -80,11 +80,11 @@ pub enum Operation {
 pub struct Fault {
     /// The kind of operation that fails.
     pub operation: Operation,
-    /// A text that the path of the operation must contain.
+    /// A string that the path of the operation must contain.
     pub path_contains: String,
-    /// The number of matching operations that succeed first.
+    /// The number of matching operations that succeed before the first failure.
     pub skip_count: u64,
-    /// The number of matching operations that fail after that.
+    /// The number of matching operations that then fail.
     pub fail_count: u64,
     /// The system's error number.
     pub errno: i32,
@@ -119,12 +119,13 @@ impl Fault {
 pub struct Faults {
     /// Failures of operations.
     pub failing: Vec<Fault>,
-    /// The number of disk-changing operations that complete before the power is cut at the next one, or `None` if the
-    /// power is not cut.
+    /// The number of operations, not counting reads, that complete before the power is cut at the next one, or `None`
+    /// if the power is not cut.
     pub power_cut_after: Option<u64>,
-    /// The number of bytes by which all files together may grow, if it is limited.
+    /// The number of bytes by which all files together may grow, or `None` if their growth is not
+    /// limited.
     pub room: Option<u64>,
-    /// Whether the backend file cannot grow. It simulates a disk with less room than the backend
+    /// Whether the backend file cannot grow. This simulates a disk with less room than the backend
     /// file allocates at a time, but enough room for all other files.
     pub is_backend_full: bool,
 }
@@ -156,7 +157,7 @@ struct World {
     tree: Tree,
     faults: Faults,
     faults_hit: FaultsHit,
-    /// The number of operations that changed the disk.
+    /// The number of operations so far, not counting reads.
     operation_count: u64,
     /// The number of the current process. Files opened by an earlier process are closed.
     process: u64,
@@ -210,7 +211,7 @@ impl FaultyDisk {
         world.faults.power_cut_after = Some(operation.saturating_sub(world.operation_count));
     }
 
-    /// Returns the number of operations that changed the disk.
+    /// Returns the number of operations so far, not counting reads.
     #[must_use]
     pub fn operation_count(&self) -> u64 {
         self.world.lock().operation_count
@@ -235,7 +236,7 @@ impl FaultyDisk {
         world.tree.release_locks();
     }
 
-    /// Cuts the power. Afterwards the disk is in one of the possible states.
+    /// Cuts the power. `mercy` decides which of the changes that are not durable survive.
     pub fn cut_power(&self, mercy: Surviving, draw: &mut SplitMix64) {
         let mut world = self.world.lock();
         world.tree = world.tree.after_power_cut(&mut Fate { mercy, draw });
@@ -311,9 +312,10 @@ impl FaultyDisk {
 /// The effect of the faults on an operation.
 enum FaultEffect {
     Proceed,
-    /// The operation fails. A write fails after this many bytes.
+    /// The operation fails with this error. A write first writes this many bytes.
     Fail(io::Error, usize),
-    /// The power is cut during the operation. The operation reaches the medium, but the caller receives an error.
+    /// The power is cut during the operation. Its change is recorded and may survive, but the caller receives an error.
+    /// A sync has no effect.
     LastOne,
 }
 
@@ -362,7 +364,7 @@ impl World {
         FaultEffect::Proceed
     }
 
-    /// Takes up space for a file that grows, or releases space of a file that shrinks.
+    /// Takes disk space for a growing file, or releases the space of a shrinking file.
     fn take_room(&mut self, before: u64, after: u64, is_backend: bool) -> io::Result<()> {
         let no_room = is_backend && self.faults.is_backend_full && after > before;
         let left = match self.faults.room {

@@ -1,7 +1,8 @@
-//! Read-only shared maps of files, and why slices of a map are sound.
+//! Read-only shared mappings of files, and the reasons why slices of a mapping are sound.
 //!
-//! The backend reads its pages through a map. The map may be larger than the file, so that a
-//! growing file needs no new map. Only the part within the file's last known length is visible.
+//! The backend reads its pages through a mapping. The mapping may be larger than the file, so that
+//! a growing file does not need a new one. Only the part within the file's last known length is
+//! visible.
 #![expect(unsafe_code, reason = "backend reads use memory maps to avoid copies")]
 
 use std::io;
@@ -31,8 +32,8 @@ impl Mapping {
     /// Maps `len` bytes of `file`, or one byte if `len` is 0, because `mmap` rejects an empty
     /// mapping.
     pub(super) fn new(file: Arc<OpenFile>, len: usize) -> io::Result<Self> {
-        // SAFETY: a map of a file is sound as long as no bytes are invalidated while they are read.
-        // (1) Other programs: the owner of the mapping holds the file's lock (`flock` on the
+        // SAFETY: a mapping of a file is sound as long as no bytes are invalidated while they are
+        // read. (1) Other programs: the owner of the mapping holds the file's lock (`flock` on the
         // backend file), which the mapping keeps alive with `file`. etcd, bbolt and Quorate all
         // respect the lock, so no other engine writes to the file or truncates it. (2) This program
         // writes to a mapped page only while no reader can reach it: the backend is copy-on-write
@@ -77,7 +78,7 @@ impl Mapping {
     /// process's limit.
     pub fn lock_in_memory(&self) -> io::Result<()> {
         let bytes = self.visible.load(Ordering::Acquire);
-        // SAFETY: the bytes are part of the map, which lives as long as `self`.
+        // SAFETY: the bytes are part of the mapping, which lives as long as `self`.
         unsafe { rustix::mm::mlock(self.map.as_ptr().cast_mut().cast(), bytes) }?;
         Ok(())
     }
@@ -87,7 +88,7 @@ impl Deref for Mapping {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // `visible` never exceeds the map's length.
+        // `visible` never exceeds the length of the mapping.
         &self.map[..self.visible.load(Ordering::Acquire)]
     }
 }

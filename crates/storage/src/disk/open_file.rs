@@ -1,4 +1,4 @@
-//! An open file of the machine and its locks, shared by the file's handle and its maps.
+//! An open file of the machine and its locks, shared by the file's handle and its mappings.
 #![expect(clippy::disallowed_types, reason = "this module implements the disk with files")]
 #![expect(unsafe_code, reason = "open-file-description locks have no safe wrapper")]
 
@@ -85,7 +85,8 @@ fn short(constant: libc::c_int) -> libc::c_short {
     libc::c_short::try_from(constant).expect("lock types and offset origins are small numbers")
 }
 
-/// Sets or clears a lock over the whole file. Returns `false` if another open file holds one.
+/// Sets or clears a lock over the whole file. Returns `false` if another open file holds a
+/// conflicting lock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
     // The range from the start to the end of the file, wherever that is. These locks require the

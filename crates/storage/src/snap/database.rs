@@ -45,7 +45,7 @@ pub struct IncomingDatabase {
 }
 
 impl IncomingDatabase {
-    /// Creates a file. `number` distinguishes it from others that are received concurrently.
+    /// Creates the file. `number` distinguishes it from files that are received at the same time.
     pub fn create(disk: Arc<dyn Disk>, dir: &Path, number: u64) -> Result<Self, SnapError> {
         let path = dir.join(format!("tmp{number}"));
         let file = disk.open(&path, OpenMode::CreateNew(FILE_MODE));
@@ -126,7 +126,8 @@ pub fn find_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf,
 
 /// Replaces the member's own backend file with the received backend file of the snapshot at `index`.
 ///
-/// Views of the old file remain readable. On return, the new file is durable under its name.
+/// Transactions that read the old file can still read it. On return, the new file is durable under
+/// its name.
 pub fn install_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf, SnapError> {
     let source = find_database(disk, dir, index)?;
     let target = dir.join("db");

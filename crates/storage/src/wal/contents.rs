@@ -65,7 +65,7 @@ impl Collector {
         Self { start_index: start.index, start_term: start.term, marked_indexes, contents }
     }
 
-    /// Returns the content, after the last record.
+    /// Returns the content once all records have been added.
     pub(super) fn finish(mut self) -> Contents {
         self.drop_replaced();
         let commit = self.contents.hard_state.commit;

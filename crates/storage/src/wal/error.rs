@@ -90,7 +90,7 @@ pub enum WalError {
     /// A record has a type that the format does not define.
     #[error("unexpected block type {kind}: in file '{}' at position: {offset}", path.display())]
     UnexpectedKind {
-        /// The type.
+        /// The undefined type.
         kind: i64,
         /// The segment.
         path: PathBuf,

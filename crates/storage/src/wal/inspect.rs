@@ -1,7 +1,7 @@
 //! Visits a log record by record, with positions, for tools that display or verify it.
 //!
-//! Nothing is collected, so visiting needs little memory however long the log is. Nothing is locked
-//! or changed.
+//! The records are not collected, so visiting needs little memory however long the log is. The log
+//! is neither locked nor changed.
 
 use std::path::{Path, PathBuf};
 
@@ -94,8 +94,8 @@ pub fn visit<E: From<WalError>>(
     Ok(Ending { path, offset: scanner.offset(), is_torn: false })
 }
 
-/// Returns whether this is the last segment. Only the last segment may end within a record, because
-/// otherwise a later, acknowledged segment would follow.
+/// Returns whether this is the last segment. Only the last segment may end within a record. After
+/// any other incomplete record, acknowledged records follow.
 fn is_last(segments: &[super::Segment], path: &Path) -> bool {
     segments.last().is_some_and(|last| last.path == path)
 }

@@ -270,7 +270,7 @@ fn copy_broken(
 /// Zeroes the bytes after the last record. Keeps the segment's length if there is room for it.
 ///
 /// A zero length ends a segment, but bytes of an unfinished write may follow it. If a later record
-/// covered only a part of these bytes, the remaining ones would follow that record.
+/// overwrote only some of these bytes, the remaining bytes would be read as the next record.
 fn zero_after_end(segment: &Segment, offset: u64) -> Result<(), WalError> {
     let (file, path): (&dyn DiskFile, _) = (&*segment.file, &segment.path);
     let len = file.len().map_err(WalError::io("read", path))?;
@@ -320,7 +320,7 @@ fn write_again(segment: &Segment, end: u64) -> Result<(), WalError> {
     Ok(())
 }
 
-/// Returns the path of the mark that a write or sync of this log has failed.
+/// Returns the path of the mark for a failed write or sync of this log.
 pub(super) fn failure_mark(dir: &Path) -> PathBuf {
     dir.join("sync-failed.tmp")
 }

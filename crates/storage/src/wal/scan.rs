@@ -100,8 +100,8 @@ impl<'s> Scanner<'s> {
             return Err(torn_or(WalError::Malformed { what: "Record", path, offset: start }));
         };
         if record.kind == kind::CRC {
-            // A running checksum of 0 means that reading began in the middle of the chain, so there is nothing to
-            // compare with.
+            // A running checksum of 0 means that reading began in the middle of the chain, so the record's checksum
+            // cannot be compared with it.
             if self.crc != 0 && record.crc != self.crc {
                 return Err(mismatch(record.crc, self.crc));
             }

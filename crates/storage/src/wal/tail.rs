@@ -1,4 +1,4 @@
-//! The segment that is being written: its end, and the zeros ahead of its end.
+//! The segment that is being written: its end, and the zeros that are written ahead of its end.
 //!
 //! Space ahead of the log is reserved when a segment is created. But on most file systems, a
 //! reserved block that has never been written still costs a metadata update at its first sync. So
@@ -176,8 +176,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Returns a page boundary near `offset`, within the reserved space and the segment's planned
-    /// size.
+    /// Returns the last page boundary at or before `offset`, limited to the reserved space and to
+    /// the segment's planned size.
     fn planned(&self, offset: u64) -> u64 {
         (offset / PAGE_BYTES * PAGE_BYTES).min(self.reserved_to).min(self.segment_bytes)
     }

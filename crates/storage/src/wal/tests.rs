@@ -1,5 +1,5 @@
-//! Tests that compare the log with etcd's bytes and with a list, and tests with damage and power
-//! cuts.
+//! Tests that compare the log with etcd's bytes and with a list of entries, and tests with damage
+//! and power cuts.
 
 mod crash;
 mod damage;
@@ -47,8 +47,8 @@ fn mark(index: u64, term: u64) -> SnapshotMark {
     SnapshotMark { index, term, conf_state: Some(Bytes::from_static(b"\x08\x2a\x28\x00")) }
 }
 
-/// Opens a log from its beginning. It is never synced, because syncs take time and do not matter in
-/// these tests.
+/// Opens a log and reads it from its beginning. The log is never synced, because syncs are slow and
+/// these tests do not need them.
 fn open(dir: &Path) -> Result<(Wal, Contents), WalError> {
     let options = Options { sync: false, ..small_options() };
     Wal::open(real(), dir, &SnapshotMark::default(), options)

@@ -221,7 +221,7 @@ fn opening_after_a_failed_sync_uses_a_durable_state() {
     }
 }
 
-/// Makes the write after the next `skip` ones fail. Returns whether that write happens while the
+/// Makes one write fail after `skip` successful ones. Returns whether the failure occurs while the
 /// file is opened. If it does not, the first commit after that must fail.
 fn writes_at_open(disk: &FaultyDisk, path: &Path, skip: u64) -> bool {
     const EIO: i32 = 5;

@@ -163,7 +163,7 @@ fn zeroed_and_swapped_pages_never_cause_a_panic() {
             if draw.below(2) == 0 { vec![0; 1024] } else { sound[from..][..1024].to_vec() };
         bytes[at..at + 1024].copy_from_slice(&copied);
         if from != at && at >= 2048 && draw.below(2) == 0 {
-            // The copied page is given the page number of its new place.
+            // The copied page is given the page number of its new position.
             bytes[at..at + 8].copy_from_slice(&(at as u64 / 1024).to_le_bytes());
         }
         try_damaged(&bytes);

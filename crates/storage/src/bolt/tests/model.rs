@@ -15,7 +15,7 @@ const BUCKETS: [&[u8]; 3] = [b"key", b"lease", b"meta"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Keys from a range, with values of up to this size.
+    /// Puts `count` keys with random values that are shorter than `value_max` bytes.
     Puts {
         bucket: usize,
         from: u32,
@@ -74,7 +74,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Returns the key of a number. Keys differ in length, so that they do not sort by their numbers.
+/// Returns the key for a number. Keys differ in length, so that they do not sort by their numbers.
 /// Two of the longest keys fill a branch. This makes trees deep, so that every deletion below such
 /// a branch is a special case.
 fn key(number: u32) -> Vec<u8> {

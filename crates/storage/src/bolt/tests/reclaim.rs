@@ -29,7 +29,7 @@ fn delete(db: &Db, numbers: impl Iterator<Item = u64>) {
     tx.commit().unwrap();
 }
 
-/// Reclaims until done. Returns the number of truncated bytes.
+/// Reclaims space until there is nothing more to reclaim. Returns the number of truncated bytes.
 fn reclaim_all(db: &Db, budget: u64) -> u64 {
     let (mut steps, mut truncated) = (0, 0);
     loop {
@@ -71,7 +71,7 @@ fn ideal_bytes(db: &Db) -> u64 {
         tx.put(BUCKET, entry.key, Bytes::copy_from_slice(entry.value)).unwrap();
     }
     tx.commit().unwrap();
-    // Both files have two meta pages and a directory of buckets.
+    // Both files have two meta pages and a root bucket, so their sizes can be compared.
     copy.stats().in_use_bytes
 }
 

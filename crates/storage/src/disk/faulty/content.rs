@@ -1,7 +1,8 @@
 //! The content of a file on the simulated disk: its bytes, the changes that no sync has made
 //! durable, and the result of a power cut.
 //!
-//! A mapped file is moved into an unnamed file of the machine, so that maps show later writes.
+//! A mapped file is moved into an unnamed file of the machine, so that its mappings show later
+//! writes.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ pub(super) enum Change<'a> {
 }
 
 impl Change<'_> {
-    /// Returns the first bytes of a write, or `None` for other changes.
+    /// Returns a write of only the first `count` bytes, or `None` if there are no such bytes or
+    /// this is not a write.
     pub(super) fn first(self, count: usize) -> Option<Self> {
         match self {
             Self::Write { offset, bytes } if count > 0 => {

@@ -20,7 +20,7 @@ pub(super) type NodeId = u64;
 
 const ROOT: NodeId = 0;
 
-/// The mode of a directory for which no caller has set a mode.
+/// Permission bits of a directory for which no caller has set a mode.
 const DIR_MODE: u32 = 0o700;
 
 type Names = BTreeMap<OsString, NodeId>;
@@ -55,7 +55,8 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Reads a copy of a directory on this machine, under the same path. The whole copy is durable.
+    /// Copies a directory of this machine to a new simulated disk, under the same path. The whole
+    /// copy is durable.
     pub(super) fn read(root: &Path) -> io::Result<Self> {
         let mut tree = Self::default();
         tree.create_dirs(root, DIR_MODE)?;
@@ -79,7 +80,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a directory to a directory on this machine.
+    /// Writes the files and directories below `path` into the directory `into` on this machine.
     pub(super) fn write(&self, path: &Path, into: &Path) -> io::Result<()> {
         fs::create_dir_all(into)?;
         for name in self.names(path)? {

@@ -4,7 +4,8 @@ use super::*;
 use crate::disk::{Fault, Operation};
 use crate::purge::purge;
 
-/// The entries that a log has acknowledged, and the entries that it was asked to write after that.
+/// The progress of a member's run. `offered` contains the acknowledged entries and the entries
+/// whose save is in progress.
 #[derive(Clone, Default)]
 struct Progress {
     acknowledged: Vec<Entry>,
@@ -14,8 +15,7 @@ struct Progress {
     created: bool,
 }
 
-/// Runs a member until its end or until the power is cut. Returns its acknowledged and
-/// unacknowledged entries.
+/// Runs a member until it finishes or the power is cut. Returns its progress.
 fn live(disk: &FaultyDisk, dir: &Path) -> Progress {
     let mut done = Progress::default();
     drop(try_live(disk, dir, &mut done));
@@ -131,7 +131,8 @@ fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     assert_eq!(open(dir).unwrap().1.entries.len() as u64, next, "{what}");
 }
 
-/// Cuts the power at every operation of a member's run, on a disk with this much room.
+/// Cuts the power at every operation of a member's run, on a disk whose files may grow by at most
+/// `room` bytes.
 fn check_power_cuts_at_every_operation(room: Option<u64>) {
     let disk_of = |root: &Path| {
         let disk = FaultyDisk::new(root).unwrap();
@@ -307,7 +308,8 @@ fn opening_a_log_rewrites_records_only_after_a_failed_sync() {
     assert_eq!(last_index, 1);
     wal.save(None, &[entry(2, 1, b"fails")]).expect_err("the injected fault fails this write");
     drop(wal);
-    // After a failure, records are written again once.
+    // After a failed write, the first start that succeeds writes the records again, and later
+    // starts do not.
     disk.inject(Fault::nth(Operation::Write, 0, 5));
     assert!(reopen().unwrap_err().to_string().contains("write"));
     drop(reopen().unwrap());

@@ -128,7 +128,7 @@ fn a_last_record_is_cut_off_only_if_a_whole_sector_is_zero() {
             0 => Outcome::Gone,
             _ if kept >= data_end => Outcome::Whole,
             _ if whole_sector_zero => Outcome::Repaired,
-            // Only the low bytes of the length field are non-zero.
+            // Only a part of the last sector is zero.
             _ => Outcome::Crc,
         };
         let got = sample.with(|b| b[start + kept..start + RECORD_BYTES].fill(0));
@@ -160,8 +160,8 @@ fn the_log_is_cut_off_at_a_record_length_that_exceeds_the_file() {
     let sample = Sample::new();
     let got = sample.with(|b| b[sample.start + 6] = 1);
     assert_eq!(got, Outcome::Repaired);
-    // The damage precedes the second entry. The third one is cut off with it, although it is
-    // undamaged.
+    // The length of the second entry's record is damaged. The third entry is cut off as well,
+    // although it is undamaged.
     let mut bytes = sample.bytes.clone();
     let second = bytes.windows(8).rposition(|w| w[1..] == [3, 0, 0, 0, 0, 0, 0x80 | w[7] & 7]);
     let second = second.expect("an entry of 900 bytes and its head");
@@ -217,8 +217,8 @@ fn a_last_segment_without_its_head_is_continued() {
         wal.close().unwrap();
         assert_eq!(open(&dir).unwrap().1.entries.len(), 17, "{head_bytes}");
     }
-    // If the very first segment contains only zeros, it reads as an empty log, which the owner must
-    // detect.
+    // A log whose only segment contains only zeros is read as an empty log. The log's owner must
+    // detect this.
     drop(fs::remove_dir_all(&dir));
     create(&dir).close().unwrap();
     fs::write(last_segment(&dir), vec![0; 4096]).unwrap();
@@ -254,7 +254,7 @@ fn damage_before_the_last_segment_is_not_repaired() {
     assert!(matches!(damaged(&zeroed), Err(WalError::CrcMismatch { .. })));
     // Bytes after a zero length are not read.
     assert_eq!(damaged(&[&good[..], &[0; 8], &[0xee; 90]].concat()).unwrap(), 16);
-    // All records before the next segment's head are missing.
+    // The earlier segment is empty, so all records before the next segment's head are missing.
     assert!(matches!(
         damaged(&good[..0]),
         Ok(_) | Err(WalError::CrcMismatch { .. } | WalError::Hole { .. })

@@ -117,7 +117,7 @@ fn a_new_commit_index_alone_is_not_synced_immediately() {
     // A killed process loses the commit index.
     let seen = read(&RealDisk, &dir, &SnapshotMark::default()).unwrap();
     assert_eq!(seen.hard_state, state(1, 2, 0));
-    // Saving a vote also writes it, and so does closing the log.
+    // The commit index is written when a vote is saved and when the log is closed.
     assert!(wal.save(Some(&state(2, 3, 1)), &[]).unwrap().synced);
     assert!(!wal.save(Some(&state(2, 3, 4)), &[]).unwrap().synced);
     wal.close().unwrap();
@@ -125,7 +125,7 @@ fn a_new_commit_index_alone_is_not_synced_immediately() {
     assert_eq!(contents.hard_state, state(2, 3, 4));
     // The hard state that was read when the log was opened is not written again.
     assert!(!wal.save(Some(&state(2, 3, 5)), &[]).unwrap().synced);
-    // A large number of commit indexes does not accumulate in memory.
+    // Saved commit indexes do not accumulate in memory.
     for commit in 0..10_000 {
         wal.save(Some(&state(2, 3, commit)), &[]).unwrap();
     }
@@ -262,7 +262,7 @@ fn entries_replaced_by_a_leaders_snapshot_are_not_read() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
-    // The entries of a deposed leader. Only the first one was committed.
+    // Entries of a deposed leader. Only the first entry was committed.
     let old: Vec<_> = (1..=5).map(|index| entry(index, 1, b"of the old leader")).collect();
     wal.save(Some(&state(1, 0, 1)), &old).unwrap();
     let snapshot = mark(3, 2);

@@ -1,5 +1,5 @@
-//! Compares random operations with a list of entries: saving, overwriting, starting new segments,
-//! and reopening.
+//! Compares the log with a list of entries after random operations: saving, overwriting, starting
+//! new segments, and reopening.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,8 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Saves this many entries of this size. The first one overwrites this many of the log's last
-    /// entries.
+    /// Saves `count` entries of `bytes` bytes each, which replace the last `back` entries of the
+    /// log.
     Save {
         back: u64,
         count: u64,
