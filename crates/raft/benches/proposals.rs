@@ -63,7 +63,7 @@ fn leader(voters: u64) -> Node<MemoryStorage> {
     node
 }
 
-/// Does all the leader's work, and acknowledges on behalf of all other members.
+/// Does all pending work of the leader, and acknowledges appends on behalf of all other members.
 fn settle(leader: &mut Node<MemoryStorage>, mailbox: &mut Vec<Message>) {
     while leader.has_ready() {
         let ready = leader.ready();

@@ -4,10 +4,10 @@
 //! not when it is appended. There are two forms:
 //!
 //! * [`ConfChange`] changes one member. It is the only form etcd proposes.
-//! * [`ConfChangeV2`] changes any number of members. More than one voter at a time requires joint
-//!   consensus (Raft thesis, section 4.3): the group first enters a configuration in which old and
-//!   new majorities must both agree, and leaves it through a second, empty change. The leader
-//!   proposes that change automatically unless the first change forbids it.
+//! * [`ConfChangeV2`] changes any number of members. Changing more than one voter at a time
+//!   requires joint consensus (Raft thesis, section 4.3): the group first enters a configuration in
+//!   which old and new majorities must both agree, and leaves it through a second, empty change.
+//!   The leader proposes that change automatically unless the first change forbids it.
 //!
 //! The submodule [`wire`] reads and writes the entry payloads. [`Changer`] computes the
 //! configuration that results from a change.

@@ -77,7 +77,7 @@ impl Entry {
         EntryId { term: self.term, index: self.index }
     }
 
-    /// Returns the size of the entry as an encoded `raftpb.Entry`.
+    /// Returns the size of the entry in bytes when it is encoded as a `raftpb.Entry`.
     #[must_use]
     pub fn encoded_bytes(&self) -> u64 {
         let kind = if self.kind == EntryKind::Normal { 0 } else { 2 };
@@ -86,7 +86,7 @@ impl Entry {
         (kind + 2 + varint_len(self.term.get()) + varint_len(self.index.get()) + data) as u64
     }
 
-    /// Returns the size of the payload alone.
+    /// Returns the size of the payload in bytes.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         self.data.len() as u64
@@ -103,13 +103,13 @@ pub struct EntryId {
     pub index: LogIndex,
 }
 
-/// Returns the total encoded size of `entries`.
+/// Returns the total encoded size of `entries` in bytes.
 #[must_use]
 pub fn encoded_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(Entry::encoded_bytes).sum()
 }
 
-/// Returns the total payload size of `entries`.
+/// Returns the total payload size of `entries` in bytes.
 #[must_use]
 pub fn payload_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(Entry::payload_bytes).sum()
@@ -138,10 +138,10 @@ mod tests {
 
     #[test]
     fn encoded_size_matches_the_protobuf_encoding() {
-        // 10 <term> 18 <index>
+        // The encoding in hexadecimal: 10 <term> 18 <index>.
         let entry = Entry { term: Term(1), index: LogIndex(2), ..Entry::default() };
         assert_eq!(entry.encoded_bytes(), 4);
-        // 10 ac 02 18 80 80 01 22 03 'a' 'b' 'c'
+        // The encoding in hexadecimal: 10 ac 02 18 80 80 01 22 03 'a' 'b' 'c'.
         let entry =
             Entry { term: Term(300), index: LogIndex(1 << 14), data: "abc".into(), ..entry };
         assert_eq!(entry.encoded_bytes(), 12);

@@ -25,10 +25,10 @@ pub enum ConfigError {
     /// The election timeout is so short that followers would campaign between two heartbeats.
     #[error("election tick must be greater than heartbeat tick")]
     ElectionTick,
-    /// The limit of in-flight appends is zero, so no append could ever be sent.
+    /// The limit on in-flight appends is zero, so no append could ever be sent.
     #[error("max inflight messages must be greater than 0")]
     InflightCount,
-    /// A single full message would exceed the limit of in-flight bytes.
+    /// A single full message would exceed the limit on in-flight bytes.
     #[error("max inflight bytes must be >= max message size")]
     InflightBytes,
     /// Lease-based reads require check-quorum, because a leader has no lease without it.

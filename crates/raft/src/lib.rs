@@ -13,7 +13,7 @@
 //! the voters in a new term. A voter votes once per term, and only for a candidate whose log is at
 //! least as up to date as its own. As two majorities overlap, a term has at most one leader, and
 //! every leader has every committed entry. A *pre-vote* first finds out whether an election could
-//! be won, so that a member that was partitioned does not depose a working leader when it returns.
+//! be won, so that a member that returns from a network partition does not depose a working leader.
 //! With *check-quorum*, a leader that no longer reaches a majority steps down, and followers that
 //! receive messages from a leader ignore candidates.
 //!
@@ -86,7 +86,7 @@
 //! * A message that a correct member never sends is refused with a [`StepError`] instead of a panic, and heartbeat
 //!   contexts of any length are accepted.
 //! * A message from a leader whose log contradicts this member's committed entries is refused; etcd's followers answer
-//!   such a leader for ever. A term so high that no election could follow it is refused too.
+//!   such a leader forever. A term so high that no election could follow it is refused too.
 //! * The only voter of a group delays reads until it has committed an entry of its term. A leader
 //!   that has left the group does not answer reads for the remaining voter.
 //! * A refused proposal has no effect: it does not block membership changes until later entries are

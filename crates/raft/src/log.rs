@@ -110,8 +110,8 @@ impl<S: Storage> RaftLog<S> {
         self.term(id.index) == Ok(id.term)
     }
 
-    /// Returns a committed entry that contradicts the entry `id`, that is, no log can contain both.
-    /// Returns `None` if there is no such entry.
+    /// Returns a committed entry that contradicts the entry `id`, that is, an entry that cannot be
+    /// in the same log as `id`. Returns `None` if there is no such entry.
     ///
     /// Up to the commit index, every log that contains `id` must have the same terms as this log.
     /// Terms never decrease along a log. So `id` also contradicts this log if `id` is beyond the
@@ -216,7 +216,7 @@ impl<S: Storage> RaftLog<S> {
     /// index.
     pub(crate) fn last_possible_match(&self, index: LogIndex, term: Term) -> (LogIndex, Term) {
         match self.term(index) {
-            // Outside the log, the term is unknown and any match is possible.
+            // Outside the log, the term is unknown, so the logs may agree at `index`.
             Err(_) => return (index, Term::ZERO),
             Ok(own) if own <= term => return (index, own),
             Ok(_) => {}

@@ -87,14 +87,14 @@ impl Sub for LogIndex {
     }
 }
 
-/// The plain number, as in log lines.
+/// Formats the index as a plain number, as in log lines.
 impl fmt::Display for LogIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
 }
 
-/// The plain number.
+/// Formats the index as a plain number.
 impl fmt::Debug for LogIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)

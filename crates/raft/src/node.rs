@@ -114,7 +114,7 @@ impl<S: Storage> Node<S> {
     }
 }
 
-/// Requests of the application.
+/// Requests from the application.
 impl<S: Storage> Node<S> {
     /// Proposes one entry. The proposal has succeeded once the entry is among the committed entries. Until then, it may
     /// be lost, for example if the leader fails.
@@ -269,7 +269,7 @@ impl<S: Storage> Node<S> {
     }
 }
 
-/// The member's state.
+/// Methods that return the member's state.
 impl<S: Storage> Node<S> {
     /// Returns this member's id.
     #[must_use]

@@ -2,7 +2,7 @@
 //! sent next.
 //!
 //! ```text
-//!            acknowledged an append              needs entries we have dropped
+//!            acknowledged an append               needs compacted entries
 //!   Probe ───────────────────────────► Replicate ─────────────► Snapshot
 //!     ▲  ◄───── refused / unreachable ────┘         (from Probe too)  │
 //!     └────────────── snapshot reported, or log reachable again ──────┘

@@ -128,9 +128,9 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// Returns whether `bytes` more bytes would exceed the limit on uncommitted bytes. Always returns `false` if no bytes are
-    /// uncommitted, so that one proposal of any size is accepted, and for entries without a payload, such as the first
-    /// entry of a term.
+    /// Returns whether `bytes` more bytes would exceed the limit on uncommitted bytes. Returns `false` if no bytes are
+    /// uncommitted, so that one proposal of any size is accepted. Also returns `false` for entries without a payload,
+    /// such as the first entry of a term.
     fn would_exceed_uncommitted(&self, bytes: u64) -> bool {
         let total = self.uncommitted_bytes.saturating_add(bytes);
         self.uncommitted_bytes > 0 && bytes > 0 && total > self.config.max_uncommitted_size

@@ -321,7 +321,7 @@ impl<S: Storage> Raft<S> {
             }
             (Request::TransferLeader, Role::Leader) => self.handle_transfer_leader(from),
             (Request::TransferLeader, Role::Follower) => self.forward_transfer(from, term),
-            // A candidate does not know a leader to which it could forward the request.
+            // A candidate has no leader to which it could forward the request.
             (
                 Request::ReadIndex(_) | Request::TransferLeader,
                 Role::PreCandidate | Role::Candidate,
@@ -371,7 +371,7 @@ impl<S: Storage> Raft<S> {
     pub(crate) fn handle_append_written(&mut self, report: Message) {
         let id = EntryId { term: report.log_term, index: report.index };
         if id.index == LogIndex::ZERO {
-            // The report is about a snapshot only.
+            // The report covers only a snapshot.
         } else if report.term < self.term {
             // Entries may have been replaced since the term ended, and their replacements may still be on their way to
             // storage. A later report covers the replacements. A snapshot is never replaced.

@@ -36,7 +36,7 @@ pub(crate) enum WhenEmpty {
     Skip,
 }
 
-/// The leader.
+/// The leader's side of replication.
 impl<S: Storage> Raft<S> {
     /// Sends every other member the entries that it lacks.
     pub(crate) fn broadcast_append(&mut self) {
@@ -117,7 +117,7 @@ impl<S: Storage> Raft<S> {
         );
         // Entries after the hint cannot match, and the entry at the hint matches only if this log's term at that index
         // is not higher than the follower's. Without a term in the hint, the follower's log is empty or the follower
-        // runs very old software.
+        // runs a very old version.
         let possible = if hint.term > Term::ZERO {
             self.log.last_possible_match(hint.index, hint.term).0
         } else {
@@ -265,7 +265,7 @@ impl<S: Storage> Raft<S> {
     }
 }
 
-/// The follower.
+/// The follower's side of replication.
 impl<S: Storage> Raft<S> {
     pub(crate) fn handle_append(
         &mut self,

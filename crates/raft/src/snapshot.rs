@@ -1,4 +1,4 @@
-//! Snapshots for followers that need entries that the leader has dropped (Raft thesis, chapter 5).
+//! Snapshots for followers that need compacted entries (Raft thesis, chapter 5).
 //!
 //! The core decides when a snapshot is needed and at which index. The application transfers and
 //! installs the state machine image. During the transfer, the follower receives no entries.
@@ -14,7 +14,7 @@ use crate::raft::Raft;
 use crate::state::{Role, Snapshot};
 use crate::storage::{Storage, StorageError};
 
-/// The leader.
+/// The leader's side of a snapshot transfer.
 impl<S: Storage> Raft<S> {
     /// Sends a snapshot to a follower whose next entries are compacted. Returns whether it sent
     /// one.
@@ -96,7 +96,7 @@ impl<S: Storage> Raft<S> {
     }
 }
 
-/// The follower.
+/// The follower's side of a snapshot transfer.
 impl<S: Storage> Raft<S> {
     pub(crate) fn handle_snapshot(
         &mut self,

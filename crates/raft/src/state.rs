@@ -1,7 +1,7 @@
 //! Values that a member stores or reports: hard state, soft state, configuration and snapshots.
 //!
 //! The types in this file are plain data. [`Ready`](crate::Ready), which returns them, documents
-//! what must be durable before which message.
+//! which data must be durable before a message is sent.
 
 use bytes::Bytes;
 
@@ -106,7 +106,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns whether this value stands for no snapshot. A snapshot never has index zero.
+    /// Returns whether this value means that there is no snapshot. The index of a snapshot is never
+    /// zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.metadata.index == LogIndex::ZERO

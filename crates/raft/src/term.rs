@@ -29,14 +29,14 @@ impl Term {
     }
 }
 
-/// The plain number, as in log lines.
+/// Formats the term as a plain number, as in log lines.
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
 }
 
-/// The plain number.
+/// Formats the term as a plain number.
 impl fmt::Debug for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)

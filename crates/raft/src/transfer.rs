@@ -87,8 +87,8 @@ impl<S: Storage> Raft<S> {
         self.schedule(Message { from, term: self.term, ..request });
     }
 
-    /// Campaigns at the leader's request. There is no pre-vote, because the leader itself wants to
-    /// be replaced.
+    /// Campaigns at the leader's request. There is no pre-vote, because the leader itself requested
+    /// the election.
     pub(crate) fn handle_timeout_now(&mut self, leader: MemberId) {
         let (id, term) = (self.config.id, self.term);
         match self.role {

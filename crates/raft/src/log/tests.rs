@@ -17,7 +17,7 @@ enum Event {
     },
     /// All new entries are returned for writing.
     HandOut,
-    /// The oldest write is done and reported.
+    /// The oldest pending write finishes and is reported.
     Write,
     Commit {
         by: u64,

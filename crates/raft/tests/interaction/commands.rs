@@ -140,7 +140,7 @@ impl Environment {
             let config = node_config(id, snapshot.metadata.index, command)?;
             let node = Node::new(config, storage).map_err(|error| error.to_string())?;
             self.members.push(Member { node, append_work: Vec::new(), apply_work: Vec::new() });
-            // Prints the notes.
+            // Running an empty action prints the notes that the new node has recorded.
             self.with_node(id, |_| ());
         }
         Ok(())
@@ -350,7 +350,7 @@ fn is_addressed(
         && !(is_dropped && is_reliable(message))
 }
 
-/// Messages between a node and its threads are never lost.
+/// Returns whether a message cannot be lost, because it does not leave its node.
 fn is_reliable(message: &Message) -> bool {
     message.from == message.to || is_local_target(message.from) || is_local_target(message.to)
 }

@@ -447,7 +447,8 @@ impl Cluster {
         let (applied, conf_state) = (node.applied_index(), member.conf_states.clone());
         let conf_state = conf_state.range(..=applied).next_back().map(|(_, state)| state.clone());
         let Some(conf_state) = conf_state else { return };
-        // The node's view of its log may lag behind the disk while writes are pending.
+        // While writes are pending, the node's log may lag behind the disk. In that case no
+        // snapshot is taken.
         for storage in [node.storage_mut(), &mut member.disk, &mut member.durable] {
             let created = storage.create_snapshot(applied, conf_state.clone(), Bytes::new());
             if created.is_err() || storage.last_index() < applied {
