@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_data_directory_matches_the_files() {
+    fn the_documented_table_of_the_data_directory_matches_the_files() {
         let root = tempfile::tempdir().unwrap();
         let dirs = DataDir::new(&root.path().join("data"), None);
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);

@@ -54,7 +54,7 @@ mod tests {
     use crate::disk::{FaultyDisk, RealDisk};
 
     #[test]
-    fn a_rebuild_order_survives_a_power_cut_until_it_is_done() {
+    fn a_rebuild_order_survives_a_power_cut_until_the_rebuild_is_done() {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         let dirs = DataDir::new(&root.path().join("data"), None);

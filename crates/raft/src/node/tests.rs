@@ -163,7 +163,7 @@ fn stored_commit_index_must_be_in_the_log() {
 }
 
 #[test]
-fn member_without_a_configuration_does_not_campaign() {
+fn a_member_without_a_configuration_does_not_campaign() {
     let mut node = Node::new(config(), MemoryStorage::new()).unwrap();
     for _ in 0..100 {
         node.tick();
@@ -467,7 +467,7 @@ fn commit_index_stops_at_the_last_entry_of_the_append() {
 }
 
 #[test]
-fn member_with_an_unapplied_membership_change_does_not_campaign() {
+fn a_member_with_an_unapplied_membership_change_does_not_campaign() {
     let config = Config { async_storage_writes: true, ..config() };
     let mut node = Node::new(config, storage(&[1, 2, 3])).unwrap();
     let change = ConfChange { node_id: 4, ..ConfChange::default() };

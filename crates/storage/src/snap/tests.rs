@@ -83,7 +83,7 @@ fn the_newest_marked_and_readable_snapshot_is_chosen() {
 }
 
 #[test]
-fn damage_at_every_byte_is_detected() {
+fn damage_at_any_byte_of_a_snapshot_file_is_detected() {
     let root = tempfile::tempdir().unwrap();
     let path = save(&RealDisk, root.path(), &sample(2, 60)).unwrap();
     let good = fs::read(&path).unwrap();
@@ -100,7 +100,7 @@ fn damage_at_every_byte_is_detected() {
 }
 
 #[test]
-fn a_saved_snapshot_survives_a_power_cut_and_a_failed_save_is_removed() {
+fn a_saved_snapshot_survives_a_power_cut_and_a_failed_save_leaves_no_file() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     save(&disk, root.path(), &sample(1, 1)).unwrap();

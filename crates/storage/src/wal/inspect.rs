@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_before_the_end_is_an_error() {
+    fn damage_before_the_log_end_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("wal");
         let wal =

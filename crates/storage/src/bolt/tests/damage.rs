@@ -193,7 +193,7 @@ fn files_of_other_programs_are_refused() {
 }
 
 #[test]
-fn a_file_with_one_damaged_meta_page_opens_at_every_page_size() {
+fn a_file_with_one_damaged_meta_page_opens_with_every_page_size() {
     for page_bytes in [1 << 10, 1 << 12, 1 << 14, 1 << 16] {
         let place = TestDir::new();
         let options = || Options { page_bytes_new: page_bytes, ..small() };

@@ -89,7 +89,7 @@ fn the_documented_layout_of_a_meta_page_matches_the_encoding() {
 }
 
 #[test]
-fn the_limits_in_the_format_page_match_the_engine() {
+fn the_documented_limits_match_the_engine() {
     let (least, most) = (PAGE_BYTES_MIN >> 10, PAGE_BYTES_MAX >> 10);
     assert_says(&format!("(a power of two from {least} to {most} KiB, "));
     let options = Options::default();

@@ -277,7 +277,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_transactions_have_the_same_result_as_on_a_map(
+    fn random_transactions_have_the_same_result_as_in_a_btree_map(
         seed in any::<u64>(),
         steps in prop::collection::vec(step(), 1..60),
     ) {

@@ -184,7 +184,7 @@ fn commits_between_reclaim_steps_leave_the_file_valid_and_small() {
 }
 
 #[test]
-fn an_empty_file_shrinks_to_its_first_pages() {
+fn a_file_without_entries_shrinks_to_its_first_pages() {
     let place = TestDir::new();
     let db = place.open();
     fill(&db, 0..2000, |_| 500);

@@ -163,7 +163,7 @@ fn a_view_can_be_copied_as_a_valid_file_during_commits() {
 }
 
 #[test]
-fn a_reader_and_a_writer_exclude_each_other_but_readers_do_not() {
+fn a_file_open_for_reading_only_can_be_opened_again_only_for_reading() {
     let place = TestDir::new();
     write_generation(&place.open(), 10, 3);
     let read_only = || Options { read_only: true, ..small() };

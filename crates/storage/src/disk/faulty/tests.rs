@@ -34,7 +34,7 @@ fn read(disk: &FaultyDisk, path: &Path) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn only_synced_changes_must_survive_a_power_cut() {
+fn only_synced_changes_are_certain_to_survive_a_power_cut() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     file.write_all_at(&[1; 2000], 0).unwrap();

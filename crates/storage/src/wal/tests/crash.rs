@@ -487,7 +487,7 @@ fn run_with_snapshots(disk: &FaultyDisk, dir: &Path) -> u64 {
 }
 
 #[test]
-fn a_power_cut_keeps_all_segments_after_the_newest_valid_mark() {
+fn all_segments_after_the_newest_valid_mark_survive_purges_and_power_cuts() {
     let total = {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();

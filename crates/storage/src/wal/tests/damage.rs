@@ -106,7 +106,7 @@ fn a_last_record_truncated_at_any_byte_is_cut_off() {
 }
 
 #[test]
-fn a_last_record_is_cut_off_only_if_a_whole_sector_is_zero() {
+fn a_partly_zeroed_last_record_is_cut_off_only_if_a_whole_sector_is_zero() {
     let sample = Sample::new();
     let start = sample.start;
     // The two padding bytes are zero in any case.
@@ -137,7 +137,7 @@ fn a_last_record_is_cut_off_only_if_a_whole_sector_is_zero() {
 }
 
 #[test]
-fn one_changed_byte_of_a_record_is_detected() {
+fn a_changed_record_byte_is_detected_unless_it_only_affects_padding() {
     let sample = Sample::new();
     let start = sample.start;
     for at in 0..RECORD_BYTES {

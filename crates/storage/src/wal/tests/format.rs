@@ -133,7 +133,7 @@ fn a_new_commit_index_alone_is_not_synced_immediately() {
 }
 
 #[test]
-fn segments_are_unlocked_only_before_a_durable_snapshot_mark() {
+fn only_segments_before_a_durable_snapshot_mark_are_unlocked() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
@@ -244,7 +244,7 @@ fn index_gaps_and_segments_of_other_members_are_refused() {
 }
 
 #[test]
-fn overwritten_entries_do_not_return_after_a_snapshot() {
+fn overwritten_entries_do_not_reappear_after_a_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("wal");
     let mut wal = create(&dir);

@@ -38,7 +38,7 @@ fn the_documented_layout_of_a_record_matches_the_encoding() {
 }
 
 #[test]
-fn the_table_of_records_lists_every_type() {
+fn the_documented_table_of_records_lists_every_type() {
     let kinds = [
         ("METADATA", kind::METADATA),
         ("ENTRY", kind::ENTRY),
@@ -91,7 +91,7 @@ fn the_documented_fields_of_records_match_the_encoding() {
 }
 
 #[test]
-fn the_sizes_in_the_format_page_match_the_log() {
+fn the_documented_sizes_match_the_log() {
     let options = Options::default();
     assert_says(&format!("whole segment ({} bytes)", grouped(options.segment_bytes)));
     assert_says(&format!("in steps of {} KiB", options.zero_step_bytes >> 10));
