@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p quorate-raft`
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
-#![expect(clippy::print_stdout, reason = "the figures are the purpose")]
+#![expect(clippy::print_stdout, reason = "the benchmark prints its results")]
 
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ fn settle(leader: &mut Node<MemoryStorage>, mailbox: &mut Vec<Message>) {
         for message in mailbox.drain(..) {
             let is_own = message.from == 1 || message.from >= LOCAL_APPLY;
             let stepped = if is_own { leader.step_local(message) } else { leader.step(message) };
-            stepped.expect("answers are valid");
+            stepped.expect("the leader accepts a valid message");
         }
     }
     let applied = leader.applied_index();

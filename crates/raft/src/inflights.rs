@@ -51,7 +51,7 @@ impl Inflights {
         }
         assert!(
             !self.window.is_empty() || self.bytes == 0,
-            "an empty window has no bytes: otherwise the window would count as full for ever"
+            "an empty window has no bytes: otherwise the window would count as full forever"
         );
     }
 

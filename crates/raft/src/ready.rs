@@ -67,7 +67,7 @@ impl<S: Storage> Node<S> {
     pub fn ready(&mut self) -> Ready {
         assert!(
             !self.on_advance.is_awaited,
-            "advance follows each Ready before the next is requested"
+            "advance is called after each Ready, before the next Ready is requested"
         );
         let applies_unstable = self.applies_unstable();
         let raft = &mut self.raft;

@@ -48,7 +48,7 @@ impl<S: Storage> Raft<S> {
         assert!(
             last.index + 1 >= self.log.first_index(),
             "a snapshot reaches the beginning of the log: otherwise the follower would need compacted entries, and \
-             would be sent the same snapshot for ever"
+             would be sent the same snapshot forever"
         );
         note!(
             self,

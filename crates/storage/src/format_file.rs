@@ -92,7 +92,7 @@ pub(crate) fn read_message(layout: &str, message: &[u8]) -> BTreeMap<String, Con
         let content = match value {
             Value::Varint(number) => Content::Number(number),
             Value::Bytes(bytes) => Content::Bytes(bytes.to_vec()),
-            _ => panic!("unknown kind of field: {layout}"),
+            _ => panic!("unexpected wire type of a field: {layout}"),
         };
         (name.to_owned(), content)
     });
@@ -221,7 +221,7 @@ mod tests {
         for (path, mode) in found {
             let path = names.iter().fold(path, |path, (from, to)| path.replace(from, to));
             let mode_text =
-                documented.get(&path).unwrap_or_else(|| panic!("FORMAT.md does not have {path}"));
+                documented.get(&path).unwrap_or_else(|| panic!("FORMAT.md does not list {path}"));
             match mode_text.strip_suffix(" less umask") {
                 Some(octal) => assert_eq!(*octal, format!("{:04o}", mode | umask), "{path}"),
                 None => assert_eq!(*mode_text, format!("{mode:04o}"), "{path}"),

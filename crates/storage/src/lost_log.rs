@@ -50,13 +50,13 @@ mod tests {
         let dirs = DataDir::new(&root.path().join("data"), None);
         dirs.prepare(&disk).unwrap();
         assert_eq!(reason(&disk, &dirs).unwrap(), None);
-        mark(&disk, &dirs, "it is gone").unwrap();
-        mark(&disk, &dirs, "it is gone again").unwrap();
-        assert_eq!(reason(&disk, &dirs).unwrap().as_deref(), Some("it is gone"));
+        mark(&disk, &dirs, "entry 7 is missing").unwrap();
+        mark(&disk, &dirs, "entry 8 is missing").unwrap();
+        assert_eq!(reason(&disk, &dirs).unwrap().as_deref(), Some("entry 7 is missing"));
         let image = tempfile::tempdir().unwrap();
         disk.crash(0, image.path()).unwrap();
         let dirs = DataDir::new(&image.path().join("data"), None);
-        assert_eq!(reason(&RealDisk, &dirs).unwrap().as_deref(), Some("it is gone"));
+        assert_eq!(reason(&RealDisk, &dirs).unwrap().as_deref(), Some("entry 7 is missing"));
         assert_eq!(dirs.prepare(&RealDisk).unwrap().unexpected, [""; 0]);
         std::fs::write(path(&dirs), b"").unwrap();
         assert_eq!(

@@ -60,12 +60,12 @@ mod tests {
         let dirs = DataDir::new(&root.path().join("data"), None);
         dirs.prepare(&disk).unwrap();
         assert_eq!(ordered(&disk, &dirs).unwrap(), None);
-        order(&disk, &dirs, "it differs").unwrap();
-        order(&disk, &dirs, "it differs again").unwrap();
+        order(&disk, &dirs, "the backend differs").unwrap();
+        order(&disk, &dirs, "the backend differs again").unwrap();
         let image = tempfile::tempdir().unwrap();
         disk.crash(0, image.path()).unwrap();
         let dirs = DataDir::new(&image.path().join("data"), None);
-        assert_eq!(ordered(&RealDisk, &dirs).unwrap().as_deref(), Some("it differs"));
+        assert_eq!(ordered(&RealDisk, &dirs).unwrap().as_deref(), Some("the backend differs"));
         assert_eq!(dirs.prepare(&RealDisk).unwrap().unexpected, [""; 0]);
         assert_eq!(last_done(&RealDisk, &dirs).unwrap(), None);
         for time in [7, 8] {

@@ -159,7 +159,11 @@ impl Model {
             for bytes_max in [0, 9, u64::MAX] {
                 let count = fitting_count(self.entries.iter(), bytes_max);
                 let read = log.entries(first.index, bytes_max).unwrap();
-                assert_eq!(read, self.entries[..count], "reads across both halves");
+                assert_eq!(
+                    read,
+                    self.entries[..count],
+                    "entries are read from storage and from the unstable part"
+                );
             }
         }
         self.check_last_possible_match();
@@ -211,7 +215,7 @@ fn the_size_of_entries_being_applied_is_limited() {
     let first = log.next_committed(false);
     assert_eq!(first.len(), 2);
     log.accept_applying(LogIndex(2), encoded_bytes(&first), false);
-    assert!(!log.has_next_committed(false), "the remaining entries wait");
+    assert!(!log.has_next_committed(false), "the remaining entries are held back");
     log.applied_to(LogIndex(1), one);
     let next = log.next_committed(false);
     assert_eq!(next, [entry(3)]);

@@ -377,7 +377,7 @@ fn messages_that_contradict_committed_entries_are_refused() {
         assert_eq!(
             (node.commit_index(), node.last_index()),
             (LogIndex(13), LogIndex(14)),
-            "no entry is lost"
+            "the refused message does not change the log"
         );
     }
     // Uncommitted entries may be replaced, and committed entries may be sent again.

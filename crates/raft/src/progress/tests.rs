@@ -80,7 +80,7 @@ proptest! {
             let matched = progress.match_index;
             apply_event(&mut progress, event);
             prop_assert!(progress.match_index < progress.next_index, "{progress} after {event:?}");
-            prop_assert!(progress.match_index >= matched, "acknowledgements are never taken back");
+            prop_assert!(progress.match_index >= matched, "the match index never decreases");
             prop_assert!(progress.inflights.count() <= 3);
             let is_snapshot = progress.state == ProgressState::Snapshot;
             prop_assert!(is_snapshot || progress.pending_snapshot == LogIndex::ZERO);

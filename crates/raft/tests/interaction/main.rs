@@ -8,11 +8,14 @@
 //! print that they skipped these files. Our own files, under `testdata/`, are always run.
 //! `UPDATE=1` rewrites the expected output of our own files.
 
-#![expect(clippy::disallowed_methods, reason = "the environment names external test data")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "an environment variable names the test data folder"
+)]
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "tests fail by panicking and print the seed"
+    reason = "tests fail by panicking and print the number of scripts"
 )]
 
 mod commands;
@@ -32,13 +35,13 @@ fn run_own(area: &str, start: impl Fn() -> Interpreter) {
 fn run_outside(area: &str, start: impl Fn() -> Interpreter) {
     let Some(root) = std::env::var_os("RAFT_TESTDATA") else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
-        assert!(!required.contains("raft-testdata"), "RAFT_TESTDATA is required and not set");
+        assert!(!required.contains("raft-testdata"), "RAFT_TESTDATA is required but not set");
         println!("skipped: RAFT_TESTDATA is not set");
         return;
     };
     let files =
         quorate_test_support::script::run_directory(&Path::new(&root).join(area), false, start);
-    assert!(files > 0, "{area}/ below RAFT_TESTDATA has scripts");
+    assert!(files > 0, "there are no scripts in {area}/ below RAFT_TESTDATA");
     println!("{files} scripts in {area}/");
 }
 

@@ -189,7 +189,7 @@ impl Db {
     /// Locks the file's mapped pages in memory, so that reads do not wait for the disk.
     pub fn lock_in_memory(&self) -> Result<()> {
         let mapping = Arc::clone(&self.shared.writer.lock().mapping);
-        mapping.lock_in_memory().map_err(io_fault(&self.shared.path, "lock in memory", 0))
+        mapping.lock_in_memory().map_err(io_fault(&self.shared.path, "lock the file in memory", 0))
     }
 }
 

@@ -80,7 +80,7 @@ fn exercise(db: &Db) {
         // have run out of page numbers. But no page of a sound file may be reported as corrupt, and
         // I/O does not fail here.
         Err(BoltError::Corrupt { .. } | BoltError::Io { .. }) => {
-            panic!("a sound file can be written to: {written:?}")
+            panic!("cannot write to a sound file: {written:?}")
         }
         Err(_) => false,
         Ok(()) => true,

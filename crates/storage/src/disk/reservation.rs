@@ -93,7 +93,7 @@ mod tests {
             file.set_len(0).unwrap();
             disk.limit_growth(free);
             let to = reserve_ahead(&*file, 0, 64 * MIB, 16 * MIB).unwrap();
-            assert_eq!(to, reserved, "{free:?} free");
+            assert_eq!(to, reserved, "{free:?} bytes free");
             assert_eq!(file.len().unwrap(), reserved);
         }
     }

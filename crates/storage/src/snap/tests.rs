@@ -21,7 +21,7 @@ fn mark(term: u64, index: u64) -> SnapshotMark {
     SnapshotMark { index, term, conf_state: None }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the environment names external test data")]
+#[expect(clippy::disallowed_methods, reason = "an environment variable names the test data folder")]
 #[test]
 fn snapshot_files_of_etcd_are_re_encoded_byte_for_byte() {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {

@@ -122,7 +122,7 @@ fn a_power_cut_at_any_operation_loses_no_committed_transaction() {
     let disk = FaultyDisk::new(&whole).unwrap();
     let last = run(&(Arc::new(disk.clone()) as Arc<dyn Disk>), &whole.join("db"));
     let operations = disk.operation_count();
-    assert!(operations > 80, "{operations} operations");
+    assert!(operations > 80, "only {operations} operations");
     assert!(last[0].len() > 20);
     for stop in 0..operations {
         let directory = root(format!("run-{stop}"));
@@ -137,7 +137,7 @@ fn a_power_cut_at_any_operation_loses_no_committed_transaction() {
             assert!(allowed.contains(&state), "cut at {stop}, seed {seed}: unexpected state");
             assert_sound(&db, "after a power cut");
             commit(&db, 99, &state).unwrap();
-            assert_sound(&db, "after going on");
+            assert_sound(&db, "after another commit");
             std::fs::remove_dir_all(found).unwrap();
         }
         std::fs::remove_dir_all(directory).unwrap();
@@ -216,7 +216,10 @@ fn opening_after_a_failed_sync_uses_a_durable_state() {
             disk.crash(seed, &found).unwrap();
             let db = Db::open(&place.disk, &found.join("db"), small()).unwrap();
             assert_sound(&db, "after a failed sync and a power cut");
-            assert!(allowed.contains(&content(&db)), "{skip}, cut after {cut_after}, {seed}");
+            assert!(
+                allowed.contains(&content(&db)),
+                "failed sync {skip}, cut after {cut_after}, seed {seed}"
+            );
         }
     }
 }
@@ -269,7 +272,7 @@ fn a_full_disk_fails_only_the_commit_that_needs_space() {
     disk.limit_growth(None);
     let after = commit(&db, 5, &state).unwrap();
     assert_eq!(content(&db), after);
-    assert_sound(&db, "after room was made");
+    assert_sound(&db, "after the limit on growth was removed");
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn a_file_with_one_damaged_meta_page_opens_with_every_page_size() {
             let expected = if slot as u64 == last % 2 { before } else { last };
             assert_eq!(db.read().txid(), expected);
             assert_eq!(db.stats().page_bytes as usize, page_bytes);
-            assert_sound(&db, "with one meta page");
+            assert_sound(&db, "with one damaged meta page");
             let view = db.read();
             let bucket = view.bucket(BUCKET).unwrap().unwrap();
             assert_eq!(bucket.get(b"first").unwrap(), Some(&b"1"[..]));

@@ -23,7 +23,7 @@ const BUCKETS: [&str; 10] = [
 ];
 
 /// Unpacks every archive of the golden data and calls `check` with the directory of its files.
-#[expect(clippy::disallowed_methods, reason = "the environment names external test data")]
+#[expect(clippy::disallowed_methods, reason = "an environment variable names the test data folder")]
 fn for_each_golden(check: impl Fn(&Path, &str)) {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN") else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
@@ -40,7 +40,7 @@ fn for_each_golden(check: impl Fn(&Path, &str)) {
         let into = tempfile::tempdir().unwrap();
         let status =
             Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(into.path()).status();
-        assert!(status.unwrap().success(), "{} unpacks", archive.display());
+        assert!(status.unwrap().success(), "cannot unpack {}", archive.display());
         check(into.path(), &archive.file_name().unwrap().to_string_lossy());
     }
 }

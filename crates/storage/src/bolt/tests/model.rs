@@ -269,7 +269,7 @@ fn assert_finds_many(bucket: &BucketReader<'_>, entries: &BTreeMap<Vec<u8>, Vec<
             Ok::<_, BoltError>(())
         };
         bucket.get_each(asked.iter(), compare).expect("the keys are read");
-        assert_eq!(expected.next(), None, "every key has an answer");
+        assert_eq!(expected.next(), None, "every key has a result");
     }
 }
 

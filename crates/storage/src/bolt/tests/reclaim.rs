@@ -77,7 +77,7 @@ fn ideal_bytes(db: &Db) -> u64 {
 
 fn assert_small(db: &Db) {
     let (stats, ideal) = (db.stats(), ideal_bytes(db));
-    assert!(stats.file_bytes <= ideal * 105 / 100, "{stats:?}, ideal {ideal}");
+    assert!(stats.file_bytes <= ideal * 105 / 100, "{stats:?}, ideal size {ideal}");
     assert_eq!(stats.file_bytes, stats.size_bytes);
 }
 
@@ -101,7 +101,7 @@ fn reclaim_shrinks_the_file_to_its_content() {
     assert_eq!(db.reclaim(1000).unwrap().truncated_bytes, 0, "no page is left to reclaim");
     // The file can grow again and be reopened like any other file.
     fill(&db, 20_000..21_000, |_| 100);
-    assert_sound(&db, "grown again");
+    assert_sound(&db, "after the file has grown again");
     let live = live_bytes(&db.read());
     drop(db);
     assert_eq!(live_bytes(&place.open().read()), live);
@@ -234,7 +234,7 @@ fn a_file_allocates_little_more_disk_space_than_its_pages() {
         let facts = std::fs::metadata(&path).unwrap();
         let (taken, pages) = (facts.blocks() * 512, db.stats().size_bytes);
         assert!(facts.len() > 15 << 20, "the file grows in large steps: {} bytes", facts.len());
-        assert!(taken >= pages, "the space for pages is reserved: {taken} of {pages}");
-        assert!(taken < pages + (512 << 10), "{taken} taken for {pages}");
+        assert!(taken >= pages, "space for only {taken} of {pages} bytes is reserved");
+        assert!(taken < pages + (512 << 10), "{taken} bytes allocated for {pages} bytes of pages");
     }
 }

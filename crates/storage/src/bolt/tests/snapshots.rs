@@ -126,7 +126,7 @@ fn a_long_lived_snapshot_does_not_make_the_file_grow_with_every_commit() {
     // Pages that were both written and replaced since the snapshot are reused.
     assert_eq!(db.stats().size_bytes, after_few);
     assert_eq!(assert_generation(&view, 1000), 1);
-    assert_sound(&db, "under a held snapshot");
+    assert_sound(&db, "with a live snapshot");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_view_can_be_copied_as_a_valid_file_during_commits() {
     let copied = copy.open();
     assert_eq!(copied.read().txid(), view.txid());
     assert_eq!(assert_generation(&copied.read(), 800), 1);
-    assert_sound(&copied, "the image");
+    assert_sound(&copied, "the copied image");
     // The image can be used like any live file.
     write_generation(&copied, 800, 77);
     drop(copied);
@@ -195,7 +195,7 @@ fn a_transaction_stays_usable_after_a_refused_operation() {
     let bucket = view.bucket(BUCKET).unwrap().unwrap();
     assert_eq!(bucket.get(&long[1..]).unwrap(), Some(&b"the longest key"[..]));
     assert!(view.bucket(b"none").unwrap().is_none());
-    assert_sound(&db, "after refusals");
+    assert_sound(&db, "after refused operations");
 }
 
 #[test]

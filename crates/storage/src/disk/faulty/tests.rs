@@ -58,7 +58,7 @@ fn only_synced_changes_are_certain_to_survive_a_power_cut() {
         found.insert(read(&copy, &path).unwrap());
     }
     assert!(found.contains(&vec![1; 2000]) && found.contains(&vec![2; 2000]));
-    assert!(found.len() > 5, "some writes are torn: {} different results", found.len());
+    assert!(found.len() > 5, "only {} different results, although writes may be torn", found.len());
 }
 
 #[test]
@@ -72,10 +72,7 @@ fn later_writes_appear_in_a_mapping_and_survive_a_process_exit() {
     assert_eq!(&map[..], b"abcxyz");
     assert!(file.try_lock(LockKind::FlockExclusive).unwrap());
     let other = disk.open(&path, OpenMode::ReadWrite).unwrap();
-    assert!(
-        !other.try_lock(LockKind::FlockExclusive).unwrap(),
-        "the file is locked by the first opening"
-    );
+    assert!(!other.try_lock(LockKind::FlockExclusive).unwrap(), "the first handle holds the lock");
     disk.end_process();
     assert_eq!(read(&disk, &path).unwrap(), b"abcxyz");
     let other = disk.open(&path, OpenMode::ReadWrite).unwrap();

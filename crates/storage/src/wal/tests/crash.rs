@@ -117,9 +117,9 @@ fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     let agrees = |list: &[Entry]| found.iter().zip(list).all(|(a, b)| a == b);
     let is_acknowledged = agrees(&done.acknowledged) && found.len() >= done.acknowledged.len();
     let is_offered = agrees(&done.offered) && found.len() <= done.offered.len();
-    assert!(is_acknowledged || is_offered, "{what}: {} entries", found.len());
+    assert!(is_acknowledged || is_offered, "{what}: unexpected log with {} entries", found.len());
     let common = done.acknowledged.iter().zip(&done.offered).take_while(|(a, b)| a == b).count();
-    assert!(found.len() >= common, "{what}: {} of {common} entries", found.len());
+    assert!(found.len() >= common, "{what}: only {} of {common} entries remain", found.len());
     assert!(contents.hard_state.term >= done.state.term, "{what}");
     assert!(contents.hard_state.commit >= done.state.commit, "{what}");
     if contents.hard_state.commit >= done.mark {

@@ -5,7 +5,7 @@ use std::process::Command;
 use super::*;
 
 /// Unpacks every golden data directory and calls `check` with the path of its log.
-#[expect(clippy::disallowed_methods, reason = "the environment names external test data")]
+#[expect(clippy::disallowed_methods, reason = "an environment variable names the test data folder")]
 fn for_each_golden(check: impl Fn(&str, &Path)) {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
