@@ -129,8 +129,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Counts a tick without a message from a leader. Returns whether the election timeout has
-    /// expired; if so, starts the next timeout.
+    /// Counts a tick without a message from a leader. Returns whether this member is eligible to
+    /// lead and its election timeout has expired; if so, starts the next timeout.
     pub(crate) fn election_comes_due(&mut self) -> bool {
         self.election_elapsed += 1;
         let is_due = self.is_promotable() && self.election_elapsed >= self.election_timeout;
@@ -181,7 +181,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Stops following the leader, so that this member may vote for another at once.
+    /// Stops following the leader, so that this member may vote for another member at once.
     pub(crate) fn forget_leader(&mut self) {
         if self.config.read_only == crate::ReadOnlyOption::LeaseBased {
             // With lease-based reads, the leader relies on its followers not to help elect another leader, so they must
@@ -205,7 +205,8 @@ impl<S: Storage> Raft<S> {
         self.try_campaign(if pre_vote { Campaign::PreElection } else { Campaign::Election });
     }
 
-    /// Campaigns, unless this member already leads or is not eligible to lead.
+    /// Campaigns, unless this member already leads, is not eligible to lead, has an unapplied
+    /// membership change, or has reached the last possible term.
     pub(crate) fn try_campaign(&mut self, campaign: Campaign) {
         let id = self.config.id;
         if self.role == Role::Leader {

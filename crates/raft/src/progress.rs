@@ -60,7 +60,7 @@ pub struct Progress {
     pub pending_snapshot: LogIndex,
     /// Whether the follower has answered since the leader last checked its quorum.
     pub is_recently_active: bool,
-    /// Whether appends wait for the next heartbeat response.
+    /// Whether appends wait for the next acknowledgement or heartbeat response.
     pub is_flow_paused: bool,
     /// Whether the member has no vote.
     pub is_learner: bool,
@@ -214,7 +214,7 @@ impl Progress {
         self.sent_commit = self.sent_commit.min(self.next_index.prev());
     }
 
-    /// Returns whether no entries may be sent now.
+    /// Returns whether sending entries to the follower is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         match self.state {

@@ -6,7 +6,7 @@
 //! in `LeaseBased` mode at once, because it holds a lease. Other members forward requests to the
 //! leader.
 //!
-//! `pending_reads` numbers and confirms reads.
+//! The module `pending_reads` numbers the reads and records their confirmations.
 
 use crate::config::ReadOnlyOption;
 use crate::entry::{EntryId, MemberId, NONE};

@@ -129,7 +129,8 @@ impl<S: Storage> Raft<S> {
     }
 
     /// Replaces the log and the configuration with a snapshot, unless the log already contains the
-    /// entries that it covers.
+    /// entries that it covers or this member is not in the configuration. Returns whether the log
+    /// was replaced.
     fn restore(&mut self, snapshot: Snapshot) -> Result<bool, StepError> {
         let last = snapshot.last_id();
         if last.index <= self.log.committed() {

@@ -185,7 +185,7 @@ impl Cluster {
         }
     }
 
-    /// Ends all faults, and checks that a leader is then elected and that all members apply its
+    /// Ends all faults, and checks that a leader is then elected and that all voters apply its
     /// entries.
     pub(crate) fn heal_and_converge(&mut self) {
         self.is_faulty = false;
@@ -575,7 +575,7 @@ impl Member {
         self.conf_states = [(index, snapshot.metadata.conf_state.clone())].into();
     }
 
-    /// Returns whether the member is a voter or a learner according to its own configuration.
+    /// Returns whether the member is an incoming voter according to its own configuration.
     fn is_in_group(&self) -> bool {
         let configuration = self.node.as_ref().map(Node::configuration);
         configuration.is_some_and(|members| members.voters.incoming.0.contains(&self.config.id))

@@ -25,7 +25,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Checks a member after an event.
+    /// Records a member's state after an event, and checks the properties.
     pub(crate) fn observe(&mut self, node: &Node<MemoryStorage>) {
         let (term, commit) = (node.term(), node.commit_index());
         self.committed = self.committed.max(commit);

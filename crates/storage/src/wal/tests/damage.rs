@@ -289,7 +289,7 @@ fn opening_accepts_only_logs_that_reading_accepts() {
         fs::write(last_segment(&sample.dir()), &bytes).unwrap();
         drop(snapshot_marks(&RealDisk, &sample.dir()));
         let seen = read(&RealDisk, &sample.dir(), &SnapshotMark::default());
-        // Opening for writing accepts the same logs as reading, and returns the same content.
+        // A log that can be opened for writing can also be read, with the same content.
         if let Ok((_, contents)) = open(&sample.dir()) {
             prop_assert_eq!(contents.entries, seen.unwrap().entries);
         }
