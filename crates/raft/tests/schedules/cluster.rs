@@ -202,11 +202,11 @@ impl Cluster {
                 (1..=MEMBERS).for_each(|id| self.work(id));
                 self.deliver_any();
             }
-            let is_applied_by_all = self.history.index_of(&last).is_some_and(|index| {
+            let is_applied_by_voters = self.history.index_of(&last).is_some_and(|index| {
                 let voters = self.members.values().filter(|member| member.is_in_group());
                 voters.clone().count() > 0 && voters.clone().all(|member| member.applied >= index)
             });
-            if is_applied_by_all {
+            if is_applied_by_voters {
                 return;
             }
             let data = last.clone();
@@ -216,7 +216,7 @@ impl Cluster {
                 assert!(matches!(proposed, Ok(()) | Err(StepError::ProposalDropped)));
             }
         }
-        panic!("the last proposal was not applied by all members: {:#?}", self.describe());
+        panic!("the last proposal was not applied by all voters: {:#?}", self.describe());
     }
 
     fn describe(&self) -> Vec<String> {
