@@ -524,7 +524,8 @@ impl Wal {
         }
     }
 
-    /// Returns whether the disk has room to reserve a whole segment, which may not be needed for a long time.
+    /// Returns whether a whole segment can be reserved so that `kept_free_bytes` stay free on the disk. The segment may
+    /// not be needed for a long time.
     fn has_room_for_next(&self) -> Result<bool, WalError> {
         let free = self.tail.file().free_bytes().map_err(|e| self.tail_error("inspect", e))?;
         let wanted = self.options.segment_bytes.saturating_add(self.options.kept_free_bytes);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! 1  shape every edited tree into pages, allocate a free place for each    nothing is written yet
-//! 2  reserve space for the pages; if the file grows, sync                  harmless if it fails
+//! 2  reserve space for the pages; if the file grows, sync                  the stored state is unchanged
 //! 3  write the pages in file order; sync
 //! 4  write the meta page txid % 2; sync                                    the commit takes effect
 //! 5  publish the new state; replaced pages wait for their readers
@@ -12,9 +12,9 @@
 //! # Invariants
 //!
 //! * Steps 1-3 do not modify pages that the durable state or a live snapshot reaches.
-//! * An error before step 3 changes nothing. From the first write on, an error poisons the writer:
-//!   the file then contains either the new state or the previous one, and only reopening it shows
-//!   which.
+//! * An error before step 3 does not change the stored state, but a failed sync in step 2 poisons
+//!   the writer. From the first write on, any error poisons the writer: the file then contains
+//!   either the new state or the previous one, and only reopening it shows which.
 //!
 //! # Tests
 //!
@@ -78,9 +78,9 @@ struct Layout {
 impl WriteTx<'_> {
     /// Writes all edits to the file, makes them durable and publishes them to readers.
     ///
-    /// Nothing is written if there are no edits. After a [`BoltError::Io`] the outcome is unknown,
-    /// and the writer refuses all further work. If the file could not grow ([`BoltError::NoRoom`]),
-    /// it is unchanged.
+    /// Nothing is written if there are no edits. After a failed write or sync ([`BoltError::Io`])
+    /// the outcome is unknown, and the writer refuses all further work. If the file could not grow
+    /// ([`BoltError::NoRoom`]), it is unchanged.
     pub fn commit(mut self) -> Result<CommitStats> {
         commit(&mut self, false)
     }

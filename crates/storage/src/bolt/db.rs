@@ -305,7 +305,8 @@ fn new_file(page_bytes: usize) -> Vec<u8> {
 #[cfg(test)]
 impl Db {
     /// Returns the pages below the high-water mark that are not in exactly one of these groups:
-    /// reached by the current state, pending, free.
+    /// reached by the current state, waiting to be freed, free. Also returns the pages that are
+    /// free only in a flat or only in a full walk of the trees.
     pub(super) fn unaccounted_pages(&self) -> Vec<u64> {
         let writer = self.shared.writer.lock();
         let snapshot = Arc::clone(&self.shared.published.lock().snapshot);

@@ -65,8 +65,8 @@ impl FreePages {
         self.next_free(run.start.0, run.end().0).is_some()
     }
 
-    /// Allocates the lowest run of `count` free pages. If there is none, raises the high-water
-    /// mark.
+    /// Allocates the lowest run of `count` free pages. If there is no such run, raises the
+    /// high-water mark.
     pub(super) fn allocate(&mut self, count: u64) -> PageId {
         let start = self.find(count).unwrap_or_else(|| {
             let start = self.high_water - self.trailing_free();
@@ -244,7 +244,8 @@ impl FreePages {
 pub(super) struct PendingPages {
     /// Freed pages, ordered by transaction.
     batches: Vec<Batch>,
-    /// The transaction that allocated each page, for pages younger than the oldest live snapshot.
+    /// The transaction that allocated a run, by the run's first page. Contains at least the runs
+    /// that are younger than the oldest live snapshot.
     allocated_by: HashMap<PageId, TxId>,
     /// The live snapshots before the current state when `batches` was last searched.
     seen_older: Vec<TxId>,

@@ -3,8 +3,8 @@
 //! The lowest free pages are allocated first, so rewriting a page moves it down while there is a free run below it. A
 //! *pass* walks all trees in key order and rewrites pages in small write transactions. It rewrites all pages at or
 //! above a boundary, which is where the file would end without free pages. The first pass also rewrites runs of leaves
-//! that would fit in clearly fewer pages. After a pass, the pages above the last used page are free. The high-water
-//! mark is lowered to that page, and the file is truncated there once no snapshot reaches further.
+//! that would fit in considerably fewer pages. After a pass, the pages above the last used page are free. The
+//! high-water mark is lowered to that page, and the file is truncated there once no snapshot reaches further.
 //!
 //! Other transactions may commit between two steps, so a pass records its position as a bucket and a key, not as pages.
 //! Each step writes approximately as many pages as its budget allows.
@@ -281,7 +281,8 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// Returns whether these neighbouring leaves would fit in clearly fewer pages.
+    /// Returns whether these neighbouring leaves would fit in at most [`JOIN_BELOW_PERCENT`]
+    /// percent of their pages.
     fn is_sparse(&mut self, leaves: &[PageId]) -> Result<bool> {
         let page_bytes = self.snapshot.page_bytes();
         let mut sizes = Vec::new();
@@ -318,7 +319,7 @@ impl<'s> Walk<'s> {
         Err(self.snapshot.corrupt(page.id, 0, "tree is too deep or has a cycle"))
     }
 
-    /// Moves the path to the next branch that is directly above leaves. Empties the path if there is none.
+    /// Moves the path to the next branch that is directly above leaves. Empties the path if there is no such branch.
     fn advance(&self, path: &mut Path<'s>) -> Result<()> {
         path.pop();
         while let Some((page, at)) = path.last_mut() {

@@ -133,7 +133,7 @@ pub(super) struct Tree {
     changed: bool,
 }
 
-/// The position of a key, found without loading any page.
+/// An entry that was found without loading any page.
 enum Found<'a> {
     Loaded(Item),
     OnPage(LeafElement<'a>),

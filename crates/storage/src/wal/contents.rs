@@ -206,10 +206,9 @@ pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Content
 
 /// Returns the marks of all snapshots in a log that are not beyond its last commit index.
 ///
-/// This reads the last segment and all segments before it up to the first gap, because a crash
-/// during a purge may have left a segment before a gap. A member may start from any of these
-/// snapshots. A mark beyond the commit index belongs to a snapshot whose installation never
-/// finished.
+/// A member may start from any of these snapshots. Only the segments after the last gap are read,
+/// because a crash during a purge may have left a segment before a gap. A mark beyond the commit
+/// index belongs to a snapshot whose installation never finished.
 pub fn snapshot_marks(disk: &dyn Disk, dir: &Path) -> Result<Vec<SnapshotMark>, WalError> {
     let names = list(disk, dir)?.segments;
     let gap = names.windows(2).rposition(|pair| !pair[0].precedes(&pair[1]));

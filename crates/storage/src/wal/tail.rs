@@ -152,7 +152,8 @@ impl Tail {
         }
     }
 
-    /// Truncates the file to `end` because the disk is full. No space is reserved after that.
+    /// Truncates the file to `end` because the disk is full. Afterwards, no space beyond `end` is
+    /// reserved.
     fn give_back(&mut self, end: u64) -> io::Result<()> {
         self.file.set_len(end)?;
         self.reserved_to = end;
