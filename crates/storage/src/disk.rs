@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! The content of the files, and the decision when to sync (`wal`, `snap`, `bolt`).
+//! The content of the files, and the timing of syncs (`wal`, `snap`, `bolt`).
 
 mod change;
 mod faulty;
@@ -163,7 +163,7 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Returns the free bytes of the file's disk, or `None` if the system does not report them.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
 
-    /// Makes written bytes durable, and the length needed to read them (`fdatasync`).
+    /// Makes the written bytes and the file length needed to read them durable (`fdatasync`).
     fn sync_data(&self) -> io::Result<()>;
 
     /// Makes the bytes and all attributes durable (`fsync`).

@@ -24,7 +24,7 @@ pub(crate) fn assert_says(sentence: &str) {
 
 /// Returns the layout of `name`: the rest of its line, and the following lines that begin with `|`.
 pub(crate) fn layout(name: &str) -> String {
-    // Layouts are between fences, so every second piece contains layouts.
+    // Layouts are in fenced blocks, which are every second piece of the text.
     let layouts = TEXT.split("```").skip(1).step_by(2).flat_map(str::lines);
     let mut lines = layouts.skip_while(|line| line.split_whitespace().next() != Some(name));
     let first = lines.next().unwrap_or_else(|| panic!("FORMAT.md has no layout of {name}"));
@@ -123,7 +123,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Compares the table of the data directory with the files that the code creates.
+/// Tests that compare the table of the data directory with the files that the code creates.
 mod tests {
     use std::collections::BTreeSet;
     use std::fs;

@@ -513,7 +513,8 @@ impl Wal {
         }
     }
 
-    /// Buffers the records at the start of every segment except the first.
+    /// Buffers the records at the start of a segment: the checksum so far, the metadata, and the
+    /// last hard state, if there is one.
     fn push_head(&mut self) {
         self.encoder.push_crc();
         if let Some(metadata) = &self.metadata {
@@ -524,8 +525,8 @@ impl Wal {
         }
     }
 
-    /// Returns whether a whole segment can be reserved so that `kept_free_bytes` stay free on the disk. The segment may
-    /// not be needed for a long time.
+    /// Returns whether `kept_free_bytes` would stay free on the disk after a whole segment is reserved. Otherwise no
+    /// segment is reserved ahead, because it may not be needed for a long time.
     fn has_room_for_next(&self) -> Result<bool, WalError> {
         let free = self.tail.file().free_bytes().map_err(|e| self.tail_error("inspect", e))?;
         let wanted = self.options.segment_bytes.saturating_add(self.options.kept_free_bytes);

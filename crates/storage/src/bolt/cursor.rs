@@ -30,7 +30,7 @@ pub struct Cursor<'tx> {
     behind_last: bool,
 }
 
-/// The direction in which the next leaf is searched.
+/// The direction in which the cursor moves to the next leaf.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Up,

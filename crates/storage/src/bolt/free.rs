@@ -3,8 +3,8 @@
 //! [`FreePages`] is a bitmap of the pages below the high-water mark. It allocates the lowest run
 //! that is large enough, so that data moves towards the start of the file and the tail becomes free
 //! over time. [`PendingPages`] holds the pages freed by committed transactions until no snapshot
-//! can reach them. Neither is ever stored in the file. `reach` computes the bitmap when the file is
-//! opened.
+//! can reach them. Neither of them is stored in the file. `reach` computes the bitmap when the file
+//! is opened.
 //!
 //! # Invariants
 //!

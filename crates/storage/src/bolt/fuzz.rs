@@ -1,7 +1,7 @@
 //! Fuzz target: a backend file with arbitrary bytes.
 //!
-//! Every operation returns a result for any bytes. If the check finds no problem, the file accepts writes, and contains
-//! the old content and the writes afterwards.
+//! Every operation returns a result for any bytes. If the check finds no problem, the file accepts writes, and
+//! afterwards contains both the old content and the written entries.
 
 use std::collections::BTreeMap;
 use std::path::Path;

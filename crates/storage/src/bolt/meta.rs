@@ -1,4 +1,4 @@
-//! Meta pages. They name the root of the current state, and contain the file's page size.
+//! Meta pages, which contain the file's page size and the number of the current state's root page.
 //!
 //! ```text
 //! +16 magic u32 | version u32 | page bytes u32 | flags u32

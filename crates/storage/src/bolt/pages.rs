@@ -11,7 +11,7 @@ use super::snapshot::Snapshot;
 /// The use of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageUse {
-    /// One of the first two pages, which name the root of the state.
+    /// One of the first two pages, which refer to the root page of the state.
     Meta,
     /// The stored list of free pages.
     FreeList,

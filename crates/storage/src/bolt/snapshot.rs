@@ -1,7 +1,7 @@
 //! A committed state, and the mapped memory that contains it.
 //!
-//! All reads use [`Snapshot::page`]. It checks page numbers from the file against the bounds of the
-//! state, and adds the file name and the offset to faults.
+//! Tree pages are read from the mapping with [`Snapshot::page`]. It checks page numbers from the
+//! file against the bounds of the state, and adds the file name and the offset to faults.
 //!
 //! # Invariants
 //!
@@ -49,7 +49,8 @@ impl AsRef<[u8]> for PinnedBytes {
 }
 
 impl Snapshot {
-    /// Creates the snapshot of the state `meta` in `mapping`. Returns it with its pin.
+    /// Creates the snapshot of the state that `meta` describes, whose pages are in `mapping`.
+    /// Returns the snapshot and its pin.
     pub(super) fn new(
         meta: Meta,
         path: Arc<Path>,

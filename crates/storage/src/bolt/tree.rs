@@ -65,7 +65,7 @@ pub(super) struct Node {
     /// Whether an entry was removed, so that the node should be joined with a neighbour if it is
     /// small.
     pub(super) shrunk: bool,
-    /// Whether the children already fit their pages (see `shape`).
+    /// Whether the node's children already fit into their pages (see `shape`).
     pub(super) shaped: bool,
 }
 
@@ -274,8 +274,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Removes the given keys, which must ascend, visiting each leaf once. Returns the number of
-    /// keys that existed.
+    /// Removes the given keys, which must be in ascending order, and visits each leaf only once.
+    /// Returns the number of keys that existed.
     pub(super) fn delete_sorted<K: AsRef<[u8]>>(
         &mut self,
         source: &Source,

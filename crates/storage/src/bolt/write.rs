@@ -100,10 +100,11 @@ impl<'db> WriteTx<'db> {
         self.edits[index].tree.delete(&self.source, key)
     }
 
-    /// Removes the given keys, which must ascend. Returns the number of keys that existed.
+    /// Removes the given keys, which must be in ascending order. Returns the number of keys that
+    /// existed.
     ///
-    /// This is intended for long lists, because every leaf is visited once. If it fails, some keys
-    /// may already have been removed.
+    /// Intended for long lists of keys, because every leaf is visited only once. After an error,
+    /// some keys may already have been removed.
     pub fn delete_sorted<K: AsRef<[u8]>>(&mut self, bucket: &[u8], keys: &[K]) -> Result<u64> {
         let index = self.edited(bucket)?;
         self.edits[index].tree.delete_sorted(&self.source, keys)

@@ -1,11 +1,11 @@
-//! A change of a file on a simulated disk that no sync has made durable yet: how it is undone, how
+//! A change to a file on a simulated disk that no sync has made durable yet: how it is undone, how
 //! it reaches the medium, whole or in sectors, and what remains of it if its sync failed and later
 //! syncs succeeded.
 
 /// The unit that a device writes atomically, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
-/// A change of a file's bytes or length, with the data needed to undo it.
+/// A change to a file's bytes or length, with the data needed to undo it.
 #[derive(Clone, Debug)]
 pub(super) struct FileChange {
     /// The offset of the change.

@@ -18,7 +18,7 @@
 //! * The writes of a failed sync remain undecided, even after later syncs. If the same bytes are
 //!   written again and synced, they are durable.
 //!
-//! The result depends only on the seed.
+//! The selected state depends only on the seed.
 //!
 //! # Other faults
 //!
@@ -141,7 +141,7 @@ pub struct FaultsHit {
     pub no_room: bool,
 }
 
-/// Which of the changes that are not durable survive a power cut.
+/// Which non-durable changes survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surviving {
     /// None of the changes.
@@ -236,7 +236,7 @@ impl FaultyDisk {
         world.tree.release_locks();
     }
 
-    /// Cuts the power. `mercy` decides which of the changes that are not durable survive.
+    /// Cuts the power. `mercy` decides which non-durable changes survive.
     pub fn cut_power(&self, mercy: Surviving, draw: &mut SplitMix64) {
         let mut world = self.world.lock();
         world.tree = world.tree.after_power_cut(&mut Fate { mercy, draw });

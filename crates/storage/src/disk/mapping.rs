@@ -17,7 +17,7 @@ use super::open_file::OpenFile;
 /// A read-only view of a file's first bytes. Later writes to the file are visible in it.
 ///
 /// A mapping dereferences to its *visible* bytes. Their number is the smaller of the mapped length
-/// and the file's length, as of the creation of the map or the last [`Mapping::refresh`].
+/// and the file's length, as of the creation of the mapping or the last [`Mapping::refresh`].
 ///
 /// Before a caller shortens the file, it must ensure that no slice extends beyond the new end,
 /// because reading there would terminate the process with a signal.

@@ -8,8 +8,7 @@ use std::io;
 
 use super::DiskFile;
 
-/// If the disk is short of space, this fraction (one eighth) of the free space is reserved at a
-/// time.
+/// If the disk is short of space, the free space divided by this number is reserved at a time.
 const SHARE_WHEN_SHORT: u64 = 8;
 
 /// The minimum size of a reservation on a disk that is short of space, in bytes. A smaller one is not worth a system

@@ -181,7 +181,7 @@ fn new_tail(segment: &Segment, written: u64, options: &Options) -> Result<Tail, 
 /// Removes segments that an earlier process reserved but never started, to release their space.
 fn remove_reserved(disk: &dyn Disk, dir: &Path) {
     for number in 0..2 {
-        // Usually there are no such files. If the removal fails, the file occupies space until it is used, and it is
+        // Usually there are no such files. A file that cannot be removed occupies space until it is reused, and is
         // emptied then.
         drop(disk.remove_file(&dir.join(format!("{number}.tmp"))));
     }

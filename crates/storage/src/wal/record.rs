@@ -112,8 +112,8 @@ impl RecordEncoder {
         Self { buffer: Vec::new(), crc }
     }
 
-    /// Removes the records that have been written. Keeps up to [`KEPT_BYTES_MAX`] of memory, which
-    /// is enough for an average batch.
+    /// Removes the records that have been written. Keeps up to [`KEPT_BYTES_MAX`] bytes of memory,
+    /// which is enough for an average batch.
     pub(super) fn clear(&mut self) {
         self.buffer.clear();
         self.buffer.shrink_to(KEPT_BYTES_MAX);

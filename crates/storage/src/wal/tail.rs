@@ -160,7 +160,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Returns the number of zeros that are missing for `lead` bytes of zeros ahead of the log.
+    /// Returns the number of zeros that must be written so that `lead` bytes of zeros are ahead of
+    /// the log.
     pub(super) fn zeros_wanted(&self, lead: u64) -> u64 {
         self.planned(self.written.saturating_add(lead)).saturating_sub(self.zeroed_to)
     }

@@ -12,7 +12,7 @@ use crate::disk::change::FileChange;
 use crate::disk::{DiskFile, Mapping, unnamed_file};
 use quorate_seeded_random::SplitMix64;
 
-/// A requested change of a file.
+/// A requested change to a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
     Write { offset: u64, bytes: &'a [u8] },
@@ -265,7 +265,7 @@ fn put(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     content[at..end].copy_from_slice(bytes);
 }
 
-/// Decides which of the changes that are not durable survive a power cut.
+/// Decides which non-durable changes survive a power cut.
 #[derive(Debug)]
 pub(super) struct Fate<'a> {
     pub(super) mercy: Surviving,
