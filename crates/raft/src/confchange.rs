@@ -3,7 +3,7 @@
 //! A change travels through the log like any other entry and takes effect when it is *applied*,
 //! not when it is appended. There are two forms:
 //!
-//! * [`ConfChange`] changes one member. It is the only form etcd proposes.
+//! * [`ConfChange`] changes one member. It is the only form that etcd proposes.
 //! * [`ConfChangeV2`] changes any number of members. Changing more than one voter at a time
 //!   requires joint consensus (Raft thesis, section 4.3): the group first enters a configuration in
 //!   which old and new majorities must both agree, and leaves it through a second, empty change.
@@ -53,7 +53,7 @@ impl ConfChangeKind {
     }
 }
 
-/// How a [`ConfChangeV2`] passes through joint consensus.
+/// Whether a [`ConfChangeV2`] uses joint consensus, and how it leaves the joint configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Transition {
@@ -98,7 +98,7 @@ pub struct ConfChange {
 pub struct ConfChangeStep {
     /// The kind of the change.
     pub kind: ConfChangeKind,
-    /// The changed member; zero for a no-op.
+    /// The changed member; zero makes the step a no-op.
     pub node_id: MemberId,
 }
 

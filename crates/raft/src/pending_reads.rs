@@ -54,7 +54,7 @@ impl PendingReads {
         Bytes::copy_from_slice(&self.newest().to_le_bytes())
     }
 
-    /// Records the echo of a heartbeat. Returns whether it acknowledged a read.
+    /// Records the echo of a heartbeat. Returns `false` if the context cannot have been sent.
     pub(crate) fn acknowledge(&mut self, from: MemberId, context: &[u8]) -> bool {
         let Ok(number) = context.try_into().map(u64::from_le_bytes) else { return false };
         if number > self.newest() {

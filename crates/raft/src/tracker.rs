@@ -21,7 +21,7 @@ use crate::progress::Progress;
 use crate::quorum::{VoteResult, write_ids};
 use crate::state::ConfState;
 
-/// A [`Progress`] for every member.
+/// The [`Progress`] of every member.
 pub type ProgressMap = BTreeMap<MemberId, Progress>;
 
 /// The voters, the learners, and whether the configuration is joint.

@@ -31,10 +31,10 @@ pub enum DecodeError {
         /// The wire type of the field.
         wire_type: u8,
     },
-    /// The kind of change has this unknown number.
+    /// The kind of the change has this number, which is unknown.
     #[error("membership change: unknown kind {0}")]
     UnknownKind(u64),
-    /// The transition has this unknown number.
+    /// The transition has this number, which is unknown.
     #[error("membership change: unknown transition {0}")]
     UnknownTransition(u64),
 }

@@ -52,7 +52,7 @@ fn append(prev_index: u64, prev_term: u64, entries: Vec<Entry>) -> Message {
     Message { index, log_term, entries, ..from_peer(MessageKind::Append) }
 }
 
-/// Returns member 1 of three, which leads in term 2 and has committed one entry of its own.
+/// Returns member 1 of a group of three. It leads in term 2 and has committed one entry of its own.
 fn leader() -> Node<MemoryStorage> {
     let mut node = node(&[1, 2, 3]);
     node.campaign();
@@ -332,7 +332,7 @@ fn an_implausible_commit_index_is_not_treated_as_log_loss() {
     }
 }
 
-/// Returns member 1 of three. Its log starts after index 10, and it has committed up to index 13 in term 4.
+/// Returns member 1 of a group of three. Its log starts after index 10, and it has committed up to index 13 in term 4.
 fn with_commits() -> Node<MemoryStorage> {
     let mut node = node(&[1, 2, 3]);
     let entries = vec![entry(2, 11), entry(4, 12), entry(4, 13), entry(4, 14)];

@@ -30,7 +30,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Applies an event to a progress as the core does.
+/// Applies an event to a progress record as the core does.
 fn apply_event(progress: &mut Progress, event: &Event) {
     match *event {
         Event::Send { count } if !progress.is_paused() => {

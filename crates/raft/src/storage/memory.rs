@@ -74,13 +74,13 @@ impl MemoryStorage {
         self.hard_state
     }
 
-    /// Returns the encoded size of all entries.
+    /// Returns the encoded size of all entries, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.end() - self.compacted_bytes
     }
 
-    /// Returns the encoded size of the entries in `(from, to]` that are in the log.
+    /// Returns the encoded size, in bytes, of the entries in `(from, to]` that are in the log.
     #[must_use]
     pub fn bytes_between(&self, from: LogIndex, to: LogIndex) -> u64 {
         self.end_at(to).saturating_sub(self.end_at(from))

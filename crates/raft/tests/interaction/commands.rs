@@ -235,7 +235,7 @@ impl Environment {
         result
     }
 
-    /// Does the pending work of the nodes `ids` and delivers their messages until there is no work and no message left.
+    /// Does the pending work of the nodes `ids` and delivers their messages until no work and no messages are left.
     fn stabilize(&mut self, ids: &[MemberId]) -> Result<(), String> {
         loop {
             let mut is_idle = true;
@@ -338,7 +338,7 @@ impl Environment {
     }
 }
 
-/// Returns whether a message must be delivered or dropped now.
+/// Returns whether a command to deliver or drop messages applies to this message.
 fn is_addressed(
     message: &Message,
     to: MemberId,
