@@ -232,10 +232,10 @@ fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
     let fault = |operation| io_fault(&shared.path, operation, needed);
     if (writer.mapping.capacity() as u64) < needed {
         let capacity = map_capacity(writer.file_bytes, &shared.options);
-        let mapping: Mapping = shared.file.map(capacity).map_err(fault("map"))?;
+        let mapping: Mapping = shared.file.map(capacity).map_err(fault("map the file"))?;
         writer.mapping = Arc::new(mapping);
     } else {
-        writer.mapping.refresh().map_err(fault("read the length"))?;
+        writer.mapping.refresh().map_err(fault("read the length of the file"))?;
     }
     let (path, file) = (Arc::clone(&shared.path), Arc::clone(&shared.file));
     Snapshot::new(meta, path, file, Arc::clone(&writer.mapping))

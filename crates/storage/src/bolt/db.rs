@@ -82,7 +82,7 @@ impl Db {
         let file = open_file(&**disk, &path, &options)?;
         let (meta, place) = meta::read_current(&*file, &path)?;
         let fault = |operation, offset| io_fault(&path, operation, offset);
-        let file_bytes = file.len().map_err(fault("read the length", 0))?;
+        let file_bytes = file.len().map_err(fault("read the length of the file", 0))?;
         let needed = meta.image_bytes();
         if file_bytes < needed {
             return Err(BoltError::CutOff { path, len: file_bytes, needed });
@@ -91,7 +91,7 @@ impl Db {
             make_durable(&**disk, (&*file, &path), &meta, place)?;
         }
         let capacity = map_capacity(file_bytes, &options);
-        let mapping = file.map(capacity).map_err(fault("map", file_bytes))?;
+        let mapping = file.map(capacity).map_err(fault("map the file", file_bytes))?;
         let mapping = Arc::new(mapping);
         let (snapshot, pin) =
             Snapshot::new(meta, Arc::clone(&path), Arc::clone(&file), Arc::clone(&mapping))?;
@@ -179,7 +179,8 @@ impl Db {
             let (path, cause) = (Arc::clone(&self.shared.path), Arc::clone(cause));
             return Err(BoltError::Poisoned { path, cause });
         }
-        let synced = self.shared.file.sync_data().map_err(io_fault(&self.shared.path, "sync", 0));
+        let synced =
+            self.shared.file.sync_data().map_err(io_fault(&self.shared.path, "sync the file", 0));
         if let Err(e) = &synced {
             writer.poisoned = Some(e.to_string().into());
         }
@@ -195,10 +196,10 @@ impl Db {
 
 /// Opens and locks the file. A new file is initialised first.
 fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
-    let found = disk.metadata(path).map_err(io_fault(path, "look for the file", 0))?;
+    let found = disk.metadata(path).map_err(io_fault(path, "read the metadata of the file", 0))?;
     if found.is_some_and(|facts| facts.len > 0) || options.read_only {
         let mode = if options.read_only { OpenMode::Read } else { OpenMode::ReadWrite };
-        let file = disk.open(path, mode).map_err(io_fault(path, "open", 0))?;
+        let file = disk.open(path, mode).map_err(io_fault(path, "open the file", 0))?;
         lock(&*file, path, options)?;
         return Ok(file);
     }
@@ -234,7 +235,7 @@ fn make_durable(
             written => written.map_err(fault("write the meta page"))?,
         }
     }
-    let synced = file.sync_data().map_err(io_fault(path, "sync", 0));
+    let synced = file.sync_data().map_err(io_fault(path, "sync the file", 0));
     match synced {
         Err(_) => sync_failure::note(disk, &mark),
         Ok(()) if has_failed => sync_failure::clear(disk, &mark),
@@ -257,13 +258,14 @@ fn create(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dy
     temporary.push(".tmp.new");
     let temporary: Arc<Path> = Arc::from(PathBuf::from(temporary));
     let fault = |operation| io_fault(&temporary, operation, 0);
-    let file = disk.open(&temporary, OpenMode::Create(FILE_MODE)).map_err(fault("create"))?;
+    let file =
+        disk.open(&temporary, OpenMode::Create(FILE_MODE)).map_err(fault("create the file"))?;
     lock(&*file, path, options)?;
     let content = new_file(options.page_bytes_new);
-    file.set_len(0).map_err(fault("empty"))?;
-    file.write_all_at(&content, 0).map_err(fault("write"))?;
-    file.sync_all().map_err(fault("sync"))?;
-    disk.rename(&temporary, path).map_err(fault("rename"))?;
+    file.set_len(0).map_err(fault("empty the file"))?;
+    file.write_all_at(&content, 0).map_err(fault("write the file"))?;
+    file.sync_all().map_err(fault("sync the file"))?;
+    disk.rename(&temporary, path).map_err(fault("rename the file"))?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     disk.sync_dir(directory).map_err(io_fault(path, "sync its directory", 0))?;
@@ -272,7 +274,7 @@ fn create(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dy
 
 fn lock(file: &dyn DiskFile, path: &Arc<Path>, options: &Options) -> Result<()> {
     let kind = if options.read_only { LockKind::FlockShared } else { LockKind::FlockExclusive };
-    if file.try_lock(kind).map_err(io_fault(path, "lock", 0))? {
+    if file.try_lock(kind).map_err(io_fault(path, "lock the file", 0))? {
         Ok(())
     } else {
         Err(BoltError::Locked { path: Arc::clone(path) })
