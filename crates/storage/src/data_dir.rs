@@ -25,7 +25,7 @@ pub enum DataDirError {
     /// The data directory cannot be created or written to.
     #[error("cannot access data directory: {}: {source}", path.display())]
     Data {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -33,7 +33,7 @@ pub enum DataDirError {
     /// The member's directory cannot be created or written to.
     #[error("cannot access member directory: {}: {source}", path.display())]
     Member {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -41,7 +41,7 @@ pub enum DataDirError {
     /// The directory for snapshots cannot be created or written to.
     #[error("failed to create snapshot directory: {}: {source}", path.display())]
     Snap {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -49,7 +49,7 @@ pub enum DataDirError {
     /// The log's directory cannot be written to.
     #[error("cannot write to WAL directory: {}: {source}", path.display())]
     Wal {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -60,7 +60,7 @@ pub enum DataDirError {
     /// The directory belongs to a proxy, a mode that etcd removed in 3.6.
     #[error("invalid datadir; a proxy directory exists: {}", path.display())]
     Proxy {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
     },
 }

@@ -67,7 +67,7 @@ pub enum SnapError {
     /// may retry.
     #[error("snap: failed to write {}: {source}", path.display())]
     NoRoom {
-        /// The file.
+        /// The path of the snapshot file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -75,13 +75,13 @@ pub enum SnapError {
     /// The file or the snapshot in it is empty, or the checksum is missing.
     #[error("snap: empty snapshot: {}", path.display())]
     Empty {
-        /// The file.
+        /// The path of the snapshot file.
         path: PathBuf,
     },
     /// The checksum does not match the bytes.
     #[error("snap: crc mismatch: {}: expected {expected:x} computed {computed:x}", path.display())]
     CrcMismatch {
-        /// The file.
+        /// The path of the snapshot file.
         path: PathBuf,
         /// The stored checksum.
         expected: u32,
@@ -91,7 +91,7 @@ pub enum SnapError {
     /// The bytes are not a snapshot.
     #[error("proto: cannot parse invalid wire-format data: {}", path.display())]
     Malformed {
-        /// The file.
+        /// The path of the snapshot file.
         path: PathBuf,
     },
     /// A snapshot's backend file is missing.

@@ -116,7 +116,7 @@ pub struct Saved {
 /// A segment with less reserved space than planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// The segment.
+    /// The path of the segment.
     pub path: PathBuf,
     /// The planned space, in bytes.
     pub wanted_bytes: u64,

@@ -31,7 +31,7 @@ pub struct Problem {
     pub page: u64,
     /// The offset of the problem within the page.
     pub offset: usize,
-    /// What is wrong.
+    /// A description of the problem.
     pub reason: &'static str,
 }
 

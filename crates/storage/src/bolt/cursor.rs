@@ -11,9 +11,10 @@ use super::snapshot::Snapshot;
 /// One entry of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'tx> {
-    /// The key.
+    /// The entry's key.
     pub key: &'tx [u8],
-    /// The value. If the key names a bucket, the value describes the bucket in a form that only this engine reads.
+    /// The entry's value. If the key names a bucket, the value describes the bucket in a form that only this engine
+    /// reads.
     pub value: &'tx [u8],
     /// Whether the key names a bucket instead of a value.
     pub is_bucket: bool,

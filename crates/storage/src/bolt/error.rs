@@ -46,13 +46,13 @@ pub enum BoltError {
         page: u64,
         /// The offset in the file.
         offset: u64,
-        /// What is wrong.
+        /// A description of the problem.
         reason: &'static str,
     },
     /// Neither meta page is valid. The file belongs to another program, or is damaged beyond use.
     #[error("{}: not a valid backend file: {reason} (meta pages at offsets 0 and {second_meta})", path.display())]
     NotABackend {
-        /// The file.
+        /// The path of the file.
         path: Arc<Path>,
         /// The expected offset of the second meta page.
         second_meta: u64,

@@ -38,7 +38,7 @@ pub struct Contents {
 /// The repair of a torn end, which was cut off when the log was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
-    /// The repaired segment.
+    /// The path of the repaired segment.
     pub path: PathBuf,
     /// The offset of the torn record, which is now the segment's length.
     pub offset: u64,

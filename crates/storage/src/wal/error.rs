@@ -50,14 +50,14 @@ pub enum WalError {
     /// Another process has the segment open for writing.
     #[error("fileutil: file already locked: {}", path.display())]
     Locked {
-        /// The segment.
+        /// The path of the segment.
         path: PathBuf,
     },
     /// The log ends inside a record. Returned only when the log is read, because opening it for
     /// writing repairs it.
     #[error("unexpected EOF: in file '{}' at position: {offset}", path.display())]
     Torn {
-        /// The segment.
+        /// The path of the segment.
         path: PathBuf,
         /// The offset of the incomplete record.
         offset: u64,
@@ -72,7 +72,7 @@ pub enum WalError {
         expected: u32,
         /// The checksum computed over the log so far.
         computed: u32,
-        /// The segment.
+        /// The path of the segment.
         path: PathBuf,
         /// The offset of the record.
         offset: u64,
@@ -82,7 +82,7 @@ pub enum WalError {
     Malformed {
         /// The name of the expected message.
         what: &'static str,
-        /// The segment.
+        /// The path of the segment.
         path: PathBuf,
         /// The offset of the record.
         offset: u64,
@@ -92,7 +92,7 @@ pub enum WalError {
     UnexpectedKind {
         /// The undefined type.
         kind: i64,
-        /// The segment.
+        /// The path of the segment.
         path: PathBuf,
         /// The offset of the record.
         offset: u64,
@@ -112,7 +112,7 @@ pub enum WalError {
         index: u64,
         /// The term that the caller passed.
         wanted: u64,
-        /// The term in the log.
+        /// The term of the mark in the log.
         found: u64,
     },
     /// Entries are missing between two existing entries.
@@ -144,7 +144,7 @@ pub enum WalError {
         term: u64,
         /// The term of the previous entry.
         before: u64,
-        /// The segment.
+        /// The path of the segment.
         path: PathBuf,
         /// The offset of the entry's record.
         offset: u64,

@@ -17,7 +17,7 @@ use crate::disk::Disk;
 /// The position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordPosition<'a> {
-    /// The segment.
+    /// The path of the segment.
     pub path: &'a Path,
     /// The offset of the record in the segment.
     pub offset: u64,
@@ -41,7 +41,7 @@ pub enum Content<'a> {
 /// The end of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// The last segment of the log.
+    /// The path of the last segment of the log.
     pub path: PathBuf,
     /// The offset after the last complete record.
     pub offset: u64,
