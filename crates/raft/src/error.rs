@@ -57,7 +57,7 @@ pub enum ConfigError {
         applied: LogIndex,
         /// The last compacted index.
         first: LogIndex,
-        /// The commit index.
+        /// The commit index of the log.
         commit: LogIndex,
     },
 }
@@ -131,7 +131,7 @@ pub enum StepError {
          ends at index {last_index}: it has lost entries"
     )]
     CommitBeyondLog {
-        /// The leader.
+        /// The leader that sent the message.
         leader: MemberId,
         /// The commit index in the message.
         commit: LogIndex,
@@ -146,7 +146,7 @@ pub enum StepError {
          lost acknowledged entries that this member still has"
     )]
     CommitContradicted {
-        /// The leader.
+        /// The leader that sent the message.
         leader: MemberId,
         /// The index of the leader's entry.
         index: LogIndex,
@@ -163,7 +163,7 @@ pub enum StepError {
          {last_index}: the cluster may have lost acknowledged entries that {from:x} still has"
     )]
     AcknowledgedBeyondLog {
-        /// The follower.
+        /// The follower that sent the acknowledgement.
         from: MemberId,
         /// The acknowledged index.
         index: LogIndex,

@@ -13,7 +13,7 @@ use crate::storage::Storage;
 use crate::tracker::{Configuration, ProgressMap};
 
 impl<S: Storage> Raft<S> {
-    /// Applies a committed change.
+    /// Applies a committed membership change.
     pub(crate) fn apply_conf_change(
         &mut self,
         change: &ConfChangeV2,

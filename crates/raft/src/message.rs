@@ -186,7 +186,7 @@ impl fmt::Display for MessageKind {
 pub struct Message {
     /// The kind of the message.
     pub kind: MessageKind,
-    /// The recipient.
+    /// The recipient of the message.
     pub to: MemberId,
     /// The sender; for some local kinds, the member that the message concerns.
     pub from: MemberId,

@@ -78,13 +78,13 @@ impl<S: Storage> Node<S> {
         Ok(Self { raft, soft_state, hard_state, on_advance: OnAdvance::default() })
     }
 
-    /// Advances one tick.
+    /// Advances the member's timers by one tick.
     pub fn tick(&mut self) {
         self.raft.tick();
     }
 
-    /// Advances one tick for a member that must not campaign now. If an election is due, the member only stops
-    /// following its silent leader.
+    /// Advances the timers of a member that must not campaign now by one tick. If an election is due, the member only
+    /// stops following its silent leader.
     pub fn tick_without_campaign(&mut self) {
         self.raft.tick_without_campaign();
     }

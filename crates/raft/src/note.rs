@@ -7,7 +7,7 @@
 /// The severity of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NoteLevel {
-    /// For debugging this crate.
+    /// A detail for debugging this crate.
     Debug,
     /// A change of role, term or membership.
     Info,
@@ -17,7 +17,7 @@ pub enum NoteLevel {
     Error,
 }
 
-/// One line for the log.
+/// A log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The severity of the note.

@@ -170,7 +170,7 @@ impl<S: Storage> Raft<S> {
         SoftState { leader: self.leader, role: self.role }
     }
 
-    /// Advances one tick.
+    /// Advances the member's timers by one tick.
     pub(crate) fn tick(&mut self) {
         match self.role {
             Role::Leader => self.tick_leader(),
@@ -178,7 +178,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Advances one tick for a member that must not campaign now.
+    /// Advances the timers of a member that must not campaign now by one tick.
     pub(crate) fn tick_without_campaign(&mut self) {
         match self.role {
             Role::Leader => self.tick_leader(),

@@ -12,9 +12,9 @@ use crate::tracker::{Configuration, ProgressMap};
 pub struct Status {
     /// The member's id.
     pub id: MemberId,
-    /// Term, vote and commit index.
+    /// The member's term, vote and commit index.
     pub hard_state: HardState,
-    /// Leader and role.
+    /// The known leader and the member's role.
     pub soft_state: SoftState,
     /// Index of the last entry that the state machine has applied.
     pub applied: LogIndex,

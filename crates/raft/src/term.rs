@@ -13,7 +13,7 @@ use std::fmt;
 pub struct Term(pub u64);
 
 impl Term {
-    /// No term.
+    /// The value that stands for no term.
     pub const ZERO: Self = Self(0);
 
     /// Returns the plain number, for the wire, files and metrics.

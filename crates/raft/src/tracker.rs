@@ -27,7 +27,7 @@ pub type ProgressMap = BTreeMap<MemberId, Progress>;
 /// The voters, the learners, and whether the configuration is joint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// The voters.
+    /// The voters, in one or two sets.
     pub voters: JointConfig,
     /// Members without a vote.
     pub learners: BTreeSet<MemberId>,
@@ -74,9 +74,9 @@ impl fmt::Display for Configuration {
 /// The limits of each follower's window of unacknowledged appends.
 #[derive(Clone, Copy, Debug)]
 pub struct InflightLimits {
-    /// Maximum number of messages.
+    /// Maximum number of unacknowledged appends.
     pub count_max: usize,
-    /// Maximum payload bytes.
+    /// Maximum payload bytes of the unacknowledged appends.
     pub bytes_max: u64,
 }
 
@@ -116,7 +116,7 @@ impl Tracker {
         }
     }
 
-    /// Replaces the configuration.
+    /// Replaces the configuration and the members' progress.
     pub(crate) fn switch(&mut self, config: Configuration, progress: ProgressMap, own: MemberId) {
         self.peers = progress.keys().copied().filter(|id| *id != own).collect();
         self.config = config;

@@ -30,9 +30,9 @@ use crate::tracker::{Configuration, InflightLimits, ProgressMap};
 /// The configuration to change, and the progress of its members.
 #[derive(Clone, Debug)]
 pub struct Changer {
-    /// The configuration.
+    /// The configuration to change, or the result of a change.
     pub config: Configuration,
-    /// The progress of the configuration's members.
+    /// The progress of the members in `config`.
     pub progress: ProgressMap,
     /// The last index of the local log, where probing of a new member starts.
     pub last_index: LogIndex,

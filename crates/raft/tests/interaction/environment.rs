@@ -73,7 +73,7 @@ impl NodeStorage {
     }
 }
 
-/// A node with its threads' queues.
+/// A node and the work queues of its threads.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) node: Node<NodeStorage>,
