@@ -178,7 +178,7 @@ pub enum StepError {
 /// The consequence of a refusal for the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// No problem: such refusals also occur among correct members.
+    /// The refusal does not indicate a problem, because it also occurs among correct members.
     Ordinary,
     /// The sender is faulty: a correct member never sends such a message.
     Impossible,

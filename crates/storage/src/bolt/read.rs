@@ -76,8 +76,8 @@ impl ReadTx {
     /// Returns a scanner that reads a bucket's entries in key order through ordinary reads instead
     /// of the mapping.
     ///
-    /// This is intended for scans of whole buckets, because the pages do not become resident memory
-    /// of the process. A missing bucket reads as an empty one.
+    /// The scanner is intended for scans of whole buckets, because the pages that it reads do not
+    /// become resident memory of the process. A missing bucket reads as an empty one.
     pub fn scan(&self, bucket: &[u8]) -> Result<Scanner> {
         Scanner::new(Arc::clone(&self.snapshot), bucket)
     }

@@ -33,8 +33,8 @@ impl OpenFile {
         let (granted, flag) = match kind {
             LockKind::OfdExclusive => match ofd_lock(&self.file, libc::F_WRLCK) {
                 Ok(granted) => (granted, &self.ofd_locked),
-                // Some kernels and file systems do not have such locks. etcd uses the same
-                // fallback.
+                // Some kernels and file systems do not support open-file-description locks. etcd
+                // uses the same fallback.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                     return self.try_lock(LockKind::FlockExclusive);
                 }
@@ -89,8 +89,8 @@ fn short(constant: libc::c_int) -> libc::c_short {
 /// conflicting lock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
-    // The range from the start to the end of the file, wherever that is. These locks require the
-    // process id 0.
+    // The range extends from the start to the end of the file, whatever its length.
+    // Open-file-description locks require the process id 0.
     let range = libc::flock {
         l_type: short(kind),
         l_whence: short(libc::SEEK_SET),
@@ -111,7 +111,7 @@ fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// Returns an error, because this system does not have such locks.
+/// Returns an error, because this system does not support open-file-description locks.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn ofd_lock(_file: &File, _kind: libc::c_int) -> io::Result<bool> {
     Err(io::ErrorKind::InvalidInput.into())

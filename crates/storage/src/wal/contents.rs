@@ -22,7 +22,7 @@ pub struct Contents {
     pub metadata: Option<Bytes>,
     /// The latest hard state. Empty if none was saved.
     ///
-    /// Its commit index may be lower than the applied index (see `Wal::append`).
+    /// The commit index in it may be lower than the applied index (see `Wal::append`).
     pub hard_state: HardState,
     /// The entries after the start, without gaps and without overwritten entries.
     pub entries: Vec<Entry>,
@@ -77,10 +77,10 @@ impl Collector {
     /// Drops entries that were in the log before a leader's snapshot replaced it. Their records
     /// precede the mark from which the log is read, and their indexes are above it.
     ///
-    /// Their terms are lower than the snapshot's, because terms never decrease along a log, and a
-    /// log that agrees with the snapshot is not replaced. Entries appended after the mark start
-    /// right above it and overwrite the old ones. So the entries read are either all old or all
-    /// new.
+    /// The terms of the replaced entries are lower than the snapshot's, because terms never
+    /// decrease along a log, and a log that agrees with the snapshot is not replaced. Entries
+    /// appended after the mark start right above it and overwrite the old ones. So the entries read
+    /// are either all old or all new.
     fn drop_replaced(&mut self) {
         let contents = &mut self.contents;
         if contents.entries.first().is_some_and(|first| first.term < self.start_term) {

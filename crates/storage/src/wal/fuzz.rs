@@ -54,7 +54,7 @@ fn with_log(folder: &Path, segments: &[Vec<u8>], check_log: impl FnOnce(&Path)) 
     let dir = folder.join("wal");
     RealDisk.create_dir_all(&dir, 0o700).expect("the fuzzer's folder is writable");
     for (sequence, bytes) in (0..).zip(segments) {
-        // With this index, reading from the beginning selects every segment.
+        // The index of the first segment is 0, so reading from the beginning selects every segment.
         let name = SegmentName { sequence, index: sequence };
         std::fs::write(dir.join(name.file_name()), bytes).expect("a segment is written");
     }

@@ -29,7 +29,7 @@ impl SegmentName {
     pub fn parse(name: &str) -> Option<Self> {
         let (sequence, index) = name.strip_suffix(".wal")?.split_once('-')?;
         let name = Self { sequence: parse_hex(sequence)?, index: parse_hex(index)? };
-        // With a higher number, the next segment's number would overflow.
+        // The highest sequence number is refused, because the next segment's number would overflow.
         (name.sequence < u64::MAX).then_some(name)
     }
 

@@ -59,7 +59,7 @@ fn live_bytes(view: &ReadTx) -> u64 {
     bytes
 }
 
-/// Returns the size of a new file into which the same entries are written at once.
+/// Returns the size of a new file into which the same entries are written in one transaction.
 fn ideal_bytes(db: &Db) -> u64 {
     let place = TestDir::new();
     let copy = place.open();

@@ -145,7 +145,7 @@ fn a_changed_record_byte_is_detected_unless_it_only_affects_padding() {
         let fine = match at {
             // The length is wrong but possible, or reaches beyond the end of the file.
             0..=6 => matches!(got, Outcome::Crc | Outcome::Malformed | Outcome::Repaired),
-            // There is more padding, less padding or none. The checksum does not cover the padding.
+            // The byte contains the number of padding bytes, which the checksum does not cover.
             7 => got != Outcome::Gone,
             9 => got == Outcome::Kind,
             _ if at >= RECORD_BYTES - 2 => got == Outcome::Whole,
