@@ -23,7 +23,7 @@ use tokio::net::{TcpStream, UdpSocket};
 const CONFIGURATION: &str = "/etc/resolv.conf";
 /// Maximum number of servers, as in the C library.
 const SERVERS_MAX: usize = 3;
-/// Maximum size of a response over UDP. It is larger than what servers send by default.
+/// Maximum size of a response over UDP. Servers send smaller responses by default.
 const DATAGRAM_BYTES_MAX: usize = 4096;
 
 /// The address of a service, from an SRV record.
@@ -44,11 +44,11 @@ pub fn no_such_host() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "no such host")
 }
 
-/// Queries DNS servers, with query options.
+/// Queries these DNS servers with the configured search domains, timeout and number of rounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolver {
     servers: Vec<SocketAddr>,
-    /// Search domains, which are appended to complete short names.
+    /// Search domains, which are appended to short names.
     suffixes: Vec<String>,
     timeout: Duration,
     rounds: usize,
@@ -206,7 +206,7 @@ fn misbehaving() -> io::Error {
     io::Error::other("server misbehaving")
 }
 
-/// How a packet relates to a query.
+/// The classification of a received packet.
 #[derive(Debug)]
 enum Answer {
     /// The packet is not a response to the query.

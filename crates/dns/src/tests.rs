@@ -13,15 +13,15 @@ use super::*;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Behaviour {
     Answers,
-    /// The server only reports truncation over UDP.
+    /// Over UDP, the server only reports that the response is truncated.
     Truncates,
     Fails,
     /// The server sends unrelated packets before the response.
     SendsUnrelatedPackets,
 }
 
-/// A server with records for `_x._tcp.example.com`, on the same port over UDP and TCP. It answers while its futures are
-/// polled.
+/// A server with records for `_x._tcp.example.com`, on the same port over UDP and TCP. The server answers while its
+/// futures are polled.
 struct Server {
     behaviour: Behaviour,
     udp: UdpSocket,
@@ -96,7 +96,8 @@ fn answer(question: &[u8], behaviour: Behaviour) -> Vec<u8> {
     packet.build_bytes_vec_compressed().unwrap()
 }
 
-/// Asks servers with these behaviours for a name. Returns the result, and the number of TCP queries to each server.
+/// Queries servers with these behaviours for the records of a name. Returns the result, and the number of TCP queries
+/// to each server.
 async fn ask(behaviours: &[Behaviour], name: &str) -> (Result<Vec<String>, String>, Vec<usize>) {
     let mut servers = Vec::new();
     let mut serving = tokio::task::JoinSet::new();
