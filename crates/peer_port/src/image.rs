@@ -37,7 +37,7 @@ use quorate_grpc::status::code_name;
 use quorate_http_pages::reply::{self, Reply};
 use quorate_requests::{STREAM_BYTES, SnapshotStream};
 
-/// The conditions under which the state is served.
+/// The conditions under which a member's state is served to another member.
 #[derive(Clone, Debug, Default)]
 pub struct ImagePolicy {
     /// Whether flags list the allowed names in peer certificates.

@@ -121,7 +121,7 @@ impl PeerService {
         self.named(answer)
     }
 
-    /// Adds the cluster id to an answer.
+    /// Adds the cluster id to the headers of an answer.
     fn named<B>(&self, mut answer: Response<B>) -> Response<B> {
         let id = header::HeaderValue::try_from(format!("{:x}", self.info.cluster_id()))
             .expect("hexadecimal digits are a header value");
@@ -132,7 +132,8 @@ impl PeerService {
 
 const JSON: &str = "application/json";
 
-/// Returns the refusal of a method. The lease paths do not return the allowed method.
+/// Returns the response to a request with a method that the path does not support. It names the allowed method, except
+/// on the lease paths.
 fn not_allowed(allowed: Option<Method>) -> Reply {
     let mut answer = reply::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     if let Some(allowed) = allowed {
@@ -159,7 +160,7 @@ async fn read_body(body: IncomingBody) -> Result<Bytes, Reply> {
 }
 
 impl quorate_net::listen::Http1Service for PeerService {
-    // Must be false because a stream of messages ends when the receiving member closes its side.
+    // Must be false, because a message stream ends when the receiving member closes its side of the connection.
     const ANSWERS_HALF_CLOSED: bool = false;
 }
 

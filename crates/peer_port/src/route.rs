@@ -10,7 +10,7 @@ use quorate_member::versions::VERSION_PATH;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Members,
-    /// Promotion of a learner, whose id is the text in the path.
+    /// Promotes a learner. The string is the learner's id, as in the path.
     Promote(String),
     HashKv,
     Versions,
