@@ -64,7 +64,7 @@ pub struct AcceptorSettings {
     pub pair: Pair,
     /// TLS versions and cipher suites.
     pub protocols: Protocols,
-    /// The rules for client certificates; `None` requests no client certificate.
+    /// The rules for client certificates. With `None`, the server requests no client certificate.
     pub clients: Option<ClientCheck>,
     /// Whether HTTP/2 can be negotiated.
     pub http2: bool,

@@ -90,7 +90,7 @@ enum Source {
 }
 
 impl Authorities {
-    /// Loads the authorities. A file must be valid at this time.
+    /// Loads the authorities. Fails if they come from a file that is invalid now.
     pub(crate) fn load(
         trust: &Trust,
         provider: &Arc<CryptoProvider>,

@@ -34,7 +34,7 @@ pub struct ConnectorSettings {
     pub protocols: Protocols,
     /// How to verify the server's certificate.
     pub check: ServerCheck,
-    /// The names allowed in the server's certificate, even if verification is skipped.
+    /// The names allowed in the server's certificate. They are checked even if verification is skipped.
     pub allowed: Allowed,
     /// Whether the connection uses HTTP/2.
     pub http2: bool,

@@ -9,22 +9,23 @@ use quorate_gotext::quote::go_reason;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-/// Returns the text of the TLS error that caused an error, or "EOF" if the connection was closed. Returns `None` if the
-/// error has another cause.
+/// Returns the text of the TLS error that caused `error`, or "EOF" if the connection was closed. Returns `None` if
+/// `error` has another cause.
 #[must_use]
 pub fn tls_reason(error: &(dyn StdError + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<Error>() {
         return Some(of_library(error));
     }
     if let Some(of_system) = error.downcast_ref::<io::Error>() {
-        // The error wrapped in an `io::Error` is not its source. Only the source of the wrapped error is.
+        // `io::Error::source` skips the wrapped error and returns the source of that error, so the wrapped error is
+        // examined here.
         let wrapped = of_system.get_ref().and_then(|inner| tls_reason(inner));
         let has_ended = of_system.kind() == io::ErrorKind::UnexpectedEof;
         return wrapped.or_else(|| has_ended.then(|| "EOF".to_owned()));
     }
     match error.source() {
         Some(source) => tls_reason(source),
-        // HTTP/2 keeps only the text of the error that ended a connection.
+        // The HTTP/2 library keeps only the text of the error that ended a connection.
         None => {
             let text = error.to_string();
             text.strip_prefix("received fatal alert: ").map(|name| {
@@ -88,7 +89,8 @@ fn of_certificate(error: &CertificateError) -> String {
     format!("tls: failed to verify certificate: {why}")
 }
 
-/// Returns the error for a certificate with other names. `presented` has the names in the library's format.
+/// Returns the error for a certificate that is not valid for the expected name. `presented` contains the certificate's
+/// names in the library's format.
 fn of_names(expected: &ServerName<'_>, presented: &[String]) -> String {
     let within = |start: &'static str, end: &'static str| {
         let names = presented.iter().filter_map(|name| name.strip_prefix(start)?.strip_suffix(end));

@@ -16,7 +16,7 @@ pub enum Part {
     Certificate,
     /// The certificates of trusted authorities.
     Authorities,
-    /// The revocation lists. Each list becomes outdated at the time of the next update that it states.
+    /// The revocation lists. A list is outdated once the time of its next update has passed. The list states this time.
     Revocations,
 }
 

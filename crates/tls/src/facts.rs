@@ -1,4 +1,4 @@
-//! The certificate that a server presents, for programs that show it.
+//! Facts about the certificate that a server presents, for programs that show them.
 
 use std::time::SystemTime;
 

@@ -39,7 +39,7 @@ pub(crate) struct Greeted<S> {
 impl<S> Greeted<S> {
     fn report(&mut self, outcome: io::Result<()>) {
         if let Some(report) = self.report.take() {
-            // The client may have stopped waiting.
+            // The send fails if the client no longer waits for the report.
             drop(report.send(outcome));
         }
     }

@@ -74,7 +74,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Loads the pair. The files must be valid at this time.
+    /// Loads the pair. Fails if the files are invalid now.
     pub(crate) fn load(
         pair: Pair,
         side: Side,

@@ -5,7 +5,7 @@
 //! value, which exists for the duration of the handshake.
 //!
 //! If a check of this crate refuses a certificate, it calls [`refuse`]: the other side receives the alert
-//! `bad_certificate`, as from Go, and the reason is stored for this side's error.
+//! `bad_certificate`, as it would from Go, and the reason is stored for this side's error.
 
 use std::cell::RefCell;
 use std::io;
@@ -62,6 +62,6 @@ pub(crate) fn note(notes: impl FnOnce(&mut Observed)) {
 /// Stores the reason for refusing a certificate, and returns the error for the library.
 pub(crate) fn refuse(reason: impl std::error::Error + Send + Sync + 'static) -> Error {
     note(|observed| observed.refusal = Some(OtherError(Arc::new(reason))));
-    // The library sends the required alert for this error.
+    // For this error, the library sends the alert `bad_certificate`.
     CertificateError::NotValidForName.into()
 }

@@ -47,7 +47,7 @@ const SPOKEN: &[(&str, CipherSuite)] = &[
 const NOT_FOR_CHOOSING: &[&str] =
     &["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 
-/// Suites that Go supports, most of them only on request, but rustls does not.
+/// Suites that rustls does not support. Go supports them, but most of them only on request.
 const NOT_SPOKEN: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
@@ -84,7 +84,7 @@ pub enum SuiteError {
         "TLS cipher suite {0:?} is not supported; remove it, or choose one with ECDHE and GCM or CHACHA20"
     )]
     NotSpoken(String),
-    /// All given names are those of TLS 1.3 suites, which have no effect.
+    /// All given names are names of TLS 1.3 suites, which have no effect.
     #[error(
         "none of the given TLS cipher suites belongs to TLS1.2; add one, or set the minimum version \
          to TLS1.3"

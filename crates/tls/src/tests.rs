@@ -23,7 +23,7 @@ struct Files {
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// The content of a certificate.
+/// The names and the validity period in a generated certificate.
 struct Said<'a> {
     name: &'a str,
     hosts: &'a [&'a str],
@@ -93,7 +93,7 @@ impl Files {
         self.revoke_until(serial, SystemTime::now() + DAY)
     }
 
-    /// Returns a revocation list with this serial number and this time of the next update.
+    /// Returns a revocation list with this serial number and this next-update time.
     fn revoke_until(&self, serial: u64, next: SystemTime) -> rcgen::CertificateRevocationList {
         let revoked = RevokedCertParams {
             serial_number: SerialNumber::from(serial),
@@ -143,8 +143,8 @@ fn acceptor(pair: Pair, clients: Option<ClientCheck>) -> AcceptorSettings {
     AcceptorSettings { pair, protocols, clients, http2: true, endpoint: "client" }
 }
 
-/// Connects once and returns the result of each side. The server sends a byte, because a TLS 1.3 client detects its
-/// refusal only when it reads.
+/// Connects once and returns the result of each side. The server sends a byte, because a TLS 1.3 client detects that
+/// the server has refused it only when it reads.
 async fn handshake(
     acceptor: &Acceptor,
     connector: &Connector,
