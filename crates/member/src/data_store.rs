@@ -116,8 +116,9 @@ impl Status for MemberStatus {
 }
 
 impl MemberStore {
-    /// Waits until all applied entries are committed to the backend file. This may take a long time if the disk is
-    /// full, so the client is authorized afterwards.
+    /// Waits until all applied entries are committed to the backend file, and then checks that the client is an
+    /// administrator. The check follows the wait, because the wait may be long if the disk is full, and the client may
+    /// lose its role during the wait.
     async fn commit_backend(&self, client: &Credentials) -> Result<(), RequestError> {
         self.administrator.commit_backend().await?;
         self.access_control.check_admin(client)

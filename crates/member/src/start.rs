@@ -256,7 +256,7 @@ impl Running {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    // The applier needs this stack size. For the other threads, it only reserves address space.
+    // Only the applier needs a stack of this size. For the other threads, the size only reserves address space.
     let thread = std::thread::Builder::new().name(name.to_owned());
     threads::spawn(thread.stack_size(deep_txn::STACK_BYTES), run)
 }

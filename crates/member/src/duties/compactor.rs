@@ -116,7 +116,7 @@ impl Periodic {
 mod tests {
     use super::*;
 
-    /// Ticks until `count` compactions have happened. One revision is written per tick. Returns the tick and the
+    /// Calls `tick` until `count` compactions have happened. One revision is written per tick. Returns the tick and the
     /// revision of each compaction.
     fn run(mut compactor: Compactor, count: usize) -> Vec<(i64, i64)> {
         let mut compactions = Vec::new();

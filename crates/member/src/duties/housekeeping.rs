@@ -38,7 +38,7 @@ const EXPIRY_SCAN: Duration = Duration::from_millis(500);
 /// Maximum number of concurrent revocations of expired leases.
 const REVOKES_MAX: usize = 16;
 
-/// Interval at which a member checks whether the cluster has its published name.
+/// Interval at which a member checks whether the member list contains its own entry with the published attributes.
 const NAME_LOOK: Duration = Duration::from_millis(50);
 
 const PURGE_INTERVAL: Duration = Duration::from_secs(30);
@@ -47,7 +47,8 @@ const PURGE_INTERVAL: Duration = Duration::from_secs(30);
 /// end.
 const LEADERLESS_CHECKS_MAX: u32 = 3;
 
-/// Publishes this member's name and client URLs to the cluster, and retries until the cluster has them.
+/// Publishes this member's name and client URLs to the cluster, and retries until the member list of the cluster
+/// contains them.
 ///
 /// Publishing starts when this member appears in its own member list. Other members assume that the files of a member
 /// with published URLs identify its cluster (`bootstrap::joining`). A member whose files do not identify the cluster
@@ -69,7 +70,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     let becomes_known = async {
         let mut looks = interval(NAME_LOOK);
         // The attributes may also come from the replayed log, before there is a leader. Only a read barrier proves that
-        // the cluster has them.
+        // they are committed.
         while was_known || !is_known() || handles.reader.read_barrier().await.is_err() {
             looks.tick().await;
         }
@@ -91,7 +92,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
             "local-member-id" = format!("{:x}", handles.info.id()),
             "error" = error.to_string()
         );
-        // The cluster may have the attributes despite the error, and this member may already have applied them.
+        // The attributes may be committed despite the error, and this member may already have applied them.
         if handles.reader.read_barrier().await.is_ok() && is_known() {
             break;
         }
@@ -179,8 +180,8 @@ pub async fn end_leases(handles: Arc<Handles>) {
     let leader = LeaderWatch::new(&handles);
     let permits = Arc::new(Semaphore::new(REVOKES_MAX));
     let mut ticks = interval(EXPIRY_SCAN);
-    // Delayed ticks are skipped, so that ticks coincide with those of other duties: a wake-up costs more than the
-    // check.
+    // Delayed ticks are skipped, so that ticks coincide with those of other duties, because a wake-up costs more than
+    // the check.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut leadership = handles.info.member_status().leadership();
     loop {

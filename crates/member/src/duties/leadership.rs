@@ -18,7 +18,7 @@ use quorate_telemetry::log;
 /// Pause between two attempts to send a request to the leader.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Interval at which a member checks again for a leader that is not among the known members.
+/// Interval at which a member looks up the leader again if its member list does not contain the leader yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The leader and its peer URLs.
@@ -63,8 +63,8 @@ impl LeaderWatch {
         if leader.peer_urls.is_empty() { Err(RequestError::NoLeader) } else { Ok(leader) }
     }
 
-    /// Runs a request to the leader. Returns `None` if that member stops leading before it has answered: a paused
-    /// leader never answers, so the caller asks the new leader instead.
+    /// Runs a request to the leader. Returns `None` if that member stops leading before it has answered, so that the
+    /// caller can ask the new leader. A paused leader might never answer.
     pub async fn while_leading<T>(
         &self,
         leader: u64,

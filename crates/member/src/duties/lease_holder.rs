@@ -79,8 +79,8 @@ impl LeaseHolder {
         }
     }
 
-    /// Renews a lease, locally or through the leader, for a client that may write all of its keys. Returns the TTL in
-    /// seconds, or `None` if the lease no longer exists.
+    /// Renews a lease, locally or through the leader, for a client that has permission to write all keys of the lease.
+    /// Returns the TTL in seconds, or `None` if the lease no longer exists.
     pub async fn renew(
         &self,
         client: &Credentials,
@@ -173,7 +173,7 @@ impl LeaseHolder {
                     let kind = RequestKind::LeaseCheckpoint;
                     match self.proposer.propose_as_leader(term, *request, kind).await {
                         Ok(_) => {}
-                        // Another member leads or is about to lead, so the proposal has not happened.
+                        // Another member leads or is about to lead, so the request was not proposed.
                         Err(RequestError::ProposalDropped) => has_happened = false,
                         Err(error) => return Err(error),
                     }

@@ -12,8 +12,8 @@
 //! * The alarm for a full disk is raised while `node` refuses writes. It is disarmed when all applied changes are in
 //!   the file, or when another member leads. The alarm stores its cause (`quorate_state::alarm`), so this also holds
 //!   after a restart.
-//! * To become smaller than that percentage, the file is defragmented online, once for each change in the number of
-//!   bytes in use.
+//! * To bring the file below that percentage, it is defragmented online, once for each change in the number of bytes in
+//!   use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,8 @@ pub struct SpaceRules {
     pub disarm_percent: Option<u64>,
 }
 
-/// Logs the warning and disarms the alarm. Returns immediately if there is no quota or if neither is enabled.
+/// Logs the warning and disarms the alarm. Returns immediately if there is no quota, or if neither the warning nor the
+/// disarming is enabled.
 pub async fn watch_space(handles: Arc<Handles>, rules: SpaceRules) {
     let SpaceRules { warning_percent, disarm_percent } = rules;
     let Some(quota_bytes) = handles.proposer.quota_bytes() else { return };
@@ -129,7 +130,8 @@ impl Warning {
 #[derive(Debug)]
 struct Keeper {
     below_bytes: u64,
-    /// The number of bytes in use at the last defragmentation. A second attempt with the same number would not help.
+    /// The number of bytes in use at the last defragmentation. Another defragmentation with the same number of bytes in
+    /// use would not free any space.
     tried_at_bytes: Option<u64>,
 }
 

@@ -87,8 +87,9 @@ impl Administrator {
     }
 
     /// Transfers the leadership before this member stops, so that clients do not wait for an election. The target is
-    /// the voter that has been connected longest. This takes at most the request timeout. During the transfer, this
-    /// member holds requests that other members have forwarded. They are sent to the new leader before this returns.
+    /// the voter that has been connected longest. The transfer takes at most the request timeout. During the transfer,
+    /// this member holds requests that other members have forwarded. It sends them to the new leader before this method
+    /// returns.
     pub async fn hand_over(&self) {
         let own_id = format!("{:x}", self.info.id());
         if !self.info.member_status().leads() {
@@ -184,7 +185,8 @@ impl Administrator {
     pub async fn wait_hashed(&self, revision: i64) {
         if revision != 0 {
             let hashed = self.compactions.all_hashed();
-            // After the timeout, the hash is computed, as etcd does before a compaction has finished.
+            // After the timeout, the caller computes the hash from the keyspace, as etcd does while a compaction is
+            // running.
             _ = tokio::time::timeout(self.info.limits().request_timeout, hashed).await;
         }
     }
@@ -233,7 +235,7 @@ impl Administrator {
     async fn ask_applier(&self, job: impl FnOnce(Done<()>) -> Job) -> Result<(), RequestError> {
         let (done, receiver) = oneshot::channel();
         let place = self.take_task()?;
-        // If the caller has gone, the result is discarded.
+        // If the caller no longer waits, the result is discarded.
         let done: Done<()> = Box::new(move |()| {
             _ = done.send(());
             drop(place);

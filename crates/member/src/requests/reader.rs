@@ -26,11 +26,11 @@ use crate::threads::completion;
 use crate::threads::fatal::FaultReports;
 use crate::threads::outcome::{AWAITING, Outcome};
 
-/// Minimum number of records in a list for which the references to the records need a permit before the read.
+/// Minimum length of a list, in records, for which a read needs a permit for the memory of the record references.
 const LONG_LIST_RECORDS: usize = 16 * 1024;
 
-/// Minimum number of keys for which a read runs on a blocking thread, because it takes milliseconds and would delay
-/// other requests on the connection thread.
+/// Minimum number of visited keys for which a read runs on a blocking thread. Such a read takes milliseconds and would
+/// delay other requests on the connection thread.
 const LONG_WALK_KEYS: usize = 32 * 1024;
 
 /// An estimate of the resources that a read needs.
@@ -43,7 +43,7 @@ struct Weight {
 }
 
 impl Weight {
-    /// Returns whether the read may run on a connection thread, and its list needs no permit.
+    /// Returns whether the read may run on a connection thread and needs no permit for its list.
     const fn is_small(self) -> bool {
         self.returned < LONG_LIST_RECORDS && self.walked < LONG_WALK_KEYS
     }
@@ -177,7 +177,7 @@ impl Reader {
         }
     }
 
-    /// Waits for the permit of a long list, and reads on a blocking thread.
+    /// Waits for the permit if the list is long, and reads on a blocking thread.
     async fn gather<T: Send + 'static>(
         self: &Arc<Self>,
         weight: Weight,
@@ -197,7 +197,7 @@ impl Reader {
     }
 
     /// Estimates the resources that these queries need. The estimate is based on the newest revision, which is close
-    /// enough for queries at older ones.
+    /// enough for queries at older revisions.
     fn weigh<'a>(
         &self,
         queries: impl IntoIterator<Item = &'a RangeQuery>,
@@ -283,8 +283,8 @@ fn listed<T>(result: Result<T, RequestError>) -> Result<Listed<T>, RequestError>
     result.map(|result| Listed { result, permit: None })
 }
 
-/// Returns whether a range reads only the records that it returns. Other sort orders and filters read all records of
-/// the range.
+/// Returns whether a query reads only the records that it returns. A query that sorts by anything but the key, or
+/// filters by revision, reads all records of its range.
 fn limits_the_work(query: &RangeQuery) -> bool {
     let in_key_order = query.sort_order == SortOrder::None || query.sort_target == SortTarget::Key;
     let bounds = [

@@ -81,7 +81,7 @@ pub(crate) struct SharedApplier {
 }
 
 impl SharedApplier {
-    /// `handle` is the sending end of `jobs`.
+    /// Shares the applier between threads. `handle` is the sending end of `jobs`.
     pub(crate) fn new(applier: Applier, handle: ApplierHandle, jobs: Receiver<Job>) -> Arc<Self> {
         let shared = Arc::new(Self { jobs, handle, applier: Mutex::new(Some(Box::new(applier))) });
         let runner: Weak<Self> = Arc::downgrade(&shared);
@@ -181,7 +181,7 @@ struct Carrier {
     completions: CompletionBatch<Outcome>,
     /// Time at which the last entry was applied, or at which the current job began.
     finished: Instant,
-    /// Receives a value when the snapshot that this thread ordered is installed.
+    /// Receives a value when the backend thread has installed the image of the leader's snapshot.
     installed: Option<crossbeam_channel::Receiver<()>>,
     /// Size of the open batch in bytes, as last reported to the metrics.
     open_bytes: i64,

@@ -99,7 +99,8 @@ impl<T> Sender<T> {
         self.notify(self.shared.state.lock());
     }
 
-    /// Ends the receiver's present or next wait, although there may be no items.
+    /// Ends the receiver's current wait or, if the receiver is not waiting, its next wait, although there may be no
+    /// items.
     pub(crate) fn interrupt(&self) {
         let mut state = self.shared.state.lock();
         state.is_interrupted = true;

@@ -87,7 +87,7 @@ pub(crate) enum Input {
         to: MemberId,
         outcome: SnapshotOutcome,
     },
-    /// Make this member the leader.
+    /// Transfer the leadership to this member.
     TransferLeadership(MemberId),
     /// The backend file is waiting for disk space, or has stopped waiting.
     BackendSpace {
@@ -109,8 +109,8 @@ pub(crate) enum Input {
 /// Waking their own threads costs two context switches and several microseconds of CPU. A thread that has just received
 /// a message, or has made entries durable, processes that input itself if no other thread runs the driver.
 pub(crate) trait RunInline: Send + Sync {
-    /// Processes queued inputs on the calling thread, without waiting for the disk. Returns false if their own thread
-    /// has to process them.
+    /// Processes queued inputs on the calling thread, without waiting for the disk. Returns false if the thread of the
+    /// driver or applier has to process them.
     fn run_queued(&self) -> bool;
 }
 
@@ -250,7 +250,7 @@ pub(crate) struct DriverInputs {
 }
 
 impl DriverInputs {
-    /// Waits for inputs, until the deadline. They stay in the queue.
+    /// Waits for inputs until the deadline. The inputs stay in the queue.
     pub(crate) fn wait(&self, deadline: Instant) -> Result<(), ReceiveError> {
         self.receiver.wait(Some(deadline))
     }

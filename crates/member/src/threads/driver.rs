@@ -10,9 +10,9 @@
 //! switches. A lock lets one thread run the driver at a time, and every input is taken from the queue under that lock,
 //! so inputs of one source keep their order.
 //!
-//! If only a few entries were committed, the thread that runs the driver also runs the applier, after it has released the
-//! driver ([`ApplierHandle::run_or_wake`]). The driver's own thread does so only if there is no other voter, because it
-//! keeps the clock.
+//! If only a few entries were committed, the thread that runs the driver also runs the applier, after it has released
+//! the driver ([`ApplierHandle::run_or_wake`]). The driver's own thread does so only if there is no other voter,
+//! because applying entries could delay its ticks.
 //!
 //! If this member is the only voter, the driver's thread writes the log between effects, because no peer has to be
 //! served during the write. When another voter joins, the log moves to its own thread.
@@ -242,7 +242,7 @@ impl Driver {
         self.take_batch(&mut batch, inputs);
         self.batch = batch;
         // The applier does not report the applied index, because each report would wake this thread. Reading the index
-        // at every tick is soon enough.
+        // at every tick is often enough.
         self.consensus.notice_applied(self.neighbours.member_status.applied());
         if let Some(delay) = self.ticks.take(self.now, has_come, self.leads()) {
             self.notice_delay(delay);
@@ -514,8 +514,8 @@ impl Driver {
             }
             Effect::Stop(fault) => {
                 self.neighbours.faults.report_log_fault(fault);
-                // The disk still works, so the log is closed with the last hard state: an inspection of the log may
-                // need its commit index.
+                // The disk still works, so the log is closed with the last hard state, because a tool that inspects the
+                // log may need the commit index.
                 self.stopping = true;
             }
             Effect::RefuseWrites(refuses) => {

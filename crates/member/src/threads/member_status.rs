@@ -77,7 +77,7 @@ impl MemberStatus {
             applied_term: AtomicU64::new(applied_term.get()),
             waiting: Mutex::new(Waiting::default()),
             leadership: watch::Sender::new(Leadership::default()),
-            // Until the driver reports a leader, there is none.
+            // No leader is known until the driver reports one.
             state: ArcSwap::from_pointee(LeadershipState::default()),
             clock,
             storage_version: Mutex::new(None),

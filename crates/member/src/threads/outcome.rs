@@ -39,8 +39,8 @@ thread_local! {
     pub(crate) static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
 }
 
-/// Delivers outcomes to the waiting requests of this thread's runtime while the future is polled. Without it, the
-/// runtime's requests cannot wait for a core thread.
+/// Delivers outcomes to the waiting requests of this thread's runtime while the future is polled. Without this task,
+/// the runtime's requests cannot wait for a core thread.
 pub async fn deliver_outcomes() {
     completion::deliver(&AWAITING, CompletionQueue::new()).await;
 }

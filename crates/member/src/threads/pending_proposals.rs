@@ -42,7 +42,7 @@ impl Default for PendingProposals {
 }
 
 impl PendingProposals {
-    /// Adds a proposal of this many bytes. Returns how many are in progress, with this one.
+    /// Adds a proposal of this many bytes. Returns how many proposals are in progress, including this one.
     pub(crate) fn add(
         &self,
         request_id: u64,
@@ -174,8 +174,8 @@ mod tests {
                 [1],
                 "the third proposal is in this member's log"
             );
-            // A second report of the same term forgets nothing. A report of a later term means that the member was
-            // deposed and elected again.
+            // If the same term is reported twice, the second report has no effect. A report of a later term means that
+            // the member was deposed and elected again.
             pending.begin_term(Term(7));
             assert_eq!(pending.forget_withdrawn(true), [0; 0]);
             pending.withdraw(2);

@@ -45,7 +45,7 @@ pub(crate) struct WriteStages {
 }
 
 impl WriteStages {
-    /// Records that these entries are passed to the log. Records of replaced entries are dropped.
+    /// Records that these entries are passed to the log. Drops the times of the entries that they replace.
     pub(crate) fn append(&mut self, persist: &Persist, now: Instant) {
         let Some(first) = persist.entries.first().map(|entry| entry.index) else { return };
         while self.batches.back().is_some_and(|batch| batch.first >= first) {

@@ -4,8 +4,8 @@
 //! [`check_before_serving`] compares this member with the other members before it starts to serve, and prevents it from
 //! serving if the states differ. In [`compare_periodically`] the leader compares the whole keyspace with each member.
 //! In [`compare_compactions`] the leader compares the stored hashes of compactions, so that members need no additional
-//! scan. If one of the last two checks finds a difference, the leader raises an alarm. No writes are accepted until an
-//! operator deactivates the alarm.
+//! scan. If either of the leader's checks finds a difference, the leader raises an alarm. No writes are accepted until
+//! an operator deactivates the alarm.
 //!
 //! # Bounds
 //!
@@ -52,7 +52,7 @@ pub enum CheckError {
 }
 
 /// Compares this member's state with the other members before it starts to serve. Ignores members that cannot be
-/// reached or whose last compaction is a different one.
+/// reached, and members that were last compacted at a different revision.
 pub async fn check_before_serving(
     identity: &Identity,
     view: Arc<View>,

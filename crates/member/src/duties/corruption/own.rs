@@ -56,7 +56,7 @@ pub async fn is_held_by_quorum(
 }
 
 /// Checks this member's state periodically if `period` is given, and whenever an alarm names this member. `was_rebuilt`
-/// means that the state was fetched again at the start of the member.
+/// is true if the member fetched its state again when it started.
 pub async fn watch_own_state(
     handles: Arc<Handles>,
     period: Option<Duration>,

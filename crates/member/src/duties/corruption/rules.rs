@@ -130,7 +130,7 @@ pub(super) enum Verdict {
 }
 
 /// Judges a state by comparing it with the states of the voters. If `own` is a voter, it counts in favour of the state.
-/// `None` means that the state is a candidate to replace a member's state, so that member has no vote.
+/// If `own` is `None`, the state is a candidate to replace a member's state, and no vote is counted for that member.
 pub(super) fn judge(
     held: &HashKv,
     own: Option<u64>,

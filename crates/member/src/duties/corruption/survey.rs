@@ -119,8 +119,8 @@ struct Wanted {
 
 impl Wanted {
     /// Encodes the request. etcd members use the revision and ignore the compaction. A Quorate member can have two
-    /// hashes for one revision: one stored by a compaction at this revision, and a computed one. It returns the hash
-    /// that belongs to the requested compaction.
+    /// hashes for one revision: one stored by a compaction at this revision, and a computed one. The member returns the
+    /// hash that belongs to the requested compaction.
     fn to_json(self) -> String {
         let Self { revision, compact_revision } = self;
         match revision {

@@ -100,7 +100,7 @@ impl Membership {
         id: u64,
         peer_urls: &[String],
     ) -> Result<Vec<Member>, RequestError> {
-        // URLs are checked first, because an invalid URL would stay in the log permanently.
+        // URLs are checked before the change is proposed, because an invalid URL would stay in the member list.
         let row = Member::new(MemberId(id), parse_urls(peer_urls)?);
         self.change_members(client, ConfChangeKind::UpdateNode, id, row.to_json()).await
     }
