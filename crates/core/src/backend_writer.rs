@@ -39,7 +39,7 @@ use self::reclaim::Reclaiming;
 use crate::image::{self, InstallError};
 use crate::snapshot::{self, SnapshotOrder};
 
-/// An order to the writer. `T` identifies a caller that waits for a completion, `R` one that waits for a
+/// An order to the writer. `T` identifies a caller that waits for a completion, and `R` a caller that waits for a
 /// defragmentation.
 #[derive(Debug)]
 pub enum Order<T, R> {
@@ -189,7 +189,7 @@ enum Step<T, R> {
         index: LogIndex,
         completion: T,
     },
-    /// Return this report. There is no other work.
+    /// Return this report. The step does nothing else.
     Report(Report<T, R>),
 }
 

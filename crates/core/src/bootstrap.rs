@@ -275,7 +275,7 @@ pub enum Step {
     SameUrls(AskSameUrls),
     /// Asks whether the versions of these members allow this member to join.
     Versions(AskVersions),
-    /// The decision, because no question is left.
+    /// The decision. No questions are left.
     Decided(Decision),
 }
 
@@ -290,7 +290,7 @@ pub enum Decision {
     Continue {
         /// The other members as listed by a peer, if the member's own files do not list them.
         others: Vec<Member>,
-        /// Why the other members are still unknown, if they were requested from a peer without success.
+        /// Why the other members are still unknown, if this member asked for them and received no usable answer.
         unlearned: Option<Unlearned>,
     },
 }
@@ -335,8 +335,8 @@ impl Flags {
         members: impl IntoIterator<Item = &'a Member>,
     ) -> Result<(), Refusal> {
         let count = members.into_iter().filter(|member| member.is_learner).count();
-        // If there are more learners than this member allows, it would not decide on membership changes as the other
-        // members do.
+        // If the cluster has more learners than this member allows, this member would refuse membership changes that
+        // the other members accept.
         if count > self.learner_count_max { Err(Refusal::TooManyLearners) } else { Ok(()) }
     }
 

@@ -131,7 +131,7 @@ impl<R: WaitingReads> Consensus<R> {
         self.node.note_time(now.0);
     }
 
-    /// Handles any other event.
+    /// Handles an event that no other method passes in.
     pub fn handle(&mut self, event: Event) {
         self.flush_proposals();
         let decides_members = matches!(event, Event::ConfChangeDecided(_));
@@ -300,7 +300,7 @@ impl<R: WaitingReads> Consensus<R> {
         self.node.uncommitted_bytes()
     }
 
-    /// Returns the number of bytes of append messages that are kept until earlier ones arrive.
+    /// Returns the number of bytes of append messages that are kept until earlier messages arrive.
     #[must_use]
     pub const fn early_appends_bytes(&self) -> u64 {
         self.node.early_appends_bytes()
@@ -312,7 +312,8 @@ impl<R: WaitingReads> Consensus<R> {
         self.node.held_change_count()
     }
 
-    /// Returns the number of append messages and requests refused because the log was full, since the last call.
+    /// Returns the number of append messages and requests that were refused since the last call because the log was
+    /// full.
     pub fn take_refused_for_room(&mut self) -> u64 {
         self.node.take_refused_for_room()
     }

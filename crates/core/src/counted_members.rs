@@ -70,7 +70,7 @@ impl Counted {
 
     fn from_mark(encoded: &[u8]) -> Option<Self> {
         let state = raftpb::ConfState::decode(encoded).ok()?;
-        // etcd never leaves a joint configuration in a snapshot, because it makes only single changes.
+        // etcd never leaves a joint configuration in a snapshot, because it changes one member at a time.
         let is_joint = !state.voters_outgoing.is_empty() || !state.learners_next.is_empty();
         let (voters, learners) = (state.voters, state.learners);
         (!is_joint && !voters.is_empty()).then(|| Self {
@@ -79,7 +79,7 @@ impl Counted {
         })
     }
 
-    /// Applies a change that was applied before. Changes that were refused have no effect: an added member without a
+    /// Applies a change that is already part of the state. Refused changes have no effect: an added member without a
     /// row was refused or is removed by a later entry, and the last voter is never removed.
     fn apply(&mut self, kind: ConfChangeKind, id: u64, members: &Members) {
         let has_row = members.get(MemberId(id)).is_some();

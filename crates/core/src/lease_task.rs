@@ -125,7 +125,7 @@ impl LeaseTask {
         Self { id, question: Question::Renew, renews_at_once, stage: Stage::New }
     }
 
-    /// Creates a task for a `LeaseTimeToLive` request. `keys` is whether it asks for the lease's keys.
+    /// Creates a task for a `LeaseTimeToLive` request. `keys` is true if the request asks for the lease's keys.
     #[must_use]
     pub const fn time_to_live(id: LeaseId, keys: bool) -> Self {
         let question = Question::TimeToLive { keys };
@@ -138,7 +138,7 @@ impl LeaseTask {
         self.id
     }
 
-    /// Returns the next step. `has_happened` is whether the event named by the last step has occurred.
+    /// Returns the next step. `has_happened` is true if the event named by the last step has occurred.
     pub fn step(&mut self, has_happened: bool, view: &impl LeaseView) -> LeaseStep {
         let stage = std::mem::replace(&mut self.stage, Stage::New);
         if !has_happened {

@@ -1,8 +1,8 @@
 //! The core of a member, which defines the order in which data is persisted, sent, applied, committed, marked, released
 //! and installed.
 //!
-//! Four state machines exchange values. Each machine is driven by calls. A call does its work, including file accesses,
-//! and returns the next actions. The caller chooses the threads and the channels between them.
+//! Four state machines exchange values. Each machine is driven by calls. A call does the machine's work, including file
+//! accesses, and returns the next actions. The caller chooses the threads and the channels between them.
 //!
 //! ```text
 //!            proposals, messages, ticks

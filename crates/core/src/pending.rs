@@ -59,7 +59,7 @@ pub struct Load {
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     bytes: usize,
-    /// The last term in which this member had led when it accepted the proposal.
+    /// The last term in which this member had led by the time it accepted the proposal.
     led_term: Term,
 }
 

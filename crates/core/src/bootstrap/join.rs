@@ -149,7 +149,7 @@ impl Candidate {
     }
 }
 
-/// A question about this member, for which all URLs are asked concurrently.
+/// A question about this member, which is sent to all URLs concurrently.
 #[derive(Debug)]
 pub struct AskOwnRow {
     urls: Vec<String>,
@@ -226,7 +226,7 @@ impl AskVersions {
         self.flags.held_version.unwrap_or(Version::OWN)
     }
 
-    /// Continues with the answer. `are_compatible` is whether the versions allow this member to join.
+    /// Continues with the answer. `are_compatible` is true if the versions allow this member to join.
     pub fn answer(self, are_compatible: bool) -> Result<Step, Refusal> {
         if !are_compatible {
             return Err(Refusal::Incompatible);

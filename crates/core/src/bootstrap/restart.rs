@@ -25,7 +25,7 @@ enum Then {
     Learn(Identity),
 }
 
-/// Why a restarting member does not know the other members yet. It waits until the leader contacts it.
+/// Why a restarting member does not know the other members yet. Such a member waits until the leader contacts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlearned {
     /// No URL answered with a list of members.

@@ -1,7 +1,7 @@
 //! Decides which committed entries are so quick to apply that even a thread with other urgent work may apply them.
 //!
-//! Waking the apply thread costs more than applying a put. Applying other entries can take long: a range may cover the
-//! whole keyspace, and the revocation of a lease deletes all its keys.
+//! Waking the apply thread costs more than applying a put. Applying other entries can take a long time: a range may
+//! cover the whole keyspace, and the revocation of a lease deletes all its keys.
 //!
 //! # Not here
 //!
@@ -31,7 +31,8 @@ pub(super) fn is_brief(entries: &[Entry]) -> bool {
 }
 
 fn concerns_single_keys(entry: &Entry) -> bool {
-    // An empty entry is a leader's first entry. It starts the clocks of all leases, which may take long.
+    // An empty entry is a leader's first entry. Applying it starts the clocks of all leases, which may take a long
+    // time.
     if entry.kind != EntryKind::Normal || entry.data.is_empty() {
         return false;
     }

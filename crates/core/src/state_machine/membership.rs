@@ -1,5 +1,5 @@
 //! Membership changes. Each change is accepted or refused when it is applied. Consensus receives the outcome
-//! immediately, the proposer when the change is published.
+//! immediately, and the proposer receives it when the change is published.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -34,7 +34,7 @@ impl<T> StateMachine<T> {
                 outlet.put(Output::ChangeRefused(*refusal));
                 None
             }
-            // The entry was applied before. Consensus was started with the members after this change.
+            // The entry was already applied before the start, and consensus started with the resulting members.
             None => None,
         };
         let members = configuration_of(self.state.members());

@@ -99,7 +99,7 @@ pub(super) enum Input {
     Mark(SnapshotMark),
 }
 
-/// A task for the log machine that consensus has not carried out itself.
+/// A queued task for the log machine.
 #[derive(Debug)]
 enum LogOrder {
     Append(Persist),
@@ -223,7 +223,7 @@ pub(super) struct Member {
     installs: LogIndex,
     is_installing: bool,
     is_installed: bool,
-    /// Reads that wait until this index is applied, with the number of writes that they must see.
+    /// Pending reads: the index that must be applied first, and the number of writes that the read must see.
     waiting_reads: Vec<(LogIndex, u64)>,
     reads_done: u64,
     /// Sent messages that are not delivered yet.
