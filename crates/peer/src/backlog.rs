@@ -38,7 +38,7 @@ impl Backlog {
         Self { free_bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX)) }
     }
 
-    /// Returns the number of bytes that wait.
+    /// Returns the total size of the waiting messages in bytes.
     pub(crate) fn waiting_bytes(&self) -> usize {
         WAITING_BYTES_MAX - self.free_bytes.available_permits()
     }

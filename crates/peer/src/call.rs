@@ -99,7 +99,7 @@ impl Call {
         }
     }
 
-    /// Makes the call. Returns the answer with any status.
+    /// Makes the call. Returns every complete answer, including one with an error status.
     pub async fn send(self, dialer: &Dialer) -> Result<Response<Bytes>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
         match tokio::time::timeout(timeout, self.send_without_timeout(&url, dialer)).await {

@@ -150,7 +150,7 @@ pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch)
     mismatch.into()
 }
 
-/// Returns the error for an answer with an error status, for any request.
+/// Returns the error for an answer with an error status. All kinds of requests use this function.
 pub(crate) fn refusal(
     local: &Local,
     contact: &Contact,

@@ -73,7 +73,7 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// Returns whether the member would refuse again: either it is etcd, which does not have the path, or it does not
+    /// Returns whether the member would refuse again: either it runs etcd, which does not have the path, or it does not
     /// accept this member's certificate.
     #[must_use]
     pub fn is_refused(&self) -> bool {

@@ -46,13 +46,13 @@ const REDIAL_INTERVAL_NONSENSE: Duration = Duration::from_secs(1);
 /// accepts connections for a moment.
 const REDIAL_INTERVAL_SUSPECTED: Duration = Duration::from_millis(10);
 
-/// Approximate size of a batch. Messages received after that go into the next batch.
+/// Approximate maximum size of a batch. Further messages go into the next batch.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Size of a link heartbeat message.
 const LINK_HEARTBEAT_BYTES: u64 = 2;
 
-/// How reading a stream ended.
+/// Why reading a stream ended.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
     #[error("EOF")]

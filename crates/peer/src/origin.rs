@@ -85,7 +85,7 @@ impl Origin {
     /// Returns the header for requests and answers.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let own = self.0.lock().own.clone();
-        // Quorate writes only marks that are valid in a header, so no other member can have an invalid mark.
+        // Quorate writes only marks that are valid header values. A member with an invalid mark sends no header.
         (!own.is_empty()).then(|| HeaderValue::try_from(own).ok())?
     }
 

@@ -8,7 +8,7 @@
 //! # Bound
 //!
 //! The pool keeps at most [`IDLE_MAX`] idle connections to each address, each for at most [`IDLE_TIME_MAX`]. The number
-//! of connections in use equals the number of calls.
+//! of connections in use equals the number of calls in progress.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ impl ConnectionPool {
     /// Puts back a connection whose last answer is complete.
     pub(crate) fn put(&self, base: String, sender: Sender) {
         let mut idle = self.idle.lock();
-        // Without this, the connections to a former leader would stay in the pool.
+        // Without this cleanup, the connections to a former leader would stay in the pool.
         idle.retain(|_, waiting| {
             waiting.retain(|(_, since)| since.elapsed() < IDLE_TIME_MAX);
             !waiting.is_empty()

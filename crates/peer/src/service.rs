@@ -4,8 +4,8 @@
 //!
 //! # Bound
 //!
-//! The body of a message is at most as long as a frame. Only a few bodies longer than [`SMALL_BODY_BYTES`] are read at
-//! the same time, and each must keep arriving (`pace`).
+//! The body of a message is at most as long as the longest frame. Only a few bodies longer than [`SMALL_BODY_BYTES`]
+//! are read at the same time, and each must keep arriving (`pace`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -252,7 +252,8 @@ impl Service {
         answer
     }
 
-    /// Makes the checks that apply to every request except probes. The refusal is boxed because it is large and rare.
+    /// Performs the checks that apply to every request except probes. The refusal is boxed because it is large and
+    /// rare.
     fn greet(
         &self,
         request: &Request<IncomingBody>,
@@ -357,8 +358,8 @@ where
     Ok(gathered.freeze())
 }
 
-/// Returns whether the sender in a message differs from the sender in the request's headers, if the headers contain
-/// one. Messages that members forward to their leader keep their original sender.
+/// Returns whether the sender in a message differs from the sender in the request's headers, if the headers name a
+/// sender. Messages that members forward to their leader keep their original sender.
 fn is_of_another(sender: Option<MemberId>, message: &Message) -> bool {
     message.kind.carries_term() && sender.is_some_and(|sender| sender != message.from)
 }

@@ -82,7 +82,7 @@ impl SharedSettings {
     /// Returns the differences, unless the peer has sent the same header before.
     fn differences(&self, from: MemberId, headers: &HeaderMap) -> Vec<Difference> {
         let Some(header) = headers.get(SETTINGS) else {
-            // Another program may have replaced this member, so its settings are unknown.
+            // The peer may now run etcd, which does not send the header, so its settings are unknown.
             self.received.lock().remove(&from);
             return Vec::new();
         };

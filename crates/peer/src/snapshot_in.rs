@@ -125,7 +125,7 @@ pub(crate) async fn receive(
         Ok(snapshot) => snapshot,
         Err(refused) => {
             let error = ReceiveError::from(refused);
-            // The id may belong to a member although the sender is a different one.
+            // The id in the message may belong to a member even though the message comes from a different sender.
             let name = if matches!(error, ReceiveError::Stranger) { UNKNOWN_SENDER } else { &from };
             network.snapshot_receive_failures.with(&[name]).inc();
             return Err(error);

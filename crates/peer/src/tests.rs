@@ -61,7 +61,7 @@ enum Report {
         outcome: SnapshotOutcome,
     },
     Removal,
-    /// Sent by the test, after all reports that were made earlier.
+    /// Marks the end of the earlier reports. Sent by the test.
     End,
 }
 
@@ -659,7 +659,7 @@ fn no_message_is_lost_when_an_idle_connection_was_closed() {
         let bytes = sent * wire::message_len(&answer(2, 1, 1)) as u64;
         wait_until(|| two.metrics.network.peer_sent_bytes.with(&["1"]).value() == bytes);
     });
-    // No lost message was reported.
+    // Checks that no message was reported as lost.
     two.peers.stop();
     two.reports.add(Report::End);
     let lost = two.wait_for(|report| match report {

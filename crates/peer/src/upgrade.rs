@@ -19,7 +19,7 @@ use crate::dialer::{Dialer, Target};
 /// Why a connection could not be upgraded.
 #[derive(Debug, thiserror::Error)]
 pub enum UpgradeError {
-    /// There is no connection, or it does not speak HTTP.
+    /// The connection failed, or the server does not speak HTTP.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The server does not switch to the protocol.

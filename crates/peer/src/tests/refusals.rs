@@ -179,7 +179,7 @@ fn messages_addressed_to_another_member_are_refused() {
     assert_eq!(post(Bytes::new()), refused(500, "error processing raft message"));
     assert_eq!(post(encoded(&answer(2, 5, 1))), refused(500, "error processing raft message"));
     assert_eq!(post(Bytes::from_static(b"\xff")), refused(400, "error unmarshalling raft message"));
-    // A message of a kind that only a member itself may create is accepted and dropped.
+    // The request succeeds, but its message is dropped, because only a member itself may create messages of this kind.
     let local = Message { from: 2, ..Message::new(MessageKind::Unreachable, 1) };
     assert_eq!(post(encoded(&local)), (204, String::new()));
     assert_eq!(post(encoded(&answer(2, 1, 4))), (204, String::new()));
