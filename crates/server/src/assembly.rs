@@ -136,7 +136,7 @@ pub(crate) fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Returns all members, if the other members were learned during bootstrap.
+/// Adds this member to the other members, if bootstrap has found any. Otherwise returns an empty list.
 fn with_own(mut members: Vec<Member>, identity: &Identity, config: &Config) -> Arc<[Member]> {
     if !members.is_empty() {
         let urls = config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect();

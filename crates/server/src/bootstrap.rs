@@ -93,7 +93,7 @@ pub(crate) struct Booted {
     pub(crate) memory_lock: Option<MemoryLock>,
 }
 
-/// Opens or creates a member. This may take long, because it may involve requests to other members.
+/// Opens or creates a member. This may take a long time, because it may involve requests to other members.
 pub(crate) fn boot(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -130,8 +130,8 @@ fn boot_with(
     if config.memory_mlock {
         booted.memory_lock = Some(MemoryLock::take(&booted.backend)?);
     }
-    // These files can be removed safely only now that the directory is locked. Before that, another process on this
-    // directory might still be receiving these snapshots.
+    // Files of incomplete snapshots can be removed safely only now that the directory is locked. Before that, another
+    // process might still have been receiving these snapshots.
     for path in snap::clean_up(&**disk, &dirs.snap())? {
         log::info!("removed an unfinished file", "path" = path.display().to_string());
     }

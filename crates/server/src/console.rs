@@ -15,7 +15,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Starts the console, if the flags ask for one.
+/// Starts the console, if the flags enable it.
 pub(crate) fn open(config: &Config) -> Result<Option<Console>, StartError> {
     let urls = &config.listen_console_urls;
     if urls.is_empty() {
@@ -25,7 +25,7 @@ pub(crate) fn open(config: &Config) -> Result<Option<Console>, StartError> {
     let exposure = Exposure {
         is_loopback: urls.iter().all(Url::is_loopback),
         is_secured: urls.iter().all(|url| url.scheme().is_tls()),
-        // A listener without TLS verifies nothing.
+        // A listener without TLS does not verify client certificates.
         verifies_clients: client.verifies_clients() && urls.iter().all(|url| url.scheme().is_tls()),
     };
     let hosts = urls.iter().map(Url::host).filter(|host| !host.is_empty());
@@ -49,8 +49,8 @@ pub(crate) fn open(config: &Config) -> Result<Option<Console>, StartError> {
     quorate_console::open(settings).map(Some)
 }
 
-/// Returns the member's client URLs. The advertised ones come first, because the member's certificate is valid for them.
-/// Without TLS, only those of its own listeners are used, so that no password leaves the machine in plaintext.
+/// Returns the member's client URLs. The advertised ones come first, because the member's certificate is valid for
+/// them. Without TLS, only the URLs of its own listeners are used, so that no password leaves the machine in plaintext.
 fn endpoints(config: &Config) -> Vec<String> {
     let advertised = config.advertise_client_urls.iter().filter(|url| url.scheme().is_tls());
     let mut endpoints: Vec<String> = Vec::new();

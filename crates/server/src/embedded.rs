@@ -147,7 +147,7 @@ impl Surroundings for NoEnvironment {
 
 impl Member {
     /// Starts a member with a server's flags, such as `--name=a`. Returns once its threads are running. By then its
-    /// files are open, and a member that joins a cluster has received the member list, which may take long.
+    /// files are open, and a member that joins a cluster has received the member list, which may take a long time.
     ///
     /// # Errors
     ///

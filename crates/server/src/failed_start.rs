@@ -12,8 +12,8 @@ use crate::bootstrap::BootError;
 use crate::remedy;
 use crate::server::StartError;
 
-/// Returns the message of the fatal line after a failed start. etcd writes "discovery failed" for every cause, Quorate
-/// only if discovery has failed.
+/// Returns the message of the fatal line after a failed start. etcd writes "discovery failed" for every cause, and
+/// Quorate writes it only if discovery has failed.
 pub(crate) const fn heading(error: &StartError) -> &'static str {
     match error {
         StartError::Boot(error) if error.is_of_discovery() => "discovery failed",

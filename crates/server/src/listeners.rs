@@ -148,7 +148,7 @@ fn bind_console(
             Err(source) if source.kind() == std::io::ErrorKind::AddrInUse => {
                 return Err(BindError::Tcp { address: address.to_string(), source });
             }
-            // The machine has no such address.
+            // The machine has no address of this family.
             Err(_) => {}
         }
     }

@@ -33,10 +33,10 @@ pub(crate) enum SecurityError {
 /// TLS for listeners and for connections to peers.
 #[derive(Debug)]
 pub(crate) struct Security {
-    /// `None` if no client listener uses TLS.
+    /// TLS for the client listeners; `None` if none of them uses TLS.
     pub(crate) client: Option<Acceptor>,
     pub(crate) metrics: Option<Acceptor>,
-    /// `None` if the web console does not use TLS.
+    /// TLS for the web console; `None` if it does not use TLS.
     pub(crate) console: Option<Acceptor>,
     pub(crate) peer: Option<Acceptor>,
     pub(crate) dialer: Dialer,

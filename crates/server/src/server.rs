@@ -229,7 +229,7 @@ fn stop_member(
             std::thread::sleep(REMOVAL_PAUSE);
         }
         Ended::Rebuild(reason) => {
-            // The order is written first, so that the bad state is not used again even if a later step fails.
+            // The rebuild order is written first, so that the bad state is not used again even if a later step fails.
             note_bad_state(&core, reason);
         }
         Ended::Stopped(_) => {

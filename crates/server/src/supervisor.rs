@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::signals::{StopSignal, StopSignals};
 use crate::watchdog::Watchdog;
 
-/// The source of a stop.
+/// The source of a request to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// A signal to the process.

@@ -15,7 +15,7 @@
 //! * A file in the directory is replaced only with a state that a quorum of voters has, not counting this member.
 //! * A member that was rebuilt within [`REBUILDS_APART`] is not rebuilt again, because its machine is probably faulty.
 //! * An order stays in force until the rebuild is complete, across any number of starts.
-//! * If no other member provides its state (because it is etcd, or does not accept this member's certificate), the
+//! * If no other member provides its state (because it runs etcd, or does not accept this member's certificate), the
 //!   start is refused.
 //!
 //! # Not here
@@ -86,7 +86,8 @@ enum Untaken {
     Store(#[from] SnapError),
 }
 
-/// Returns whether this member may fetch its state. With `--force-new-cluster`, no other member can provide it.
+/// Returns whether this member may fetch its state from another member. With `--force-new-cluster`, no other member can
+/// provide it.
 pub(super) fn may_rebuild(config: &Config) -> bool {
     config.rebuilds_corrupt_member() && !config.force_new_cluster
 }

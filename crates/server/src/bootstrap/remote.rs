@@ -160,7 +160,7 @@ fn to_bool(body: &[u8]) -> Option<bool> {
     }
 }
 
-/// Returns the cluster version in the answer, or an empty text if there is none.
+/// Returns the cluster version in the answer, or an empty string if there is none.
 fn to_version(body: &[u8]) -> Option<String> {
     let versions: serde_json::Map<String, Value> = serde_json::from_slice(body).ok()?;
     let text = versions.get("etcdcluster").and_then(Value::as_str);

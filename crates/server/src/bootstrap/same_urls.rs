@@ -1,5 +1,5 @@
-//! Compares two lists of URLs. The lists are equal even if one contains names and the other contains the corresponding
-//! addresses.
+//! Compares two lists of URLs. The lists count as equal even if one contains names and the other contains the
+//! corresponding addresses.
 //!
 //! The lists are first compared literally. Names are resolved only if the lists differ. `localhost` is never resolved,
 //! because it refers to a different machine on each member. A failed lookup is repeated every second until the timeout,
