@@ -609,8 +609,8 @@ impl Process {
     }
 
     /// Records the promises in a message. A pre-vote response makes no promise, because its term has not begun. An
-    /// acknowledgement that waited for a stalled disk may cover entries that another leader has replaced since then.
-    /// The log does not have to keep such entries.
+    /// acknowledgement that waited for a stalled disk may cover entries that another leader has replaced in the
+    /// meantime. The log does not have to keep such entries.
     fn promise(&mut self, message: &Message) {
         let promised = &mut self.promised;
         let is_ack = message.kind == MessageKind::AppendResponse;

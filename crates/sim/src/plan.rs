@@ -252,7 +252,7 @@ impl Plan {
         theme.adjust(&mut plan, rng);
         plan.hosts = plan.founders + 2;
         if plan.think_max < 10 * MILLI {
-            // This run has as many events in a short time as other runs have in a long time.
+            // With such short pauses, even a short run has as many events as a long run with longer pauses.
             duration = duration.min(15 * SECOND);
         }
         plan.duration = duration;

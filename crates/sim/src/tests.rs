@@ -46,8 +46,8 @@ fn omitting_a_kind_of_fault_does_not_change_the_rest_of_the_plan() {
     }
 }
 
-/// Members treat a peer that refuses connections as ended, and elect a leader at once. Without other faults, the
-/// simulator must tell them so about a process that runs.
+/// Members treat a peer that refuses connections as ended, and elect a new leader at once. The runs of this test have
+/// no other kinds of faults, so every reported end is that of a running process.
 #[test]
 fn a_running_process_that_refuses_connections_is_reported_as_ended() {
     let without = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Refusal).collect();

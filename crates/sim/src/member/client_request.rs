@@ -63,7 +63,7 @@ pub enum Reply {
     Done(Response),
     /// The result of a read.
     Range(RangeResponse),
-    /// The result of a transaction that only reads.
+    /// The result of a read-only transaction.
     Txn(TxnResponse),
     /// The state refused the request.
     Refused(Refusal),

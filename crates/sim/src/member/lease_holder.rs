@@ -107,7 +107,8 @@ impl Process {
         gone.into_iter().for_each(|op| self.resume_task(op, true));
     }
 
-    /// Proposes expirations and checkpoints, if necessary after a quorum has confirmed the leader.
+    /// Proposes the revocations and checkpoints that result from a lease check. If the check needs a quorum's
+    /// confirmation of the leadership, the caller has obtained it.
     pub(super) fn propose_lease_changes(&mut self, care: LeaseCare) {
         let Some(proposals) = care.proposals(self) else { return };
         let LeaseProposals { term, ends, checkpoints } = proposals;

@@ -124,7 +124,7 @@ impl Host {
         std::mem::swap(&mut one.down, &mut other.down);
         std::mem::swap(&mut one.is_tampered, &mut other.is_tampered);
         std::mem::swap(&mut one.is_damaged, &mut other.is_damaged);
-        // Request ids contain this number. Neither member has used the next number yet.
+        // Request ids contain the member id and `life`. Neither member has used the next value of `life` yet.
         let life = one.life.max(other.life);
         (one.life, other.life) = (life, life);
     }

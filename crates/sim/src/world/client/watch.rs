@@ -1,5 +1,5 @@
-//! Watch clients. Each client has its own stream, reads quickly or slowly, is cancelled or disconnected, and resumes
-//! where its last stream ended.
+//! Watch clients. Each client has its own stream, reads quickly or slowly, cancels its watcher or is disconnected, and
+//! resumes where its last stream ended.
 
 use std::task::{Context, Poll, Waker};
 
