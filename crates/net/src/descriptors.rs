@@ -45,10 +45,10 @@ const CLIENT_CONNECTIONS_MAX: u64 = 1 << 16;
 /// Maximum number of peer connections, even if the descriptor limit permits more.
 const PEER_CONNECTIONS_MAX: u64 = 4096;
 
-/// The divisor of the unreserved descriptors that yields the share of peer connections.
+/// One in this many unreserved descriptors is for peer connections.
 const PEER_SHARE: u64 = 8;
 
-/// The usual limit in a shell. If the limit is lower, the division is logged.
+/// The usual limit in a shell. If the limit is lower, the division of the descriptors is logged.
 const COMFORTABLE: u64 = 1024;
 
 /// Permits for the connections of clients and peers.

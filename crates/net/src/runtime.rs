@@ -59,7 +59,7 @@ impl Runtimes {
         &self.workers[0].handle
     }
 
-    /// Returns each runtime in turn.
+    /// Returns the next runtime, in round-robin order.
     pub fn deal(&self) -> &Handle {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         &self.workers[turn % self.workers.len()].handle
@@ -75,7 +75,7 @@ impl Worker {
         // The separate threads for blocking work inherit this thread's log subscriber.
         let listener = Listener::of_this_thread();
         let mut runtime = Builder::new_current_thread();
-        // Blocking work includes handling of requests, so its threads need the same stack size.
+        // Some requests are handled as blocking work, so the threads for blocking work need the same stack size.
         runtime.thread_stack_size(stack_bytes);
         let runtime = runtime.enable_all().on_thread_start(move || listener.take_on()).build()?;
         let handle = runtime.handle().clone();

@@ -6,7 +6,7 @@
 //! byte belongs to the next request. If there is no byte because the client has closed its side, the connection is
 //! closed.
 //!
-//! A client may also stay connected and never read. A service can limit the time for which it takes nothing
+//! A client may also stay connected and never read. A service can limit the time for which the client takes no data
 //! ([`EndsWithClient::limit_stall`]). [`Unstalled`] then closes the connection.
 //!
 //! # Not here
@@ -40,14 +40,14 @@ impl EndsWithClient {
         self.0.ends.store(true, Ordering::Relaxed);
     }
 
-    /// Closes the connection if its client takes no byte of the answer for this long although there is one.
+    /// Closes the connection if its client takes no byte for this long although data is waiting to be sent.
     pub fn limit_stall(&self, limit: Duration) {
         let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         self.0.stall_ms.store(limit, Ordering::Relaxed);
     }
 
-    /// Detects nothing until the service asks for it again. The service and the connection run in the same task, so
-    /// relaxed ordering is sufficient.
+    /// Clears what the service has requested, so that nothing is detected until its next request. The service and the
+    /// connection run in the same task, so relaxed ordering is sufficient.
     pub(super) fn reset(&self) {
         self.0.ends.store(false, Ordering::Relaxed);
         self.0.stall_ms.store(0, Ordering::Relaxed);
@@ -65,13 +65,14 @@ impl EndsWithClient {
 
 /// A connection that ends if its client takes no byte for too long.
 ///
-/// The kernel accepts a few megabytes for a client that does not read. The time begins when it accepts no more.
+/// The kernel accepts a few megabytes for a client that does not read. The time starts once the kernel accepts no more
+/// data.
 pub(super) struct Unstalled<'a, C, P> {
     connection: C,
     /// Returns the number of bytes sent so far, and whether more are waiting.
     progress: P,
     asked: &'a EndsWithClient,
-    /// The end of the time, and the number of bytes that were sent when it began.
+    /// The number of bytes sent before the current stall, and the timer that ends the stall.
     stalled: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
@@ -312,7 +313,7 @@ mod tests {
             );
         });
         client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        // A client that takes a byte now and then is kept.
+        // The connection of a client that takes a byte now and then stays open.
         for _ in 0..10 {
             tokio::time::sleep(LIMIT / 2).await;
             client.read_u8().await.unwrap();

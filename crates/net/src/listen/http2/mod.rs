@@ -52,7 +52,7 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES: usize = 64 << 10;
 /// Maximum number of reads of a connection before the other connections of its thread run.
 const READS_PER_TURN_MAX: u32 = 4;
-/// A buffer of this capacity is returned to its thread when it is empty.
+/// Minimum capacity for which an empty output buffer is returned to its thread.
 const BUFFER_KEPT_BYTES: usize = 4 << 10;
 /// The interval at which the counts of idle frames and cancelled requests are halved.
 const FORGIVEN_EVERY: Duration = Duration::from_secs(1);
@@ -428,7 +428,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         true
     }
 
-    /// Starts or ends the deadline of an incomplete header block. Such a block occupies memory that no request counts.
+    /// Starts or ends the deadline of an incomplete header block. Such a block occupies memory that is not counted for
+    /// any request.
     fn follow_head(&mut self) {
         let open = self.connection.open_block_stream();
         if open == self.head_deadline.as_ref().map(|(stream, _)| *stream) {
