@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pooled_connection_is_reused_and_replaced_after_it_was_closed() {
+    async fn a_pooled_connection_is_reused_until_the_peer_closes_it() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let pool = ConnectionPool::default();

@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_are_unsent_until_the_connection_asks_for_more() {
+    async fn messages_count_as_unsent_until_the_connection_asks_for_more() {
         let outgoing = outgoing(HOUR);
         let mut body = attach(&outgoing);
         assert!(poll(&mut body).is_pending() && !outgoing.has_unsent());

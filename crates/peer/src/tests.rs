@@ -625,7 +625,7 @@ async fn next_post(listener: &TcpListener) -> (TcpStream, String) {
 }
 
 #[test]
-fn no_message_is_lost_when_an_idle_connection_was_closed() {
+fn no_message_is_lost_when_the_peer_closes_a_reused_connection() {
     let two = TestMember::start(2);
     block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_console_does_not_leave_the_machine_without_tls() {
+    fn without_tls_the_console_connects_only_to_the_members_own_listeners() {
         let config = Config {
             advertise_client_urls: vec![url("http://m1.example:2379")],
             listen_client_urls: vec![url("http://0.0.0.0:2379"), url("http://[::]:2380")],

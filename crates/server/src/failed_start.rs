@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_failed_discovery_is_logged_as_one() {
+    fn a_failed_start_is_logged_as_failed_discovery_only_if_discovery_failed() {
         let heading_of = |error| heading(&StartError::Boot(error));
         assert_eq!(heading_of(BootError::DiscoveryWhileJoining), "discovery failed");
         let other = BootError::Refused(Refusal::Incompatible);

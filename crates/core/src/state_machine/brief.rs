@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn few_small_writes_of_single_keys_are_brief() {
+    fn a_few_small_writes_of_single_keys_are_brief() {
         let compare = Compare { key: b"k".to_vec().into(), ..Default::default() };
         let update = TxnRequest {
             compare: vec![compare],

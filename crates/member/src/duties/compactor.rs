@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_of_history_is_kept_and_compacted_hourly() {
+    fn compactions_run_hourly_and_keep_an_hour_of_history() {
         let compactor = Compactor::new(Retention::Period(HOUR));
         assert_eq!(compactor.interval(), Duration::from_secs(360));
         assert_eq!(run(compactor, 3), [(10, 101), (20, 110), (30, 120)]);
     }
 
     #[test]
-    fn a_day_of_history_is_kept_and_compacted_hourly_after_the_first_day() {
+    fn with_a_period_of_a_day_hourly_compactions_start_after_the_first_day() {
         let compactor = Compactor::new(Retention::Period(24 * HOUR));
         assert_eq!(run(compactor, 3), [(240, 101), (250, 110), (260, 120)]);
     }

@@ -336,7 +336,7 @@ async fn response_bytes_encoded_ahead_of_a_slow_client_are_bounded() {
 }
 
 #[tokio::test]
-async fn listeners_share_the_last_permit() {
+async fn two_listeners_serve_connections_with_a_single_shared_permit() {
     let threads = Threads { name: "test", count: 1, stack_bytes: 1 << 20 };
     let runtimes = Arc::new(Runtimes::start(threads, |_| std::future::pending::<()>()).unwrap());
     let limits = limits(1);

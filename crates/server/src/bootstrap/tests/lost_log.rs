@@ -127,7 +127,7 @@ fn a_member_with_a_lost_log_mark_starts_only_with_force_new_cluster() {
 }
 
 #[test]
-fn a_power_cut_keeps_the_lost_log_mark_until_the_other_members_are_removed() {
+fn the_lost_log_mark_survives_power_cuts_until_the_other_members_are_removed() {
     let original = tempfile::tempdir().unwrap();
     let config = restart::config(&original);
     power_cuts::prepare(&config);

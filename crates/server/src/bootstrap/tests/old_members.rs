@@ -6,7 +6,7 @@ use super::*;
 
 /// Compares the members that etcd 3.5 listed with the members in the repaired directory.
 #[test]
-fn members_missing_in_the_backend_of_older_versions_are_restored() {
+fn members_missing_from_the_backend_file_of_older_versions_are_restored() {
     let Some(golden) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("golden"), "QUORATE_GOLDEN is required but not set");

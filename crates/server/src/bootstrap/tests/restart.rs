@@ -101,7 +101,7 @@ fn write_rows(config: &Config, members: &[Member]) {
 }
 
 #[test]
-fn rows_that_differ_from_the_configuration_of_consensus_are_corrected_at_the_start() {
+fn member_rows_that_differ_from_the_raft_configuration_are_corrected_at_startup() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     create_used_directory(&config, &[add_learner(77), remove(IDS[2])]);
