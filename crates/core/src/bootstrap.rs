@@ -203,7 +203,7 @@ pub enum PeerUrlsMismatch {
 pub enum Refusal {
     #[error("this member has found that its log has lost entries, and must not vote again ({0})")]
     LogMarkedLost(String),
-    #[error("entries up to index {0} have been applied, and there is no write-ahead log")]
+    #[error("entries up to index {0} have been applied, but there is no write-ahead log")]
     LogMissing(LogIndex),
     #[error("the write-ahead log has no metadata record with the member id and the cluster id")]
     NoMetadata,

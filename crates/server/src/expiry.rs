@@ -154,8 +154,8 @@ fn warn(flag: &str, Expiry { part, path, not_after }: &Expiry, now: SystemTime) 
     let path = path.display().to_string();
     match (part, not_after.duration_since(now)) {
         (Part::Revocations, _) => log::warn!(
-            "a certificate revocation list is outdated: certificates in it are refused, but later \
-             revocations are unknown",
+            "a certificate revocation list is outdated: the certificates that it lists are refused, but \
+             later revocations are unknown",
             "flag" = flag,
             "path" = path,
             "next-update" = *not_after

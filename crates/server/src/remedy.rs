@@ -23,7 +23,7 @@ pub(crate) fn replace_member(id: Option<u64>) -> String {
 /// The advice if all members have lost their logs or are marked as having lost them.
 pub(crate) const GO_ON_ALONE: &str = "if no member runs and no other member can start, start the member with the \
                                       longest log with --force-new-cluster, and add the other members again: \
-                                      acknowledged writes that are missing in that log are lost";
+                                      acknowledged writes that are missing from that log are lost";
 
 /// Returns the advice if only the backend file is left.
 pub(crate) fn restore_backend(backend: &Path) -> String {
@@ -48,8 +48,8 @@ pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> Stri
 }
 
 /// The advice for a member whose state comes from a different snapshot than its cluster's state.
-const ONE_ORIGIN: &str = "do not start this data directory beside those members. To replace one member of \
-    a running cluster, remove it (etcdctl member remove ID), delete its data directory, and add it again \
+const ONE_ORIGIN: &str = "do not start a member on this data directory while those members run. To replace one \
+    member of a running cluster, remove it (etcdctl member remove ID), delete its data directory, and add it again \
     (etcdctl member add NAME --peer-urls=URL, then start it with --initial-cluster-state=existing). To go \
     back to a snapshot, stop all members, restore each of them from the same snapshot with a new \
     --initial-cluster-token, and start them";

@@ -116,7 +116,8 @@ pub(crate) fn warn_of_open_peers(config: &Config) {
     // The files were readable at startup, and each handshake reads them again, so an error is ignored here.
     if have_common_authority(&trust(client), &trust(peer)).unwrap_or(false) {
         log::warn!(
-            "a CA of clients' certificates is trusted for peers too: every client with a certificate can act as a member",
+            "a CA that signs client certificates is also trusted for peers: every client with a certificate \
+             can act as a member",
             "trusted-ca-file" = client.trusted_ca_file,
             "peer-trusted-ca-file" = peer.trusted_ca_file,
             "advice" = "give peers a CA of their own, or list the names of their certificates with \

@@ -176,7 +176,7 @@ impl Serving {
             return;
         }
         log::info!(
-            "waiting for clients' requests in progress; their connections are then closed",
+            "waiting for client requests in progress; connections that are still open after the timeout are closed",
             "connections" = self.ended.sender_strong_count(),
             "at-most" = timeout
         );

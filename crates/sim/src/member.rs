@@ -703,7 +703,7 @@ impl Process {
         let now = self.clock_now().instant;
         if self.writer.lacks_space() {
             if self.writer.supersede(self.install_index).map_err(|error| fatal(&error))? {
-                self.out.push(Out::RareState("a snapshot replaces batches without room"));
+                self.out.push(Out::RareState("a snapshot replaces batches that wait for room"));
             }
         } else {
             if let Some(order) = self.outputs.orders.pop_front() {

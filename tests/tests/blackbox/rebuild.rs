@@ -326,7 +326,7 @@ async fn the_state_is_not_sent_without_peer_certificates(ours: Kind) {
     assert!(cluster.server(0).log().contains(warning));
 }
 
-const SHARED: &str = "a CA of clients' certificates is trusted for peers too";
+const SHARED: &str = "a CA that signs client certificates is also trusted for peers";
 
 async fn a_ca_shared_by_clients_and_peers_causes_a_warning(ours: Kind) {
     let (files, others) = (Files::new(), Files::new());

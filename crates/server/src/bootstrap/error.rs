@@ -99,7 +99,7 @@ pub(crate) enum BootError {
     )]
     Published { id: MemberId, name: String },
     #[error(
-        "{} has applied entries up to index {applied}, and there is no write-ahead log in {}: if the log \
+        "{} has applied entries up to index {applied}, but there is no write-ahead log in {}: if the log \
          is elsewhere, give its directory with --wal-dir; if the log is lost, this member must not start; {}; \
          {}",
         backend.display(),
@@ -119,7 +119,7 @@ pub(crate) enum BootError {
     #[error("{}: cannot be read: {source}", path.display())]
     Mark { path: PathBuf, source: io::Error },
     #[error(
-        "the write-ahead log contains term {term}, which is impossibly high: no election could follow it; \
+        "the write-ahead log contains term {term}, which is impossibly high: no later election would be possible; \
          {}; {}",
         remedy::replace_member(None),
         remedy::restore_backend(backend)
@@ -175,7 +175,7 @@ pub(crate) enum BootError {
     #[error(transparent)]
     Node(#[from] quorate_node::StartError),
     #[error(
-        "{0}; see which member differs with etcdctl endpoint hashkv --cluster, and if it is this one, {advice}",
+        "{0}; run etcdctl endpoint hashkv --cluster to see which member differs, and if it is this one, {advice}",
         advice = remedy::replace_member(None)
     )]
     Check(#[from] quorate_member::corruption::CheckError),

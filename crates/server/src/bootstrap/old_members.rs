@@ -36,13 +36,13 @@ pub(super) fn repair(
     match old_members::repair(state, (disk, dirs.wal()), snapshot.as_ref(), marks) {
         Ok(false) => Ok(()),
         Ok(true) => {
-            log::info!("repaired the members that an older version did not store");
+            log::info!("repaired the member list, which an older version had stored incompletely");
             Ok(())
         }
         // Without a snapshot, the members cannot be checked, because the log does not start at the first entry.
         Err(OldMembersError::Log(error)) if snapshot.is_none() => {
             log::warn!(
-                "cannot check the members that an older version stored",
+                "cannot check the member list that an older version stored",
                 "error" = log::error_chain(&error)
             );
             Ok(())

@@ -40,7 +40,10 @@ pub(super) fn give_space_back(config: &Config, backend: &Backend) -> Result<(), 
     let started = Instant::now();
     match shrink_file(backend) {
         Err(Fault::Engine(error)) if error.is_no_room() => {
-            log::warn!("no disk space to defragment", "error" = error.to_string());
+            log::warn!(
+                "no disk space to defragment the backend file; the member starts anyway",
+                "error" = error.to_string()
+            );
         }
         outcome => outcome?,
     }

@@ -175,7 +175,7 @@ fn forget_lost_log(
     append_entries(wal, Some(&agreed), &[])?;
     lost_log::unmark(disk, dirs).map_err(mark_error)?;
     log::warn!(
-        "continuing as the only member with a log that has lost entries; acknowledged writes may be missing",
+        "continuing as the only member although its log has lost entries; acknowledged writes may be missing",
         "reason" = reason
     );
     Ok(())

@@ -251,7 +251,7 @@ impl World {
             (Request::Kv(quorate_history_checker::KvRequest::Put(_)), _) => {
                 self.rare_states.note("a client's write is acknowledged");
                 if self.judge.members().iter().len() == 1 {
-                    self.rare_states.note("a cluster of one serves");
+                    self.rare_states.note("a one-member cluster acknowledges a write");
                 }
             }
             (_, RecordedResponse::LeaseGranted { id, ttl_secs }) => {

@@ -197,7 +197,7 @@ impl World {
         });
         self.trace.add(found.last_index.get());
         if found.was_installed {
-            self.rare_states.note("a start installs a snapshot that arrived before");
+            self.rare_states.note("a start installs a snapshot that arrived earlier");
         }
         if found.term < promised.term || found.last_index < promised.log {
             self.judge
@@ -290,7 +290,7 @@ impl World {
         }
         self.rare_states.note("a member refuses to start");
         if matches!(refused, Refused::Start(_)) {
-            self.rare_states.note("a damaged file is found at the start");
+            self.rare_states.note("a damaged file is found at startup");
         }
         self.hosts[at].down = if matches!(refused, Refused::Bootstrap(Refusal::Removed)) {
             Down::Removed

@@ -66,7 +66,7 @@ impl World {
         let index = if is_later { index + by } else { index.saturating_sub(by) };
         if let Ok(Some(term)) = process.terms().at(index) {
             (snapshot.metadata.index, snapshot.metadata.term) = (index, term);
-            self.rare_states.note("a snapshot's message names another index than its image has");
+            self.rare_states.note("a snapshot message names a different index than its image");
         }
         message
     }

@@ -446,7 +446,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             && deadline.as_mut().poll(&mut cx).is_ready()
         {
             self.head_deadline = None;
-            self.close(Code::ENHANCE_YOUR_CALM, b"a header block is not completed in time");
+            self.close(Code::ENHANCE_YOUR_CALM, b"a header block was not completed in time");
         }
     }
 

@@ -42,7 +42,7 @@ fn a_backend_file_without_its_log_is_refused() {
             given => given.to_owned(),
         };
         let expected = format!(
-            "{} has applied entries up to index 1, and there is no write-ahead log in {wal}: if the log is \
+            "{} has applied entries up to index 1, but there is no write-ahead log in {wal}: if the log is \
              elsewhere, give its directory with --wal-dir; if the log is lost, this member must not start; \
              remove this member from the cluster (etcdctl member remove ID), ",
             db.display()

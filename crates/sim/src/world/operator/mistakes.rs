@@ -120,7 +120,7 @@ impl World {
             }
             Tampering::RestoreCopy | Tampering::RestoreLog => self.restore_copy(at, tampering),
             Tampering::LoseLog => {
-                self.rare_states.note("the log folder is lost");
+                self.rare_states.note("the log directory is lost");
                 self.hosts[at].disk.remove_dir_all(Self::dirs().wal()).is_ok()
             }
             Tampering::FlipBit => self.flip_bit(at),
