@@ -91,8 +91,8 @@ pub(crate) struct Wake {
 /// The result of adding a message.
 #[derive(Debug)]
 pub(crate) enum Pushed {
-    /// The message is queued. If a value is returned, it must be passed to [`Outgoing::flush`] after all messages of the
-    /// batch are added.
+    /// The message is queued. A returned value must be passed to [`Outgoing::flush`] after all messages of the batch
+    /// are added.
     Taken(Option<Wake>),
     /// No connection is attached. Contains the message that was not added.
     Detached(Message),
@@ -216,8 +216,8 @@ impl Outgoing {
         Pushed::Taken(state.waker.take().map(|waker| Wake { attachment, waker }))
     }
 
-    /// Sends the queued messages: writes them on the calling thread if possible, or wakes the connection's task. Returns
-    /// the number of bytes written on the calling thread.
+    /// Sends the queued messages: writes them on the calling thread if possible, or wakes the connection's task.
+    /// Returns the number of bytes that were written on the calling thread.
     pub(crate) fn flush(&self, Wake { attachment, waker }: Wake) -> usize {
         let mut state = self.state.lock();
         if state.attached != Some(attachment) {
