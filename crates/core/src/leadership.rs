@@ -229,7 +229,7 @@ mod tests {
         state.change(Leadership { term: Term(2), ..FOLLOWS }, Millis(10));
         assert!(!state.had_no_leader_since(Millis(5)) && !state.misses_leader(Millis(99), 0));
         state.change(Leadership { leader: NONE, term: Term(2), ..FOLLOWS }, Millis(20));
-        assert!(!state.had_no_leader_since(Millis(5)), "the group had a leader in between");
+        assert!(!state.had_no_leader_since(Millis(5)), "the cluster had a leader in the meantime");
         state.change(Leadership { leader: NONE, ..FOLLOWS }, Millis(30));
         assert!(state.had_no_leader_since(Millis(20)), "the new term has no leader");
         assert!(state.misses_leader(Millis(70), 50) && !state.misses_leader(Millis(69), 50));

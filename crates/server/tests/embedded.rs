@@ -79,7 +79,11 @@ fn settle(before: (usize, usize)) {
         if threads <= before.0 && files <= before.1 {
             return;
         }
-        assert!(Instant::now() < deadline, "{:?}, and before {before:?}", thread_and_file_counts());
+        assert!(
+            Instant::now() < deadline,
+            "threads and files: {:?}, before the test {before:?}",
+            thread_and_file_counts()
+        );
         std::thread::yield_now();
     }
 }

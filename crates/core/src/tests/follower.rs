@@ -67,7 +67,7 @@ fn restart_and_check(cluster: &mut Cluster, disk: &FaultyDisk, image: u64, what:
     assert!(LogIndex(mark.index) >= promised.mark, "{what}: {mark:?}, {promised:?}");
     let contents = wal::read(&RealDisk, folder.dirs().wal(), mark).unwrap();
     let last = LogIndex(contents.entries.last().map_or(mark.index, |last| last.index));
-    assert!(last >= promised.log, "{what}: the log ends at {last}, {promised:?}");
+    assert!(last >= promised.log, "{what}: the log ends at {last}, despite {promised:?}");
     assert!(Term(contents.hard_state.term) >= promised.term, "{what}: {promised:?}");
     cluster.bring_back(folder, what);
     let client = cluster.client.clone();

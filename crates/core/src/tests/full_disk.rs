@@ -102,7 +102,10 @@ fn a_full_disk_delays_backend_commits_but_not_client_writes() {
     life.run_until(|member| committed(member) == member.applied() && member.is_idle());
     assert!(!life.member.writer.lacks_space());
     life.write(3);
-    assert_eq!(life.client.check(life.member.machine.state(), "with room again"), 34);
+    assert_eq!(
+        life.client.check(life.member.machine.state(), "after the disk has space again"),
+        34
+    );
 }
 
 #[test]

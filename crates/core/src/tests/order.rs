@@ -261,7 +261,7 @@ fn a_commit_report_for_a_replaced_backend_file_is_ignored() {
     assert!(third.member.jobs.iter().any(is_commit), "a commit to the replaced file is reported");
     third.run(&[Turn::StateMachine]);
     assert_eq!(third.member.applied(), LogIndex(40));
-    assert_eq!(third.client.check(third.member.machine.state(), "after the install"), 4);
+    assert_eq!(third.client.check(third.member.machine.state(), "after the installation"), 4);
 }
 
 /// Returns a backend file with this consistent index.

@@ -74,7 +74,10 @@ fn restart_and_check(
     let mark = marks.last().cloned().unwrap_or_default();
     let contents = wal::read(&RealDisk, folder.dirs().wal(), &mark).unwrap();
     let last = LogIndex(contents.entries.last().map_or(mark.index, |last| last.index));
-    assert!(last >= promised.log.max(index), "{what}: the log ends at {last}, {promised:?}");
+    assert!(
+        last >= promised.log.max(index),
+        "{what}: the log ends at {last}, despite {promised:?}"
+    );
     assert!(Term(contents.hard_state.term) >= promised.term, "{what}: {promised:?}");
     cluster.bring_back(folder, what);
     assert!(LogIndex(cluster.member(VICTIM).machine.state().applied().0) >= index, "{what}");

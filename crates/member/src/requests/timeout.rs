@@ -95,7 +95,7 @@ mod tests {
         };
         assert!(!lost(1, 0, 0));
         assert!(!lost(3, 1, 0));
-        assert!(lost(3, 0, 2), "connections made since then do not count");
+        assert!(lost(3, 0, 2), "connections made after the request started do not count");
         assert!(lost(4, 1, 0));
     }
 

@@ -222,7 +222,7 @@ fn copy_dir(from: &FaultyDisk, to: &FaultyDisk, dir: &Path) -> io::Result<()> {
         file.sync_all()?;
     }
     to.sync_dir(dir)?;
-    to.sync_dir(dir.parent().expect("the log folder has a parent"))
+    to.sync_dir(dir.parent().expect("the log directory has a parent"))
 }
 
 /// The number of bytes before each record. They contain the record's length and, in the highest byte, its padding.
