@@ -297,8 +297,8 @@ impl<T, R> BackendWriter<T, R> {
 
     /// Drops superseded steps from this position on. Does nothing unless a snapshot supersedes batches.
     ///
-    /// A snapshot of this member's own state would be older than the leader's. An image for a peer is not needed
-    /// either, because only a leader sends images and a leader does not install any.
+    /// Snapshots are dropped as well, because a snapshot of this member's own state would be older than the leader's.
+    /// Images for peers are dropped too, because only a leader sends images and a leader does not install any.
     fn drop_superseded(&mut self, from: usize) {
         let Some(superseded) = &mut self.superseded else { return };
         for step in self.steps.split_off(from) {

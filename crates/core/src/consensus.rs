@@ -107,8 +107,9 @@ impl<R: WaitingReads> Consensus<R> {
         Ok(())
     }
 
-    /// Proposes a membership change, whose id is the id of the request. `applied` is the last applied entry, so that a
-    /// client that has seen the last change applied may propose the next one.
+    /// Proposes a membership change, whose id is the id of the request. `applied` is the last applied entry. It is
+    /// reported to the node before the change, so that a client that has seen the previous change applied may propose
+    /// the next one.
     pub fn propose_conf_change(&mut self, change: ConfChange, applied: LogIndex) {
         self.flush_proposals();
         self.notice_applied(applied);

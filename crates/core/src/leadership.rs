@@ -97,7 +97,8 @@ impl LeadershipState {
     }
 
     /// Returns whether this member leads, and either no other member can lead or a quorum has confirmed the leadership
-    /// within the last election timeout.
+    /// within the last election timeout. A leader with a stalled disk that hands over its leadership is not confirmed
+    /// unless no other member can lead.
     #[must_use]
     pub fn is_confirmed(&self, now: Millis) -> bool {
         let timeout = self.election_timeout_millis;

@@ -110,7 +110,7 @@ impl Resolver {
     ///
     /// # Errors
     ///
-    /// No server knows the name, or no server answers.
+    /// No server has SRV records for the name, or no server answers.
     pub async fn services(&self, name: &str) -> io::Result<Vec<Service>> {
         let name = name.trim_end_matches('.');
         let mut outcome = self.services_of_full(name).await;

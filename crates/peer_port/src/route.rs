@@ -23,7 +23,7 @@ pub(super) enum Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Routed {
     To(Endpoint),
-    /// The path exists but not for this method. Only some paths report the allowed method.
+    /// The path exists but does not support this method. Only some paths report the allowed method.
     NotAllowed {
         allowed: Option<Method>,
     },

@@ -191,8 +191,8 @@ impl Administrator {
         }
     }
 
-    /// Updates the version of the backend file to the cluster version, in case this failed when the cluster version
-    /// changed.
+    /// Updates the version of the backend file to the cluster version, in case the update failed when the cluster
+    /// version changed.
     pub fn follow_cluster_version(&self) {
         // If the applier has stopped, it has already logged the reason.
         _ = self.applier.send(Job::FollowClusterVersion);

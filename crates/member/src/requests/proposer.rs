@@ -57,7 +57,7 @@ pub struct Proposer {
 }
 
 impl Proposer {
-    /// Returns the number and the bytes of the proposals in progress.
+    /// Returns the number and the total size of the proposals in progress.
     pub fn load(&self) -> Load {
         self.pending.load()
     }

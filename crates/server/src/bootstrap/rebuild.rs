@@ -99,7 +99,8 @@ impl Untaken {
     }
 }
 
-/// Returns the reason given in the rebuild order, if there is one. An order without the flag is an error.
+/// Returns the reason given in the rebuild order, if there is an order and the flags allow a rebuild. If they do not,
+/// logs a warning and ignores the order.
 pub(super) fn ordered(
     config: &Config,
     disk: &dyn Disk,
@@ -228,7 +229,7 @@ struct Place<'a> {
     disk: &'a Arc<dyn Disk>,
     dirs: &'a DataDir,
     identity: &'a Identity,
-    /// The snapshot at which the member's log begins.
+    /// The newest snapshot mark in the member's log.
     mark: &'a SnapshotMark,
     /// Why the member's state is bad.
     reason: &'a str,

@@ -1,9 +1,10 @@
 //! A member's check of its own state against a quorum of the other members (`--rebuild-corrupt-member`).
 //!
-//! [`watch_own_state`] checks periodically, and whenever an alarm names this member. If this member's state differs
-//! from that of a quorum of the others twice in a row, it stops serving ([`crate::threads::fatal::End::Rebuild`]), and
-//! the server fetches the state again. Once the fetched state is found to be sound, an earlier alarm against this
-//! member is disarmed. [`is_held_by_quorum`] checks a fetched state before the member uses it.
+//! [`watch_own_state`] checks periodically, and while an alarm names this member or no particular member. If this
+//! member's state differs from that of a quorum of the others twice in a row, it stops serving
+//! ([`crate::threads::fatal::End::Rebuild`]), and the server fetches the state again. Once the fetched state is found
+//! to be sound, an earlier alarm against this member is disarmed. [`is_held_by_quorum`] checks a fetched state before
+//! the member uses it.
 //!
 //! # Invariants
 //!
@@ -32,10 +33,11 @@ use super::{hash_now, survey};
 use crate::threads::fatal::FaultReports;
 use crate::{Handles, Identity};
 
-/// Interval at which a member checks whether an alarm names it.
+/// Interval at which a member checks whether there is an alarm against it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Pause between two checks while an alarm names this member. Each check reads the whole keyspace.
+/// Pause between two checks while an alarm names this member or no particular member. The pause is needed because each
+/// check reads the whole keyspace.
 const ACCUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Number of consecutive checks that must find a difference. A brief difference is ignored, because the hashes of etcd
@@ -55,8 +57,8 @@ pub async fn is_held_by_quorum(
     rules::judge(hash, None, &voters(members), &answers) == Verdict::Sound
 }
 
-/// Checks this member's state periodically if `period` is given, and whenever an alarm names this member. `was_rebuilt`
-/// is true if the member fetched its state again when it started.
+/// Checks this member's state periodically if `period` is given, and repeatedly while an alarm names this member or no
+/// particular member. `was_rebuilt` is true if the state was recently fetched again.
 pub async fn watch_own_state(
     handles: Arc<Handles>,
     period: Option<Duration>,

@@ -147,7 +147,8 @@ async fn propose(handles: &Handles, from: Option<Version>, to: Version) {
     }
 }
 
-/// Periodically sets the storage version to the cluster version, in case this failed when the cluster version changed.
+/// Periodically sets the storage version to the cluster version, in case the update failed when the cluster version
+/// changed.
 pub async fn keep_storage_version(handles: Arc<Handles>) {
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
