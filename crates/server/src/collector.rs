@@ -186,7 +186,7 @@ impl Sender {
     fn log_losses(&self, reason: &str) {
         if self.losses.admits().is_some() {
             log::warn!(
-                "tracing spans are lost because the collector does not accept them",
+                "tracing spans are lost; check that the collector is reachable and fast enough",
                 "address" = self.address,
                 "reason" = reason,
                 "lost-so-far" = self.tracer.dropped_count()
