@@ -87,7 +87,8 @@ impl KnownMembers {
         state.members.iter().filter(|id| !state.removed.contains(id)).count()
     }
 
-    /// Returns whether an unknown sender may be asked now. If so, records that it was asked.
+    /// Returns whether the host of an unknown sender may be asked for its member list now. If so, records that it was
+    /// asked.
     pub(crate) fn may_ask(&self, id: MemberId, now: Instant) -> bool {
         let mut state = self.state.write();
         state.asked.retain(|_, asked| now.duration_since(*asked) < ASK_INTERVAL);

@@ -138,7 +138,7 @@ struct State {
 
 impl State {
     /// Writes the queued messages to the connection if they are short and its task sleeps. Returns the number of bytes,
-    /// and whether the connection has accepted all of them.
+    /// and whether the connection has accepted all of them; `None` if nothing is written.
     fn write_directly(&mut self, allowance: &Allowance) -> Option<(usize, bool)> {
         let direct = self.direct.as_ref()?;
         let bytes: usize = self.messages.iter().map(cost).sum();

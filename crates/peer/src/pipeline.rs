@@ -98,7 +98,8 @@ impl Worker {
         wire::put_message(&message, &mut body);
         let body = body.freeze();
         let bytes = body.len();
-        // A proposal that is sent twice would be applied twice.
+        // A proposal is sent on a new connection, because a message on a reused connection may be sent twice, and a
+        // proposal would then be applied twice.
         if message.kind == MessageKind::Propose {
             self.channel = None;
         }

@@ -136,7 +136,8 @@ async fn post(
 /// The progress of a body, which the stall check observes.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Bytes handed over so far, or [`u64::MAX`] after everything is handed over.
+    /// 0 at first, then one more than the number of bytes of the file handed over so far, or [`u64::MAX`] after
+    /// everything is handed over.
     handed_bytes: AtomicU64,
 }
 

@@ -284,7 +284,7 @@ impl Judge {
         let expected = read_range(&self.reference.published().view(), &all);
         let expected = match expected {
             Ok(Ok(response)) => translate::range_result(&response),
-            // The member has not applied the compaction yet.
+            // The reference state has applied a compaction that the member has not applied yet.
             Ok(Err(Refusal::Compacted)) => return,
             Ok(Err(refusal)) => {
                 return self.fail(|| {

@@ -37,7 +37,7 @@ use crate::threads::pending_proposals::{Load, PendingProposals};
 use crate::threads::request_id::RequestIds;
 use crate::threads::write_stages::Stages;
 
-/// Maximum wait for a membership change if the caller sets no deadline. etcd waits without a limit.
+/// Maximum wait for a membership change. A caller with a deadline stops waiting earlier. etcd waits without a limit.
 const CONF_CHANGE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Proposes requests to the log and returns their outcomes.
@@ -211,8 +211,8 @@ impl Proposer {
         _ = self.driver.request(Input::AskStages { index, done: Box::new(done) }, false);
     }
 
-    /// Proposes a membership change and waits until it takes effect or is refused, but at most until the deadline. Sets
-    /// the id of the change.
+    /// Proposes a membership change and waits until it takes effect or is refused, but at most for
+    /// [`CONF_CHANGE_TIMEOUT`]. Sets the id of the change.
     pub async fn propose_conf_change(&self, mut change: ConfChange) -> Result<(), RequestError> {
         change.id = self.request_ids.next();
         let request_id = change.id;

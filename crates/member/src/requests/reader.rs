@@ -157,7 +157,7 @@ impl Reader {
         self: &Arc<Self>,
         request: &Arc<TxnRequest>,
     ) -> StoreFuture<'_, Result<Listed<TxnResponse>, RequestError>> {
-        // The branch that will be taken is not known yet.
+        // The queries of both branches are weighed, because it is not known yet which branch will be taken.
         let queries: Vec<_> = request
             .success
             .iter()

@@ -14,11 +14,11 @@ pub(crate) enum Lead {
     Own {
         /// Number of members, including learners.
         member_count: usize,
-        /// The times at which the other connected members connected.
+        /// The times since which the other connected members have been connected.
         connected_since: Vec<Instant>,
     },
     Other {
-        /// The time at which the leader connected, if it is connected.
+        /// The time since which the leader has been connected, if it is connected.
         connected_since: Option<Instant>,
     },
 }

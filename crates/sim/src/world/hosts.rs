@@ -34,7 +34,7 @@ pub(super) enum Down {
     Removed,
 }
 
-/// The times until which parts of a disk stall.
+/// The times until which the disks of a host stall.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StalledUntil {
     pub(super) log: Micros,
@@ -330,7 +330,7 @@ impl World {
         let now = self.now;
         let is_due = self.hosts[host].due[turn as usize] == Some(now);
         if !is_due || self.process(host, life).is_none() {
-            // The component has been scheduled for an earlier turn instead.
+            // The component has been scheduled for an earlier turn instead, or the process has ended.
             return;
         }
         let stalled = match turn {

@@ -203,8 +203,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         self.connection.output().len() >= OUTPUT_BYTES_MAX
     }
 
-    /// Reads once, and processes the received bytes. Returns whether any bytes were received, or `None` at the end of
-    /// the input.
+    /// Reads once, and processes the received bytes. Returns false at the end of the input.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut buffer = INPUT.take();
         if buffer.is_empty() {
@@ -333,8 +332,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         }
     }
 
-    /// Starts a complete call if the service has a short path for it. The client does not have to end the request
-    /// first.
+    /// Starts a complete call if the service has a short path for it, and otherwise returns false. The client does not
+    /// have to end the request first.
     fn start_whole(&mut self, stream: StreamId, head: &Arc<Head>, data: &[u8]) -> bool {
         let Some(call) = self.service.call_whole(head, None, data) else { return false };
         let index = self.reserve(stream);
@@ -477,7 +476,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
             self.wake_for_room();
             self.poll_woken();
             if has_started && can_read && reads < READS_PER_TURN_MAX {
-                // More requests may have arrived; all responses are written together.
+                // More requests may have arrived. They are processed first, so that all responses are written together.
                 continue;
             }
             let is_written = match self.write(cx) {
@@ -535,7 +534,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
     }
 }
 
-/// The state is never pinned.
+/// No field is ever pinned, so a server may be moved between polls.
 impl<T: Unpin, G: Http2Service> Unpin for Server<T, G> {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
