@@ -35,7 +35,7 @@ const DIALED_MORE: u64 = 128;
 /// Number of descriptors per runtime, including the one that wakes its thread.
 const PER_RUNTIME: u64 = 3;
 
-/// Minimum number of peer connections, even if the descriptor limit is lower. Each other member uses about ten.
+/// Number of peer connections that every permitted descriptor limit provides. Each other member uses about ten.
 const PEER_CONNECTIONS_MIN: u64 = 64;
 
 /// Maximum number of client connections, even if the descriptor limit permits more. Each may use about 100 KiB,

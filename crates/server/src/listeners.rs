@@ -148,7 +148,7 @@ fn bind_console(
             Err(source) if source.kind() == std::io::ErrorKind::AddrInUse => {
                 return Err(BindError::Tcp { address: address.to_string(), source });
             }
-            // The machine has no address of this family.
+            // The machine has no IPv6 loopback address, so the console is served over IPv4 only.
             Err(_) => {}
         }
     }

@@ -68,7 +68,7 @@ pub struct AcceptorSettings {
     pub clients: Option<ClientCheck>,
     /// Whether HTTP/2 can be negotiated.
     pub http2: bool,
-    /// The port's name in log lines: `client` or `peer`.
+    /// The endpoint's name in log lines: `client`, `peer` or `console`.
     pub endpoint: &'static str,
 }
 

@@ -90,7 +90,7 @@ enum Source {
 }
 
 impl Authorities {
-    /// Loads the authorities. Fails if they come from a file that is invalid now.
+    /// Loads the authorities. Fails if their file is invalid now, or if the system has no trusted certificates.
     pub(crate) fn load(
         trust: &Trust,
         provider: &Arc<CryptoProvider>,

@@ -72,8 +72,8 @@ impl ChannelConnector {
         (Self { report, ..self.clone() }, greeting)
     }
 
-    /// Performs a handshake, and returns the content of the server's certificate. Returns `None` if TLS is off, or if
-    /// the certificate cannot be parsed.
+    /// Performs a handshake, and returns the content of the server's certificate. Returns `None` if TLS is off, if the
+    /// server is reached over a Unix socket, or if the certificate cannot be parsed.
     ///
     /// # Errors
     ///

@@ -49,7 +49,7 @@ impl<T> StateMachine<T> {
     }
 
     /// Carries out a compaction step if one is due and the backend is not behind. Returns the number of removed
-    /// records.
+    /// records, or `None` if no step was carried out.
     pub fn compact<O: Outlet<Completion = T>>(
         &mut self,
         now: Instant,

@@ -1,9 +1,9 @@
-//! A connection that collects its writes and sends them once per poll.
+//! An HTTP/1 connection that collects its writes and sends them once per poll. The HTTP/2 server has an output buffer
+//! of its own.
 //!
-//! The HTTP/2 library issues one write for every DATA frame of 256 bytes or more, and flushes after each. A write costs
-//! more than all of the library's other work for a small request. Therefore a flush does not call the kernel. Instead,
-//! frames accumulate until the connection's task has done all its work, and are then sent together. Reading a value of
-//! 256 bytes takes one write instead of two, and the answers to several requests on one connection share one write.
+//! A write to the kernel costs more than all other work of the HTTP library for a small request. Therefore a flush does
+//! not call the kernel. Instead, the written bytes accumulate until the connection's task has done all its work, and
+//! are then sent together.
 //!
 //! While the connection's task sleeps, other threads may write to the connection ([`DirectWriter`]), which saves waking
 //! the task.
@@ -13,8 +13,8 @@
 //! * Bytes are sent in the order in which they were written, and before the connection's task sleeps. [`Sending`]
 //!   ensures this. A shutdown waits until the kernel has accepted all bytes.
 //! * Another thread writes only while the connection's task sleeps and the protocol has no unsent bytes.
-//! * At most [`GATHERED_BYTES_MAX`] bytes are buffered. Beyond that a write waits for the socket, so a peer
-//!   that does not read blocks only its own streams.
+//! * At most [`GATHERED_BYTES_MAX`] bytes are buffered. Beyond that a write waits for the socket, so a client that does
+//!   not read blocks only its own connection.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -71,7 +71,8 @@ pub(super) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
 /// The socket as seen by the protocol.
 #[derive(Debug)]
 pub(super) struct Buffered<T> {
-    /// Shared with the outlet in the same task, so there is no contention for the lock.
+    /// Shared with the outlet in the same task, and with writers on other threads, which hold the lock only while they
+    /// write.
     socket: Arc<Mutex<Socket<T>>>,
 }
 

@@ -12,7 +12,8 @@ const WIRE_BYTES: usize = 16 << 10;
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
-/// A service with a large reply. The HTTP library takes the whole reply before the client reads it.
+/// A service with a large reply in a single piece. The server takes the piece at once, so the request has ended while
+/// the client still receives the reply.
 #[derive(Clone, Default)]
 struct Replying(Requests);
 
