@@ -106,7 +106,7 @@ pub(crate) fn warn_of_open_peers(config: &Config) {
             "--rebuild-corrupt-member has no effect: members provide their state only to peers with \
              certificates",
             "advice" =
-                "secure the peer URLs, with --peer-client-cert-auth and --peer-trusted-ca-file"
+                "secure the peer URLs with --peer-client-cert-auth and --peer-trusted-ca-file"
         );
     }
     let both_verify = client.verifies_clients() && config.authenticates_peers();
