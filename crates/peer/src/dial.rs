@@ -134,7 +134,7 @@ pub(crate) async fn read_answer(body: Incoming) -> Result<String, PostError> {
     Ok(String::from_utf8_lossy(&body.to_bytes()).trim_end_matches('\n').to_owned())
 }
 
-/// Logs that another member's state has a different origin from this member's.
+/// Logs that another member's state has a different origin from this member's, and returns the error.
 pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch) -> PostError {
     if contact.notices.refusals.admits().is_some() {
         log::error!(

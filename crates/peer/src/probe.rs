@@ -53,7 +53,7 @@ const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(1);
 /// The kind of probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Uses a persistent connection, like the pipeline and snapshots.
+    /// Uses a persistent connection, like the pipeline.
     Pipeline,
     /// Opens a connection each time, like the streams.
     Stream,

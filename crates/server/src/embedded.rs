@@ -338,7 +338,7 @@ fn live(config: &Config, arguments: &[String], shared: &Arc<Shared>, stop: onesh
         }),
         Err(error) => Err(StartError::Start(log::error_chain(&error))),
     };
-    // A caller that is waiting for the start now owns the running member.
+    // Releases the handles. A caller that is still waiting for the start receives the end of the member instead.
     shared.note(|known| {
         known.started = None;
         known.end = Some(end);

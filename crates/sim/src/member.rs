@@ -747,7 +747,7 @@ impl Process {
         }
     }
 
-    /// Shuts the process down cleanly, finishing all work that waits neither for the disk nor for a peer.
+    /// Shuts the process down cleanly, finishing all work that waits neither for disk space nor for a peer.
     ///
     /// # Errors
     ///

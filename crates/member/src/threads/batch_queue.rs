@@ -37,7 +37,7 @@ struct State<T> {
     is_taker_waiting: bool,
     /// Whether the next wait of the receiver ends immediately, although there may be no items.
     is_interrupted: bool,
-    /// Whether the receiver has been dropped.
+    /// Whether the receiver has been closed or dropped.
     is_closed: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Receiver<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// The receiver has been dropped, so the item can no longer be received.
+/// The receiver has been closed or dropped, so the item can no longer be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
