@@ -300,7 +300,7 @@ fn configure(arguments: &[String]) -> Result<Config, StartError> {
     })?;
     if parsed.config.log != log::Settings::default() {
         let text = "an embedded member has no log of its own: its log lines go to the program's \
-                    subscriber, and flags about the log have no effect";
+                    subscriber; remove the flags about the log";
         return Err(StartError::Flags(text.to_owned()));
     }
     for pending in &parsed.lines {
