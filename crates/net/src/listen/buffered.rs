@@ -116,8 +116,8 @@ pub enum Written {
 /// Writes to an HTTP/1 connection from any thread, without waiting and without waking the connection's task. It is an
 /// extension of the connection's requests.
 ///
-/// The written bytes are a part of the answer that is in progress. The caller therefore writes whole chunks of a chunked
-/// body, and only after the body was polled for the first time, when the head has been sent.
+/// The written bytes are part of the answer in progress. The caller therefore writes whole chunks of a chunked body,
+/// and only after the body was polled for the first time, when the head has been sent.
 #[derive(Clone)]
 pub struct DirectWriter(Arc<dyn WriteDirectly>);
 

@@ -112,7 +112,7 @@ impl World {
         self.after_step(host, Ok(()));
     }
 
-    /// Returns the highest compaction revision that was acknowledged to a client.
+    /// Returns the revision of the last compaction that was acknowledged to a client.
     fn last_compaction(&self) -> Option<i64> {
         self.judge.history.operations.iter().rev().find_map(|operation| match operation {
             Operation {
