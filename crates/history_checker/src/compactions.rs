@@ -30,12 +30,13 @@ impl Compactions {
         Self(compactions)
     }
 
-    /// Returns whether the revision may have been compacted at this moment, so that a read of it may be refused.
+    /// Returns whether the revision may already have been compacted at this moment, in which case a read at the
+    /// revision may be refused.
     pub(crate) fn may_have_passed(&self, revision: i64, by: Moment) -> bool {
         self.0.iter().any(|compaction| compaction.revision > revision && compaction.called <= by)
     }
 
-    /// Returns whether a compaction at exactly this revision may have happened at this moment.
+    /// Returns whether a compaction at exactly this revision may already have happened at this moment.
     pub(crate) fn may_be_at(&self, revision: i64, by: Moment) -> bool {
         self.0.iter().any(|compaction| compaction.revision == revision && compaction.called <= by)
     }

@@ -22,7 +22,7 @@ pub(crate) const FIRST: i64 = 2;
 pub struct EventLog {
     /// The events of each revision, starting with revision 2.
     revisions: Vec<Vec<Event>>,
-    /// The changes of each key, in order.
+    /// The changes to each key, in order.
     keys: BTreeMap<Bytes, Vec<Change>>,
 }
 
@@ -65,10 +65,10 @@ pub enum RecordError {
     },
 }
 
-/// The lease of each key after the events of the log applied so far.
+/// The lease of each key after the applied events of the log.
 ///
 /// A transaction may change a key twice in one revision, by putting the key in one nested transaction and deleting it
-/// in a later one. The state at the previous revision is therefore not enough.
+/// in a later one. Therefore the leases at the previous revision are not enough.
 #[derive(Debug, Default)]
 pub(crate) struct KeyLeases<'a>(BTreeMap<&'a Bytes, i64>);
 

@@ -1,4 +1,4 @@
-//! Checks each response about keys against the state of the store at the revision in the response.
+//! Checks each response to a key-value request against the state of the store at the revision in the response.
 
 use std::collections::BTreeMap;
 
@@ -178,8 +178,8 @@ fn changes(response: &KvResponse) -> bool {
     }
 }
 
-/// Returns whether a stale response is also correct, because the request only reads and any member may answer it from
-/// its own state.
+/// Returns whether a stale response to the request is also correct, because the request only reads and any member may
+/// answer it from its own state.
 pub(crate) fn is_serializable(request: &KvRequest) -> bool {
     match request {
         KvRequest::Range(range) => range.serializable,
@@ -189,7 +189,7 @@ pub(crate) fn is_serializable(request: &KvRequest) -> bool {
 }
 
 /// Calls `visit` with each revision that the request names explicitly. If there is a response, only the executed
-/// branches count.
+/// branches of transactions are searched.
 pub(crate) fn for_each_revision(
     request: &KvRequest,
     response: Option<&KvResponse>,

@@ -1,8 +1,9 @@
 //! Checks that each lease lives for its TTL and never exists again after its end.
 //!
-//! There are two kinds of facts about a lease. Either the lease was *alive* at some moment between a call and its
-//! response, and if that call renewed the lease, it lives for its TTL from then on. Or the lease was *gone* at a
-//! moment, and it stays gone. A violation is a pair of facts that contradict each other.
+//! There are two kinds of facts about a lease. The first kind is that the lease was *alive* at some moment between a
+//! call and its response. If that call renewed the lease, the lease must live for its TTL from then on. The second kind
+//! is that the lease was *gone* at some moment, and it must stay gone. A violation is a pair of facts that contradict
+//! each other.
 //!
 //! A lease id that was granted more than once (because a client repeated a grant without a response) stands for several
 //! leases, which the history cannot distinguish. Such ids are not checked.
@@ -187,7 +188,7 @@ fn nanos(ttl_secs: i64) -> u64 {
     u64::try_from(ttl_secs).unwrap_or(0).saturating_mul(SECOND)
 }
 
-/// Adds the facts that the event log establishes: the ends of leases, and the keys attached to leases.
+/// Adds the facts that the event log establishes: which leases ended, and which keys were attached to leases.
 fn add_event_log(
     history: &History,
     observations: &Observations,

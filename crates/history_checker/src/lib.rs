@@ -19,14 +19,14 @@
 //!
 //! # Algorithm
 //!
-//! Revisions put all changes in a total order, so the checker need not search for one. It walks once through the
-//! revisions and once through time, and its cost grows linearly with the length of the history. Where several
-//! operations with unknown outcomes may have written a revision, a single matching of operations with revisions decides
-//! all such cases together.
+//! Revisions put all changes in a total order, so the checker need not search for one. It passes over the revisions
+//! once and over the operations in time order once, so its cost grows linearly with the length of the history. Where
+//! several operations with unknown outcomes may have written a revision, a single matching of operations with revisions
+//! decides all such cases together.
 //!
 //! # Not here
 //!
-//! Recording histories, and comparing hashes of the members' data. The crate does not use a cluster, a clock or files.
+//! Recording histories, and comparing hashes of the members' data. The crate uses no cluster, clock or files.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
@@ -83,14 +83,14 @@ pub struct History {
 /// The tolerances of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// How much earlier than its TTL a lease may end, in nanoseconds, because the clocks of members are not exact.
-    /// `None` means that leases may end at any time, because clocks jump.
+    /// The maximum time before the end of its TTL at which a lease may end, in nanoseconds, because the clocks of
+    /// members are not exact. `None` means that leases may end at any time, because clocks jump.
     pub lease_slack: Option<u64>,
-    /// How much the reported remaining time of a lease may exceed its granted TTL, in nanoseconds: a new leader extends
-    /// leases by the time in which they could not be renewed.
+    /// The maximum time by which the reported remaining time of a lease may exceed its granted TTL, in nanoseconds. A
+    /// new leader extends leases by the time during which they could not be renewed.
     pub lease_extension: u64,
-    /// How long after its end a lease may still be renewed, in nanoseconds. Only the leader decides a renewal,
-    /// and a deposed leader notices that it has lost its quorum only after this time.
+    /// The maximum time after its end at which a lease may still be renewed, in nanoseconds. Only the leader decides a
+    /// renewal, and a deposed leader notices that it has lost its quorum only after this time.
     pub renewal_slack: u64,
     /// A period without faults at the end of the run, in which leases must end unless they are renewed.
     pub fault_free: Option<FaultFree>,
@@ -103,7 +103,7 @@ pub struct FaultFree {
     pub since: Moment,
     /// The end of the period, when the event log was read.
     pub until: Moment,
-    /// How long after its TTL a lease may end, in nanoseconds.
+    /// The maximum time after the end of its TTL at which a lease may end, in nanoseconds.
     pub lease_grace: u64,
 }
 

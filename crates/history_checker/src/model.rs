@@ -23,7 +23,7 @@ pub(crate) struct Effect {
     pub(crate) events: Vec<Event>,
 }
 
-/// Executes a request on the state at revision `base`. The changes that it makes have the next revision.
+/// Executes a request on the state at revision `base`. The revision of its changes is `base + 1`.
 ///
 /// Every lease is assumed to exist. The module `leases` checks whether it does.
 pub(crate) fn execute(
@@ -161,7 +161,7 @@ impl Model<'_> {
             );
         }
         if range.keys_only {
-            // Since 3.7, etcd answers such requests from its index, which does not store leases.
+            // Since 3.7, etcd answers requests for keys only from its index, which does not store leases.
             kvs.iter_mut().for_each(|kv| {
                 kv.value.clear();
                 kv.lease = 0;

@@ -14,7 +14,7 @@ pub(crate) enum Source {
     Watcher(usize),
 }
 
-/// A client observed a revision.
+/// The observation of a revision by a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     pub(crate) at: Moment,

@@ -151,7 +151,7 @@ pub struct Txn {
     pub failure: Vec<KvRequest>,
 }
 
-/// A request about keys.
+/// A key-value request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KvRequest {
     /// Store a value.
@@ -167,7 +167,7 @@ pub enum KvRequest {
 /// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A request about keys.
+    /// A key-value request.
     Kv(KvRequest),
     /// Compact the keyspace: older revisions can no longer be read.
     Compact {
@@ -236,7 +236,7 @@ pub enum KvResponse {
 /// The response to an executed [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// Response to a request about keys.
+    /// The response to a key-value request.
     Kv(KvResponse),
     /// The keyspace is compacted.
     Compacted,
@@ -289,7 +289,7 @@ pub enum Outcome {
         /// When the client received the response.
         at: Moment,
         /// The revision in the response header. `None` if the recorder saw no header, or if the header has no revision
-        /// (responses about leases).
+        /// (as in responses to lease requests).
         revision: Option<i64>,
         /// The response.
         response: Response,

@@ -12,7 +12,7 @@ use crate::operation::{KvRequest, Operation, Outcome, Refusal, Request, Response
 use crate::violation::{Property, Violation};
 use crate::{History, Moment};
 
-/// Checks the refusals of requests about keys and of compactions, and the executed compactions.
+/// Checks the refusals of key-value requests and compactions, and the executed compactions.
 pub(crate) fn check(
     history: &History,
     observations: &Observations,

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use crate::{History, Operation};
 
-/// The property that is violated.
+/// A property that every correct history has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Property {
     /// Every revision has exactly one cause, and every operation writes at most one revision.
@@ -89,7 +89,7 @@ impl Violation {
     }
 }
 
-/// Shortens a text to at most [`SHOWN_MAX`] characters.
+/// Shortens a string to at most [`SHOWN_MAX`] characters.
 pub(crate) fn shorten(text: &str) -> &str {
     match text.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => &text[..end],

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::Moment;
 use crate::operation::{KeyRange, KeyValue};
 
-/// One change of one key.
+/// A change to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The stored record. For a deletion, it contains only the key and the deletion's revision.

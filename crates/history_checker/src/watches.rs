@@ -29,7 +29,7 @@ struct Walk<'a> {
     /// The revision of the next event, and the event's position in that revision. `None` until the start of the watch
     /// is known.
     next: Option<(i64, usize)>,
-    /// The first revision whose events the watcher has not all received.
+    /// The first revision of which the watcher has not received all events.
     known: i64,
 }
 

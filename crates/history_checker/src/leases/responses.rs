@@ -1,5 +1,4 @@
-//! Checks the facts about leases that responses report: the remaining time, the attached keys, and that a lease already
-//! exists.
+//! Checks what responses report about leases: the remaining time, the attached keys, and that a lease already exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +63,7 @@ pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lea
     Ok(())
 }
 
-/// One change of a lease's keys: a key was attached or detached.
+/// A change to a lease's keys: a key was attached or detached.
 struct Attachment<'a> {
     revision: i64,
     key: &'a Bytes,

@@ -7,7 +7,7 @@
 use super::reference::ReferenceStore;
 use crate::*;
 
-/// Returns whether some order explains all responses about keys and the event log.
+/// Returns whether some order explains the event log and all responses to key-value requests.
 pub(super) fn is_explained(history: &History) -> bool {
     let mut left = vec![true; history.operations.len()];
     search(history, &mut left, &ReferenceStore::default())

@@ -12,7 +12,8 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) operations: u64,
-    /// The maximum duration of an operation, in moments. The next operation begins within ten moments.
+    /// The maximum time from the call of an operation to its effect, and from its effect to its response, in hundredths
+    /// of a second. The next operation is called within a tenth of a second.
     pub(super) spread: u64,
     pub(super) keys: u64,
     /// The percentage of operations with an unknown outcome.
@@ -176,7 +177,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Ends a lease whose TTL has passed. One second is a hundred moments here.
+    /// Ends a lease whose TTL has passed. `moment` is in hundredths of a second.
     fn expire(&mut self, moment: u64) {
         let due = self.store.leases.iter().find(|(_, until)| **until < moment as i64);
         if let Some((&lease, _)) = due {
