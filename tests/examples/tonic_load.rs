@@ -105,7 +105,7 @@ impl Caller {
         vec![self.random.below(256) as u8; VALUE_BYTES]
     }
 
-    /// Takes tickets until none are left. Returns the latencies in microseconds.
+    /// Sends one request per ticket until no tickets are left. Returns the latencies in microseconds.
     async fn work(mut self, load: Load, tickets: Arc<AtomicU64>) -> Result<Vec<f64>, Failure> {
         let mut latencies = Vec::new();
         let take = |left: u64| left.checked_sub(1);

@@ -94,7 +94,7 @@ impl Client {
         Ok(self.with_token(&self.authenticate(request).await?.token))
     }
 
-    /// Returns the metadata of every request.
+    /// Returns the metadata to send with each request.
     #[must_use]
     pub fn metadata(&self) -> MetadataMap {
         let mut metadata = MetadataMap::new();
@@ -314,7 +314,7 @@ impl Client {
         self.lease_grant(pb::LeaseGrantRequest { id, ttl }).await.unwrap().id
     }
 
-    /// Calls any method with any bytes, and returns the bytes of the answer.
+    /// Calls a method with an encoded message, valid or not, and returns the bytes of the answer.
     pub async fn raw(&self, method: &'static str, body: impl AsRef<[u8]>) -> Result<Bytes, Status> {
         let mut grpc = tonic::client::Grpc::new(self.channel());
         grpc.ready().await.map_err(|error| Status::unknown(error.to_string()))?;

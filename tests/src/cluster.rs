@@ -257,12 +257,12 @@ impl Cluster {
         std::fs::remove_dir_all(member.server.data()).unwrap();
     }
 
-    /// Gives the processes to the caller, which then owns them.
+    /// Hands ownership of the processes to the caller.
     pub(crate) fn into_servers(self) -> Vec<Server> {
         self.members.into_iter().map(|member| member.server).collect()
     }
 
-    /// Returns a directory for a test's own files, which exists as long as the cluster.
+    /// Returns a directory for a test's own files, which is deleted when the cluster is dropped.
     #[must_use]
     pub fn scratch(&self) -> &Path {
         self.members[0].server.scratch()

@@ -9,7 +9,7 @@
 //! a gateway, all connections go through the gateway.
 //!
 //! With a database, every server has its own schema in one PostgreSQL server, which the test process starts. Tests that
-//! start clusters of raft members themselves run as always.
+//! start clusters of raft members themselves run unchanged.
 
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ async fn start_on_database(options: Options) -> Server {
     server
 }
 
-/// Returns false, and reports the test as skipped, if the suite runs against clusters.
+/// Returns whether the suite runs in the mode [`Place::Alone`]. In any other mode, reports the test as skipped.
 pub(crate) fn is_alone() -> bool {
     let alone = Place::of_suite() == Place::Alone;
     if !alone {
@@ -241,7 +241,7 @@ const NOT_BY_DATABASE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Tests that are skipped with three servers on a database, because the asked one is not the sequencer.
+/// Tests that are skipped with three servers on a database, because the tested server is not the sequencer.
 const NOT_BY_ONE_OF_THREE: &[(&str, &str)] = &[
     ("metrics::operations_on_the_keyspace_are_counted", "the sequencer counts operations"),
     (
@@ -268,7 +268,7 @@ pub(crate) fn reason_to_leave_out(path: &str, kind: Kind) -> Option<&'static str
                 Place::PostgresThree => NOT_BY_ONE_OF_THREE,
                 _ => &[],
             };
-            // Only Quorate gets here, so the second list applies to it.
+            // Tests against etcd have already been skipped, so the list for three servers applies only to Quorate.
             return reason_in(path, NOT_BY_DATABASE.iter().chain(of_three));
         }
         Place::Alone | Place::Leader | Place::Follower => return None,

@@ -1,4 +1,4 @@
-//! A running `quorate console`, and its page, whose requests are those of a browser.
+//! A running `quorate console`, and a client that sends the requests that its page sends in a browser.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -65,7 +65,7 @@ impl Console {
         self.port.number()
     }
 
-    /// Returns the secret that the page must send, if it needs one.
+    /// Returns the secret that the page must send, if the console requires one.
     #[must_use]
     pub fn secret(&self) -> Option<&str> {
         self.secret.as_deref()
@@ -141,7 +141,7 @@ impl ConsolePage {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let token = self.token.as_ref().map(|token| format!("X-Quorate-Token: {token}\r\n"));
         let secret = self.secret.as_ref().map(|it| format!("X-Quorate-Secret: {it}\r\n"));
-        // With HTTP/1.0, the body has no chunks.
+        // The body of an HTTP/1.0 response is not chunked.
         let head = format!(
             "POST /api/v1/{name} HTTP/1.0\r\nHost: 127.0.0.1:{}\r\nContent-Type: application/json\r\n\
              X-Quorate-Console: 1\r\n{}{}Content-Length: {}\r\n\r\n",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{DEADLINE, Kind, Server, missing};
 
-/// Result of a program.
+/// Result of a program that has exited.
 #[derive(Debug)]
 pub struct Finished {
     /// Exit code; `None` if a signal ended the program.

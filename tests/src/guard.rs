@@ -102,7 +102,7 @@ fn token_key() -> &'static rcgen::KeyPair {
 
 impl Guard {
     /// Creates the files of a server that will listen on this port. The clients' certificate has no common name,
-    /// because requests without a token would otherwise be those of the user with that name.
+    /// because the server would otherwise attribute requests without a token to the user with that name.
     pub(crate) fn new(home: &Path, port: u16) -> Self {
         let dir = home.join("guard");
         std::fs::create_dir_all(&dir).unwrap();

@@ -64,7 +64,7 @@ impl History {
             }
             None => 0,
         };
-        // For a deletion only the key is stored; its revision is in the event only.
+        // For a deletion, only the key is stored. The revision of the deletion is only in the event.
         let stored =
             if tombstone { Fields { key: fields.key, ..Default::default() } } else { fields };
         let encoded = KeyValue::new(&stored).encoded().to_vec();

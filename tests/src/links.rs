@@ -48,9 +48,9 @@ pub enum Rule {
         /// Average number of pieces per break.
         one_in: u64,
     },
-    /// The bytes alternately pass and are held, for this time each.
+    /// Periods in which the bytes pass alternate with periods of the same length in which they are held.
     Flap {
-        /// Time until the next change.
+        /// Length of each period.
         turn: Duration,
     },
 }
@@ -91,7 +91,7 @@ struct Shared {
     rules: watch::Sender<Rules>,
     /// Members whose proxies refuse connections.
     refusing: watch::Sender<BTreeSet<usize>>,
-    /// Members by id, as the header field spells it.
+    /// Members by id, written as in the header field.
     ids: Mutex<BTreeMap<String, usize>>,
     count: Mutex<usize>,
     random: Mutex<Random>,
@@ -266,7 +266,7 @@ async fn forward_until_refused(end: Arc<End>, stream: TcpStream, port: u16) {
     }
 }
 
-/// The two ends of a connection. The member that opened it is identified by its first request.
+/// The two ends of a connection. The first request identifies the member that opened the connection.
 #[derive(Debug)]
 struct End {
     shared: Arc<Shared>,

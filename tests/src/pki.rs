@@ -161,7 +161,7 @@ impl Authority {
         self.revoke_until(serials, SystemTime::now() + DAY)
     }
 
-    /// Creates a revocation list with the time of the next update.
+    /// Creates a revocation list with these serial numbers and this time of the next update, in DER.
     #[must_use]
     pub fn revoke_until(&self, serials: &[u64], next_update: SystemTime) -> Vec<u8> {
         let revoked = |serial: &u64| RevokedCertParams {

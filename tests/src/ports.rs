@@ -1,8 +1,8 @@
 //! Reserves free ports, each for one test at a time.
 //!
 //! The ports of a stopped server must be free when it restarts, even if other tests in this or another process start
-//! servers in between. A port is therefore held by a UDP socket with the same number: all tests try to bind that socket first,
-//! and it does not affect servers.
+//! servers in between. A port is therefore reserved by a UDP socket with the same number. All tests try to bind that
+//! socket first, and the socket does not affect servers.
 
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};

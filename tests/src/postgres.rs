@@ -1,4 +1,4 @@
-//! The PostgreSQL server on which tests keep the data of servers.
+//! The PostgreSQL server that stores the data of the tested servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -29,12 +29,12 @@ impl Database {
         self.0.url("test")
     }
 
-    /// Stops the server without a warning.
+    /// Stops the server immediately, without an orderly shutdown.
     pub fn stop(&mut self) {
         self.0.halt();
     }
 
-    /// Starts the stopped server on the same data.
+    /// Starts the stopped server with the same data.
     pub fn start_again(&mut self) {
         self.0.launch();
     }

@@ -103,7 +103,7 @@ impl Proxy {
         }
     }
 
-    /// Returns whether every byte is forwarded unchanged, as a gateway does.
+    /// Returns whether the process is a gateway, which forwards every byte unchanged.
     pub(crate) fn passes_everything(&self) -> bool {
         self.subcommand == "gateway"
     }

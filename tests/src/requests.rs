@@ -1,4 +1,4 @@
-//! Short constructors of requests.
+//! Functions that construct requests for tests.
 
 use bytes::Bytes;
 use prost::Message;

@@ -528,7 +528,7 @@ impl Server {
         &self.data
     }
 
-    /// Returns a directory for a test's own files, which exists as long as the server.
+    /// Returns a directory for a test's own files, which is deleted when the server is dropped.
     #[must_use]
     pub fn scratch(&self) -> &Path {
         self.home.path()

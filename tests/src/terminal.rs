@@ -36,8 +36,8 @@ impl Terminal {
         // The shell replaces itself with the program if there are no other lines, so that a signal reaches the program.
         let lines = [before, &line, after].into_iter().filter(|line| !line.is_empty());
         let line = lines.collect::<Vec<_>>().join("\n");
-        // Restores the handling of these signals, which a shell's background children ignore, so that the interrupt key
-        // works even if the tests run in the background.
+        // If a shell runs the tests in the background, they ignore signals such as INT. The default handling is
+        // restored, so that the interrupt key works nevertheless.
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,QUIT,HUP", "script", "--quiet", "--return", "--flush"]);
         command.args(["--command", &line, "/dev/null"]);

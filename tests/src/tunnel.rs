@@ -114,7 +114,7 @@ async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
         if count == first.len() || !HTTP2.starts_with(&first[..count]) {
             return Ok(first[..count] == *HTTP2);
         }
-        // The remaining bytes are in transit, and only the received ones can be inspected.
+        // Only some of the first bytes have arrived. `peek` would return them again at once, so other tasks run first.
         tokio::task::yield_now().await;
     }
 }

@@ -19,7 +19,7 @@ pub struct Watch {
     state: State,
 }
 
-/// State of the response side. A server opens it only with its first message.
+/// State of the response side, which a server opens only when it sends its first message.
 enum State {
     Opening(Opening),
     Open(Box<Streaming<pb::WatchResponse>>),
@@ -112,7 +112,7 @@ impl Watch {
         events
     }
 
-    /// Ends the request side, but not the stream.
+    /// Closes the request side. The response side stays open.
     pub fn close_requests(&mut self) {
         let (closed, _) = mpsc::channel(1);
         self.requests = closed;

@@ -177,7 +177,7 @@ impl Load {
         .await;
     }
 
-    /// Lets the clients work for a while.
+    /// Waits for this time while the clients work.
     pub async fn work(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }

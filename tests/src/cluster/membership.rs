@@ -91,7 +91,7 @@ impl Cluster {
                 return Ok(listed);
             }
             let add = async |client: crate::Client| client.member_add(request.clone()).await;
-            // If the outcome is unknown, the member list shows it.
+            // After an unknown outcome, the next attempt reads the member list first.
             Err(everyone.try_ask(add).await.map(|_| "to be listed"))
         })
         .await;
@@ -104,7 +104,7 @@ impl Cluster {
         self.members[number].server.set_cluster(words, true);
     }
 
-    /// Removes a member from the cluster. If its process runs, it must notice the removal on its own.
+    /// Removes a member from the cluster. If the process of the member runs, it must notice the removal on its own.
     pub async fn remove(&mut self, number: usize) {
         let id = self.id(number);
         let mut others = self.members();
@@ -118,7 +118,7 @@ impl Cluster {
                 return Ok(());
             }
             let request = pb::MemberRemoveRequest { id };
-            // If the outcome is unknown, the member list shows it.
+            // After an unknown outcome, the next attempt reads the member list first.
             let answer = others.try_ask(async |client| client.member_remove(request).await).await;
             Err(answer.map(|_| "to be gone from the list"))
         })

@@ -224,7 +224,7 @@ fn many_deletions_with_unknown_outcomes_are_checked_quickly() {
 
 #[test]
 fn a_check_that_takes_too_long_returns_unknown() {
-    // Each of these may have been the last, after any subset of the others.
+    // All writes overlap, so any of them may have been the last, after any subset of the others.
     let mut history: Vec<Operation> =
         (0..40).map(|value| wrote(0, value, 100 + value, value)).collect();
     history.push(read(1, 1_000, 1_001, Some(77)));

@@ -1,4 +1,4 @@
-//! A client that sends one operation after the other and records each with its outcome.
+//! A client that sends one operation after another and records each with its outcome.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;

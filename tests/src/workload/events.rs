@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::{Client, TIMEOUT, Watch, eventually_ok};
 
-/// A single change of one key.
+/// A single change to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) revision: i64,
@@ -68,7 +68,7 @@ pub(super) async fn read(client: &Client, first: i64, last: i64) -> Vec<Event> {
 #[derive(Debug)]
 struct Seen {
     events: Vec<Event>,
-    /// Revision at which to resume, which follows the last event.
+    /// Revision from which to resume: the one after the last event's.
     next: i64,
     interruptions: u64,
     /// Reason for the last interruption.
@@ -111,7 +111,7 @@ impl Watcher {
         })
         .await;
         let seen = self.seen.lock().unwrap();
-        // Other clients may have written since then.
+        // Other clients may have written after the last event of the history.
         let until = seen.events.partition_point(|event| event.revision <= last);
         let events = &seen.events[..until];
         let differs = history.iter().zip(events).position(|(one, other)| one != other);

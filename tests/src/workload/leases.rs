@@ -52,7 +52,8 @@ impl State {
         self.renewed.is_some_and(|renewed| renewed.elapsed() < lasts)
     }
 
-    /// Records the answer to a request that was sent at this time. If there is no answer, nothing is recorded.
+    /// Records the answer to a request that was sent at the time `sent`. An error does not change what is known about
+    /// the lease.
     fn note(&mut self, start: Instant, sent: Instant, answer: &Result<i64, Status>) {
         match answer {
             Ok(1..) => self.renewed = Some(sent),
@@ -125,7 +126,7 @@ async fn keep(everyone: Endpoints, shared: Arc<Shared>, id: i64, state: Arc<Mute
         everyone.ask("a lease", granted).await;
         let write = put_leased(name(&shared, which), format!("under {id}"), id);
         let written = async |client: Client| match client.put(write.clone()).await {
-            // The lease may have expired meanwhile, as expected.
+            // The lease without renewals may already have expired.
             Err(status) if status.code() == Code::NotFound && which == "left" => Ok(()),
             answer => answer.map(drop),
         };
