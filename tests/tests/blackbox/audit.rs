@@ -198,7 +198,7 @@ async fn refused_calls_are_audited_without_secrets(kind: Kind) {
     let token = ann.metadata().get("token").unwrap().to_str().unwrap().to_owned();
     let text = audited.text();
     assert!(!text.contains("SECRET") && !text.contains(&token), "{text}");
-    // The log must not contain the password in hashed or encoded form, either.
+    // The log must not contain the password in hashed or encoded form either.
     assert!(!text.contains("$2a$") && !text.contains("JDJ"), "{text}");
 }
 

@@ -514,7 +514,7 @@ async fn continual_logins_from_one_source_do_not_delay_other_logins(kind: Kind) 
         let client = client.clone();
         flood.spawn(async move { client.log_in("eve", "wrong").await.unwrap_err() });
     }
-    // Another login is served next, and requests of logged-in users are not delayed.
+    // Ann's login is served next, ahead of the waiting logins, and requests of logged-in users are not delayed.
     log_in(&client, "ann").await;
     root.put(put("k", "v")).await.unwrap();
     let mut refused_early = 0;
@@ -676,7 +676,7 @@ async fn requests_without_credentials_are_not_written_to_the_log(kind: Kind) {
     let index = async || root.status(pb::StatusRequest {}).await.unwrap().raft_index;
     let before = index().await;
     let large = vec![b'v'; 1_000_000];
-    // Together these writes exceed the quota. Raising an alarm would be a proposal, too.
+    // Together these writes exceed the quota. No alarm is raised, because that would require a proposal.
     for _ in 0..25 {
         let refusal = Code::InvalidArgument;
         refused(client.put(put("a1", large.clone())).await, refusal, NOBODY);

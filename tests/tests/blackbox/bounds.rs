@@ -217,7 +217,7 @@ async fn proposals_beyond_the_byte_limit_are_refused(kind: Kind) {
 async fn tasks_beyond_the_maximum_number_are_refused(kind: Kind) {
     let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Backend);
-    // Each request waits until all applied changes are in the file.
+    // Each request for a defragmentation waits until all applied changes are in the backend file.
     let asking = ask_all(&server, 1_100, async |client, _| {
         client.defragment(pb::DefragmentRequest {}).await
     });
@@ -227,7 +227,7 @@ async fn tasks_beyond_the_maximum_number_are_refused(kind: Kind) {
     let refused = server.client().defragment(pb::DefragmentRequest {}).await.unwrap_err();
     assert_eq!(refused.message(), TOO_MANY);
     within("a write", server.client().write("meanwhile", "v")).await;
-    // The tasks remain even though their clients no longer wait.
+    // The tasks continue to wait even after their clients have disconnected.
     drop(asking);
     assert!(metric(&server, "quorate_tasks_in_progress") >= 1_000.0);
     shim.hold(Held::Nothing);
@@ -373,8 +373,8 @@ async fn requests_of_a_watch_client_that_does_not_read_its_responses_are_not_rea
         looks = if now > watchers { 0 } else { looks + 1 };
         watchers = now;
     }
-    // The watchers are those with replies in the client's window, with replies encoded ahead of it, and with replies
-    // that still wait.
+    // The server creates watchers only while their replies fit in the client's window, in the bytes encoded ahead of
+    // it, or in the queue of waiting replies.
     assert!(watchers < 40_000.0, "{watchers} of {count}");
     drop(connection);
     drops_to_zero(&server, series).await;
@@ -400,7 +400,7 @@ async fn changes_not_yet_in_the_backend_file_are_bounded(kind: Kind) {
     })
     .await;
     let pending = metric(&server, series);
-    // The sum consists of 128 MiB for each batch and one round of the applier.
+    // The total consists of 128 MiB for each batch, and the changes of one round of the applier.
     assert!(pending <= 512.0 * MIB_FLOAT, "{pending}");
     shim.hold(Held::Nothing);
     let Counts { done, refused, late } = count_all(asking).await;
@@ -474,7 +474,7 @@ async fn only_a_few_large_bodies_on_the_peer_port_are_read_at_a_time(kind: Kind)
     let held: Vec<TcpStream> = (0..6).map(|_| begin()).collect();
     reaches(&server, "quorate_peer_large_bodies", 4.0).await;
     assert!(metric(&server, "quorate_peer_large_bodies") <= 4.0);
-    // Other messages are still accepted.
+    // Small messages are still read. This one is refused because it is addressed to another member.
     assert_eq!(call_as(&server, &greeting, 7), 500);
     drop(held);
     drops_to_zero(&server, "quorate_peer_large_bodies").await;

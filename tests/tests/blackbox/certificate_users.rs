@@ -165,7 +165,7 @@ fn requests() -> Vec<(&'static str, Value)> {
 }
 
 /// etcd's gateway connects to its own server with the server's certificate, and a request without `Accept` runs as the
-/// user that the certificate names. If that was root, every client was root.
+/// user that the certificate names. With etcd, if that user is root, every client has root's permissions.
 async fn the_gateway_does_not_present_the_servers_certificate(kind: Kind) {
     let files = Files::new();
     files.write("server", &Leaf::new("root"));

@@ -1,5 +1,5 @@
-//! The output and the effects of an operator's tool in a cluster of three members. Both must equal those with etcd,
-//! word for word.
+//! The output and the effects of an operator's tool in a cluster of three members. Both must be exactly the same as
+//! with etcd.
 //!
 //! Each test runs `etcdctl` with the same commands in a cluster of etcd and in one of the kind under test, and compares
 //! the outputs. Values that differ between clusters, such as ids and addresses, are replaced with names, and all
@@ -279,7 +279,7 @@ async fn a_refused_promotion_reports_the_lag_of_the_learner(kind: Kind) {
     let mut cluster = options.start().await;
     let leader = cluster.leader().await;
     let learner = cluster.add_learner().await;
-    // The learner has a few entries, and its client port remains reachable.
+    // Before the learner is isolated, it receives the entries so far. Its client port remains reachable.
     cluster.settle().await;
     cluster.links().isolate(learner);
     let client = cluster.client(leader);

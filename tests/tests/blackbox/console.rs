@@ -292,7 +292,7 @@ async fn pending_downloads_are_limited_for_each_client(kind: Kind) {
     let refused = (0..32).map(|_| ask()).find(|response| response.status != 200).unwrap();
     assert_eq!(code(&refused), "busy");
     assert!(refused.text().contains("downloads of this user have not ended"), "{}", refused.text());
-    // The first one is still there. When it has ended, the next one is accepted.
+    // The first download is still pending. Once it has ended, another one is accepted.
     let path = first["path"].as_str().unwrap();
     assert_eq!(quorate_tests::get(console.port(), path).status, 200);
     eventually("the next download is accepted", async || (ask().status == 200).then_some(())).await;

@@ -294,7 +294,7 @@ async fn a_stream_that_is_never_read_is_ended(kind: Kind) {
     let body = json!({ "prefix": "", "value_bytes": 4096 }).to_string();
     let unread = console.page().begin("keys/watch", &body);
     let value = "v".repeat(4096);
-    // The kernel stores some megabytes for the client. From then on, the stream makes no progress.
+    // The kernel buffers some megabytes for the client. Once its buffers are full, the stream makes no progress.
     let ended = eventually_within(Duration::from_secs(90), "the stream is ended", async || {
         for number in 0..100 {
             client.write(format!("k{number}"), &value).await;
@@ -302,7 +302,7 @@ async fn a_stream_that_is_never_read_is_ended(kind: Kind) {
         (!is_connected(&unread)).then_some(())
     });
     ended.await;
-    // The slot is free again, and the console has not kept what was not read.
+    // The console still answers other requests.
     answer(&console.page().call("session", "{}"));
 }
 

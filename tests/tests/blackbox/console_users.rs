@@ -141,7 +141,7 @@ async fn a_revoked_user_sees_no_figures_of_others(kind: Kind) {
     answer(&ann.call("overview", ""));
     let client = server.client().log_in("root", "p").await.unwrap();
     client.user_delete(pb::AuthUserDeleteRequest { name: "ann".into() }).await.unwrap();
-    // The collection continues for root. Ann's token is checked again after a few seconds.
+    // The console continues to collect figures for root. Ann's token is checked again after a few seconds.
     eventually_within(Duration::from_secs(30), "ann is refused", async || {
         answer(&root.call("overview", ""));
         let refused = ann.call("overview", "");
@@ -182,7 +182,7 @@ async fn a_login_that_is_broken_off_delays_the_next_one(kind: Kind) {
     let page = console.page();
     let begun = Instant::now();
     for number in 0..6 {
-        // The client breaks off as soon as the member has seen the attempt, before its answer arrives.
+        // The client disconnects as soon as the member has received the login, before the answer arrives.
         let body = json!({ "user": "ann", "password": "wrong" }).to_string();
         let broken_off = page.begin("login", &body);
         eventually("the member has received the login", async || {
@@ -195,7 +195,7 @@ async fn a_login_that_is_broken_off_delays_the_next_one(kind: Kind) {
     log_in(&page, "ann", "q");
 }
 
-/// Returns how many logins a server has received.
+/// Returns the number of logins that a server has received.
 fn logins(server: &Server) -> u64 {
     let metrics = quorate_tests::get(server.port(), "/metrics").text();
     let counts = metrics.lines().filter(|line| {
@@ -228,7 +228,7 @@ async fn streams_end_when_authentication_or_their_user_changes(kind: Kind) {
     let page = console.page();
     let whole = || json!({ "prefix": "" }).to_string();
     let own = || json!({ "prefix": base64("a/") }).to_string();
-    // Authentication is turned on while pages without a user watch and measure.
+    // Authentication is turned on while pages without a user watch keys and measure prefixes.
     let streams = [page.lines("keys/watch", &whole()), page.lines("keys/prefixes", "{}")];
     let streams = streams.map(|mut lines| {
         lines.next().unwrap();
@@ -241,7 +241,7 @@ async fn streams_end_when_authentication_or_their_user_changes(kind: Kind) {
         let text = last["error"]["message"].as_str().unwrap();
         assert!(text.contains("authentication was turned on"), "{text}");
     }
-    // A user is deleted while he watches and measures.
+    // A user is deleted while the user's pages watch keys and measure prefixes.
     let (root, ann) = (log_in(&page, "root", "p"), log_in(&page, "ann", "q"));
     let streams = [ann.lines("keys/watch", &own()), ann.lines("keys/prefixes", &own())];
     let streams = streams.map(|mut lines| {
@@ -253,7 +253,7 @@ async fn streams_end_when_authentication_or_their_user_changes(kind: Kind) {
         let last = last_line(lines).await;
         assert_eq!(last["error"]["code"], "token_expired", "{last}");
     }
-    // Authentication is turned off while root watches.
+    // Authentication is turned off while a page of root watches keys.
     let mut lines = root.lines("keys/watch", &whole());
     lines.next().unwrap();
     answer(&root.call("write/auth_disable", "{}"));

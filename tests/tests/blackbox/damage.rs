@@ -292,7 +292,8 @@ async fn leftover_files_of_a_crash_are_ignored(kind: Kind) {
     assert_eq!(stopped.start().await.unwrap(), 21);
 }
 
-/// Starts a server on a copy with one change. Checks that the change is refused with the name of the file, or harmless.
+/// Starts a server on a damaged copy of the directory. Checks that the server either starts without a panic, or exits
+/// and names the damaged file.
 async fn try_damage(original: &Stopped, damage: impl FnOnce(&Path, &Path), what: &str) {
     let copy = tempfile::TempDir::new().unwrap();
     let data = copy.path().join("data");

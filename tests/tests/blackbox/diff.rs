@@ -19,7 +19,7 @@ const SAME: i32 = 0;
 const DIFFERENT: i32 = 1;
 const TROUBLE: i32 = 2;
 
-/// Returns our tool with a server as its endpoint.
+/// Returns `quorate ctl` with a server as its endpoint.
 fn tool(server: &Server) -> Ctl {
     Ctl::of(Tool::QuorateCtl, server).unwrap()
 }

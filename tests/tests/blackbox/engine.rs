@@ -130,14 +130,14 @@ async fn requests_of_a_sender_without_the_secret_are_refused(_: Kind) {
     let Some(servers) = start(1).await else { return };
     let client = servers[0].client();
     client.write("k", "own").await;
-    // Neither a frame without the proof nor one after a forged proof reaches the engine.
+    // Neither a frame without a valid proof nor one after a forged proof reaches the engine.
     let mut early = open_forwarding(&servers[0]);
     early.write_all(&[&[1; 32][..], &forged_frame()].concat()).unwrap();
     let mut forging = open_forwarding(&servers[0]);
     forging.write_all(&[1; 32]).unwrap();
     let mut answer = [0; 64];
     forging.read_exact(&mut answer).unwrap();
-    // The proof of the server is not the one that it expects.
+    // The sender returns the proof of the server, but the server expects a different proof.
     forging.write_all(&[&answer[32..], &forged_frame()].concat()).unwrap();
     assert!(is_closed(&mut forging) && is_closed(&mut early));
     eventually("the refusal is logged", async || {
@@ -145,7 +145,7 @@ async fn requests_of_a_sender_without_the_secret_are_refused(_: Kind) {
     })
     .await;
     assert_eq!(client.read("k").await, Some(b"own".to_vec()));
-    // A path of raft members is not served, and a plain request is no upgrade.
+    // Paths for raft members are not served, and a request without an upgrade is refused.
     let port = servers[0].peer_url().rsplit_once(':').unwrap().1.parse().unwrap();
     assert_eq!(get(port, "/members").status, 404);
     assert_eq!(get(port, "/quorate/engine").status, 426);

@@ -65,7 +65,7 @@ const RANGE: &str = "/etcdserverpb.KV/Range";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 
-/// Maximum time to execute the accepted requests, which are half a gigabyte on a busy machine.
+/// Maximum time that a busy machine takes to execute the accepted requests, which amount to half a gigabyte.
 const BUSY_MAX: Duration = Duration::from_secs(120);
 
 /// Checks that the server answers as usual.
@@ -179,7 +179,7 @@ async fn streams_beyond_the_total_limit_are_refused(kind: Kind) {
     let calls = || server.metric("quorate_calls_in_progress").unwrap() as usize;
     let head = call_head(KEEP_ALIVE);
     let mut held = Vec::new();
-    // The last connection requests more than a sixteenth of the limit, of which half is already in use.
+    // Half of the limit is already in use when the last connections request more than a sixteenth of the limit each.
     for streams in [32_000, 32_000, 32_000] {
         let mut connection = RawHttp2::connect(server.port());
         (0..streams).for_each(|_| _ = connection.open(&head));

@@ -67,7 +67,7 @@ async fn a_leader_with_a_full_disk_transfers_leadership(kind: Kind) {
     let other = cluster.leader_among(&running).await;
     assert_ne!(other, 1, "a member with a full disk does not lead");
     assert_eq!(alarms(&cluster, other).await, []);
-    // The member may have exited because its log found no space either.
+    // The member may have exited because there was no space for its log either.
     disk.resize(1_000);
     if !cluster.server_mut(1).is_running() {
         cluster.kill(1);

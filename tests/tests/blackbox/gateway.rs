@@ -353,7 +353,7 @@ async fn gateway_errors_contain_the_grpc_code_and_message(kind: Kind) {
     assert_eq!((status, code), (400, 3));
     let (status, code, _) = error_of("/v3/kv/range", &[("Grpc-Metadata-X-Bin", "!!")], "{}");
     assert_eq!((status, code), (400, 3));
-    // A call that waits ends at its deadline.
+    // A waiting call ends at its deadline.
     let client = server.client();
     client.grant(1, 60).await;
     client.grant(2, 60).await;

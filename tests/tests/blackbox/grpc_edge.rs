@@ -505,8 +505,8 @@ async fn a_watch_continues_after_a_field_of_the_wrong_type(kind: Kind) {
     assert_eq!(created(&[odd, framed(&[mistyped(2), request("b")].concat())].concat()), 1);
 }
 
-/// Values of `:authority` that clients send: those of Go clients of etcd 3.4 to 3.7, over Unix sockets, of clients in
-/// other languages, and through proxies. The second form is the Huffman code of header compression.
+/// Values of `:authority` that clients send: Go clients of etcd 3.4 to 3.7, clients on Unix sockets, clients in other
+/// languages, and clients behind proxies. The second element of a pair is the Huffman code of the value, or empty.
 const AUTHORITIES: &[(&[u8], &[u8])] = &[
     (b"#initially=[http://127.0.0.1:2379]", b"\xff\xa3\x54\x64\x98\x74\x51\xea\x0f\xfd\xce\x94\xd7\x71\x86\x02\x27\x57\x02\xe0\x5c\x37\x04\xcb\xaf\xff\xf3"),
     (b"unix:localhost:2379", b"\xb6\xa3\x79\xb9\x41\xc8\x3a\x27\x3a\x13\x70\x4c\xba\xff"),

@@ -53,7 +53,8 @@ async fn owner(kind: Kind, server: &Server) -> Proxy {
     proxy
 }
 
-/// Makes a proxy own a key by reading it until the owner's key exists.
+/// Makes a proxy own a key by reading the key through it, and checks that the owner's key exists. Returns the value of
+/// the key.
 async fn own(server: &Server, by: &Client, name: &str) -> Option<Vec<u8>> {
     let value = by.read(name).await;
     assert!(server.client().read(format!("own/{name}")).await.is_some(), "{name} is owned");
@@ -232,7 +233,7 @@ async fn responses_of_leasing_proxies_are_linearizable(kind: Kind) {
     }
     assert!(operations.len() > 500, "only {} operations", operations.len());
     let reads = |proxy: &Proxy| proxy.metric("quorate_grpc_proxy_owned_reads_total").unwrap();
-    // etcd's proxy does not count these reads. It may own most keys, as may any of Quorate's proxies.
+    // etcd's proxy does not count the reads that it answers as the owner. Any of the proxies may own most keys.
     let ours = if kind == Kind::Quorate { &proxies[..] } else { &proxies[..2] };
     let owned: f64 = ours.iter().map(reads).sum();
     assert!(owned > 10.0, "only {owned} reads were answered by the owner of a key");
@@ -248,7 +249,7 @@ async fn a_proxy_releases_a_key_that_another_client_writes_after_a_member_restar
     server.kill();
     assert_eq!(by_ours.read("a").await, text("1"), "the lease is alive");
     server.start_again().await;
-    // Compaction makes the revision unavailable at which the owner's watch may start.
+    // The compaction removes the revision at which the owner's watch would have to resume.
     let direct = server.client();
     let last = direct.write("other", "2").await;
     direct.compact_to(last).await;

@@ -86,7 +86,7 @@ async fn bench_continues_after_a_restart_of_the_server(kind: Kind) {
 
 async fn an_interrupted_bench_run_is_reported(kind: Kind) {
     let server = Server::start(kind).await;
-    // The load consists of streams, of which each client keeps one open.
+    // Each client of this load keeps one stream open.
     let load = Load::start(&server, &["lease-keepalive"]);
     let renewals = || server.metric("etcd_debugging_lease_renewed_total").unwrap_or_default();
     eventually("renewals", async || (renewals() > 20.0).then_some(())).await;
@@ -132,7 +132,7 @@ async fn bench_kubernetes_simulates_an_api_server(kind: Kind) {
     assert_eq!(found.count.cast_unsigned(), count("event"), "{output}");
     let leases = client.lease_leases(LeaseLeasesRequest {}).await.unwrap().leases;
     assert_eq!(leases.len() as u64, count("lease"), "{output}");
-    // The history was compacted as the API server does it.
+    // The benchmark has compacted the history, as the API server does.
     let old = client.range(RangeRequest { revision: 2, ..key("k") }).await;
     refused(old, Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
     assert!(client.read("compact_rev_key/bench/").await.is_some());

@@ -1,5 +1,5 @@
 //! Members and clusters that have lost acknowledged entries, and forged messages that no member sends. None of them
-//! causes the loss of further acknowledged writes, and a member that stops logs the remedy.
+//! causes the loss of further acknowledged writes. A member that exits logs the remedy first.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

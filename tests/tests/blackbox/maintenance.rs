@@ -177,7 +177,7 @@ async fn the_newest_hash_after_a_compaction_at_zero_covers_the_whole_history(kin
     let answer = hash_kv(&client, 0).await.unwrap();
     let covered = match kind {
         Kind::Quorate => last,
-        // In etcd, the empty range of the compaction is the basis of the newest hash from then on.
+        // After a compaction at revision 0, the newest hash of etcd covers an empty range.
         Kind::Etcd => 0,
     };
     assert_eq!(answer.hash, history.hash_kv(None, covered));
@@ -459,7 +459,7 @@ async fn changes_are_refused_during_a_corrupt_alarm(kind: Kind) {
     client.write("k", "w").await;
 }
 
-/// Alarms that are raised during the requests.
+/// The alarms in force during each round of requests.
 const ALARM_STATES: [&[pb::AlarmType]; 5] = [
     &[],
     &[pb::AlarmType::Nospace],

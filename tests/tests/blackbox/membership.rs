@@ -145,7 +145,7 @@ async fn a_membership_change_that_endangers_the_quorum_is_refused(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     let leader = cluster.leader().await;
     let client = cluster.client(leader);
-    // Connections count only after they have lasted for some time.
+    // A change is accepted only once the connections between the members have lasted for some time.
     let id = eventually_ok(TIMEOUT, "a learner", async || {
         add(&client, "http://127.0.0.1:1", true).await
     })
@@ -164,7 +164,7 @@ async fn a_membership_change_that_endangers_the_quorum_is_refused(kind: Kind) {
     }
     refused(remove(&client, cluster.id(up)).await, Code::Unavailable, UNHEALTHY);
     remove(&client, cluster.id(down)).await.unwrap();
-    // Of two members, one may be removed while both are up, but the last one may not.
+    // While both of the remaining members are up, one of them may be removed. The last member may not be removed.
     eventually_ok(TIMEOUT, "a removal", async || remove(&client, cluster.id(up)).await).await;
     refused(remove(&client, cluster.id(leader)).await, Code::Unknown, UNSTARTED);
     // A single member may be joined by a second one, but not by a third one before the second has started.
@@ -291,7 +291,7 @@ async fn leases_can_be_renewed_through_any_member(kind: Kind) {
         let missing = look(member, 78).await;
         assert_eq!((missing.id, missing.ttl, missing.granted_ttl), (78, -1, 0));
     }
-    // A follower that has lost its leader forwards the renewal to the next one.
+    // A follower that has lost its leader forwards the renewal to the next leader.
     cluster.kill(leader);
     assert_eq!(cluster.client(one).renew(id).await.unwrap(), 60);
 }

@@ -286,7 +286,7 @@ async fn the_phases_of_a_commit_are_measured(kind: Kind) {
     assert!(log("write").unwrap() > 0.0 && log("fsync").unwrap() > 0.0);
 }
 
-/// The label is a text of the client's choice, so long texts could fill the page.
+/// A client could send any string as its version. Without a check, such strings would fill the metrics page.
 async fn only_versions_of_clients_become_metric_labels(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();

@@ -321,7 +321,7 @@ fn answer_of(response: Response, request: &Request) -> Answer {
     }
 }
 
-/// Generates requests that use only a few keys, so that they interact.
+/// Generates requests that use only a few keys, so that the requests affect each other.
 struct Requests {
     random: Random,
     written: u64,

@@ -35,7 +35,7 @@ type Answer = Pin<Box<dyn Future<Output = Result<(), Status>>>>;
 type Row = (&'static str, Box<dyn Fn(Client) -> Answer>, Outcomes);
 
 /// Refusals of callers without a token, with an invalid token, with an expired token, and of eve, ann and root. An
-/// empty text means that the call is accepted.
+/// empty string means that the call is accepted.
 pub(super) type Outcomes = [&'static str; 6];
 
 /// Descriptions of the callers, in the order of [`Outcomes`].
@@ -200,7 +200,7 @@ async fn watch(client: Client, request: pb::WatchCreateRequest) -> Result<(), St
     Err(Status::new(code, text))
 }
 
-/// Returns the text of a permission error, or an empty text for every other answer.
+/// Returns the text of a permission error, or an empty string for every other answer.
 fn refusal(answer: Result<(), Status>) -> String {
     let Err(status) = answer else { return String::new() };
     // Before 3.7, some methods return their internal error text.
@@ -224,8 +224,8 @@ pub(super) const BEFORE_3_7: &[(&[&str], Outcomes)] = &[
     // Every caller without an invalid token was accepted, because these requests went through the log without a
     // permission check.
     (&["Compact", "LeaseGrant", "Alarm, get", "Alarm, take back"], TOKEN),
-    // The token was not checked. Requests about leases have required permission for the attached keys since 3.6.
-    // Requests about members, and about a member itself, have required permission since 3.7.
+    // The token was not checked. Since 3.6, lease requests require permission for the attached keys. Since 3.7,
+    // requests about the member list, and maintenance requests to a member, require permission as well.
     (
         &[
             "LeaseKeepAlive",

@@ -176,12 +176,12 @@ impl Drop for Load {
 }
 
 async fn a_cpu_profile_names_the_functions_of_a_busy_member(kind: Kind) {
-    /// Minimum number of samples, which is that of a twentieth of a core in one second.
+    /// Minimum number of samples, which corresponds to a twentieth of a core for one second.
     const SAMPLES_MIN: u64 = 5;
     let server = profiled(kind).await;
     let client = server.client();
     let load = Load::on(&client);
-    // These functions are on the path of a write.
+    // The names of functions that execute a write contain these parts.
     let parts: &[&str] = match kind {
         Kind::Quorate => &["quorate_", "tokio::", "::poll"],
         Kind::Etcd => &["etcdserver", "grpc", "runtime."],
@@ -417,7 +417,7 @@ async fn unsupported_profiles_return_404_with_the_reason(kind: Kind) {
     }
 }
 
-/// Shows the calls in progress, which is useful if a member does not answer as it should.
+/// The page of calls in progress helps to find out why a member does not answer.
 async fn calls_in_progress_are_counted_by_method(kind: Kind) {
     let server = profiled(kind).await;
     let client = server.client();

@@ -160,7 +160,7 @@ async fn a_negative_quota_disables_the_limit(kind: Kind) {
     assert!(alarms(&client).await.is_empty());
 }
 
-/// Runs the rest of the life cycle without an operator.
+/// Once a compaction has freed space, the member disarms its alarm without an operator.
 async fn a_full_store_disarms_its_alarm_if_a_flag_permits_it(kind: Kind) {
     let server = Options::new(kind)
         .flag(format!("--quota-backend-bytes={QUOTA}"))

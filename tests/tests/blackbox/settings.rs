@@ -155,7 +155,7 @@ async fn the_backend_is_defragmented_at_start(kind: Kind) {
     })
     .await;
     server.stop().await;
-    // There is less free space than the threshold, so nothing happens.
+    // There is less free space than the threshold, so the file is not defragmented.
     server.set_flags(&[&flag(kind, "bootstrap-defrag-threshold-megabytes", "100")]);
     server.start_again().await;
     assert!(size(&server) > 11e6, "{}", size(&server));

@@ -264,7 +264,7 @@ async fn a_taken_over_directory_keeps_its_authentication(kind: Kind) {
     }
 }
 
-/// The log of etcd contains a change of users that the backend file lacks, as after a crash.
+/// The user was added just before etcd was killed, so the log contains the user, but the backend file does not.
 async fn users_that_are_only_in_the_log_are_taken_over(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;

@@ -323,7 +323,7 @@ async fn incomplete_handshakes_and_headers_are_aborted(kind: Kind) {
         let mut stream =
             tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
         slow.spawn_local(async move {
-            // Sending single bytes now and then does not extend the timeout.
+            // Sending one byte at a time does not extend the timeout.
             for byte in BEGUN {
                 if stream.write_all(&[*byte]).await.is_err() {
                     return;

@@ -74,7 +74,7 @@ async fn a_revoked_client_stays_connected_and_cannot_reconnect(kind: Kind) {
     let server = Options::new(kind).guarded().flag(crl).start().await;
     let mut held = Held::open(&server).await;
     assert!(is_let_in(&server).await);
-    // The issuer of the list does not matter, only the serial numbers do.
+    // Only the serial numbers in the list matter, not the issuer of the list.
     replace(&list, &files.authority.revoke(&[99, Leaf::new("").serial]));
     assert!(!is_let_in(&server).await);
     held.still_serves().await;

@@ -171,7 +171,8 @@ async fn interactive_watches_survive_the_loss_of_a_member(kind: Kind, tool: Tool
         write(&cluster, "b", "again").await;
         let expected = [history(&cluster, "a").await, history(&cluster, "b").await];
         let printed = watch.prints(expected.concat().len()).await;
-        // Each watch has its own order, and the output of one event is never interrupted by another.
+        // The order of events is defined only within each watch. The output of one event is never interrupted by
+        // another.
         let of = |key: &str| -> Vec<String> {
             printed.chunks(3).filter(|event| event[1] == key).flatten().cloned().collect()
         };

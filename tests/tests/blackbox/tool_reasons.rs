@@ -97,7 +97,7 @@ async fn a_failed_handshake_is_reported_with_its_cause(kind: Kind) {
     let unknown = format!("{unverified}certificate signed by unknown authority");
     assert_causes(&server.url(), &[&other], &unknown);
     for (tool, error) in causes(&server.url(), &[&ca]) {
-        // Which effect comes first is random: the TLS alert or the end of the connection.
+        // The client may notice either the TLS alert or the end of the connection first.
         let is_ours = error.contains("error reading server preface: ");
         assert!(tool == Tool::Etcdctl || is_ours, "{error}");
     }

@@ -146,8 +146,8 @@ async fn top_prints_members_requests_and_key_prefixes(kind: Kind) {
     });
     let busy = busy.await.unwrap();
     writing.abort();
-    // Only etcd 3.7 measures whole requests. With older releases, that field is empty, and all other fields have
-    // values.
+    // Only etcd 3.7 measures whole requests. With older releases, the percentile field is empty, and all other fields
+    // have values.
     let times = &named(&busy, "requests", "kind", "put")["secs"]["p99"];
     assert_eq!(times.is_number(), server.is_3_7(), "{busy:#}");
 }

@@ -317,7 +317,7 @@ async fn calls_succeed_without_a_reachable_collector(kind: Kind) {
     let collector = Collector::prepare();
     let server = traced(kind, &collector, 1_000_000).start().await;
     let client = server.client();
-    // More spans are produced than may wait.
+    // The server produces more spans than its queue can hold.
     eventually_within(Duration::from_secs(90), "spans are dropped", async || {
         let puts = (0..64).map(|_| client.put(put("k", "v")));
         for answer in puts.collect::<Vec<_>>() {

@@ -524,7 +524,7 @@ async fn overlapping_deletions_and_exclusive_branches_are_accepted(kind: Kind) {
         txn(vec![nested(txn(vec![put_k()])), nested(txn(vec![drop_range()]))]),
         // A deletion of all keys from a key on does not conflict.
         txn(vec![write_op(delete("a", "\0")), put_k()]),
-        // An inverted range does not conflict, either.
+        // An inverted range does not conflict either.
         txn(vec![write_op(delete("z", "a")), put_k()]),
         // Reads never conflict.
         txn(vec![scan(), put_k(), scan()]),

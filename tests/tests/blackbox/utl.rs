@@ -411,7 +411,7 @@ async fn the_files_of_a_running_member_are_refused(kind: Kind) {
         assert!(complaint(&refused).contains("is in use by a running member"), "{refused:?}");
     }
     assert!(!new.exists());
-    // The timeout applies here, too. Zero means no timeout, as with etcdutl.
+    // The timeout also applies to the wait for a file in use. Zero means no timeout, as with etcdutl.
     let started = std::time::Instant::now();
     let refused = Utl::Quorate.run(&["hashkv", backend, "--timeout=300ms"]);
     assert!(complaint(&refused).contains("is in use by a running member"), "{refused:?}");

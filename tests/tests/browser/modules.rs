@@ -1,4 +1,5 @@
-//! The tests of the page's modules (`crates/console/assets-tests`), run in the browser. `node --test` runs them as well.
+//! Runs the tests of the page's modules (`crates/console/assets-tests`) in the browser. `node --test` runs them as
+//! well.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -1,9 +1,9 @@
 //! Tests of unmodified, commonly used client libraries. Each test exercises the features of one library against both
 //! servers and prints the results.
 //!
-//! `installed` installs those of Python and JavaScript if a registry is available. The folder `tests/clients` contains
-//! a script for each, with its expected output on etcd. `etcd-client` of crates.io is called directly, for the features
-//! that `blackbox/tools.rs` does not use.
+//! `installed` installs the libraries for Python and JavaScript if a registry is available. The folder `tests/clients`
+//! contains a script for each library, with its expected output on etcd. `etcd-client` of crates.io is called directly,
+//! for the features that `blackbox/tools.rs` does not use.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

@@ -21,8 +21,8 @@ pub(crate) async fn plain(kind: Kind) -> Server {
 
 /// Starts a server that requires client certificates. The client's certificate is named `client`.
 pub(crate) async fn secured(kind: Kind) -> Secured {
-    // The files are in the folder of another server, which never starts, because this server's folder does not exist
-    // until its flags are set.
+    // The certificate files are in the folder of another server, which never starts, because this server's folder does
+    // not exist until its flags are set.
     let place = Options::new(kind).unguarded().prepare();
     let folder = place.scratch();
     let authority = Authority::new();

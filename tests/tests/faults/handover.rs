@@ -25,7 +25,7 @@ on_clusters_of_quorate! {
 }
 
 /// Time for which reads are checked after the leader has noticed its stalled disk. A leader that sends no heartbeats
-/// loses its followers sooner.
+/// would lose its followers within this time.
 const STALL: Duration = Duration::from_secs(3);
 /// Maximum time of a put during a handover. A put whose proposal is lost fails only after the request timeout, which is
 /// five seconds plus two election timeouts.
@@ -83,7 +83,8 @@ async fn term(cluster: &Cluster, member: usize) -> u64 {
 /// Stalls a disk of the leader, and checks that the leader still serves linearizable reads of all members.
 async fn keeps_its_leader(cluster: &Cluster, leader: usize, disk: &Shim) {
     cluster.client(leader).write("k", "v").await;
-    // A member whose disk stalls before it has written the entry could not serve the reads.
+    // If the disk of a member stalled before the member had written the entry of `k`, the member could not serve the
+    // reads.
     cluster.settle().await;
     let term_before = term(cluster, leader).await;
     disk.hold(Held::Everything);
@@ -163,7 +164,7 @@ async fn puts_at_all_members_succeed_or_may_be_retried_while_leadership_moves(ki
             let client = cluster.client(leader);
             let asked = client.move_leader(pb::MoveLeaderRequest { target_id });
             let answer = tokio::time::timeout(Duration::from_secs(2), asked).await;
-            // A transfer may fail because the target is behind. The next attempt follows.
+            // A transfer may fail because the target is behind, so it is repeated until it succeeds.
             matches!(answer, Ok(Ok(_))).then_some(())
         })
         .await;
@@ -192,9 +193,10 @@ struct Writers {
 /// When the clients of one member send their next put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    /// At fixed intervals, whether or not the previous puts are answered. Puts are sent at every time of a slow handover.
+    /// At fixed intervals, whether or not the previous puts are answered. Puts are therefore sent in every phase of a
+    /// slow handover.
     Steady,
-    /// When the previous put is answered. Many puts are sent during fast handovers.
+    /// When the previous put is answered. Many puts are therefore sent even during a fast handover.
     AfterAnswer,
 }
 
@@ -207,7 +209,7 @@ struct Answers {
 }
 
 impl Writers {
-    /// Number of clients of each member that wait for their answers.
+    /// Number of clients per member if each client waits for the answer to its previous put.
     const CLIENTS: usize = 16;
     /// Interval between the puts that a member receives at a steady pace.
     const INTERVAL: Duration = Duration::from_millis(5);
@@ -259,7 +261,7 @@ impl Writers {
 }
 
 impl Answers {
-    /// Checks that every put has succeeded, and none has waited for the request timeout.
+    /// Checks that every put succeeded, and that no put waited for the request timeout.
     #[track_caller]
     fn assert_prompt(&self) {
         assert!(self.failures.is_empty(), "{self:?}");

@@ -1,7 +1,7 @@
 //! A leader whose host hangs: its disk and its link fail at the same moment, or its process is suspended.
 //!
-//! Network storage can cause such a hang in practice. The other members elect a leader, which ends the leases that are
-//! not renewed there. From then on, the old leader must not grant any renewal.
+//! Network storage can cause such a hang in practice. The other members elect a new leader, which revokes a lease that
+//! is not renewed through it in time. From then on, the old leader must not grant any renewal of the lease.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,7 +25,7 @@ on_clusters_of_quorate! {
 
 /// TTL of the leases, in seconds.
 const LIFE: i64 = 2;
-/// Pause between two renewals through the old leader, and between two writes there.
+/// Pause between two renewals through the old leader, and between two writes through it.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time for which renewals are sent to the old leader after the lease has ended. It is longer than the time for which
 /// the old leader keeps connections over a link that is down.
@@ -146,7 +146,7 @@ struct Lease {
     id: i64,
     /// All granted renewals.
     granted: Rc<RefCell<Vec<Granted>>>,
-    /// Time at which the new leader was seen to have ended the lease.
+    /// Time at which a client of the new leader found the lease ended.
     ended: Cell<Option<Instant>>,
     tasks: tokio::task::JoinSet<()>,
 }

@@ -110,7 +110,7 @@ async fn the_cluster_recovers_from_a_kill_of_all_members(kind: Kind) {
 async fn the_cluster_serves_while_members_are_restarted_in_turn(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..3 {
-            // A leader that stops transfers leadership first.
+            // Before a leader stops, it transfers leadership.
             let leader = ordeal.cluster.leader().await;
             ordeal.cluster.stop(leader).await;
             ordeal.progress().await;

@@ -66,7 +66,7 @@ const CALM: (u32, u32) = (100, 1_000);
 
 /// Number of acknowledged changes that proves that a cluster serves its clients.
 const SOME: u64 = 40;
-/// Number of acknowledged changes that takes the clients a while.
+/// Number of acknowledged changes for which the clients need some time, so that a fault lasts long enough.
 const MANY: u64 = 100;
 
 impl Ordeal {

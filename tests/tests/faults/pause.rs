@@ -25,8 +25,8 @@ async fn a_resumed_leader_does_not_serve_stale_reads(kind: Kind) {
             let awake = ordeal.cluster.running();
             ordeal.cluster.leader_among(&awake).await;
             ordeal.progress().await;
-            // These clients ask the suspended leader for changes made by other clients. Their requests wait until it
-            // resumes, when it still believes that it leads.
+            // These clients read keys that other clients change, through the suspended leader. Their requests wait
+            // until the leader resumes, when it still believes that it leads.
             ordeal.load.read_from(&ordeal.cluster, leader, &mut ordeal.random);
             ordeal.load.work(Duration::from_millis(300)).await;
             ordeal.cluster.resume(leader);

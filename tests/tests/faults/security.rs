@@ -166,7 +166,8 @@ impl Intruders {
 
 type Try = fn(Client) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Status>>>>;
 
-/// Returns whether a request was refused, rather than failing to connect. An accepted request fails the test.
+/// Returns whether a request was refused. Returns false if it failed for another reason, such as a lost connection. An
+/// accepted request fails the test.
 fn is_refused(answer: Result<(), Status>) -> bool {
     let status = answer.expect_err("an intruder's request was accepted");
     match status.code() {

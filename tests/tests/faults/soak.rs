@@ -1,4 +1,4 @@
-//! Normal load for a long time: no request fails, and no resource use grows.
+//! Normal load for a long time: no request fails, and the use of resources does not grow.
 //!
 //! Clients write, leases are granted and end, watchers reconnect, the history is compacted, snapshots are taken,
 //! members are defragmented in turn, and log files are rotated. Once each of these has happened a few times, the
@@ -78,8 +78,8 @@ struct Held {
     file_bytes: u64,
 }
 
-/// Growth within these limits is ignored: one more batch, log segment or blocking thread, and the snapshots of the half
-/// minute between two removals of old ones.
+/// Growth within these limits is ignored: one more batch, log segment or blocking thread, and the snapshots taken in
+/// the half minute between two removals of old snapshots.
 const LEEWAY: Held =
     Held { memory_bytes: 16 << 20, descriptors: 24, threads: 4, files: 16, file_bytes: 160 << 20 };
 
@@ -332,8 +332,8 @@ async fn observe(
     samples
 }
 
-/// Checks that compactions, defragmentations, snapshots, lease revocations and log rotation have happened on this member,
-/// and that its log contains no errors.
+/// Checks that compactions, defragmentations, snapshots, lease revocations and log rotation have happened on this
+/// member, and that the log of the member contains no errors.
 fn has_seen_everything(cluster: &Cluster, member: usize, log_dir: &Path) {
     let server = cluster.server(member);
     let has = |series: &str| {

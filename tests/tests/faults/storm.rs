@@ -290,7 +290,7 @@ impl Storm {
 
     async fn compact(&self) {
         let everyone = self.cluster.everyone();
-        // The hash would cover records that the compaction has not deleted yet if no key existed.
+        // If no key existed, the hash would cover records that the compaction has not deleted yet.
         everyone.ask("a write", async |client| client.put(put("storm", "alive")).await).await;
         let revision = self.cluster.settle().await;
         let request = pb::CompactionRequest { revision, physical: false };

@@ -38,7 +38,7 @@ type Change = (Vec<u8>, Option<Vec<u8>>);
 
 #[derive(Debug, Default)]
 struct Journal {
-    /// Number of keys that each value is to be written to.
+    /// Number of keys to which a request tried to write each value.
     attempted: HashMap<Vec<u8>, usize>,
     /// Acknowledged changes by revision, in key order.
     acknowledged: BTreeMap<i64, Vec<Change>>,
@@ -80,7 +80,7 @@ impl Load {
         Self { writers, ..load }
     }
 
-    /// Waits until every member has executed several more requests.
+    /// Waits until each of these members has executed several more requests.
     pub(crate) async fn pass_through(&self, members: &[usize]) {
         const MORE: usize = 5;
         let answered = || self.journal.lock().unwrap().answered.clone();

@@ -1,4 +1,4 @@
-//! A cluster with members of two kinds under load, and all operations of a cluster in each mix.
+//! A cluster with members of two kinds under load, which performs all cluster operations with each mix of members.
 //!
 //! The founding members are on one side, their replacements on the other. If both sides run the same program, the test
 //! verifies that its requirements hold for that program alone.
@@ -212,7 +212,7 @@ impl Mixed {
             let sent = self.snapshots_sent(leader, target);
             let received = match absence {
                 Absence::Paused => self.snapshots_received(target),
-                // The counter restarts with the process.
+                // The counter restarts at 0 with the process.
                 Absence::Killed => 0,
             };
             self.absent(leader, target, absence, 400 * attempt).await;

@@ -104,7 +104,7 @@ pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
     cluster.launch(1);
     let exit = cluster.try_ready(1).await.expect_err("an older member on a newer directory");
     assert!(exit.status.is_some() && exit.log.contains("invalid downgrade"), "{exit}");
-    // The member has not lost anything.
+    // The refused start has not changed the data of the member.
     cluster.restart_as(1, Kind::Quorate, OTHER_FLAGS).await;
     cluster.check_same_content().await;
 }
@@ -112,13 +112,14 @@ pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
 /// Log line that announces a rise.
 const ANNOUNCED: &str = "the cluster version will rise once no member holds it";
 
-/// On a directory of etcd 3.5, the rise is announced before it happens, and the return takes one step at a time.
+/// On a directory of etcd 3.5, the rise of the cluster version is announced before it happens. The downgrade back to
+/// 3.5 proceeds one minor version at a time.
 pub(crate) async fn a_directory_can_be_downgraded_after_the_cluster_version_rose(_: Kind) {
     let options = ClusterOptions::new(Kind::Etcd, 1);
     let mut cluster = options.member(0, |member| with_flags(member, Kind::Etcd)).start().await;
     write(&cluster, "before").await;
     cluster.stop(0).await;
-    // With a version hold, there is nothing to announce.
+    // With a version hold, the version does not rise, so nothing is announced.
     cluster.restart_as(0, Kind::Quorate, &["--hold-cluster-version=3.5"]).await;
     assert!(!cluster.server(0).log_of_this_run().contains(ANNOUNCED));
     cluster.stop(0).await;

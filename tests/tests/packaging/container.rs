@@ -1,4 +1,5 @@
-//! The container: an image that matches its digests, and a root file system in which a member runs without other files.
+//! Tests of the container: the image matches its digests, and a member runs in the root file system without other
+//! files.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -111,7 +112,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     let root = unpacked.path();
     let tried = within(root, "/usr/local/bin/etcd").arg("--version").output();
     if !tried.as_ref().is_ok_and(|tried| tried.status.success()) {
-        // If root cannot change its root directory either, the cause is not a missing privilege.
+        // If `chroot` fails even for the user root, the cause is not a missing privilege.
         assert!(!is_root(), "{tried:?}");
         return skipped("no permission to change the root directory: tests of the container");
     }

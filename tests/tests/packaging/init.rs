@@ -1,4 +1,4 @@
-//! A stand-in for systemd that supports the features used by the units here. It starts a unit's command with its
+//! A stand-in for systemd that supports the features used by Quorate's units. It starts a unit's command with its
 //! environment, waits for `READY=1`, receives watchdog notifications, stops and masks units, and implements a stand-in
 //! for `systemctl`.
 //!
@@ -60,7 +60,8 @@ impl Unit {
         self.values.get(key)?.last().map(String::as_str)
     }
 
-    /// Returns the environment of the process. As in systemd, values from files take precedence.
+    /// Returns the environment of the process. As in systemd, values from environment files take precedence over those
+    /// in the unit.
     fn environment(&self, root: &Path, prefix: &str) -> BTreeMap<String, String> {
         let mut variables = BTreeMap::new();
         let mut set = |line: &str| {
@@ -81,7 +82,7 @@ impl Unit {
     }
 }
 
-/// The init system: the running units.
+/// The init system, with the processes of the running units.
 #[derive(Debug)]
 pub(crate) struct Init {
     root: PathBuf,
@@ -97,7 +98,7 @@ impl Init {
         Self { root: place.root(), home, running: BTreeMap::new(), asked: Vec::new() }
     }
 
-    /// Starts a unit as its file specifies, and waits until it is ready. The error contains its output.
+    /// Starts a unit as its file specifies, and waits until it is ready. The error contains the unit's output.
     pub(crate) fn start(&mut self, name: &str) -> Result<(), String> {
         let unit = Unit::read(&self.root, name).ok_or(format!("{name}: not found, or masked"))?;
         assert_eq!(unit.value("Type"), Some("notify"));

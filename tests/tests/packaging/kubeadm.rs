@@ -9,8 +9,9 @@ use std::process::{Child, Command};
 use quorate_tests::pki::{Authority, Leaf};
 use quorate_tests::{Kind, Options, eventually, get};
 
-/// The arguments that kubeadm 1.34 passes to a first member (`getEtcdCommand`), with their values except for paths and
-/// names. One additional flag refuses client certificates on the peer port, because they are signed by the same CA.
+/// The arguments that kubeadm 1.34 passes to a first member (`getEtcdCommand`), with their values. `None` stands for a
+/// path, a name or a URL. One additional flag refuses client certificates on the peer port, because they are signed by
+/// the same CA.
 const FLAGS: [(&str, Option<&str>); 20] = [
     ("advertise-client-urls", None),
     ("cert-file", None),

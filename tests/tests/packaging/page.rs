@@ -105,7 +105,8 @@ fn script_of_the_tour(page: &str) -> String {
     )
 }
 
-/// The reader has exported the endpoints, as `running.md` does. This must not make any command of the pages fail.
+/// The reader has exported the endpoints, as `running.md` instructs. The exported variable must not make any command of
+/// the README or the tour fail.
 #[test]
 fn the_commands_of_readme_and_tour_work_in_order() {
     let isolated = |program: &str, arguments: &[&str]| {
@@ -171,7 +172,7 @@ async fn the_page_works(kind: Kind) {
         assert!(script.contains(port));
         script = script.replace(port, &free.to_string());
     }
-    // The script kills all of its processes in any case.
+    // When the script exits, whether or not it succeeded, it kills all of its processes.
     let script =
         format!("set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n{script}");
     let folder = members[0].scratch();

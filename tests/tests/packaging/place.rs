@@ -46,7 +46,7 @@ impl Place {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     }
 
-    /// Returns the folder that contains everything.
+    /// Returns the folder that contains the root folder and the stand-ins.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
