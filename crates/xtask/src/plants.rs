@@ -48,7 +48,7 @@ struct Plant {
     tests: Option<Vec<String>>,
 }
 
-/// The detection of a plant.
+/// How a plant was detected.
 struct Found {
     /// The failed seed of the simulator; `None` if a test detected the defect.
     seed: Option<u64>,
@@ -145,8 +145,8 @@ fn try_plant(plant: &Plant, folder: &Path, options: &Options) -> Result<Option<F
     run_until_found(&mut simulator, options.limit, |seed| passes_without_plant(seed, options))
 }
 
-/// Returns whether a seed passes in the simulator without a plant. Only then does its failure prove that the simulator
-/// detects the plant.
+/// Returns whether a seed passes in the simulator without a plant. Only then does a failure of the seed with the plant
+/// prove that the simulator detects the plant.
 fn passes_without_plant(seed: u64, options: &Options) -> Result<bool, String> {
     let mut simulator = sim::simulator()?;
     simulator.args(["--first", &seed.to_string(), "--seeds", "1"]);
@@ -208,7 +208,7 @@ fn run_until_found(
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
         for failure in lines.filter_map(|line| read_failure(&line)) {
             if sender.send(failure).is_err() {
-                // The receiver was dropped at the time limit or after the result.
+                // The receiver is dropped once the result is known or the time limit is reached.
                 break;
             }
         }

@@ -1,11 +1,10 @@
 //! Downloads Debian packages: etcd for the interoperability tests, Patroni, which is tested with our server, promtool,
-//! which tests the alert rules, PostgreSQL, which holds the data of servers with `--engine`, and Chromium, in which the
-//! web console's page is tested. axe-core, which checks the
-//! accessibility of that page, comes from npm.
+//! which tests the alert rules, PostgreSQL, which stores the data of servers with `--engine`, and Chromium, in which
+//! the web console's page is tested. axe-core, which checks the accessibility of that page, comes from npm.
 //!
-//! The machine's apt downloads the packages from the configured mirror, but from the suite named in the call. Apt runs
-//! with a separate root under the target directory, so that the system's package lists, cache and hooks are not touched
-//! and no permissions are needed. A downloaded package is reused without network access.
+//! The machine's apt downloads the packages of the requested suite from the configured mirror. Apt runs with a separate
+//! root under the target directory, so that the system's package lists, cache and hooks are not touched and no
+//! permissions are needed. A downloaded package is reused without network access.
 //!
 //! A missing apt or an unreachable mirror is not an error: the interoperability tests are then skipped, and the output
 //! reports the reason.
@@ -44,7 +43,7 @@ const PATRONI: [&str; 15] = [
     "python3-wcwidth",
     "python3-yaml",
 ];
-/// The browser, its driver, and a font. With them, all packages that they need are downloaded.
+/// The browser, its driver, and a font. All packages on which they depend are downloaded as well.
 const CHROMIUM: [&str; 3] = ["chromium", "chromium-driver", "fonts-dejavu-core"];
 /// The programs with which the tests create and run a PostgreSQL server.
 const POSTGRES_PROGRAMS: [&str; 4] = ["initdb", "postgres", "pg_ctl", "pg_isready"];
@@ -399,7 +398,7 @@ impl Apt {
     fn run(&self, args: &[&str]) -> Result<(), String> {
         let mut command = Command::new("apt-get");
         command.env("APT_CONFIG", self.root.join("apt.conf")).env("LC_ALL", "C");
-        // By default, apt only warns about a package list that cannot be downloaded.
+        // By default, apt only logs a warning about a package list that cannot be downloaded.
         command.arg("-qq").arg("-o").arg("APT::Update::Error-Mode=any");
         output(command.args(args).current_dir(&self.root)).map(drop)
     }

@@ -1,8 +1,8 @@
 //! Counts tests: runs `cargo test`, prints its output, and sums up the results.
 //!
 //! The test runner cannot mark a test as skipped at run time. A test whose material is missing prints a line that
-//! begins with [`SKIPPED`] and passes. Therefore the runner also prints the output of passing tests, which is parsed
-//! here and not shown.
+//! begins with [`SKIPPED`] and passes. Therefore the runner also prints the output of passing tests, which this module
+//! parses but does not show.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,7 +19,7 @@ pub(crate) struct Tally {
     passed: u64,
     failed: u64,
     skipped: u64,
-    /// The distinct reasons of skipped tests.
+    /// The distinct reasons why tests were skipped.
     reasons: BTreeSet<String>,
 }
 
@@ -87,7 +87,7 @@ impl Tally {
         !reading.in_successes
     }
 
-    /// Returns the reasons of skipped tests and the summary line.
+    /// Returns the reasons why tests were skipped, and the summary line.
     pub(crate) fn text(&self) -> String {
         let reasons = self.reasons.iter().map(|reason| format!("skipped: {reason}\n"));
         let Self { passed, failed, skipped, .. } = self;

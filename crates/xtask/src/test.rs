@@ -5,8 +5,9 @@
 //! package runs last, so its summary is at the end of the output. Its suite runs four times: against a single member,
 //! against the leader of three members, against a follower, and against a follower with authentication and with
 //! certificates for clients and peers. The long form also runs it with authentication and certificates against the
-//! single member and the leader. Parts of the suite also run through a proxy, through a gateway, and against servers whose
-//! data is in a PostgreSQL database; the long form runs the whole suite in these places. `QUORATE_GOLDEN` and `RAFT_TESTDATA`, if set, are passed to every test.
+//! single member and the leader. Parts of the suite also run through a proxy, through a gateway, and against servers
+//! whose data is in a PostgreSQL database; the long form runs the whole suite in these modes. `QUORATE_GOLDEN` and
+//! `RAFT_TESTDATA`, if set, are passed to every test.
 //!
 //! Tests whose material is missing are skipped, and the last lines of the output report their number. `QUORATE_REQUIRE`
 //! lists material that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`, `promtool`, `postgres`,
@@ -44,9 +45,9 @@ const AXE: &str = "axe";
 /// The value of `QUORATE_CLUSTER` for tests whose clients use a proxy.
 const PROXY: &str = "proxy";
 
-/// Tests that the short form runs through the proxy: those in which the proxy does more than forward requests. Run all
-/// with `QUORATE_CLUSTER=proxy cargo test --package quorate-tests --test blackbox quorate`, as in the long form, which
-/// also includes etcd's proxy.
+/// Tests that the short form runs through the proxy: those in which the proxy does more than forward requests. To run
+/// all tests through the proxy, use `QUORATE_CLUSTER=proxy cargo test --package quorate-tests --test blackbox quorate`.
+/// The long form does this, and also runs them through etcd's proxy.
 const BY_PROXY: [&str; 9] = [
     "watch::",
     "watch_flow::",
@@ -71,8 +72,8 @@ const BY_GATEWAY: [&str; 7] =
 const ON_DATABASE: &str = "postgres";
 const AMONG_THREE_ON_DATABASE: &str = "postgres-three";
 
-/// Tests that the short form runs against one of three servers on a database: those of requests that it forwards to the
-/// sequencer, and of what the sequencer decides for it.
+/// Tests that the short form runs against one of three servers on a database: tests of the requests that the server
+/// forwards to the sequencer, and of the decisions that the sequencer makes for the server.
 const BY_THREE_ON_DATABASE: [&str; 8] =
     ["watch::", "lease::", "range::", "txn::", "write::", "auth::", "--skip", "::etcd"];
 
@@ -331,7 +332,8 @@ fn browser(required: &[&str]) -> Result<(Option<provision::Browser>, Option<Path
     Ok((browser.ok(), axe.ok()))
 }
 
-/// Lints for production code only, where a numeric conversion must preserve every value. Tests use small numbers.
+/// Lints for production code only, in which a numeric conversion must preserve every value. Tests convert only small
+/// numbers.
 const SHIPPED_LINTS: [&str; 3] =
     ["clippy::cast_possible_truncation", "clippy::cast_possible_wrap", "clippy::cast_sign_loss"];
 

@@ -131,7 +131,8 @@ impl Cluster {
         let applied = |status: &Value| number(status, "/raftAppliedIndex");
         let start = Instant::now();
         while start.elapsed() < TIMEOUT {
-            // Checked first, because a request to a member that does not listen blocks the client for seconds.
+            // Requests are sent only to a listening member, because a request to any other member would block the
+            // client for seconds.
             if self.members[position].listens() {
                 let leader = self.members[self.leader()?].service().status()?;
                 let member = self.members[position].service().status();
@@ -157,7 +158,7 @@ mod tests {
     #[test]
     fn a_member_that_reports_itself_as_leader_is_the_leader() {
         let status = |leader: u64, member: u64| serde_json::json!({"leader": leader, "header": {"member_id": member}});
-        // Converted to floating point, the two numbers are equal.
+        // The two ids are equal when converted to floating point.
         let own = u64::MAX - 1;
         assert!(leads(&status(own, own)));
         assert!(!leads(&status(own, own - 1)));

@@ -303,7 +303,7 @@ impl Drop for Proxy {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A failure does no harm here, because the comparison has already ended.
+        // A failed stop does no harm, because the comparison has already ended.
         drop(self.stop());
         drop(std::fs::remove_dir_all(&self.data_dir));
         for folder in self.data_dir.ancestors().skip(1).take(2) {

@@ -85,7 +85,7 @@ impl Service {
         self
     }
 
-    /// Returns the same service, but measures the cost of other processes.
+    /// Replaces the processes whose cost is measured.
     pub(super) fn at_the_cost_of(self, pids: Vec<u32>) -> Self {
         Self { pids, ..self }
     }

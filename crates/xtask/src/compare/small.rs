@@ -1,5 +1,5 @@
-//! Cases on 100,000 keys of 16 bytes with values of 256 bytes, which measure the cost of single operations. Each case
-//! runs on new servers.
+//! Cases on 100,000 keys of 16 bytes with values of 256 bytes, which measure the cost of individual operations. Each
+//! case runs on new servers.
 //!
 //! In a cluster of three, the cost of all members is counted, whichever member receives a request.
 
@@ -133,7 +133,7 @@ pub(super) struct Case {
     args: &'static [&'static str],
     /// The number of operations in one measurement, which take etcd three to five seconds.
     total: u64,
-    /// The compared figures, each with the maximum ratio to reach, if any.
+    /// The compared figures, each with its target (the maximum ratio), if there is one.
     figures: &'static [(Figure, Option<f64>)],
 }
 

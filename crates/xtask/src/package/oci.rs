@@ -1,7 +1,7 @@
 //! A container image in the OCI layout: one archive with one layer.
 //!
 //! In addition to the OCI index, the archive contains the manifest list that `docker load` reads, so that all common
-//! tools accept it. The format has no health check; `packaging/container/Dockerfile` has one.
+//! tools accept the archive. The format does not support health checks. `packaging/container/Dockerfile` has one.
 
 use serde_json::{Value, json};
 

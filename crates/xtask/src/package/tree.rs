@@ -75,7 +75,7 @@ impl Tree {
             let slash = if matches!(entry.what, What::Folder) { "/" } else { "" };
             append(&mut archive, &format!("{prefix}{path}{slash}"), entry, time)?;
         }
-        // Two empty blocks end the archive.
+        // The archive ends with two blocks of zeros.
         archive.resize(archive.len() + 2 * BLOCK, 0);
         Ok(archive)
     }

@@ -1,7 +1,7 @@
 //! The names in the tables of `docs/bounds.md`.
 //!
-//! A word in backticks is the name of a constant, a type, a metric, a test, a limit field or a flag. Each name must be
-//! declared in a Rust file. The columns of [`FILLED`] have no empty cells.
+//! Each word in backticks is the name of a constant, a type, a metric, a test, a limit field or a flag. Each name must
+//! be declared in a Rust file. The columns of [`FILLED`] have no empty cells.
 
 use super::source::Source;
 

@@ -1,7 +1,7 @@
 //! Log and error messages that the documentation quotes.
 //!
-//! A quotation is a text of at least [`WORDS_MIN`] words between backticks or double quotes on a page for users, or the
-//! value of `"msg"` in a code block. Commands and [`OTHER_TEXTS`] are not quotations. The words of a quotation must
+//! A quotation is a passage of at least [`WORDS_MIN`] words between backticks or double quotes on a page for users, or
+//! the value of `"msg"` in a code block. Commands and [`OTHER_TEXTS`] are not quotations. The words of a quotation must
 //! occur in this order in a string literal of production code. A word with a placeholder in the literal, such as
 //! `{path}`, matches any word.
 
