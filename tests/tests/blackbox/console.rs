@@ -14,13 +14,13 @@ on_both_servers! {
     a_watch_shows_changes_as_they_happen,
     leases_are_shown_with_their_keys,
     a_write_is_refused_if_the_key_has_changed,
-    maintenance_is_carried_out,
+    maintenance_and_membership_operations_are_executed,
     a_snapshot_is_downloaded_once,
     pending_downloads_are_limited_for_each_client,
     users_and_roles_are_managed,
     the_overview_shows_the_figures_of_the_member,
-    a_console_without_writes_changes_nothing,
-    prefixes_are_measured,
+    a_read_only_console_refuses_all_writes,
+    the_keys_and_bytes_of_prefixes_are_measured,
     a_killed_member_is_shown_as_down,
 }
 
@@ -226,7 +226,7 @@ async fn a_write_is_refused_if_the_key_has_changed(kind: Kind) {
     assert_eq!(code(&page.call("write/put", &unconditional)), "bad_request");
 }
 
-async fn maintenance_is_carried_out(kind: Kind) {
+async fn maintenance_and_membership_operations_are_executed(kind: Kind) {
     let (server, _console, page) = begin(kind, &["--allow-writes"]).await;
     let client = server.client();
     for number in 0..200 {
@@ -366,7 +366,7 @@ async fn the_overview_shows_the_figures_of_the_member(kind: Kind) {
     assert!(gap <= 1, "{gap}");
 }
 
-async fn a_console_without_writes_changes_nothing(kind: Kind) {
+async fn a_read_only_console_refuses_all_writes(kind: Kind) {
     let (server, _console, page) = begin(kind, &[]).await;
     let client = server.client();
     assert_eq!(call(&page, "session", &json!({}))["writes"], false);
@@ -385,7 +385,7 @@ async fn a_console_without_writes_changes_nothing(kind: Kind) {
     assert_eq!(client.revision().await, before);
 }
 
-async fn prefixes_are_measured(kind: Kind) {
+async fn the_keys_and_bytes_of_prefixes_are_measured(kind: Kind) {
     let (server, _console, page) = begin(kind, &[]).await;
     let client = server.client();
     for number in 0..60 {

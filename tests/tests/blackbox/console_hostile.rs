@@ -22,7 +22,7 @@ on_quorate! {
     a_rebound_host_name_is_refused,
     the_page_forbids_frames_and_foreign_code,
     malformed_requests_are_refused,
-    a_page_that_does_not_read_its_watch_loses_events_and_learns_how_many,
+    the_number_of_events_dropped_for_a_slow_page_is_reported,
     a_stream_that_is_never_read_is_ended,
     the_console_works_behind_a_reverse_proxy,
     tokens_and_passwords_are_never_printed,
@@ -255,7 +255,7 @@ async fn binary_and_very_long_keys_are_shown(kind: Kind) {
     answer(&page.call("keys/tree", &body));
 }
 
-async fn a_page_that_does_not_read_its_watch_loses_events_and_learns_how_many(kind: Kind) {
+async fn the_number_of_events_dropped_for_a_slow_page_is_reported(kind: Kind) {
     let (server, console) = begin(kind, &[], &[]).await;
     let page = console.page();
     let client = server.client();

@@ -13,22 +13,22 @@ use super::console::{answer, base64, code};
 
 on_both_servers! {
     alone:
-    a_user_sees_and_may_do_only_what_his_roles_permit,
-    an_expired_token_asks_for_a_new_login,
-    a_revoked_user_sees_no_figures_of_others,
-    a_user_with_many_streams_leaves_some_to_others,
-    a_login_that_is_broken_off_delays_the_next_one,
+    users_see_and_do_only_what_their_roles_permit,
+    an_expired_token_requires_a_new_login,
+    a_deleted_user_can_no_longer_read_the_overview,
+    one_user_cannot_open_all_available_streams,
+    aborted_logins_delay_the_next_login,
     a_session_shows_the_endpoints_only_after_a_login,
-    streams_end_when_authentication_or_their_user_changes,
-    the_certificate_of_the_console_is_no_user,
+    streams_end_when_authentication_changes_or_their_user_is_deleted,
+    the_certificate_of_the_console_does_not_replace_a_login,
 }
 
 on_quorate! {
     alone:
-    an_open_listener_needs_authentication_or_certificates,
-    a_console_with_users_of_its_own_is_refused,
-    a_login_over_an_unencrypted_network_needs_a_flag,
-    a_member_serves_the_console_for_itself,
+    a_console_on_all_addresses_requires_tls_and_authentication,
+    a_console_started_with_credentials_is_refused,
+    a_login_that_sends_the_password_in_plaintext_requires_a_flag,
+    a_member_serves_its_own_console,
     a_member_serves_the_console_with_its_certificate,
     a_member_refuses_a_console_that_would_receive_passwords_in_plaintext,
 }
@@ -70,7 +70,7 @@ fn log_in(page: &ConsolePage, user: &str, password: &str) -> ConsolePage {
     page.with_token(answer(&page.call("login", &body))["token"].as_str().unwrap())
 }
 
-async fn a_user_sees_and_may_do_only_what_his_roles_permit(kind: Kind) {
+async fn users_see_and_do_only_what_their_roles_permit(kind: Kind) {
     let server = with_users(kind, &[]).await;
     let endpoint = format!("127.0.0.1:{}", server.port());
     let console = Console::start(&endpoint, &["--allow-writes"]);
@@ -112,7 +112,7 @@ async fn a_user_sees_and_may_do_only_what_his_roles_permit(kind: Kind) {
     assert_eq!(answer(&root.call("auth/list", ""))["enabled"], true);
 }
 
-async fn an_expired_token_asks_for_a_new_login(kind: Kind) {
+async fn an_expired_token_requires_a_new_login(kind: Kind) {
     let server = with_users(kind, &["--auth-token-ttl=1"]).await;
     let console = Console::start(&format!("127.0.0.1:{}", server.port()), &[]);
     let page = console.page();
@@ -132,7 +132,7 @@ async fn an_expired_token_asks_for_a_new_login(kind: Kind) {
     answer(&log_in(&page, "ann", "q").call("keys/list", &list));
 }
 
-async fn a_revoked_user_sees_no_figures_of_others(kind: Kind) {
+async fn a_deleted_user_can_no_longer_read_the_overview(kind: Kind) {
     let server = with_users(kind, &[]).await;
     let console = Console::start(&format!("127.0.0.1:{}", server.port()), &[]);
     let page = console.page();
@@ -150,7 +150,7 @@ async fn a_revoked_user_sees_no_figures_of_others(kind: Kind) {
     .await;
 }
 
-async fn a_user_with_many_streams_leaves_some_to_others(kind: Kind) {
+async fn one_user_cannot_open_all_available_streams(kind: Kind) {
     let server = with_users(kind, &[]).await;
     let console = Console::start(&format!("127.0.0.1:{}", server.port()), &[]);
     let page = console.page();
@@ -176,7 +176,7 @@ async fn a_user_with_many_streams_leaves_some_to_others(kind: Kind) {
     .await;
 }
 
-async fn a_login_that_is_broken_off_delays_the_next_one(kind: Kind) {
+async fn aborted_logins_delay_the_next_login(kind: Kind) {
     let server = with_users(kind, &[]).await;
     let console = Console::start(&format!("127.0.0.1:{}", server.port()), &[]);
     let page = console.page();
@@ -222,7 +222,7 @@ async fn a_session_shows_the_endpoints_only_after_a_login(kind: Kind) {
     assert_eq!(session["endpoints"], json!([endpoint]), "{session}");
 }
 
-async fn streams_end_when_authentication_or_their_user_changes(kind: Kind) {
+async fn streams_end_when_authentication_changes_or_their_user_is_deleted(kind: Kind) {
     let server = Options::new(kind).unguarded().flag("--bcrypt-cost=4").start().await;
     let console = Console::start(&format!("127.0.0.1:{}", server.port()), &["--allow-writes"]);
     let page = console.page();
@@ -267,7 +267,7 @@ async fn last_line(lines: impl Iterator<Item = String> + Send + 'static) -> Valu
     serde_json::from_str(&last).unwrap()
 }
 
-async fn the_certificate_of_the_console_is_no_user(kind: Kind) {
+async fn the_certificate_of_the_console_does_not_replace_a_login(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     replace(&dir.path().join("ca"), suite_authority().pem().as_bytes());
     suite_authority().sign(&Leaf::new("server")).write(dir.path(), "server");
@@ -322,7 +322,7 @@ async fn the_certificate_of_the_console_is_no_user(kind: Kind) {
     answer(&root.call("auth/list", ""));
 }
 
-async fn an_open_listener_needs_authentication_or_certificates(kind: Kind) {
+async fn a_console_on_all_addresses_requires_tls_and_authentication(kind: Kind) {
     let server = Options::new(kind).unguarded().flag("--bcrypt-cost=4").start().await;
     let endpoint = format!("127.0.0.1:{}", server.port());
     let port = Port::free();
@@ -341,7 +341,7 @@ async fn an_open_listener_needs_authentication_or_certificates(kind: Kind) {
     assert!(console.url.starts_with("https://"), "{}", console.url);
 }
 
-async fn a_console_with_users_of_its_own_is_refused(kind: Kind) {
+async fn a_console_started_with_credentials_is_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let endpoint = format!("127.0.0.1:{}", server.port());
     for flag in ["--user=root:p", "--auth-jwt-token=x"] {
@@ -351,7 +351,7 @@ async fn a_console_with_users_of_its_own_is_refused(kind: Kind) {
     }
 }
 
-async fn a_login_over_an_unencrypted_network_needs_a_flag(kind: Kind) {
+async fn a_login_that_sends_the_password_in_plaintext_requires_a_flag(kind: Kind) {
     let server = with_users(kind, &[]).await;
     // The first endpoint answers; the second is a machine to which a password could be sent in plaintext.
     let endpoints = format!("127.0.0.1:{},http://192.0.2.1:2379", server.port());
@@ -368,7 +368,7 @@ async fn a_login_over_an_unencrypted_network_needs_a_flag(kind: Kind) {
     log_in(&console.page(), "ann", "q");
 }
 
-async fn a_member_serves_the_console_for_itself(kind: Kind) {
+async fn a_member_serves_its_own_console(kind: Kind) {
     let port = Port::free();
     let url = format!("--listen-console-url=http://127.0.0.1:{}", port.number());
     let options = || Options::new(kind).unguarded().flag("--bcrypt-cost=4").flag(&url);

@@ -8,7 +8,7 @@ use quorate_tests::{Ctl, Finished, Kind, Server, Tool, on_both_servers, put};
 use serde_json::{Value, json};
 
 on_both_servers! {
-    differences_of_two_clusters_are_printed,
+    differences_between_two_clusters_are_printed,
     keys_can_be_compared_with_keys_under_another_prefix,
     a_snapshot_is_compared_with_its_cluster,
     failures_have_a_different_exit_code_than_differences,
@@ -57,7 +57,7 @@ async fn fill(server: &Server, pairs: &[(&str, &str)]) {
     }
 }
 
-async fn differences_of_two_clusters_are_printed(kind: Kind) {
+async fn differences_between_two_clusters_are_printed(kind: Kind) {
     let (source, destination) = (Server::start(kind).await, Server::start(kind).await);
     assert_eq!(diff(&source, &destination, &[]).code, Some(SAME), "both are empty");
     fill(&source, &[("a", "1"), ("b", "22"), ("c", "3"), ("e\n", "5")]).await;

@@ -15,7 +15,7 @@ on_quorate! {
     alone:
     servers_on_one_database_serve_the_same_keys,
     another_server_takes_over_when_the_sequencer_is_killed,
-    a_database_that_cannot_be_used_is_an_error_without_its_password,
+    an_unreachable_database_is_reported_without_its_password,
     requests_of_a_sender_without_the_secret_are_refused,
     the_health_of_a_server_depends_on_its_database,
     a_server_on_a_database_reports_its_commits_and_forwarded_requests,
@@ -70,7 +70,7 @@ async fn another_server_takes_over_when_the_sequencer_is_killed(_: Kind) {
     assert_eq!(other.read("k").await, Some(b"2".to_vec()));
 }
 
-async fn a_database_that_cannot_be_used_is_an_error_without_its_password(_: Kind) {
+async fn an_unreachable_database_is_reported_without_its_password(_: Kind) {
     let url = "postgres://user:SECRET@127.0.0.1:1/none?sslmode=disable";
     let exit =
         Options::new(Kind::Quorate).unguarded().on_database(url).try_start().await.unwrap_err();

@@ -18,7 +18,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    a_wiped_member_unknown_by_name_stops_permanently,
+    a_wiped_member_whose_name_is_unknown_to_its_peer_stops_permanently,
     a_member_with_a_higher_commit_index_than_its_cluster_stops,
     a_backend_without_its_log_is_refused,
     a_forged_heartbeat_does_not_prevent_elections,
@@ -163,7 +163,7 @@ async fn a_wiped_member_does_not_cause_the_loss_of_acknowledged_entries(kind: Ki
         .await;
 }
 
-async fn a_wiped_member_unknown_by_name_stops_permanently(kind: Kind) {
+async fn a_wiped_member_whose_name_is_unknown_to_its_peer_stops_permanently(kind: Kind) {
     let mut three = Three::start(kind).await;
     let Three { full, behind, wiped, .. } = three;
     three.wipe();

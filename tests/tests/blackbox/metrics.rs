@@ -28,7 +28,7 @@ on_quorate! {
 
 on_quorate! {
     alone:
-    only_versions_of_clients_become_metric_labels,
+    only_valid_client_versions_become_metric_labels,
 }
 
 /// Values of some metrics.
@@ -287,7 +287,7 @@ async fn the_phases_of_a_commit_are_measured(kind: Kind) {
 }
 
 /// A client could send any string as its version. Without a check, such strings would fill the metrics page.
-async fn only_versions_of_clients_become_metric_labels(kind: Kind) {
+async fn only_valid_client_versions_become_metric_labels(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let long = "7".repeat(4_000);

@@ -34,7 +34,7 @@ on_quorate! {
     a_range_stream_returns_the_same_list_as_a_range,
     a_range_stream_obeys_limits_and_counts,
     a_range_stream_counts_all_keys_at_every_limit,
-    large_records_after_small_ones_do_not_share_a_message,
+    range_stream_messages_stay_small_when_records_become_larger,
     a_range_stream_returns_the_requested_revision,
     invalid_range_streams_are_refused,
 }
@@ -440,7 +440,7 @@ async fn a_range_stream_counts_all_keys_at_every_limit(kind: Kind) {
     }
 }
 
-async fn large_records_after_small_ones_do_not_share_a_message(kind: Kind) {
+async fn range_stream_messages_stay_small_when_records_become_larger(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..200 {

@@ -22,7 +22,7 @@ on_quorate! {
     a_corrupt_leader_transfers_leadership_and_is_rebuilt,
     an_unreadable_backend_file_is_replaced,
     a_corrupt_member_is_not_rebuilt_without_a_quorum,
-    a_member_that_is_corrupt_again_at_once_is_not_rebuilt,
+    a_member_that_is_corrupt_again_soon_after_a_rebuild_is_not_rebuilt,
     a_corrupt_member_is_rebuilt_under_an_etcd_leader,
     a_corrupt_member_is_not_rebuilt_if_no_member_sends_its_state,
     the_state_is_sent_only_to_certificates_of_members,
@@ -184,7 +184,7 @@ async fn a_corrupt_member_is_not_rebuilt_without_a_quorum(ours: Kind) {
     assert_eq!(std::fs::read(&backend).unwrap(), [0xff; 65536], "it stays for a person to look at");
 }
 
-async fn a_member_that_is_corrupt_again_at_once_is_not_rebuilt(ours: Kind) {
+async fn a_member_that_is_corrupt_again_soon_after_a_rebuild_is_not_rebuilt(ours: Kind) {
     let mut cluster = start([ours; 3], &[REBUILD]).await;
     let member = cluster.follower().await;
     cluster.client(0).put(put("k", "v")).await.unwrap();

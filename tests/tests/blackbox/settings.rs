@@ -26,7 +26,7 @@ on_quorate! {
     alone:
     log_lines_have_the_configured_level_and_format,
     the_backend_file_stays_locked_in_memory_as_it_grows,
-    the_init_system_is_notified_of_readiness_and_watchdog,
+    the_init_system_receives_readiness_and_watchdog_notifications,
 }
 
 /// Returns a flag with a value, because etcd 3.5 has some flags under another name.
@@ -196,7 +196,7 @@ async fn the_backend_file_stays_locked_in_memory_as_it_grows(kind: Kind) {
     .await;
 }
 
-async fn the_init_system_is_notified_of_readiness_and_watchdog(kind: Kind) {
+async fn the_init_system_receives_readiness_and_watchdog_notifications(kind: Kind) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("notify");
     let socket = tokio::net::UnixDatagram::bind(&path).unwrap();

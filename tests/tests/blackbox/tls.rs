@@ -15,7 +15,7 @@ on_both_servers! {
     alone:
     both_tools_support_tls,
     clients_without_a_certificate_are_refused,
-    a_certificate_is_replaced_while_serving,
+    a_server_certificate_can_be_replaced_while_the_server_runs,
     one_address_serves_with_and_without_tls,
     a_self_signed_certificate_is_generated,
     members_connect_to_peers_with_tls,
@@ -163,7 +163,7 @@ async fn clients_without_a_certificate_are_refused(kind: Kind) {
     assert!(said.await.contains("ready to serve client requests"));
 }
 
-async fn a_certificate_is_replaced_while_serving(kind: Kind) {
+async fn a_server_certificate_can_be_replaced_while_the_server_runs(kind: Kind) {
     let (files, others) = (Files::new(), Files::new());
     let server = files.server(kind).start().await;
     let Some(tool) = tools().pop() else { return };

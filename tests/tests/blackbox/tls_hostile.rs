@@ -17,7 +17,7 @@ use super::tls::{Files, ctl, tools};
 on_both_servers! {
     alone:
     invalid_client_certificates_are_refused,
-    peers_must_connect_from_an_address_of_their_certificate,
+    peers_must_connect_from_an_address_in_their_certificate,
     a_refused_certificate_causes_a_tls_alert_as_in_go_and_a_log_line,
     invalid_handshakes_do_not_delay_other_clients,
     half_open_handshakes_do_not_delay_other_clients,
@@ -171,7 +171,7 @@ pub(crate) async fn ask_with(
     Ok(answer)
 }
 
-async fn peers_must_connect_from_an_address_of_their_certificate(kind: Kind) {
+async fn peers_must_connect_from_an_address_in_their_certificate(kind: Kind) {
     let files = Files::new();
     let server = files.peers(Options::new(kind)).start().await;
     let question = "GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";

@@ -10,7 +10,7 @@ use quorate_tests::{Ctl, Kind, Server, Tool, eventually, with_both_tools};
 
 with_both_tools! {
     a_mirror_follows_its_source,
-    a_mirror_reports_invalid_arguments,
+    make_mirror_reports_invalid_arguments,
     checks_refuse_invalid_arguments,
     check_datascale_reports_megabytes,
     an_interrupted_check_perf_deletes_its_keys,
@@ -67,7 +67,7 @@ async fn a_mirror_follows_its_source(kind: Kind, tool: Tool) {
     assert_eq!(working.0.try_wait().unwrap(), None);
 }
 
-async fn a_mirror_reports_invalid_arguments(kind: Kind, tool: Tool) {
+async fn make_mirror_reports_invalid_arguments(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let client = server.client();

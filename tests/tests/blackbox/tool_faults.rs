@@ -17,7 +17,7 @@ with_both_tools! {
 }
 
 with_both_tools! {
-    a_closed_output_is_not_an_error,
+    a_tool_whose_output_is_closed_is_killed_by_sigpipe,
     a_request_over_the_limit_is_reported,
     the_debug_flag_prints_settings_and_connections,
 }
@@ -210,7 +210,7 @@ async fn a_watch_that_resumes_after_a_compaction_is_cancelled(kind: Kind, tool: 
     eventually("its last messages", async || (watch.errors() == expected).then_some(())).await;
 }
 
-async fn a_closed_output_is_not_an_error(kind: Kind, tool: Tool) {
+async fn a_tool_whose_output_is_closed_is_killed_by_sigpipe(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     // The output is larger than a pipe's buffer, so the tool is still writing when the reader closes the pipe.

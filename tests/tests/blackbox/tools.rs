@@ -18,7 +18,7 @@ with_both_tools! {
     ctl_compacts_and_defragments,
     ctl_reports_health_and_status_of_endpoints,
     ctl_saves_a_snapshot,
-    ctl_prints_errors,
+    ctl_prints_the_errors_of_refused_requests,
 }
 
 on_both_servers! {
@@ -228,7 +228,7 @@ async fn etcdctl_lists_and_disarms_alarms(kind: Kind) {
     assert_eq!(ctl.run(&["alarm", "list"]).success(), "");
 }
 
-async fn ctl_prints_errors(kind: Kind, tool: Tool) {
+async fn ctl_prints_the_errors_of_refused_requests(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let failed = ctl.run(&["put", "k", "v", "--lease=1234"]);

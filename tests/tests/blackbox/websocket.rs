@@ -14,7 +14,7 @@ use super::tls_hostile::ask;
 on_both_servers! {
     alone:
     a_unary_call_is_one_websocket_message_in_each_direction,
-    a_watch_continues_until_its_client_closes,
+    a_watch_continues_until_its_client_closes_the_connection,
     the_token_is_read_from_the_protocol_or_the_cookie,
     errors_and_unknown_paths_are_reported_as_messages,
     invalid_websocket_handshakes_are_refused,
@@ -79,7 +79,7 @@ async fn a_unary_call_is_one_websocket_message_in_each_direction(kind: Kind) {
     assert_eq!(answer["kvs"][0]["mod_revision"], json!(revision));
 }
 
-async fn a_watch_continues_until_its_client_closes(kind: Kind) {
+async fn a_watch_continues_until_its_client_closes_the_connection(kind: Kind) {
     let server = start(kind).await;
     let client = server.client();
     let mut socket = open(&server, "/v3/watch");

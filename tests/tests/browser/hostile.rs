@@ -11,7 +11,7 @@ use super::{check_log, go, one_member, visit};
 on_quorate! {
     alone:
     scripts_in_keys_and_values_do_not_run,
-    json_of_great_depth_is_shown_as_text,
+    deeply_nested_json_is_shown_as_text,
     another_site_cannot_use_or_frame_the_console,
     the_memory_of_an_open_console_page_does_not_grow,
 }
@@ -42,7 +42,7 @@ async fn scripts_in_keys_and_values_do_not_run(kind: Kind) {
     check_log(&browser);
 }
 
-async fn json_of_great_depth_is_shown_as_text(kind: Kind) {
+async fn deeply_nested_json_is_shown_as_text(kind: Kind) {
     const LEVELS: usize = 100_000;
     let Some(browser) = Browser::start() else { return };
     let (server, console) = one_member(Options::new(kind).unguarded()).await;

@@ -12,8 +12,8 @@ on_both_servers! {
     every_page_is_shown_and_accessible,
     keys_are_created_changed_compared_and_deleted,
     a_watch_shows_changes_and_can_be_paused,
-    the_cluster_is_operated,
-    the_keyboard_is_enough,
+    the_page_performs_maintenance_and_revokes_leases,
+    keys_can_be_browsed_with_the_keyboard_alone,
 }
 
 fn options(kind: Kind) -> Options {
@@ -133,7 +133,7 @@ async fn a_watch_shows_changes_and_can_be_paused(kind: Kind) {
     check_log(&browser);
 }
 
-async fn the_cluster_is_operated(kind: Kind) {
+async fn the_page_performs_maintenance_and_revokes_leases(kind: Kind) {
     let Some(browser) = Browser::start() else { return };
     let (server, console) = one_member(options(kind)).await;
     let client = server.client();
@@ -177,7 +177,7 @@ async fn the_cluster_is_operated(kind: Kind) {
     check_log(&browser);
 }
 
-async fn the_keyboard_is_enough(kind: Kind) {
+async fn keys_can_be_browsed_with_the_keyboard_alone(kind: Kind) {
     let Some(browser) = Browser::start() else { return };
     let (server, console) = one_member(options(kind)).await;
     let client = server.client();

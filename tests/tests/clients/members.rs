@@ -51,11 +51,11 @@ async fn etcd3_of_npm_survives_restarts(kind: Kind) {
 }
 
 #[test]
-fn etcd3_of_npm_survives_restarts_quorate() {
+fn etcd3_of_npm_survives_restarts_of_quorate() {
     run_cluster(Kind::Quorate, etcd3_of_npm_survives_restarts);
 }
 
 #[test]
-fn etcd3_of_npm_survives_restarts_etcd() {
+fn etcd3_of_npm_survives_restarts_of_etcd() {
     run_cluster(Kind::Etcd, etcd3_of_npm_survives_restarts);
 }

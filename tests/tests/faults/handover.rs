@@ -19,9 +19,9 @@ use crate::{CALM, on_clusters_of_quorate};
 on_clusters_of_quorate! {
     one_of_two_voters_keeps_leadership_while_its_disk_is_stalled,
     a_leader_keeps_leadership_while_the_disk_of_all_members_is_stalled,
-    puts_at_followers_succeed_while_a_leader_with_a_stalled_disk_hands_over,
-    puts_at_followers_succeed_while_a_stopping_leader_hands_over,
-    puts_at_all_members_succeed_or_may_be_retried_while_leadership_moves,
+    puts_through_followers_succeed_while_a_leader_with_a_stalled_disk_hands_over,
+    puts_through_followers_succeed_while_a_stopping_leader_hands_over,
+    puts_through_any_member_succeed_or_may_be_retried_while_leadership_moves,
 }
 
 /// Time for which reads are checked after the leader has noticed its stalled disk. A leader that sends no heartbeats
@@ -115,7 +115,7 @@ async fn keeps_its_leader(cluster: &Cluster, leader: usize, disk: &Shim) {
     drop(stalled.await);
 }
 
-async fn puts_at_followers_succeed_while_a_leader_with_a_stalled_disk_hands_over(kind: Kind) {
+async fn puts_through_followers_succeed_while_a_leader_with_a_stalled_disk_hands_over(kind: Kind) {
     let Some((shims, cluster)) = with_disks(kind, 3).await else { return };
     for _ in 0..rounds(2) {
         let leader = cluster.leader().await;
@@ -136,7 +136,7 @@ async fn puts_at_followers_succeed_while_a_leader_with_a_stalled_disk_hands_over
     }
 }
 
-async fn puts_at_followers_succeed_while_a_stopping_leader_hands_over(kind: Kind) {
+async fn puts_through_followers_succeed_while_a_stopping_leader_hands_over(kind: Kind) {
     let Some((shims, mut cluster)) = with_disks(kind, 3).await else { return };
     for _ in 0..rounds(2) {
         let leader = cluster.leader().await;
@@ -153,7 +153,7 @@ async fn puts_at_followers_succeed_while_a_stopping_leader_hands_over(kind: Kind
     }
 }
 
-async fn puts_at_all_members_succeed_or_may_be_retried_while_leadership_moves(kind: Kind) {
+async fn puts_through_any_member_succeed_or_may_be_retried_while_leadership_moves(kind: Kind) {
     let cluster = ClusterOptions::new(kind, 3).timing(CALM.0, CALM.1).start().await;
     let writers = Writers::start(&cluster, &[0, 1, 2], Pace::AfterAnswer);
     writers.progress().await;

@@ -17,7 +17,7 @@ on_clusters! {
     the_cluster_survives_a_killed_leader,
     the_cluster_survives_a_killed_follower,
     the_cluster_recovers_from_a_killed_majority,
-    the_cluster_recovers_from_a_kill_of_all_members,
+    the_cluster_recovers_after_all_members_are_killed,
     the_cluster_serves_while_members_are_restarted_in_turn,
     a_follower_that_fell_behind_gets_a_snapshot,
     streams_that_require_a_leader_are_refused_without_a_quorum,
@@ -94,7 +94,7 @@ async fn the_cluster_recovers_from_a_killed_majority(kind: Kind) {
     .await;
 }
 
-async fn the_cluster_recovers_from_a_kill_of_all_members(kind: Kind) {
+async fn the_cluster_recovers_after_all_members_are_killed(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..3 {
             for member in 0..3 {
