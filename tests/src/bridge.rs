@@ -56,7 +56,7 @@ impl Bridge {
         let peer_scheme = if is_secured { "https" } else { "http" };
         let bridge = Self { holder, count, peer_scheme, sockets: TempDir::new().unwrap() };
         if line.trim() != "ready" {
-            skipped("no network namespaces can be created: tests with links that go down");
+            skipped("tests with links that go down (no network namespaces can be created)");
             return None;
         }
         Some(bridge)

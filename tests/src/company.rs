@@ -152,7 +152,7 @@ async fn start_on_database(options: Options) -> Server {
 pub(crate) fn is_alone() -> bool {
     let alone = Place::of_suite() == Place::Alone;
     if !alone {
-        skipped("in a run against clusters: tests of one process and its files");
+        skipped("tests of one process and its files (QUORATE_CLUSTER is set)");
     }
     alone
 }

@@ -112,7 +112,7 @@ impl Ctl {
 pub fn has_etcd_tools() -> bool {
     let present = ["etcdctl", "etcdutl"].into_iter().all(|name| Kind::etcd_program(name).is_some());
     if !present {
-        missing("etcd", "etcdctl and etcdutl are missing (set ETCD_BIN_DIR): tests that use them");
+        missing("etcd", "tests that use etcdctl and etcdutl (they are missing: set ETCD_BIN_DIR)");
     }
     present
 }

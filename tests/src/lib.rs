@@ -144,10 +144,12 @@ pub fn run_within<F: Future<Output = ()>>(
         return;
     }
     if let Some(reason) = guard::reason_to_leave_out(std::any::type_name_of_val(&body)) {
-        return skipped(&format!("with authentication and certificates: {reason}"));
+        return skipped(&format!(
+            "tests that do not apply with authentication and certificates ({reason})"
+        ));
     }
     if let Some(reason) = company::reason_to_leave_out(std::any::type_name_of_val(&body), kind) {
-        return skipped(&format!("in this place: {reason}"));
+        return skipped(&format!("tests that do not apply in this mode ({reason})"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // Tasks stay on this thread and need not be `Send`.
@@ -163,7 +165,7 @@ pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> 
     if company::is_alone() {
         run(kind, body);
     } else {
-        skipped("in a run against clusters: tests of one process and its files");
+        skipped("tests of one process and its files (QUORATE_CLUSTER is set)");
     }
 }
 

@@ -47,7 +47,7 @@ impl Terminal {
         let command = command.env("SHELL", "/bin/sh").env("TERM", "dumb");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let Ok(mut process) = command.spawn() else {
-            skipped("`script` cannot create a terminal: tests of output on a terminal");
+            skipped("tests of output on a terminal (`script` cannot create a terminal)");
             return None;
         };
         let (keyboard, mut output) =

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
 /// Returns the notice about skipped tests.
 pub(crate) fn skipped(why: &str) -> String {
-    format!("provision: etcd is not available, the interoperability tests are skipped: {why}")
+    format!("provision: etcd is not available, so the interoperability tests are skipped: {why}")
 }
 
 /// Returns the directory with `etcd`, `etcdctl` and `etcdutl` of a Debian suite. They are downloaded if the directory

@@ -113,7 +113,7 @@ successes:
 
 ---- a stdout ----
 skipped: there is no etcd
-skipped: nor a tool
+skipped: there is no tool
 ---- b stdout ----
 something
 
@@ -137,7 +137,7 @@ test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         let (mut tally, mut reading) = (Tally::default(), Reading::default());
         let shown: Vec<_> = OUTPUT.lines().filter(|line| tally.read(&mut reading, line)).collect();
         let expected =
-            "skipped: nor a tool\nskipped: there is no etcd\n8 passed, 1 failed, 2 skipped";
+            "skipped: there is no etcd\nskipped: there is no tool\n8 passed, 1 failed, 2 skipped";
         assert_eq!(tally.text(), expected);
         assert!(shown.contains(&"---- c stdout ----") && !shown.contains(&"something"));
         assert!(shown.iter().filter(|line| line.starts_with("test result: ")).count() == 2);

@@ -183,7 +183,7 @@ impl Material {
         let server = target()?.join("blackbox").join("quorate");
         let etcd = etcd(required.contains(&ETCD))?;
         let patroni = provision::patroni().inspect_err(|why| {
-            say(&format!("provision: Patroni is not available, its test is skipped: {why}"));
+            say(&format!("provision: Patroni is not available, so its test is skipped: {why}"));
         });
         let promtool = promtool(required.contains(&PROMTOOL))?;
         let postgres = postgres(required.contains(&POSTGRES))?;
@@ -284,7 +284,7 @@ fn promtool(is_required: bool) -> Result<Option<PathBuf>, String> {
         Err(why) if is_required => Err(format!("promtool is required (QUORATE_REQUIRE): {why}")),
         Err(why) => {
             say(&format!(
-                "provision: promtool is not available, the test of the alert rules is skipped: {why}"
+                "provision: promtool is not available, so the test of the alert rules is skipped: {why}"
             ));
             Ok(None)
         }
@@ -301,7 +301,7 @@ fn postgres(is_required: bool) -> Result<Option<PathBuf>, String> {
         Err(why) if is_required => Err(format!("postgres is required (QUORATE_REQUIRE): {why}")),
         Err(why) => {
             say(&format!(
-                "provision: PostgreSQL is not available, the tests with --engine are skipped: {why}"
+                "provision: PostgreSQL is not available, so the tests with --engine are skipped: {why}"
             ));
             Ok(None)
         }
@@ -324,10 +324,10 @@ fn browser(required: &[&str]) -> Result<(Option<provision::Browser>, Option<Path
         Ok(())
     };
     if let Err(why) = &browser {
-        missing(CHROMIUM, "Chromium is not available, the browser tests are skipped", why)?;
+        missing(CHROMIUM, "Chromium is not available, so the browser tests are skipped", why)?;
     }
     if let Err(why) = &axe {
-        missing(AXE, "axe-core is not available, the accessibility checks are skipped", why)?;
+        missing(AXE, "axe-core is not available, so the accessibility checks are skipped", why)?;
     }
     Ok((browser.ok(), axe.ok()))
 }

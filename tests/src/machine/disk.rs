@@ -34,7 +34,7 @@ impl SmallDisk {
         BufReader::new(holder.stdout.take()?).read_line(&mut line).ok()?;
         let disk = Self { holder, place };
         if line.trim() != "ready" {
-            skipped("no mount namespace can be created: tests with a full disk");
+            skipped("tests with a full disk (no mount namespace can be created)");
             return None;
         }
         Some(disk)

@@ -22,7 +22,7 @@ impl Strace {
         sleeper.wait().unwrap();
         if !present {
             skipped(
-                "strace is missing or may not attach to processes: tests with failing syncs of etcd",
+                "tests with failing syncs of etcd (strace is missing or may not attach to processes)",
             );
         }
         present

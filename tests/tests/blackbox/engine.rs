@@ -24,7 +24,7 @@ on_quorate! {
 /// Starts this many servers on one new database. Returns `None` if PostgreSQL is not installed.
 async fn start(count: usize) -> Option<Vec<Server>> {
     let Some(url) = postgres::try_new_url() else {
-        skipped("PostgreSQL is missing");
+        skipped("tests on a database (PostgreSQL is missing: set POSTGRES_BIN_DIR)");
         return None;
     };
     let mut servers = Vec::new();
@@ -153,7 +153,7 @@ async fn requests_of_a_sender_without_the_secret_are_refused(_: Kind) {
 
 async fn the_health_of_a_server_depends_on_its_database(_: Kind) {
     let Some(mut database) = postgres::Database::start() else {
-        return skipped("PostgreSQL is missing");
+        return skipped("tests on a database (PostgreSQL is missing: set POSTGRES_BIN_DIR)");
     };
     let options = Options::new(Kind::Quorate).unguarded().on_database(&database.url());
     let server = options.start().await;

@@ -87,7 +87,7 @@ struct Golden {
 
 fn golden() -> Vec<Golden> {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN") else {
-        missing("golden", "QUORATE_GOLDEN is not set: tests with recorded answers");
+        missing("golden", "tests with recorded answers (QUORATE_GOLDEN is not set)");
         return Vec::new();
     };
     let mut found = Vec::new();

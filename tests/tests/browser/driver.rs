@@ -43,7 +43,7 @@ impl Browser {
         let (Some(driver), Some(chromium)) = (driver, chromium) else {
             missing(
                 "chromium",
-                "Chromium is missing (set CHROMIUM and CHROMEDRIVER): browser tests",
+                "browser tests (Chromium is missing: set CHROMIUM and CHROMEDRIVER)",
             );
             return None;
         };
@@ -244,7 +244,7 @@ impl Browser {
     #[track_caller]
     pub(crate) fn check_accessibility(&self, page: &str) {
         let Some(axe) = std::env::var_os("AXE_CORE") else {
-            missing("axe", "axe-core is missing (set AXE_CORE): accessibility checks");
+            missing("axe", "accessibility checks (axe-core is missing: set AXE_CORE)");
             return;
         };
         let axe = std::fs::read_to_string(axe).unwrap();

@@ -81,7 +81,7 @@ impl Script {
 }
 
 fn missing(why: &str) {
-    skipped(&format!("a client library cannot be installed: {why}"));
+    skipped(&format!("tests of a client library, which cannot be installed ({why})"));
 }
 
 async fn etcd3_of_pypi_works_with_tls_and_authentication(kind: Kind) {

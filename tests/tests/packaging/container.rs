@@ -114,7 +114,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     if !tried.as_ref().is_ok_and(|tried| tried.status.success()) {
         // If `chroot` fails even for the user root, the cause is not a missing privilege.
         assert!(!is_root(), "{tried:?}");
-        return skipped("no permission to change the root directory: tests of the container");
+        return skipped("tests of the container (no permission to change the root directory)");
     }
     assert!(!root.join("bin/sh").exists(), "no shell");
     let ports = Options::new(kind).unguarded().prepare();

@@ -134,7 +134,7 @@ fn the_package_requires_the_newest_glibc_version_that_the_program_uses() {
     let mut command = Command::new("objdump");
     let Ok(said) = command.arg("-p").arg(place.path("/usr/bin/quorate")).output() else {
         return quorate_tests::skipped(
-            "objdump is not installed: the check of the required glibc version",
+            "the check of the required glibc version (objdump is not installed)",
         );
     };
     let text = String::from_utf8(said.stdout).unwrap();

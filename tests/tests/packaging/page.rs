@@ -118,7 +118,7 @@ fn the_commands_of_readme_and_tour_work_in_order() {
     if !isolated("ip", &["link", "set", "lo", "up"]).output().is_ok_and(|ran| ran.status.success())
     {
         return skipped(
-            "no network namespaces can be created: tests of the commands in the README and the tour",
+            "tests of the commands in the README and the tour (no network namespaces can be created)",
         );
     }
     let page = ["README.md", "docs/tour.md"]
@@ -160,7 +160,7 @@ async fn the_page_works(kind: Kind) {
     let openssl = Command::new("openssl").arg("version").output();
     let is_new = openssl.is_ok_and(|said| !said.stdout.starts_with(b"OpenSSL 1."));
     if !is_new {
-        return skipped("openssl 3 is not installed: tests of the commands in running.md");
+        return skipped("tests of the commands in running.md (openssl 3 is not installed)");
     }
     let page = std::fs::read_to_string(root().join("docs/running.md")).unwrap();
     let blocks = blocks(&page);

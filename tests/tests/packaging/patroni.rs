@@ -31,13 +31,13 @@ const PROGRAMS: [&str; 6] = [
 
 /// Returns the folder of Patroni if everything that it needs is installed. The error states what is missing.
 fn patroni() -> Result<PathBuf, String> {
-    let root = std::env::var_os("PATRONI_DIR").map(PathBuf::from).ok_or("no Patroni")?;
+    let root = std::env::var_os("PATRONI_DIR").map(PathBuf::from).ok_or("PATRONI_DIR is not set")?;
     if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
-        return Err(format!("no {missing}"));
+        return Err(format!("{missing} is missing"));
     }
     let servers = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let has_server = servers.into_iter().any(|entry| entry.path().join("bin/postgres").exists());
-    if has_server { Ok(root) } else { Err("no PostgreSQL".to_owned()) }
+    if has_server { Ok(root) } else { Err("PostgreSQL is not installed".to_owned()) }
 }
 
 /// Copies files and folders to a place that all users can read.
@@ -50,7 +50,7 @@ fn copied(from: &[&Path], into: &Path) {
 async fn postgresql_stays_up_while_members_change(kind: Kind) {
     let patroni = match patroni() {
         Ok(patroni) => patroni,
-        Err(why) => return skipped(&format!("{why}: tests of PostgreSQL under Patroni")),
+        Err(why) => return skipped(&format!("tests of PostgreSQL under Patroni ({why})")),
     };
     let places: Vec<_> = (0..5).map(|_| Options::new(kind).unguarded().prepare()).collect();
     let ports = places.iter().flat_map(|place| [place.port(), place.peer_port()]);

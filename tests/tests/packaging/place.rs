@@ -19,7 +19,7 @@ impl Place {
     pub(crate) fn new() -> Option<Self> {
         for program in ["dpkg", "dpkg-deb", "systemd-sysusers"] {
             if Command::new(program).arg("--version").output().is_err() {
-                skipped(&format!("{program} is not installed: tests of the package installation"));
+                skipped(&format!("tests of the package installation ({program} is not installed)"));
                 return None;
             }
         }

@@ -30,7 +30,7 @@ impl Machine {
         let program = Kind::etcd_program("etcd").unwrap();
         let unit = program.ancestors().nth(2).unwrap().join("lib/systemd/system/etcd.service");
         if !unit.is_file() {
-            skipped("etcd is not installed from Debian's package: tests of the takeover");
+            skipped("tests of the takeover (etcd is not installed from Debian's package)");
             return None;
         }
         place.install(&file("quorate_", ".deb"));
@@ -236,7 +236,7 @@ fn check_unit(place: &Place) {
     std::fs::copy(place.path(DROP_IN), drop_ins.join("takeover.conf")).unwrap();
     let checked = Command::new("systemd-analyze").args(["--man=no", "verify"]).arg(&path).output();
     let Ok(checked) = checked else {
-        return skipped("systemd-analyze is not installed: the check of the takeover's unit");
+        return skipped("the check of the takeover's unit (systemd-analyze is not installed)");
     };
     let said = String::from_utf8_lossy(&checked.stderr);
     let of_ours: Vec<&str> = said.lines().filter(|line| line.contains("quorate")).collect();
