@@ -48,7 +48,11 @@ impl Options {
             Some("put") => Load::Put,
             Some("range") => Load::Range,
             Some("lease-keepalive") => Load::KeepAlive,
-            other => return Err(format!("put, range or lease-keepalive, not {other:?}").into()),
+            other => {
+                return Err(
+                    format!("unknown load {other:?}: use put, range or lease-keepalive").into()
+                );
+            }
         };
         let (endpoint, pids) = ("127.0.0.1:2379".to_owned(), Vec::new());
         let mut options =
@@ -145,7 +149,7 @@ async fn callers(options: &Options) -> Result<Vec<Caller>, Failure> {
 fn cpu_micros(pid: u32) -> Result<f64, Failure> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The program's name is in parentheses and may contain any character. User and system time follow it.
-    let (_, rest) = stat.rsplit_once(')').ok_or("a stat file without a name")?;
+    let (_, rest) = stat.rsplit_once(')').ok_or("the stat file contains no program name")?;
     let ticks = rest.split_ascii_whitespace().skip(11).take(2).map(str::parse::<f64>);
     Ok(ticks.sum::<Result<f64, _>>()? * TICK_MICROS)
 }

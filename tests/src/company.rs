@@ -51,7 +51,7 @@ impl Place {
             Ok("") | Err(_) => Self::Alone,
             Ok(other) => {
                 panic!(
-                    "QUORATE_CLUSTER={other} is none of leader, follower, proxy, gateway, postgres, postgres-three"
+                    "QUORATE_CLUSTER={other} is unknown: use leader, follower, proxy, gateway, postgres or postgres-three"
                 )
             }
         }

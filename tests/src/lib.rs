@@ -48,7 +48,7 @@ pub mod pki;
 mod ports;
 pub mod postgres;
 #[path = "../../crates/engine/tests/engine/postgres.rs"]
-#[expect(dead_code, reason = "the tests of the engine use the rest")]
+#[expect(dead_code, reason = "only the tests of the engine use the other functions")]
 mod postgres_server;
 mod proxy;
 mod random;

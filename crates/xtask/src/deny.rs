@@ -111,7 +111,8 @@ fn complaints(all: &Dependencies, allowed: &[String]) -> Vec<String> {
         let named = format!("{} {}", package.name, package.version);
         match &package.source {
             Some(source) if source != REGISTRY => {
-                complaints.push(format!("{named} comes from {source}"));
+                complaints
+                    .push(format!("{named} comes from {source}, which is not an allowed source"));
             }
             Some(_) if package.checksum.is_none() => {
                 complaints.push(format!("{named} has no checksum in Cargo.lock"));
@@ -119,9 +120,11 @@ fn complaints(all: &Dependencies, allowed: &[String]) -> Vec<String> {
             Some(_) | None => {}
         }
         match package.licence.as_deref().map(|licence| (licence, is_allowed(licence, allowed))) {
-            None => complaints.push(format!("{named} has no licence")),
+            None => complaints.push(format!("{named} names no licence in its manifest")),
             Some((_, Ok(true))) => {}
-            Some((licence, Ok(false))) => complaints.push(format!("{named} is under {licence}")),
+            Some((licence, Ok(false))) => {
+                complaints.push(format!("{named} has the licence {licence}, which is not allowed"));
+            }
             Some((licence, Err(why))) => complaints.push(format!("{named}: {licence}: {why}")),
         }
     }

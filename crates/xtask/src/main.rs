@@ -36,7 +36,7 @@ usage: cargo xtask <command>
   sim [ARGS]            simulate clusters with faults in virtual time, from seeds (see `sim --help`)
   provision [SUITE]     download Debian's etcd for the interoperability tests and print its directory
                         (suites: trixie, the default; bookworm; sid), or another program for the tests
-                        (patroni, promtool, chromium, axe)
+                        (patroni, promtool, postgres, chromium, axe)
   package [--binary PATH] [--into FOLDER]
                         build the release and pack it: Debian packages, a container image, its root
                         file system, and checksums (target/package)

@@ -179,7 +179,7 @@ fn run_tests(
     let Some(failure) = read_failed_test(&text) else {
         let ran = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok"));
         return match ran.count() {
-            0 => Err(failed(format!("cargo test {} ran no test", tests.join(" ")))),
+            0 => Err(failed(format!("cargo test {} ran no tests", tests.join(" ")))),
             _ => Ok(None),
         };
     };

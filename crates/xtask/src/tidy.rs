@@ -458,7 +458,7 @@ fn check(sources: &[Source]) -> Vec<String> {
     check_test_names(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {
-            complaints.push(format!("{path}: in LONG_FILES, but the file does not exist"));
+            complaints.push(format!("{path}: this file in LONG_FILES does not exist"));
         }
     }
     complaints
@@ -485,7 +485,7 @@ fn check_length(source: &Source, complaints: &mut Vec<String>) {
 fn check_finished(source: &Source, complaints: &mut Vec<String>) {
     for (number, line) in (1..).zip(source.text.lines()) {
         if let Some(mark) = UNFINISHED.iter().find(|mark| line.contains(*mark)) {
-            complaints.push(format!("{}:{number}: {mark} is unfinished work", source.path));
+            complaints.push(format!("{}:{number}: {mark} marks unfinished work", source.path));
         }
     }
 }
@@ -510,8 +510,9 @@ fn check_bans(sources: &[Source], complaints: &mut Vec<String>) {
     let common = of(PURE[0]);
     for folder in PURE {
         match of(folder) {
-            None => complaints
-                .push(format!("{folder}: has no clippy.toml with the bans of pure crates")),
+            None => complaints.push(format!(
+                "{folder}clippy.toml: this file with the bans of pure crates does not exist"
+            )),
             Some(bans) if !bans.starts_with(root) => {
                 complaints.push(format!(
                     "{folder}clippy.toml: does not begin with the text of the root's clippy.toml"

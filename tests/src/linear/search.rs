@@ -243,7 +243,7 @@ impl<'a> Search<'a> {
         stuck.order.iter().skip(skipped).map(line).for_each(&mut say);
         say(format!("the resulting state is {:?}, which does not fit:", stuck.state));
         say(line(&stuck.operation));
-        say("none of these could take effect first, either:".to_owned());
+        say("none of these operations could take effect first either:".to_owned());
         let limit =
             self.operations[stuck.operation].answer.map_or(u64::MAX, |(returned, _)| returned);
         let others = (0..self.operations.len()).filter(|number| {

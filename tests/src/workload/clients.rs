@@ -216,5 +216,5 @@ fn revision_of(header: Option<&pb::ResponseHeader>) -> i64 {
 
 fn value_of(record: &KeyValue) -> Value {
     let text = String::from_utf8_lossy(record.value());
-    text.parse().unwrap_or_else(|_| panic!("a value that no client has written: {text:?}"))
+    text.parse().unwrap_or_else(|_| panic!("found a value that no client has written: {text:?}"))
 }

@@ -335,7 +335,7 @@ fn full_pipe(path: &Path) -> std::fs::File {
 async fn a_blocked_audit_file_causes_dropped_lines_or_refused_calls(kind: Kind) {
     let server = Options::new(kind).flag("--audit-log=/dev/full").start().await;
     server.client().write("k", "v").await;
-    eventually("lines that are lost are counted", async || {
+    eventually("lost lines are counted", async || {
         let dropped = server.metric("quorate_audit_lines_dropped_total").unwrap();
         let is_logged = server.log_of_this_run().contains("audit log lines are lost");
         (dropped > 0.0 && is_logged).then_some(())

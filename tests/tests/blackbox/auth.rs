@@ -575,7 +575,7 @@ async fn invalid_tokens_do_not_use_up_waiting_reads(kind: Kind) {
     let refused = flood.join_next().await.unwrap().unwrap();
     assert_eq!(refused.message(), BAD);
     drop(flood);
-    eventually("no more tokens wait", async || {
+    eventually("no requests with invalid tokens are waiting", async || {
         (metric("quorate_tokens_waiting") == 0.0).then_some(())
     })
     .await;

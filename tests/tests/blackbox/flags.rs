@@ -297,7 +297,11 @@ async fn a_signal_stops_the_server(kind: Kind) {
         server.client().write("k", "v").await;
         server.signal(name);
         let status = server.ended().await;
-        assert_eq!(status.signal(), Some(number), "it ends by the same signal: {status}");
+        assert_eq!(
+            status.signal(),
+            Some(number),
+            "the server must be ended by the same signal: {status}"
+        );
         let log = server.log();
         assert!(log.contains("received signal; shutting down"), "{log}");
         assert!(log.contains("closed etcd server"), "{log}");

@@ -50,7 +50,7 @@ fn form(short: usize, long: usize) -> usize {
     if is_long() { long } else { short }
 }
 
-#[expect(clippy::print_stdout, reason = "a figure beside the result")]
+#[expect(clippy::print_stdout, reason = "the test prints a measured figure")]
 fn show(flood: &str, kind: Kind, before: u64, server: &Server) {
     let peak = server.memory("VmHWM").max(server.memory("VmRSS"));
     println!(

@@ -591,7 +591,7 @@ async fn the_proxy_supports_tls_on_both_sides(kind: Kind) {
     let own = Proxy::launch(kind, &[plain.port()], &["--auto-tls"]);
     let by_own = format!("https://127.0.0.1:{}", own.port());
     let trusting = ["--insecure-skip-tls-verify".to_owned()];
-    eventually("a write with a certificate that the proxy made", async || {
+    eventually("a write with a certificate that the proxy generated", async || {
         let ended = ask(by_own.clone(), &trusting, &["put", "a", "2"]);
         (ended.code == Some(0)).then_some(())
     })

@@ -281,7 +281,7 @@ async fn parallel_lists_use_bounded_memory(kind: Kind) {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "a figure beside the result")]
+#[expect(clippy::print_stdout, reason = "the test prints a measured figure")]
 fn show_figure(what: &str, moved: u64, grown: u64) {
     let (moved, grown) = (moved >> 20, grown >> 20);
     println!("{what}: {moved} MiB moved, memory grew by {grown} MiB");

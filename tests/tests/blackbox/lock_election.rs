@@ -550,7 +550,7 @@ async fn hundreds_of_clients_wait_for_one_lock(kind: Kind) {
         }
     }
     let all = async || (keys(&client, "l/").await.len() as i64 == WAITERS).then_some(());
-    eventually("all to wait", all).await;
+    eventually("all clients to wait", all).await;
     // Clients get the lock in the order in which they arrived, not in the order of their lease ids.
     let request = pb::RangeRequest {
         sort_order: pb::range_request::SortOrder::Ascend.into(),

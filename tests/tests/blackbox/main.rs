@@ -2,7 +2,7 @@
 //!
 //! There is one module per topic. The library of this package describes how the tests run.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 
 mod audit;
 mod auth;

@@ -181,7 +181,11 @@ async fn a_corrupt_member_is_not_rebuilt_without_a_quorum(ours: Kind) {
     cluster.launch(1);
     let exit = cluster.try_ready(1).await.unwrap_err();
     assert!(exit.log.contains("1 of 2 voters do not form a quorum"), "{exit}");
-    assert_eq!(std::fs::read(&backend).unwrap(), [0xff; 65536], "it stays for a person to look at");
+    assert_eq!(
+        std::fs::read(&backend).unwrap(),
+        [0xff; 65536],
+        "the corrupt file must be kept for inspection"
+    );
 }
 
 async fn a_member_that_is_corrupt_again_soon_after_a_rebuild_is_not_rebuilt(ours: Kind) {

@@ -301,7 +301,7 @@ async fn half_open_handshakes_do_not_delay_other_clients(kind: Kind) {
     drop(held);
 }
 
-#[expect(clippy::print_stdout, reason = "a figure beside the result")]
+#[expect(clippy::print_stdout, reason = "the test prints a measured figure")]
 fn show(text: &str) {
     println!("{text}");
 }

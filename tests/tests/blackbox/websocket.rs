@@ -112,7 +112,7 @@ const WATCHERS: &str = "etcd_debugging_mvcc_watcher_total";
 
 async fn has_no_watcher(server: &Server) {
     let gone = async || (server.metric(WATCHERS) == Some(0.0)).then_some(());
-    eventually("the watcher to go with its client", gone).await;
+    eventually("the watcher of the disconnected client is removed", gone).await;
 }
 
 async fn a_watch_is_removed_when_its_client_disconnects(kind: Kind) {

@@ -5,7 +5,7 @@
 //!
 //! `cargo xtask test` provides the browser. Without `CHROMIUM` and `CHROMEDRIVER`, the tests are skipped.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 
 mod driver;
 mod hostile;

@@ -5,7 +5,7 @@
 //! contains a script for each library, with its expected output on etcd. `etcd-client` of crates.io is called directly,
 //! for the features that `blackbox/tools.rs` does not use.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 
 mod installed;
 mod members;

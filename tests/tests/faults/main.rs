@@ -4,7 +4,7 @@
 //! in random order. [`quorate_tests::Load`] describes the checks of the clients' observations. The library of this
 //! package describes how the tests run.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 
 mod clock;
 mod disk;

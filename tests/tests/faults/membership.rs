@@ -34,7 +34,7 @@ async fn a_wiped_member_is_refused_and_can_be_replaced_under_load(kind: Kind) {
         assert!(exit.status.is_some(), "{exit}");
         assert!(exit.log.contains("has already been bootstrapped"), "{exit}");
         let is_advised = exit.log.contains("etcdctl member remove");
-        assert!(is_advised || kind == Kind::Etcd, "the line says what to do: {exit}");
+        assert!(is_advised || kind == Kind::Etcd, "the log must name the remedy: {exit}");
         ordeal.progress().await;
         ordeal.cluster.replace(follower).await;
         ordeal.progress().await;

@@ -143,7 +143,10 @@ impl Load {
         for (revision, changes) in &journal.acknowledged {
             let mut found = seen.get(revision).cloned().unwrap_or_default();
             found.sort();
-            assert_eq!(found, *changes, "revision {revision} is not what was acknowledged");
+            assert_eq!(
+                found, *changes,
+                "revision {revision} differs from the acknowledged changes"
+            );
         }
         let mut revisions: HashMap<&[u8], i64> = HashMap::new();
         for (revision, changes) in &seen {

@@ -3,7 +3,7 @@
 //! The clients write, watch and renew leases throughout, and every answer must remain true. The library of this package
 //! describes how the tests run. Each test also runs with etcd only, to show that its requirements hold for etcd.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 
 mod directory;
 mod guarded;

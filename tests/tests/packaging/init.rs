@@ -197,7 +197,7 @@ impl Init {
             "is-active" => self.is_running(name),
             "cat" | "is-enabled" => Unit::read(&self.root, name).is_some(),
             "daemon-reload" | "enable" | "disable" => true,
-            other => panic!("systemctl {other}: not expected"),
+            other => panic!("unexpected systemctl command: {other}"),
         }
     }
 

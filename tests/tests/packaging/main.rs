@@ -5,7 +5,7 @@
 //! The tests need no privileges, except for some steps, which otherwise report that they are skipped. The packaged
 //! program is the one under test (`QUORATE_BIN`), so that no release needs to be built.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failing step must fail the test")]
 
 mod container;
 mod init;

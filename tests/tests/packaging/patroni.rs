@@ -31,7 +31,8 @@ const PROGRAMS: [&str; 6] = [
 
 /// Returns the folder of Patroni if everything that it needs is installed. The error states what is missing.
 fn patroni() -> Result<PathBuf, String> {
-    let root = std::env::var_os("PATRONI_DIR").map(PathBuf::from).ok_or("PATRONI_DIR is not set")?;
+    let root =
+        std::env::var_os("PATRONI_DIR").map(PathBuf::from).ok_or("PATRONI_DIR is not set")?;
     if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
         return Err(format!("{missing} is missing"));
     }

@@ -42,12 +42,12 @@ fn take(
     store: &ReferenceStore,
 ) -> Option<ReferenceStore> {
     let Request::Kv(request) = &operation.request else {
-        unreachable!("only operations on keys are generated")
+        unreachable!("only key-value requests are generated")
     };
     let mut next = store.clone();
     match &operation.outcome {
         Outcome::Succeeded { revision, response: Response::Kv(response), .. } => {
-            let revision = revision.expect("a response about keys has a revision");
+            let revision = revision.expect("a response to a key-value request has a revision");
             let carried_out = if is_serializable(request) && revision <= store.revision() {
                 next.states.truncate(usize::try_from(revision).unwrap());
                 let past = next.kv(request);
@@ -66,7 +66,7 @@ fn take(
         Outcome::Unknown => {
             next.kv(request).ok()?;
         }
-        Outcome::Succeeded { .. } => unreachable!("only operations on keys are generated"),
+        Outcome::Succeeded { .. } => unreachable!("only key-value requests are generated"),
     }
     let revision = next.revision();
     let is_recorded = revision == store.revision()

@@ -83,7 +83,10 @@ fn kill_leader(cluster: &mut Cluster) -> Result<f64, String> {
     let began = number(&report, "/longest_silence/began_unix_seconds");
     let ended = began + number(&report, "/longest_silence/seconds");
     if (began - killed_at).abs() > SLACK_SECONDS || ended < killed_at {
-        return Err(format!("the longest silence began {:.3} s after the kill", began - killed_at));
+        return Err(format!(
+            "the longest period without an acknowledged put began {:.3} s after the kill",
+            began - killed_at
+        ));
     }
     cluster.member(leader).run()?;
     cluster.wait_until_caught_up(leader)?;

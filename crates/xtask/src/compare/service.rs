@@ -159,7 +159,9 @@ impl Background {
             pipe.read_to_string(&mut text).map_err(|error| error.to_string())?;
         }
         self.process.wait().map_err(|error| error.to_string())?;
-        serde_json::from_str(&text).map_err(|error| format!("bench in the background: {error}"))
+        serde_json::from_str(&text).map_err(|error| {
+            format!("cannot parse the report of the background benchmark: {error}")
+        })
     }
 }
 

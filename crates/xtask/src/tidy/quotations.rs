@@ -43,7 +43,7 @@ pub(super) fn check_quotations(sources: &[Source], complaints: &mut Vec<String>)
         let quoted = words(text);
         if !is_other(text) && !literals.iter().any(|literal| contains(literal, &quoted)) {
             complaints.push(format!(
-                "{path}:{number}: no source has the quoted message: {text} (if it is not one of ours, add it to \
+                "{path}:{number}: no source contains the quoted message: {text} (if it is not one of ours, add it to \
                  OTHER_TEXTS)"
             ));
         }
