@@ -68,7 +68,7 @@ impl Member {
     }
 }
 
-/// The members of one cluster. All processes are killed when it is dropped.
+/// The members of one cluster. All processes are killed when the cluster is dropped.
 #[derive(Debug)]
 pub struct Cluster {
     members: Vec<Member>,

@@ -2,14 +2,14 @@
 //! gateway in front of every server, or with the data of every server in a PostgreSQL database.
 //!
 //! In a run against clusters, a test that requests a server gets one of three members, either the leader or a follower.
-//! Its expectations must hold there as well, because clients see a cluster as one store. Tests of one process and its
-//! files do not run in this mode ([`run_alone`](crate::run_alone)).
+//! Its expectations must hold there as well, because clients see a cluster as one store.
 //!
 //! With a proxy, a test's client and its tools connect to the proxy, but HTTP requests go directly to the member. With
 //! a gateway, all connections go through the gateway.
 //!
 //! With a database, every server has its own schema in one PostgreSQL server, which the test process starts. Tests that
-//! start clusters of raft members themselves run unchanged.
+//! start clusters of raft members themselves run unchanged. Tests of one process and its files do not run in any of
+//! these modes ([`run_alone`](crate::run_alone)).
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const MEMBERS: usize = 3;
 pub enum Place {
     /// The member is the only one.
     Alone,
-    /// The member is the leader of three.
+    /// The member is the leader of a cluster of three.
     Leader,
     /// The member is a follower in a cluster of three.
     Follower,

@@ -107,13 +107,13 @@ pub fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     run_within(limit, kind, body);
 }
 
-/// Runs a test that starts a cluster. Only a few of these run at a time, regardless of the number of threads, because a
-/// cluster that lacks CPU time looks like a faulty one.
+/// Runs a test that starts a cluster. Only a few such tests run at a time, regardless of the number of threads, because
+/// a cluster that lacks CPU time looks like a faulty one.
 pub fn run_cluster<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     run_cluster_within(if is_long() { LONG_LIMIT } else { TEST_LIMIT }, kind, body);
 }
 
-/// Runs a cluster test with its own timeout, which starts when the test gets its turn.
+/// Runs a cluster test with its own timeout, which does not include the wait for other cluster tests.
 pub fn run_cluster_within<F: Future<Output = ()>>(
     limit: Duration,
     kind: Kind,
@@ -159,7 +159,7 @@ pub fn run_within<F: Future<Output = ()>>(
     });
 }
 
-/// Runs a test that concerns one process and its files, unless the run is against clusters. Tests use this through
+/// Runs a test that concerns one process and its files, unless `QUORATE_CLUSTER` is set. Tests use this through
 /// `alone:`.
 pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     if company::is_alone() {
@@ -170,7 +170,7 @@ pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> 
 }
 
 /// Defines two tests for each function: `name::quorate` and `name::etcd`. Functions after `alone:` concern one process
-/// and its files, so a run against clusters skips them.
+/// and its files, so they are skipped if `QUORATE_CLUSTER` is set.
 #[macro_export]
 macro_rules! on_both_servers {
     (alone: $($name:ident),* $(,)?) => {
@@ -194,8 +194,8 @@ macro_rules! on_both_servers {
     };
 }
 
-/// Defines four tests for each function: each command-line tool against each server. A run against clusters skips
-/// functions after `alone:`.
+/// Defines four tests for each function: each command-line tool against each server. Functions after `alone:` are
+/// skipped if `QUORATE_CLUSTER` is set.
 #[macro_export]
 macro_rules! with_both_tools {
     (alone: $($name:ident),* $(,)?) => {

@@ -5,8 +5,8 @@
 //! call and its return so that a single register that executes the operations in that order gives the same answers. An
 //! operation with an unknown outcome may have taken effect at any moment after its call, or never.
 //!
-//! Keys are independent registers. A history is linearizable exactly if its restriction to each key is (Herlihy and
-//! Wing 1990), so each key is checked separately.
+//! Keys are independent registers. A history is linearizable if and only if its restriction to each key is linearizable
+//! (Herlihy and Wing 1990), so each key is checked separately.
 //!
 //! # Not here
 //!
@@ -95,7 +95,7 @@ pub fn check(operations: &[Operation], budget: Duration) -> Verdict {
 ///
 /// Every answer except a plain `Done` contains the state that the operation found. If such a value was stored, the
 /// following operations neither saw it nor depended on it, so an order that explains the history still explains it
-/// without the unseen operation. Otherwise each timeout would double the work of the search.
+/// without the unseen operation. Without this step, each timeout would double the work of the search.
 fn relevant(operations: &[Operation]) -> Vec<Operation> {
     let mut seen = BTreeSet::new();
     for operation in operations {

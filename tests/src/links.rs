@@ -3,8 +3,8 @@
 //! Each member advertises its proxy's port to its peers. The `X-Server-From` field of the first request that contains
 //! one identifies the member that opened a connection. A rule applies to all bytes from one member to another,
 //! regardless of which of them opened the connection. Connections without that field (`GET /version` and similar
-//! requests, and health probes until the connection carries another request) are not attributed to any member. They
-//! pass unless everything to or from the member behind the proxy is dropped.
+//! requests, and health probes until the connection carries another request) are not attributed to any member. Their
+//! bytes pass unless everything to or from the member behind the proxy is dropped.
 //!
 //! Dropped bytes are held, as if the network retransmitted them. They arrive late and in order once the link is healed,
 //! unless one side has closed the connection by then.
@@ -43,9 +43,9 @@ pub enum Rule {
         /// Maximum of the random additional delay.
         jitter: Duration,
     },
-    /// A random piece, one in this number on average, breaks its connection instead of arriving.
+    /// Random pieces break their connection instead of arriving.
     Cut {
-        /// Average number of pieces per break.
+        /// Average number of pieces for each piece that breaks its connection.
         one_in: u64,
     },
     /// Periods in which the bytes pass alternate with periods of the same length in which they are held.

@@ -149,14 +149,14 @@ impl Options {
         self
     }
 
-    /// Leaves election and heartbeat times at their defaults.
+    /// Leaves the heartbeat interval and the election timeout at their defaults.
     #[must_use]
     pub const fn default_timing(mut self) -> Self {
         self.timing = None;
         self
     }
 
-    /// Sets heartbeat interval and election timeout, in milliseconds.
+    /// Sets the heartbeat interval and the election timeout, in milliseconds.
     #[must_use]
     pub const fn timing(mut self, heartbeat: u32, election: u32) -> Self {
         self.timing = Some((heartbeat, election));
@@ -177,7 +177,8 @@ impl Options {
         self
     }
 
-    /// Returns whether the options concern only this process.
+    /// Returns whether the server must run as a single process, because the test supplies its data directory or its
+    /// addresses.
     pub(crate) const fn is_about_one_process(&self) -> bool {
         self.data.is_some() || !self.addresses
     }

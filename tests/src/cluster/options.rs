@@ -52,7 +52,7 @@ impl ClusterOptions {
         }
     }
 
-    /// Sets heartbeat interval and election timeout, in milliseconds.
+    /// Sets the heartbeat interval and the election timeout, in milliseconds.
     #[must_use]
     pub fn timing(self, heartbeat: u32, election: u32) -> Self {
         let set = |options: Options| options.timing(heartbeat, election);

@@ -49,7 +49,7 @@ fn bad(history: &[Operation]) {
     assert!(!is_explained(history), "the exhaustive search has a different result");
 }
 
-/// Tries every order of every choice of unanswered operations.
+/// Tries every order of the answered operations with every subset of the unanswered operations.
 fn is_explained(history: &[Operation]) -> bool {
     fn explained(history: &[Operation], taken: &mut Vec<usize>, state: Option<Value>) -> bool {
         let left = |number: usize| !taken.contains(&number);

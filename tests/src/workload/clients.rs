@@ -150,7 +150,7 @@ fn was_refused(status: &Status) -> bool {
     false
 }
 
-/// Sends an action. If a swap has an expected value, it compares that value's mod revision, which is equivalent because
+/// Sends an action. A swap with an expected value compares the mod revision of that value, which is equivalent because
 /// no value is stored twice.
 async fn ask(
     client: &Client,

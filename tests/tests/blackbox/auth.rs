@@ -297,8 +297,8 @@ async fn a_watch_requires_read_permission(kind: Kind) {
         (&ann, from("b1"), status("PermissionDenied", DENIED)),
     ];
     if server.is_3_7() {
-        // Watching all keys from a key on requires more than permission for that key. Older releases did not check
-        // this.
+        // A watch of a key and all later keys requires permission for all of them. Older releases checked only the
+        // permission for the first key.
         cases.push((&ann, from("x"), status("PermissionDenied", DENIED)));
     }
     for (caller, request, reason) in cases {
@@ -408,7 +408,7 @@ async fn a_token_is_valid_on_every_member(kind: Kind) {
     }
 }
 
-/// Checks that permissions are equal on all members, whichever is the leader.
+/// Checks that permissions are equal on all members, whichever member leads.
 async fn check_permissions(cluster: &Cluster) {
     for member in cluster.running() {
         let client = cluster.client(member);
@@ -464,7 +464,7 @@ async fn users_survive_a_change_between_etcd_and_quorate(kind: Kind) {
     }
 }
 
-/// Returns the leader, as reported to root.
+/// Returns the leader that a member reports to root.
 async fn leader(cluster: &Cluster) -> usize {
     let running = cluster.running();
     let ask = async || {
@@ -495,7 +495,7 @@ async fn users_and_permissions_apply_on_all_members_of_a_mixed_cluster(ours: Kin
         revisions.push(revision(&cluster.client(member).with_token(&token)).await);
     }
     assert!(revisions.iter().all(|revision| *revision == revisions[0]), "{revisions:?}");
-    // All members enforce the same permissions, whichever is the leader.
+    // All members enforce the same permissions, whichever member leads.
     for _ in 0..2 {
         let leader = leader(&cluster).await;
         cluster.kill(leader);
@@ -609,7 +609,7 @@ async fn signed_tokens_are_verified_and_become_invalid_when_users_change(kind: K
     ann.put(put("a1", "v")).await.unwrap();
     ann.range(key("a1")).await.unwrap();
     refused(ann.range(key("b")).await, Code::PermissionDenied, DENIED);
-    // The token is modified or lacks a valid signature.
+    // Each of these tokens is modified, lacks its signature, or is not a signed token.
     let (head, rest) = token.split_once('.').unwrap();
     let (claims, _) = rest.split_once('.').unwrap();
     for bad in [format!("{token}x"), format!("{head}.{claims}."), "a.b.c".into(), "a.1".into()] {

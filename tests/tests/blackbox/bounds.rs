@@ -174,7 +174,7 @@ async fn proposals_beyond_the_maximum_number_are_refused(kind: Kind) {
     });
     reaches(&server, "quorate_proposals_refused_total", 1.0).await;
     let proposals = metric(&server, "quorate_proposals_in_progress");
-    // The permits stay in use even after their clients have disconnected.
+    // The proposals keep their permits even after their clients have disconnected.
     assert!((16_000.0..=16_384.0).contains(&proposals), "{proposals}");
     // Serializable reads of existing keys do not need the log.
     let reading = pb::RangeRequest { serializable: true, ..range("before", "") };
@@ -341,7 +341,7 @@ async fn events_of_a_slow_watch_client_are_bounded(kind: Kind) {
     connection.read_body(id, 10);
     for number in 0..300 {
         client.write(format!("k{number}"), vec![b'v'; 100_000]).await;
-        // The number includes bytes that wait on the watcher's stream and in the transport.
+        // The metric includes bytes that wait on the watcher's stream and in the transport.
         let owed = metric(&server, "quorate_watch_events_bytes");
         assert!(owed < 3.0 * MIB_FLOAT, "{owed} bytes after {number} writes");
     }

@@ -105,7 +105,7 @@ async fn a_list_is_read_in_pages_at_one_revision(kind: Kind) {
         let body = json!({ "prefix": base64("k"), "limit": 10, "cursor": cursor });
         let list = call(&page, "keys/list", &body);
         assert_eq!(list["count"], 25);
-        // Keys that are written between two pages do not appear.
+        // Keys that are written between two pages do not appear in the list.
         client.write(format!("k{:02}x", found.len()), "v").await;
         let keys = list["entries"].as_array().unwrap();
         found.extend(keys.iter().map(|entry| entry["key"].clone()));
@@ -136,7 +136,7 @@ async fn a_value_is_shown_at_any_revision_and_with_its_history(kind: Kind) {
     let rest = call(&page, "keys/history", &body);
     assert_eq!(rest["entries"][1]["value"], base64("v0"), "{rest}");
     assert_eq!((&rest["next"], &rest["end"]), (&Value::Null, &json!("created")));
-    // A search also finds deletions, and the changes before them.
+    // A search of the history also finds deletions, and the changes before them.
     client.delete_range(quorate_tests::delete("k", "")).await.unwrap();
     client.write("k", "again").await;
     let found = call(&page, "keys/history", &json!({ "key": base64("k"), "search": true }));

@@ -74,7 +74,8 @@ async fn requests_from_other_sites_are_refused(kind: Kind) {
             }
         }
     }
-    // A simple request cannot contain the header, and the preflight of a request with the header is refused.
+    // A page of another site cannot add the console's header to a request without a preflight, and the preflight is
+    // refused.
     let preflight = [("Origin", "https://evil.example"), ("Access-Control-Request-Method", "POST")];
     let response = request_with(port, "OPTIONS", "/api/v1/session", &preflight, b"");
     assert_ne!(response.status, 200);

@@ -207,7 +207,7 @@ async fn a_quorate_leader_detects_a_corrupt_etcd_member(ours: Kind) {
     each_check_detects([ours, Kind::Etcd, ours]).await;
 }
 
-/// Checks that each check detects a corrupt member. The first member leads, and the second is corrupt.
+/// Tests that each kind of check detects a corrupt member. The first member leads, and the second is corrupt.
 async fn each_check_detects(kinds: [Kind; 3]) {
     if !Kind::Etcd.is_present() {
         return;
@@ -274,7 +274,7 @@ async fn a_key_recreated_in_one_entry_survives_its_compaction(ours: Kind) {
     let revision = entry.header.unwrap().revision;
     cluster.settle().await;
     ours.compact_to(revision).await;
-    // The members also agree at that revision, which a check may use.
+    // The hashes of the members must also be equal, because a check may compare them at the compacted revision.
     cluster.check_same_content().await;
     ours.put(put("b", "v")).await.unwrap();
     for member in cluster.members() {

@@ -115,13 +115,13 @@ async fn verify_hash(client: &Client) -> u32 {
     answer.hash
 }
 
-/// The interruption test of a server, which is repeated in rounds.
+/// The parameters of a test that repeatedly interrupts a server.
 struct Ordeal {
     flags: &'static [&'static str],
     /// Size of each value, in bytes.
     size: usize,
-    /// Whether the history is compacted after each round, so that large values do not accumulate. Otherwise it stays
-    /// complete, and the hash is computed from it.
+    /// Whether the history is compacted after each round, so that large values do not accumulate. Otherwise the history
+    /// stays complete, and the hash is computed from it.
     compact: bool,
 }
 

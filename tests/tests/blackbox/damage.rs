@@ -173,7 +173,7 @@ async fn a_zeroed_last_log_record_is_truncated(kind: Kind) {
     let mut stopped = Stopped::new(kind).await;
     let wal = stopped.wal();
     let last = *stopped.records.iter().rev().find(|at| stopped.end - **at > 800).unwrap();
-    // The bytes from a sector boundary inside the record to its end are zero.
+    // The bytes from a sector boundary inside the record to the end of the record are zero.
     let sector = (last + 8 + 512) / 512 * 512;
     overwrite(&wal, sector, &vec![0; usize::try_from(stopped.end - sector).unwrap()]);
     match stopped.start().await {

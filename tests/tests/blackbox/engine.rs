@@ -105,7 +105,7 @@ fn open_forwarding(server: &Server) -> TcpStream {
     stream
 }
 
-/// A frame that puts key `k` as user `root`, as a server would send it, without a valid code.
+/// Returns a frame that puts key `k` as user `root`, as a server would send it, without a valid authentication code.
 fn forged_frame() -> Vec<u8> {
     let put =
         pb::PutRequest { key: bytes("k"), value: bytes("forged"), ..pb::PutRequest::default() };

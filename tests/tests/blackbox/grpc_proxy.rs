@@ -341,7 +341,8 @@ async fn watchers_added_at_any_time_get_every_event_exactly_once(kind: Kind) {
         let due: BTreeMap<i64, usize> = expected.range(start..).map(|(r, n)| (*r, *n)).collect();
         assert_eq!(seen, due, "from {start}");
     }
-    // By now the clients share a few watches of at most three kinds: two sets of options, and one that lags behind.
+    // By now the clients share a few watches of at most three kinds: one for each of the two sets of options, and one
+    // that lags behind.
     eventually("few watches remain", async || (watchers(&server) <= 4.0).then_some(())).await;
 }
 

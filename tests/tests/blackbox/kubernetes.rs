@@ -31,8 +31,8 @@ fn pod(number: usize) -> String {
     format!("{PODS}default/pod-{number:04}")
 }
 
-/// Writes an object unless it has changed since a revision; 0 means that it must not exist. Returns the new revision,
-/// or the current value as an error.
+/// Writes an object unless it has changed since a revision; 0 means that the object must not exist. Returns the new
+/// revision, or the current value as an error.
 async fn update(
     client: &Client,
     name: &str,
@@ -234,7 +234,7 @@ async fn keys_of_one_lease_expire_together(kind: Kind) {
     assert_eq!(left.count, 10);
 }
 
-/// Key through which the API servers agree on the one that compacts.
+/// Key through which the API servers agree on which of them compacts.
 const COMPACTOR: &str = "compact_rev_key";
 
 /// Claims the compaction, unless another server has claimed it since the last read. Returns whether the claim

@@ -56,7 +56,7 @@ async fn promote(client: &Client, id: u64) -> Result<pb::MemberPromoteResponse, 
     changed(async || client.member_promote(pb::MemberPromoteRequest { id }).await).await
 }
 
-/// Stored data depends on such flags, so members with different values would silently diverge.
+/// Some settings affect the stored data, so members with different settings would silently diverge.
 async fn members_log_a_warning_if_their_settings_differ(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let odd = 1;
@@ -393,7 +393,7 @@ async fn members_answer_requests_from_peers(kind: Kind) {
         let text = "membership: can only promote a learner member\n";
         assert_eq!((answer.status, &*answer.text()), (412, text));
         assert!(is_named(&answer));
-        // A lease that does not exist is renewed, through the leader and through a follower.
+        // The renewal of a missing lease is refused, with different errors by the leader and by a follower.
         let renewed = ask("POST", "/leases", "\u{8}\u{7}");
         let expected = if member == leader {
             (404, "lease not found\n")
@@ -414,7 +414,7 @@ async fn downgrade(
 }
 
 /// Only the second member checks the end of the downgrade during the test. With the default interval, the first member
-/// would check before it, because the first member starts earlier.
+/// would check first, because it starts earlier.
 async fn the_completion_of_a_downgrade_is_checked_at_the_configured_interval(kind: Kind) {
     let mut clusters = Vec::new();
     for interval in ["1h", "300ms"] {
@@ -525,7 +525,7 @@ async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
     assert_eq!(client.read("k").await.unwrap(), b"w");
 }
 
-/// The leader transfers leadership to a member that stops before it takes over.
+/// All members stop at once, so the leader transfers leadership to a member that is stopping as well.
 async fn members_that_stop_together_do_not_wait_for_one_another(kind: Kind) {
     let cluster = ClusterOptions::new(kind, 3).start().await;
     cluster.leader().await;

@@ -58,7 +58,7 @@ struct Profile {
     samples: u64,
     /// Sum of each value type over all stacks, for the first four types.
     sums: [i64; 4],
-    /// Value type that readers show by default.
+    /// Value type that tools such as pprof show by default.
     shown_first: String,
     /// Names of all functions.
     functions: BTreeSet<String>,

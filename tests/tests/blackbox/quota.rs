@@ -119,7 +119,8 @@ async fn requests_that_need_no_space_are_accepted(kind: Kind) {
     eventually("the alarm", async || alarms(&client).await.first().copied()).await;
     client.txn(txn(vec![get_op("fill"), write_op(delete("nothing", ""))])).await.unwrap();
     client.txn(txn(vec![write_op(delete("fill", ""))])).await.unwrap();
-    // A put counts even in a branch that is not executed, and in a nested transaction.
+    // A transaction with a put is refused even if the put is in a branch that is not executed, or in a nested
+    // transaction.
     let unlikely = txn_when(vec![], vec![get_op("a")], vec![put_op("a", "v")]);
     refused(client.txn(unlikely).await, Code::ResourceExhausted, TEXT);
     let inner = pb::RequestOp {

@@ -68,7 +68,7 @@ async fn a_restored_member_stops_if_the_other_members_were_not_restored(kind: Ki
     let snapshot = save(&cluster, 0).await;
     write_some(&cluster, "after").await;
     cluster.kill(2);
-    // The other leader does not have the member's earlier log entries.
+    // A new leader does not know how many entries the stopped member had acknowledged.
     let leader = cluster.leader_among(&[0, 1]).await;
     let target_id = cluster.id(1 - leader);
     cluster.client(leader).move_leader(pb::MoveLeaderRequest { target_id }).await.unwrap();

@@ -1,5 +1,4 @@
-//! The command-line tools during faults: the server stops, the reader of the output closes it, or a request is too
-//! large.
+//! The command-line tools during faults: the server stops, the output is closed, or a request is too large.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;

@@ -297,7 +297,7 @@ fn resize(server: &Server, size: &str) {
     assert!(status.success());
 }
 
-/// Returns the contents of each screen line after the last drawing.
+/// Returns the last contents of each screen line.
 fn drawn(screen: &str) -> String {
     let start = screen.rfind("\x1b[2J").unwrap_or_default();
     screen[start..].to_owned()

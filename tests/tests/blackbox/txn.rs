@@ -283,7 +283,7 @@ async fn nested_transactions_execute_at_one_revision(kind: Kind) {
     let deep = nested_answer(&middle.responses[1]);
     assert!(!deep.succeeded);
     assert_eq!(answer.header.unwrap().revision, 3);
-    // There is one revision, whose changes are in the order of execution.
+    // All changes have the same revision, and their events are in the order of execution.
     let events = watch.next().await.events;
     let seen: Vec<_> = events
         .iter()
@@ -522,9 +522,9 @@ async fn overlapping_deletions_and_exclusive_branches_are_accepted(kind: Kind) {
         txn(vec![drop_range(), drop_range(), write_op(delete("k", ""))]),
         // A later nested transaction may delete what an earlier one wrote.
         txn(vec![nested(txn(vec![put_k()])), nested(txn(vec![drop_range()]))]),
-        // A deletion of all keys from a key on does not conflict.
+        // A deletion of all keys from a key on does not conflict with a put.
         txn(vec![write_op(delete("a", "\0")), put_k()]),
-        // An inverted range does not conflict either.
+        // A deletion of an inverted range does not conflict either.
         txn(vec![write_op(delete("z", "a")), put_k()]),
         // Reads never conflict.
         txn(vec![scan(), put_k(), scan()]),
