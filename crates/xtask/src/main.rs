@@ -1,8 +1,8 @@
 //! The development commands of the repository: `cargo xtask <command>`.
 //!
 //! Everything that continuous integration runs also runs locally, with only the Rust toolchain. Each command has its
-//! own module; this module dispatches. Called under the name `protoc`, the program is the protocol buffer compiler that
-//! `etcd-client` needs at build time (see [`protoc`]).
+//! own module, and this module selects the command. Called under the name `protoc`, the program is the protocol buffer
+//! compiler that `etcd-client` needs at build time (see [`protoc`]).
 
 mod compare;
 mod deny;

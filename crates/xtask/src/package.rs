@@ -3,8 +3,8 @@
 //!
 //! Two runs on one commit produce the same bytes: every timestamp is that of the commit (or `SOURCE_DATE_EPOCH`), every
 //! file belongs to root, archive entries are sorted, and the program contains no path of the build machine. The image
-//! contains the C library of the build machine; the summary names its version. Identical programs also require the same
-//! C compiler and the same Rust toolchain, which `rust-toolchain.toml` pins.
+//! contains the C library of the build machine, and the summary names the version of that library. Identical programs
+//! also require the same C compiler and the same Rust toolchain, which `rust-toolchain.toml` pins.
 //!
 //! Not here: signing, uploading, the other parts of a release (`release`), and a static program, which would need a
 //! toolchain with another C library.
@@ -139,7 +139,7 @@ pub(crate) fn with_sums(mut files: Files) -> Files {
     files
 }
 
-/// Writes the files in place of those of an earlier run, and prints their names.
+/// Writes the files, replacing those of an earlier run, and prints their names.
 pub(crate) fn write(folder: &Path, files: &Files) -> Outcome {
     for (name, bytes) in files {
         say(&format!("  {name} ({} KiB)", bytes.len().div_ceil(1024)));

@@ -1,7 +1,7 @@
 //! `plants` checks that the simulator finds planted defects.
 //!
 //! `crates/sim/plants` contains the defects: patches against production code, whose headers name the violated invariant
-//! and the code that relies on it. This command applies one at a time to a copy of the source tree, builds the
+//! and the code that relies on it. This command applies one patch at a time to a copy of the source tree, builds the
 //! simulator there, and runs seeds until one fails or the time limit is reached. If the simulator does not run the
 //! defective code (ports, the proxy, tokens), the patch has a line `Found by: cargo test ...`, and the command runs
 //! these tests instead. Each result is written to the table in `docs/testing.md` as soon as it is known.

@@ -165,8 +165,8 @@ pub(crate) fn chromium() -> Result<Browser, String> {
     Ok(of(&place))
 }
 
-/// Returns the folder with the programs of a PostgreSQL server: that of the machine, or that of its release, which is
-/// downloaded with all packages that it needs if it does not exist.
+/// Returns the folder with the programs of a PostgreSQL server. If the machine has no server, downloads that of the
+/// machine's Debian release, with all packages that it needs.
 pub(crate) fn postgres() -> Result<PathBuf, String> {
     if let Some(installed) = newest_postgres(Path::new("/usr/lib/postgresql")) {
         return Ok(installed);

@@ -187,7 +187,7 @@ impl Browser {
     /// Types into the input with this label, replacing its content.
     #[track_caller]
     pub(crate) fn fill(&self, label: &str, text: &str) {
-        // While a dialog is open, only its inputs count.
+        // While a dialog is open, only the inputs in the dialog are considered.
         let find = format!(
             "(() => {{ const t = {}; const root = dialog() || document; \
              const usable = (e) => e && !e.disabled && !['radio', 'checkbox'].includes(e.type); \

@@ -19,7 +19,7 @@ use quorate_tests::{Client, Console, Options, Server};
 
 use driver::Browser;
 
-/// The pages: the fragment of their addresses, and a text that they show once they are loaded.
+/// The pages, each with the fragment of its address and a text that it shows once it is loaded.
 const PAGES: [(&str, &str); 8] = [
     ("cluster", "Cluster"),
     ("keys", "Keys"),

@@ -190,7 +190,7 @@ async fn keys_can_be_browsed_with_the_keyboard_alone(kind: Kind) {
     browser.until("document.querySelector('main').dataset.page === 'keys'");
     browser.keys(&["/"]);
     browser.until("document.activeElement.getAttribute('aria-label') === 'Prefix of the keys'");
-    // The keys move the focus down to the tree, open the prefix, and move to its first key.
+    // The arrow keys move the focus down to the tree, open the prefix, and move to the first key with the prefix.
     let (down, right, enter) = ("\u{e015}", "\u{e014}", "\u{e007}");
     browser.keys(&[down]);
     browser.until("document.activeElement.getAttribute('role') === 'tree'");

@@ -30,8 +30,8 @@ const STALL: Duration = Duration::from_secs(3);
 /// Maximum time of a put during a handover. A put whose proposal is lost fails only after the request timeout, which is
 /// five seconds plus two election timeouts.
 const PUT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Additional time of a sync while a leader hands over. A candidate writes its vote before it asks for others, so the
-/// handover takes at least this long, and requests arrive at the leader during it.
+/// Additional time of a sync while a leader hands over. A candidate writes its own vote before it requests the votes of
+/// other members, so a handover takes at least this long, and requests arrive at the leader during the handover.
 const SLOW_SYNC: Duration = Duration::from_millis(30);
 /// Delay of messages between members while a leader hands over. As a result, requests also arrive at the former leader
 /// after it has voted for its successor, and before it knows that the successor was elected.
@@ -80,7 +80,7 @@ async fn term(cluster: &Cluster, member: usize) -> u64 {
     cluster.client(member).status(pb::StatusRequest {}).await.unwrap().raft_term
 }
 
-/// Stalls a disk of the leader, and checks that the leader still serves linearizable reads of all members.
+/// Stalls a disk of the leader, and checks that the cluster still serves linearizable reads through all members.
 async fn keeps_its_leader(cluster: &Cluster, leader: usize, disk: &Shim) {
     cluster.client(leader).write("k", "v").await;
     // If the disk of a member stalled before the member had written the entry of `k`, the member could not serve the

@@ -181,7 +181,8 @@ impl Storm {
             | Fault::Cut
             | Fault::Refuse => self.inject_link_fault(fault, victim, number, amount),
             Fault::MoveLeader => self.move_leader(victim).await,
-            // Without the last member of the older release, the cluster version would rise and could not return.
+            // Without the last member of the older release, the cluster version would rise and could not be lowered
+            // again.
             Fault::Replace if self.is_last_of_its_kind(victim) => {}
             Fault::Replace => {
                 // Members change programs one at a time, and only while there are no other faults.

@@ -1,4 +1,4 @@
-//! Members are replaced one at a time by another program on the same data directory, and back.
+//! The program of each member is replaced by another on the same data directory, one member at a time, and back.
 
 use quorate_tests::Kind;
 

@@ -68,7 +68,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts to write to the members in a directory.
+    /// Starts the writers, which use the members in a [`Directory`].
     pub(crate) fn start(directory: &Directory) -> Self {
         let load = Self { journal: Arc::default(), ended: Arc::default(), writers: JoinSet::new() };
         let mut writers = JoinSet::new();

@@ -68,7 +68,7 @@ fn a_package_installs_starts_and_is_removed_without_its_data() {
     assert!(data.exists(), "the package must not delete a member's data");
     assert!(String::from_utf8_lossy(&purged.stderr).contains("has the data of a member and stays"));
 
-    // Reinstalling finds the data again, and a purge removes empty folders.
+    // After the package is installed again, the member still has its data. A purge removes empty folders.
     place.install(&package());
     assert!(data.exists());
     std::fs::remove_dir_all(place.path("/var/lib/quorate/default")).unwrap();

@@ -151,7 +151,8 @@ fn the_commands_of_readme_and_tour_work_in_order() {
     ] {
         assert!(stdout.contains(text), "{text:?}:\n{stdout}\n{stderr}");
     }
-    // The load leaves no keys, so the last command prints ten lines.
+    // The keys of the load were deleted, so only two keys are compared. The last command prints ten records of the
+    // history, eight of which belong to the load.
     assert!(stdout.contains(" 0 differ, 2 are the same\n"), "{stdout}");
     assert_eq!(stdout.lines().filter(|line| line.contains("\"bench/")).count(), 8, "{stdout}");
 }

@@ -46,7 +46,7 @@ impl Cluster {
             &["role", "add", "all"],
             &["role", "grant-permission", "all", "readwrite", "", "--prefix"],
             &["user", "grant-role", user_name(), "all"],
-            // Authentication requires root, but no client uses it here.
+            // Authentication requires the user root, but no client logs in as root here.
             &["user", "add", "root", "--no-password"],
             &["user", "grant-role", "root", "root"],
             &["auth", "enable"],

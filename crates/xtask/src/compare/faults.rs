@@ -63,12 +63,13 @@ fn failover(programs: &Programs, options: &Options) -> Result<Row, String> {
         }
     }
     let work = format!("leader killed to first acknowledged put, median of {}", outages[0].len());
-    // The duration of an election is random, so single kills cannot be paired. The medians are compared instead.
+    // The duration of an election is random, so individual kills cannot be paired. The medians are compared instead.
     let medians = outages.map(median);
     Ok(Row::of_pairs(work, "ms", &[(medians[0], medians[1])], 1.0))
 }
 
-/// Kills the leader under load, and returns how long no put was acknowledged, in seconds.
+/// Kills the leader under load. Returns the time from the kill to the end of the longest period without an acknowledged
+/// put, in seconds.
 fn kill_leader(cluster: &mut Cluster) -> Result<f64, String> {
     let leader = cluster.leader()?;
     let args = [&LOAD[..], &["--duration", "600s"]].concat();

@@ -255,7 +255,7 @@ mod tests {
         let added = "<!-- compare 3.5: end -->\n\n### Compared with etcd 3.7.1\n\n\
                      <!-- compare 3.7: begin -->\n\nnew\n\n<!-- compare 3.7: end -->\nb\n";
         assert!(first.contains(added) && first.contains("old"), "{first}");
-        // The next run must find the markers written by the first.
+        // The next run must find the markers that the first run has written.
         let again = replace(&first, Section::Alone, "etcd 3.7.2", "newer\n").unwrap();
         assert!(again.contains("newer") && !again.contains("new\n"), "{again}");
         assert_eq!(again.matches("### Compared with").count(), 1);

@@ -1,7 +1,7 @@
 //! Layers of modules inside a crate: a layer imports only from the layers below it.
 //!
-//! Every file of a crate with layers belongs to one, except for the few modules at the top that connect the layers. An
-//! import from one of these modules is followed to the file that defines the name, so a re-export cannot bypass the
+//! Every file of a crate with layers belongs to a layer, except for the few modules at the top that connect the layers.
+//! An import from one of these modules is followed to the file that defines the name, so a re-export cannot bypass the
 //! rule.
 
 use super::modules::{Modules, module_of};

@@ -19,7 +19,7 @@ enum Kind {
     Production,
     Tests,
     Build,
-    /// `[workspace.dependencies]`, where the manifests take their versions from.
+    /// `[workspace.dependencies]`, from which the manifests take the versions.
     Workspace,
 }
 

@@ -6,9 +6,9 @@
 //! counted as well.
 //!
 //! The sentences are those of Markdown pages and of Rust comments. Code, tables and words in backticks are ignored.
-//! [`TABLE`] has the count of each group: a crate, a directory, or a Markdown page. The count of a group that is not in
-//! the table is 0. Tidy fails if a count rises. `cargo xtask tidy --lower` writes lower counts to the table, and
-//! `cargo xtask tidy --prose [GROUP]` prints the counts, or the sentences of a group.
+//! [`TABLE`] contains the count of each group. A group is a crate, a directory, or a Markdown page. The count of a
+//! group that is not in the table is 0. Tidy fails if a count rises. `cargo xtask tidy --lower` writes lower counts to
+//! the table, and `cargo xtask tidy --prose [GROUP]` prints the counts, or the sentences of a group.
 //!
 //! The list of phrases is incomplete: a text that contains none of them may still be hard to read.
 
