@@ -16,7 +16,7 @@ on_both_servers! {
     a_member_killed_under_load_keeps_acknowledged_writes,
     kills_during_segment_cuts_and_snapshots_lose_no_acknowledged_writes,
     a_member_stopped_under_load_keeps_acknowledged_writes,
-    keys_revision_and_hash_are_unchanged_after_a_restart,
+    a_restart_does_not_change_the_keys_the_revision_or_the_hash,
     a_member_killed_while_compacting_keeps_its_data,
     members_take_snapshots_and_start_from_them,
     old_snapshot_and_log_files_are_purged,
@@ -178,7 +178,7 @@ async fn a_member_stopped_under_load_keeps_acknowledged_writes(kind: Kind) {
         .await;
 }
 
-async fn keys_revision_and_hash_are_unchanged_after_a_restart(kind: Kind) {
+async fn a_restart_does_not_change_the_keys_the_revision_or_the_hash(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
     for number in 0..200 {

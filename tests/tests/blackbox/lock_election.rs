@@ -42,7 +42,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    hundreds_of_clients_wait_for_one_lock,
+    hundreds_of_waiters_get_a_lock_in_order_of_arrival,
     waiters_are_notified_when_the_member_stops,
     the_memory_of_lock_waiters_is_reported_in_bytes,
 }
@@ -535,7 +535,7 @@ async fn waiters_survive_the_loss_of_the_raft_leader(kind: Kind) {
     assert_eq!(next(&mut observed).await.0, "two");
 }
 
-async fn hundreds_of_clients_wait_for_one_lock(kind: Kind) {
+async fn hundreds_of_waiters_get_a_lock_in_order_of_arrival(kind: Kind) {
     const WAITERS: i64 = 1000;
     let server = Server::start(kind).await;
     let client = server.client();

@@ -12,7 +12,7 @@ on_both_servers! {
     alone:
     a_user_logs_in_and_sees_which_actions_are_forbidden,
     after_an_expired_token_the_user_logs_in_and_returns_to_the_page,
-    the_page_follows_a_change_of_authentication,
+    the_page_notices_when_authentication_is_turned_on_or_off,
 }
 
 on_quorate! {
@@ -92,7 +92,7 @@ async fn after_an_expired_token_the_user_logs_in_and_returns_to_the_page(kind: K
     check_log(&browser);
 }
 
-async fn the_page_follows_a_change_of_authentication(kind: Kind) {
+async fn the_page_notices_when_authentication_is_turned_on_or_off(kind: Kind) {
     let Some(browser) = Browser::start() else { return };
     let (server, console) =
         one_member(Options::new(kind).unguarded().flag("--bcrypt-cost=4")).await;

@@ -22,7 +22,7 @@ fn field(package: &Path, name: &str) -> String {
 }
 
 #[test]
-fn a_package_installs_starts_and_is_removed_without_its_data() {
+fn a_package_is_installed_started_upgraded_and_removed_without_loss_of_data() {
     let Some(place) = Place::new() else { return };
     place.install(&package());
     let folder = std::fs::metadata(place.path("/var/lib/quorate")).unwrap();

@@ -118,7 +118,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("discovery-cacert", Test("tests/tests/blackbox/flag_effects.rs", "founding_members_use_a_secured_discovery_service")),
     ("discovery-user", Test("tests/tests/blackbox/flag_effects.rs", "founding_members_use_a_secured_discovery_service")),
     ("discovery-password", Test("tests/tests/blackbox/flag_effects.rs", "founding_members_use_a_secured_discovery_service")),
-    ("auto-compaction-retention", Test("tests/tests/faults/soak.rs", "memory_files_and_descriptors_do_not_grow_under_load")),
+    ("auto-compaction-retention", Test("tests/tests/faults/soak.rs", "the_use_of_resources_does_not_grow_under_load")),
     ("auto-compaction-mode", Test("crates/config/src/tests.rs", "the_compaction_mode_determines_how_the_retention_is_parsed")),
     ("client-cert-allowed-hostname", Test("tests/tests/blackbox/flag_effects.rs", "client_certificates_need_an_allowed_name")),
     ("peer-client-cert-file", Test("tests/tests/blackbox/flag_effects.rs", "members_use_a_separate_client_certificate_for_peers")),
