@@ -1,7 +1,7 @@
-//! Checks that the reason of each refusal was true.
+//! Checks that the reason for each refusal was true.
 //!
 //! A refusal does not name a revision. Its reason must be true at some revision, from the newest one observed before
-//! the call to the newest that could have existed at the return.
+//! the call to the newest one that could have existed when the call returned.
 
 use crate::causes::{Cause, Causes};
 use crate::compactions::Compactions;

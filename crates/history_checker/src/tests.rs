@@ -1,5 +1,5 @@
-//! Tests of the checker with generated histories that are correct by construction, with a search through every order,
-//! and with histories in which one detail is falsified.
+//! Tests of the checker with generated histories that are correct by construction, with an exhaustive search of all
+//! orders, and with histories in which one detail is falsified.
 
 mod cases;
 mod exhaustive;

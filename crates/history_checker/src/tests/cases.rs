@@ -359,7 +359,7 @@ fn a_watcher_of_compacted_revisions_must_be_cancelled() {
     let skipped = vec![(at(7), WatchMessage::Events { events: vec![newest], is_fragment: false })];
     let mut silent = Scenario { history: scenario.history.clone() };
     silent.watched(from(2), skipped).violates(Property::WatchEvents);
-    // A watch from the compacted revision misses nothing.
+    // A watch that starts at the compacted revision misses no event, so it must not be cancelled.
     scenario.watched(from(3), ended()).violates(Property::Compaction);
 }
 
