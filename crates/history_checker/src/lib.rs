@@ -110,13 +110,13 @@ pub struct FaultFree {
 /// The numbers of checked operations and events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Operations with a response.
+    /// The number of operations with a response.
     pub responses: usize,
-    /// Operations that the state machine refused.
+    /// The number of operations that the state machine refused.
     pub refusals: usize,
-    /// Operations with an unknown outcome.
+    /// The number of operations with an unknown outcome.
     pub unknown: usize,
-    /// Events that watchers received.
+    /// The number of events that watchers received.
     pub events: usize,
 }
 

@@ -57,7 +57,7 @@ impl KeyRange {
     }
 }
 
-/// Stores a value.
+/// A request to store a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Put {
     /// The key.
@@ -74,7 +74,7 @@ pub struct Put {
     pub ignore_lease: bool,
 }
 
-/// Deletes keys.
+/// A request to delete keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delete {
     /// The keys.
@@ -83,7 +83,7 @@ pub struct Delete {
     pub prev_kv: bool,
 }
 
-/// Reads keys, in key order.
+/// A request to read keys, in key order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     /// The keys.
@@ -164,7 +164,7 @@ pub enum KvRequest {
     Txn(Txn),
 }
 
-/// A request of a client.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A key-value request.

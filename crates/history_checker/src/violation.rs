@@ -33,7 +33,7 @@ pub enum Property {
 pub struct Violation {
     /// The property.
     pub property: Property,
-    /// A description of the error.
+    /// A description of the violation.
     pub description: String,
     /// The operations that prove the violation, as positions in the history.
     pub operations: Vec<usize>,

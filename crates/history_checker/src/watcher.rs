@@ -70,7 +70,7 @@ pub enum WatchMessage {
         /// The current revision of the member.
         revision: i64,
     },
-    /// Events.
+    /// A message with events.
     Events {
         /// The events, in order.
         events: Vec<Event>,

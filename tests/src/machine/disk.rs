@@ -88,7 +88,7 @@ impl SmallDisk {
         assert!(self.run(&format!("truncate -s -{megabytes}M {folder}/filler")));
     }
 
-    /// Frees the used space.
+    /// Frees the space that [`Self::fill`] or [`Self::fill_but`] used.
     pub fn empty(&self) {
         let folder = self.place.path().display();
         assert!(self.run(&format!("rm {folder}/filler")));

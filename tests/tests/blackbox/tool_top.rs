@@ -123,7 +123,7 @@ async fn top_prints_members_requests_and_key_prefixes(kind: Kind) {
     let pods = named(&counted, "prefixes", "name", "/registry/pods/");
     let estimated = pods["bytes_estimated"].as_f64().unwrap();
     assert!((4_000.0..6_000.0).contains(&estimated), "{pods:#}");
-    // There are rates while clients write.
+    // The rates are above zero while clients write.
     let client = server.client();
     let writing = tokio::spawn(async move {
         for number in 0.. {

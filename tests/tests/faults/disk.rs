@@ -13,7 +13,7 @@ on_clusters! {
 }
 
 async fn the_cluster_survives_a_full_disk_of_one_member(kind: Kind) {
-    // Two log segments are preallocated.
+    // The disk must have space for two preallocated log segments.
     let Some(disk) = SmallDisk::new(250) else { return };
     let options = ClusterOptions::new(kind, 3).member(2, |member| disk.prepare(member));
     Ordeal::run(options, async |ordeal| {

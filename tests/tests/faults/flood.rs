@@ -10,7 +10,7 @@ on_clusters_of_quorate! {
     reads_without_a_leader_are_bounded,
 }
 
-/// Limit of a member (`READS_MAX`).
+/// Maximum number of waiting reads on a member (`READS_MAX`).
 const READS_MAX: usize = 16_384;
 
 /// Number of reads per connection, which is below the limit of every listener.

@@ -24,7 +24,7 @@ use crate::witness::Sighting;
 const WRITERS: usize = 6;
 /// Number of keys per writer.
 const KEYS: usize = 5;
-/// Timeout of a writer.
+/// Timeout of a writer's request.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two requests of a writer, because the load should be steady rather than maximal.
 const PACE: Duration = Duration::from_millis(8);
@@ -123,7 +123,7 @@ impl Load {
         }
     }
 
-    /// Stops writing.
+    /// Stops the writers, and waits until they have ended.
     pub(crate) async fn end(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         while let Some(ended) = self.writers.join_next().await {

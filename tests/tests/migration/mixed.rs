@@ -36,7 +36,7 @@ pub(crate) const fn flags(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Adds the flags to options.
+/// Adds the flags of every member to the options.
 pub(crate) fn with_flags(options: Options, kind: Kind) -> Options {
     flags(kind).iter().fold(options.kind(kind), |options, flag| options.flag(*flag))
 }

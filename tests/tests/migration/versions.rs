@@ -109,7 +109,7 @@ pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
     cluster.check_same_content().await;
 }
 
-/// Log line that announces a rise.
+/// Log line that announces a rise of the cluster version.
 const ANNOUNCED: &str = "the cluster version will rise once no member holds it";
 
 /// On a directory of etcd 3.5, the rise of the cluster version is announced before it happens. The downgrade back to
