@@ -38,11 +38,12 @@ use crate::workspace::{cargo, root, status, target};
 use crate::{Outcome, protoc, provision, say};
 
 const USAGE: &str = "\
-usage: cargo xtask compare [--etcd FOLDER]... [--only NAME,NAME] [--quick] [--pairs N] [--quorate FILE] [--noise] [--write FILE]
+usage: cargo xtask compare [--etcd FOLDER]... [--only NAME,NAME] [--list] [--quick] [--pairs N] [--quorate FILE] [--noise] [--write FILE]
 
   --etcd     compare with the etcd in this folder; may be repeated, with one table for each version. The default is the
              folder in ETCD_BIN_DIR, or else Debian's etcd, which is downloaded
-  --only     run only these cases; --list prints all names
+  --only     run only these cases
+  --list     print the names of all cases
   --quick    run a fifth of the work and one pair, to test the cases rather than to measure
   --pairs    number of pairs of measurements for each case, 3 by default
   --quorate  compare this binary instead of building one
