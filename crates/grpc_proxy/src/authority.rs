@@ -2,7 +2,7 @@
 //! itself.
 //!
 //! A response from the cache, or from the record of an owned key, is valid only while a member would give the same
-//! response to the same client. The proxy asks a member to check every request with a token (`kv`). Requests without a
+//! response to the same client. A request that carries a token is always checked by a member (`kv`). Requests without a
 //! token are not checked while authentication is off, so the proxy polls a member with an anonymous read. Once a member
 //! refuses that read, the proxy drops the cached responses of anonymous clients and all owned keys.
 //!
@@ -34,7 +34,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum time for a member to answer before another member is polled.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Polls until the proxy ends. Polling pauses while the proxy has no cached responses and no owned keys.
+/// Polls a member while the proxy runs. Polling pauses while the proxy has no cached responses and no owned keys.
 pub(crate) async fn poll_authentication(
     upstream: Arc<Upstream>,
     kv: Kv,

@@ -1,13 +1,13 @@
 //! A cache of responses to serializable ranges.
 //!
 //! A cached response is returned only to the same user for the same request. A write through this proxy removes the
-//! responses whose range it touches. As in etcd's proxy, writes that do not pass through this proxy do not invalidate
-//! the cache: a serializable response may be arbitrarily old.
+//! responses whose ranges overlap the written keys. As in etcd's proxy, writes that do not pass through this proxy do
+//! not invalidate the cache: a serializable response may be arbitrarily old.
 //!
 //! # Guarantees
 //!
-//! * A response is not cached if its request was sent before a write through this proxy and the response arrived after
-//!   that write.
+//! * A response is not cached if a write to its range through this proxy came after the request was sent and before the
+//!   response arrived.
 //! * A response for one user is never returned to another user.
 //! * After `clear`, no response whose request was sent before `clear` is returned.
 //!
@@ -83,12 +83,12 @@ pub(crate) struct Cache(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Entries ordered by their last request.
+    /// Cache entries, from the least to the most recently requested.
     entries: BTreeMap<u64, Entry>,
     numbers: HashMap<CacheKey, u64>,
-    /// Numbers of the responses at the current revision to requests for single keys, by key.
+    /// For each key, the numbers (in `entries`) of the responses to single-key requests at the current revision.
     of_keys: BTreeMap<Bytes, Vec<u64>>,
-    /// Numbers of the responses at the current revision to requests for ranges.
+    /// Numbers (in `entries`) of the responses to range requests at the current revision.
     of_ranges: Vec<u64>,
     bytes: usize,
     pending: BTreeMap<u64, Pending>,
@@ -115,7 +115,7 @@ impl Cache {
         Filling(number)
     }
 
-    /// Ends a request whose response will not be cached.
+    /// Unregisters a request whose response will not be cached.
     pub(crate) fn give_up(&self, filling: &Filling) {
         self.0.lock().pending.remove(&filling.0);
     }
@@ -167,7 +167,7 @@ impl Cache {
         }
     }
 
-    /// Removes the responses at revisions before `revision`, which are compacted.
+    /// Removes the responses to requests at past revisions before `revision`, because these revisions are compacted.
     pub(crate) fn compact(&self, revision: i64) {
         let mut state = self.0.lock();
         let is_gone = |entry: &Entry| (1..revision).contains(&entry.asked_revision);

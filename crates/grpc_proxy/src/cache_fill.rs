@@ -14,7 +14,7 @@ use crate::leasing::Latest;
 use crate::span::Span;
 
 /// A request that was sent to a member and whose response may be cached. If it is dropped without a response, the
-/// request ends in the cache too.
+/// request is also unregistered from the cache.
 #[derive(Debug)]
 pub(crate) struct CacheFill {
     cache: Arc<Cache>,

@@ -1,4 +1,4 @@
-//! A client's call: the caller identified by its headers, and the metrics of the call until it ends.
+//! A client's call: identifies the caller by the request headers, and counts the call in the metrics until it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,7 +115,7 @@ impl Counted {
         }
     }
 
-    /// Attaches the call to its response, so that it ends together with the response's body.
+    /// Attaches the call to its response, so that the call ends together with the response body.
     pub(crate) fn until(self, answer: Response<Body>) -> Response<Body> {
         let (head, body) = answer.into_parts();
         let body = Body::new(Observed::new(&head.headers, body, Some(self)));

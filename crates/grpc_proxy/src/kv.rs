@@ -1,5 +1,5 @@
-//! The KV service: adds the namespace prefix, and answers ranges from the cache or from keys owned by this proxy if
-//! that is allowed.
+//! The KV service: adds the namespace prefix, and answers ranges from the cache or from keys owned by this proxy where
+//! the guarantees below permit it.
 //!
 //! # Guarantees
 //!
@@ -210,7 +210,7 @@ impl Kv {
         Err(Status::unknown(text))
     }
 
-    /// Asks a member whether the client's token still permits the range, by a request with a short response.
+    /// Asks a member whether the client's token still permits the range, with a request whose response is short.
     async fn check_permission(
         &self,
         method: &'static Method,
@@ -259,7 +259,8 @@ impl Kv {
         message: Bytes,
         mut request: Request,
     ) -> Result<Response<Body>, Status> {
-        // A transaction's conditions also reveal keys that it does not write.
+        // The result of a transaction's conditions also reveals the state of keys that the transaction does not write,
+        // so the cached responses for these keys are removed as well.
         let writing = Writing { kv: self, spans: written(&request, true) };
         writing.outdate();
         if let Some(leasing) = &self.leasing
@@ -317,8 +318,8 @@ fn encoded(request: &Request) -> Bytes {
     }
 }
 
-/// A write in progress. Its keys are invalidated twice: before the write is sent, for existing responses, and after it
-/// ends, for responses that arrived in the meantime.
+/// A write in progress. The cached responses for its keys are removed twice: before the write is sent, and after the
+/// write ends, for responses that arrived in the meantime.
 struct Writing<'a> {
     kv: &'a Kv,
     spans: Vec<Span>,
@@ -334,7 +335,7 @@ impl Writing<'_> {
 }
 
 impl Drop for Writing<'_> {
-    // This also covers writes cancelled by the client, because members may still perform them.
+    // Writes cancelled by the client are covered as well, because members may still perform them.
     fn drop(&mut self) {
         self.outdate();
     }

@@ -80,9 +80,9 @@ impl LoggedCall {
 struct BodyLogger {
     call: LoggedCall,
     side: Side,
-    /// The bytes received of an incomplete message, including its gRPC prefix.
+    /// The received part of an incomplete message, including its gRPC prefix.
     held: BytesMut,
-    /// Number of bytes still to come of a message that is not logged in full.
+    /// Number of bytes that have not arrived yet of a message that is not logged in full.
     passed_over: usize,
 }
 

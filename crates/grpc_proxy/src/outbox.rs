@@ -148,7 +148,7 @@ impl Outbox {
     }
 }
 
-/// The response body of [`Outbox::body`].
+/// The response body returned by [`Outbox::body`].
 #[derive(Debug)]
 pub(crate) struct OutboxBody {
     outbox: Arc<Outbox>,

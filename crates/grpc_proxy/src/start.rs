@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let (leasing, runtime) = (services.leasing.clone(), runtimes.first().clone());
     let leave = move || {
         if let Some(leasing) = leasing {
-            // Otherwise other proxies that wait for this proxy's keys would have to wait until the TTL elapses.
+            // Without this release, other proxies would wait for this proxy's keys until the TTL of its lease elapses.
             runtime.block_on(leasing.release_all());
         }
         log::flush();

@@ -311,7 +311,7 @@ impl Upstream {
 
 const USER_AGENT: &str = concat!("quorate-grpc-proxy/", env!("CARGO_PKG_VERSION"));
 
-/// A request without a response.
+/// A failed request, to which no response has arrived.
 struct Failed {
     status: Status,
     may_have_arrived: bool,

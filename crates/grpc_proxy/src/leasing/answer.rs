@@ -1,7 +1,7 @@
 //! Builds responses from the records of owned keys, identical to those of a member.
 //!
-//! Requests that cannot be answered from single records (ranges of keys, past revisions, nested transactions) and
-//! malformed requests are forwarded to members, which also return the correct error text.
+//! Requests that cannot be answered from the records of individual keys (ranges of keys, past revisions, nested
+//! transactions) and malformed requests are forwarded to members, which also return the correct error text.
 
 use std::cmp::Ordering;
 
@@ -64,7 +64,7 @@ fn shown(request: &RangeRequest, record: &KeyValue) -> Option<KeyValue> {
     })
 }
 
-/// Returns whether a transaction only reads single records at the current revision.
+/// Returns whether a transaction only reads individual keys at the current revision.
 pub(super) fn only_reads_records(request: &TxnRequest) -> bool {
     let is_plain = |RequestOp { request }: &RequestOp| matches!(request, Some(Request::RequestRange(range)) if is_of_one_record(range));
     let has_operations = !request.compare.is_empty() || !request.success.is_empty();

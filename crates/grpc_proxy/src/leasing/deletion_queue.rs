@@ -2,8 +2,8 @@
 //!
 //! # Bound
 //!
-//! While [`RELEASED_BYTES_MAX`] bytes are queued, no more keys are acquired. Owned keys are still queued when they are
-//! released. The limit on the bytes of owned keys bounds their number.
+//! While [`RELEASED_BYTES_MAX`] bytes are queued, no more keys are acquired. The leasing keys of released keys are
+//! still queued. Their number is bounded by the limit on the bytes of owned keys.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) struct DeletionQueue {
 }
 
 impl DeletionQueue {
-    /// Adds a leasing key. It replaces an earlier leasing key with the same name.
+    /// Adds a leasing key, which replaces an earlier leasing key with the same name.
     pub(super) fn push(&mut self, name: Bytes, made: i64) {
         let bytes = bytes_of(&name);
         if self.keys.insert(name, made).is_none() {

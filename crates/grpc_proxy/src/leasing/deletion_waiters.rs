@@ -38,7 +38,7 @@ impl DeletionWaiters {
         }
     }
 
-    /// Removes the waiters of all keys that have timed out.
+    /// Removes the waiters that have timed out, for all keys.
     pub(super) fn remove_abandoned(&self) {
         self.0.lock().retain(|_, waiting| {
             waiting.retain(|one| !one.is_closed());

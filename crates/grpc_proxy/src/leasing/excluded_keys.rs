@@ -28,7 +28,7 @@ pub(super) struct ExcludedKeys {
 }
 
 impl ExcludedKeys {
-    /// Excludes a key from now on, if there is space for it.
+    /// Excludes a key for [`EXCLUSION`], starting at `now`, if there is space for it.
     pub(super) fn add(&mut self, key: Bytes, now: Duration) {
         self.remove_ended(now);
         if let Some(end) = self.ends.get(&key) {

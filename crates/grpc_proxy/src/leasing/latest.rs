@@ -27,13 +27,13 @@ impl Latest {
         }
     }
 
-    /// Records the header of a response that is forwarded as framed bytes. Returns whether enough bytes have been
-    /// forwarded.
+    /// Records the header of a response that is forwarded as framed bytes. Returns false if more bytes are needed to
+    /// read the header.
     pub(crate) fn see_frame(&self, passed: &[u8]) -> bool {
         passed.get(HEAD_BYTES..).is_some_and(|message| self.see_message(message))
     }
 
-    /// Records the header of an unframed message. Returns whether enough bytes have been forwarded.
+    /// Records the header of an unframed message. Returns false if more bytes are needed to read the header.
     pub(crate) fn see_message(&self, message: &[u8]) -> bool {
         let Some((&HEADER_TAG, rest)) = message.split_first() else { return !message.is_empty() };
         // The length of a header always fits in one byte.

@@ -19,7 +19,7 @@
 //!   `owned_keys` and `session` give the reasons.
 //! * Owned keys are returned only to clients without a token. While authentication is on, the proxy owns no
 //!   key. `authority` detects that authentication was turned on without going through this proxy.
-//! * A client never receives an older revision than an earlier one from this proxy (`latest`).
+//! * The revisions that a client receives from this proxy never decrease (`latest`).
 //!
 //! # Not here
 //!

@@ -58,7 +58,7 @@ struct State {
     /// The time until which the lease is certainly alive.
     until: Duration,
     held: BTreeMap<Bytes, OwnedKey>,
-    /// Owned keys ordered by their last request.
+    /// Owned keys, from the least to the most recently requested.
     by_use: BTreeMap<u64, Bytes>,
     bytes: usize,
     acquiring: BTreeMap<u64, Acquiring>,
@@ -76,7 +76,7 @@ struct OwnedKey {
     /// The revision at which the record was read. The record has been current since then, because no other proxy may
     /// write the key.
     as_of: i64,
-    /// Number of writes to the key in flight through this proxy.
+    /// Number of in-flight writes to the key through this proxy.
     writers: usize,
     used: u64,
 }
@@ -354,8 +354,8 @@ impl Drop for Writing<'_> {
 }
 
 fn bytes_of(key: &[u8], known: &Known) -> usize {
-    // The key is stored once for the map and the order of use, which share its bytes. The leasing key contains it again
-    // while it is queued.
+    // The map and the order of use share the bytes of the key. While the leasing key is queued for deletion, it
+    // contains the key a second time.
     OVERHEAD_BYTES + key.len() + known.as_ref().map_or(0, |record| record.encoded().len())
 }
 

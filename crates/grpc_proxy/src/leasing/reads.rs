@@ -48,7 +48,7 @@ impl<S: Store> Leasing<S> {
     ) -> Option<RangeResponse> {
         let asked = guard::acquire(&self.names, &acquisition.key, acquisition.lease);
         let Ok(answer) = self.members.txn(forwarded(headers), asked).await else {
-            // The request is then forwarded, and its response states why the key cannot be read.
+            // The caller then forwards the request, and the member's response states why the key cannot be read.
             acquisition.decline(self.members.now());
             return None;
         };

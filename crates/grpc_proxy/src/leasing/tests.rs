@@ -129,7 +129,7 @@ impl Proxy {
         self.check(key, &known, (from, revision, seen));
     }
 
-    /// Sends a range to a member.
+    /// Sends a range request to a member.
     async fn ask(&self, request: RangeRequest) -> Option<RangeResponse> {
         let get = RequestOp { request: Some(Request::RequestRange(request)) };
         let request = TxnRequest { success: vec![get], ..TxnRequest::default() };

@@ -1,4 +1,4 @@
-//! The stream for the watch of a single group that is behind, until the group has caught up.
+//! A watch stream for a single group that is behind. The stream exists until the group has caught up.
 //!
 //! The watch delivers history as fast as the member can read it. It has its own stream because a member reports
 //! progress only for a whole stream. Once the group has caught up, it moves to a feed.

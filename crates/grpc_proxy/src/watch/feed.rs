@@ -34,8 +34,8 @@ use super::watcher_set::{Follower, WatcherSet};
 use super::watcher_sets::WatcherSets;
 use crate::call::Caller;
 
-/// Maximum number of watches on a feed. The loss of a member, or a progress response, affects this many watches at
-/// once.
+/// Maximum number of watches on a feed. The loss of a member, or a progress response, affects up to this many watches
+/// at once.
 const WATCHES_MAX: usize = 1024;
 
 /// Size up to which requests are collected before they are passed to the transport.
@@ -68,7 +68,7 @@ struct State {
     /// The watches to cancel.
     ended: Vec<i64>,
     is_progress_wanted: bool,
-    /// Whether a progress request is not answered yet.
+    /// Whether a progress request was sent and has not been answered yet.
     is_progress_due: bool,
 }
 

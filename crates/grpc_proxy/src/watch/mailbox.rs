@@ -15,7 +15,7 @@ pub(super) enum WatcherChange {
     Cancelled { was_there: bool },
     /// The events of revision `next` did not fit in the outbox. All earlier events were delivered.
     Behind { next: i64 },
-    /// All events up to the header's revision were delivered. Answers a progress request.
+    /// The response to a progress request: all events up to the header's revision were delivered.
     Progressed { header: Option<ResponseHeader> },
 }
 

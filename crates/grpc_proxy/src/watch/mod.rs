@@ -15,8 +15,8 @@
 //!
 //! # Guarantees
 //!
-//! * Every watcher receives every event from its start revision on, once and in order, regardless of changes of its
-//!   group and of lost members. Otherwise it receives a cancellation with the reason.
+//! * Every watcher receives every event from its start revision on, once and in order, even if it changes its group or
+//!   a member is lost. Otherwise it receives a cancellation with the reason.
 //! * Watchers share a watch only if they have the same user and token. A member checks the permissions of each new
 //!   watcher. As on a member, a watcher continues if its token is revoked later.
 //!

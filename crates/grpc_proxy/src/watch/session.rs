@@ -63,7 +63,7 @@ enum WatcherState {
 struct Progress {
     /// The watchers that have not answered yet, by serial number.
     asked: BTreeSet<u64>,
-    /// The response with the lowest revision.
+    /// The header with the lowest revision among the responses so far.
     least: Option<ResponseHeader>,
     /// Whether another progress request arrived in the meantime.
     is_asked_again: bool,

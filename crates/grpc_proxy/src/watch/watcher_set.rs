@@ -88,7 +88,7 @@ pub(super) struct WatcherSet {
 struct State {
     groups: BTreeMap<u64, Group>,
     next: u64,
-    /// The amount that this set last added to the gauge.
+    /// This set's current share of the gauge of watchers that share a watch.
     coalescing: i64,
 }
 
@@ -172,7 +172,7 @@ impl WatcherSet {
         self.state.lock().groups.get(&group).is_some_and(|group| group.is_current)
     }
 
-    /// Removes a watcher.
+    /// Removes a watcher, and returns the latest header of its group.
     pub(super) fn remove(&self, watcher: u64) -> Option<ResponseHeader> {
         let mut state = self.state.lock();
         let (&number, group) =
