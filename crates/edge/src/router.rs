@@ -453,7 +453,8 @@ impl Http2Service for Router {
     }
 }
 
-/// A method for which complete calls take the short path.
+/// A KV method whose calls, if received complete and uncompressed, bypass the request and response of the HTTP library
+/// (`whole`).
 #[derive(Clone, Copy, Debug)]
 enum Hot {
     Range,

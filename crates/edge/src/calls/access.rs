@@ -78,7 +78,7 @@ pub(crate) fn named<'a>(headers: &HeaderMap, extensions: &'a Extensions) -> Opti
     named_by(headers, extensions.get::<Arc<ClientCertificate>>())
 }
 
-/// Returns the user in this certificate of a connection, if the certificate identifies the caller.
+/// Returns the user named in a connection's certificate, if the certificate identifies the caller.
 pub(crate) fn named_by<'a>(
     headers: &HeaderMap,
     certificate: Option<&'a Arc<ClientCertificate>>,

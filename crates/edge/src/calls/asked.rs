@@ -185,7 +185,8 @@ pub(crate) fn watch(it: &pb::WatchCreateRequest) -> Asked {
     Asked::new("watch").of_keys(&it.key, &it.range_end).number("from", it.start_revision)
 }
 
-/// Returns the record of a login. A name that no user has is omitted, because it may be a password entered by mistake.
+/// Returns the record of a login. The name is omitted if no such user exists, because it may be a password entered by
+/// mistake.
 pub(crate) fn login(name: Option<&str>) -> Asked {
     Asked::new("login").text("name", name.unwrap_or_default())
 }

@@ -172,7 +172,7 @@ const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-versi
 pub(crate) struct ClientVersion<'a> {
     /// The version's label in metrics.
     pub(crate) label: &'a str,
-    /// Whether the header is missing or a text.
+    /// Whether the header is missing or valid UTF-8.
     pub(crate) is_valid: bool,
 }
 
@@ -216,7 +216,7 @@ impl Followed {
     ) {
         let name = format!("{service}/{method}");
         if let Some(account) = &self.noted.account {
-            // The text of an internal error may contain request data.
+            // The text of an internal error is omitted, because it may contain request data.
             let error = if code == Code::Internal { "" } else { message };
             let (code, took) = (code_name(code), Some(took));
             account.end(Outcome { method: &format!("/{name}"), code, error, took });

@@ -59,7 +59,7 @@ pub(super) fn checks_at(path: &str) -> Option<Checks> {
 }
 
 impl<P: Probe> Endpoints<P> {
-    /// Answers `/health`.
+    /// Answers requests to `/health`.
     pub(super) async fn health(&self, query: Option<&str>) -> Reply {
         let excluded = query::values(query, "exclude");
         let values = query::values(query, "serializable");

@@ -1,4 +1,4 @@
-//! The KV service: reads at a revision, and writes in one order.
+//! The KV service: reads at a revision, and writes, which all replicas execute in the same order.
 
 use std::sync::Arc;
 

@@ -186,7 +186,7 @@ impl Chunks {
 type Reading = Pin<Box<dyn Future<Output = (Chunks, Option<ChunkResult>)> + Send>>;
 type ChunkResult = Result<RangeStreamResponse, Status>;
 
-/// The stream of [`Chunks::after`].
+/// The stream returned by [`Chunks::after`].
 struct ChunkStream {
     first: Option<RangeStreamResponse>,
     /// `None` while a chunk is being read.

@@ -122,7 +122,8 @@ where
                     };
                 }
             }
-            // A call that has received data is completed. A stream ends through the member's stop signal.
+            // While the member stops, a call that has received data is still completed. The service of a streaming call
+            // ends the stream when it receives the stop signal.
             if is_stopping && !has_said.load(Ordering::Relaxed) {
                 break End::Stopping;
             }

@@ -79,7 +79,7 @@ async fn echo_once(mut lines: Lines) -> Response<Full<Bytes>> {
     Response::new(Full::from(line))
 }
 
-/// Returns each piece as an answer until the client disconnects.
+/// Echoes each received piece until the client disconnects.
 async fn echo(
     mut lines: Lines,
 ) -> Response<StreamBody<ReceiverStream<Result<http_body::Frame<Bytes>, Infallible>>>> {
