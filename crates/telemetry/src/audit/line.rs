@@ -64,7 +64,7 @@ impl Asked {
         self
     }
 
-    /// Adds a text field, unless it is empty.
+    /// Adds a string field, unless the string is empty.
     #[must_use]
     pub fn text(mut self, name: &'static str, text: &str) -> Self {
         if !text.is_empty() {

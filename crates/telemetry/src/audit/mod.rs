@@ -50,7 +50,7 @@ pub enum Overflow {
 /// The settings of an audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The output of the lines.
+    /// The destination of the audit lines.
     pub output: Output,
     /// The rules that select calls.
     pub rules: Rules,

@@ -182,7 +182,7 @@ fn length(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// The output of the lines.
+/// The destination of the audit lines.
 enum Sink {
     Stderr,
     Stdout,

@@ -37,7 +37,7 @@ impl Line {
         }
     }
 
-    /// Returns the text of the field with this name, if it is a text field.
+    /// Returns the value of the field with this name, if it is a string.
     pub fn text_of(&self, key: &str) -> Option<String> {
         let field = self.fields.iter().find(|(name, _)| *name == key);
         field.and_then(|(_, value)| match value {

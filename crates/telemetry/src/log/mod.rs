@@ -143,7 +143,7 @@ static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 /// How long a line from `dpanic` upward or a [`flush`] waits for a slow output.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Opens the outputs and sends every line there from now on.
+/// Opens the outputs and sends all later lines to them.
 ///
 /// Before the first call, lines from `info` upward go to standard error as JSON. Only the first successful call has an
 /// effect.
@@ -190,7 +190,8 @@ pub(crate) fn dropped_line_count() -> u64 {
     LOGGER.get().map_or(0, |logger| logger.outputs.dropped_count())
 }
 
-/// Waits until all earlier lines are written, for at most [`FLUSH_TIMEOUT`] at each of two steps.
+/// Waits until all earlier lines are written: at most [`FLUSH_TIMEOUT`] to queue the request, and as long again until
+/// the lines are written.
 pub fn flush() {
     if let Some(logger) = LOGGER.get() {
         logger.outputs.flush(FLUSH_TIMEOUT);

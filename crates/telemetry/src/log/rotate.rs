@@ -200,7 +200,8 @@ impl Parts {
     }
 }
 
-/// Starts the thread that maintains rotated files. The thread checks the files when it starts and after each notification.
+/// Starts the thread that maintains rotated files. The thread checks the files when it starts and after each
+/// notification.
 fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
     let (caretaker, calls) = bounded(1);
     let (path, rotation) = (path.to_owned(), rotation.clone());
@@ -216,7 +217,7 @@ fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
             }
         }
     })?;
-    // No notification is needed for the thread's first pass.
+    // The thread's first check needs no notification.
     Ok(caretaker)
 }
 

@@ -32,7 +32,7 @@ macro_rules! group {
     };
 }
 
-/// Creates a histogram with the bounds of most durations, from 1 ms to 8 s.
+/// Creates a histogram with the bounds used for most durations, from 1 ms to 8 s.
 fn from_a_milli() -> Histogram {
     Histogram::seconds(1_000, 14)
 }
@@ -383,8 +383,8 @@ group! {
     }
 }
 
-/// Metrics of etcd's old store and proxy, which an etcd server exposes as well. Some monitoring checks require that they
-/// exist. Their value is always zero.
+/// Metrics of etcd's old store and proxy, which an etcd server exposes as well. Some monitoring checks require that
+/// they exist. Their value is always zero.
 const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[
     ("etcd_debugging_store_expires_total", "Expired keys of the v2 store.", Kind::Counter),
     ("etcd_debugging_store_watch_requests_total", "Watches of the v2 store.", Kind::Counter),

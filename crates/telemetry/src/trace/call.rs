@@ -13,7 +13,7 @@ use super::encode::{Attribute, Kind, Scope, Span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(u64);
 
-/// The parts of a call's own span that are known at its end.
+/// The parts of a call's own span that are known only when the call ends.
 #[derive(Debug)]
 pub struct SpanEnd<'a> {
     /// The name of the call.

@@ -53,7 +53,7 @@ pub enum AttributeValue {
 }
 
 impl Attribute {
-    /// Creates a text attribute from bytes, which may be invalid UTF-8.
+    /// Creates a string attribute from bytes, which may be invalid UTF-8.
     #[must_use]
     pub fn text(name: &'static str, bytes: &[u8]) -> Self {
         let kept = &bytes[..bytes.len().min(TEXT_BYTES_MAX)];
