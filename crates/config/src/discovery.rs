@@ -1,4 +1,4 @@
-//! How a new member finds the other members through a discovery cluster (`--discovery-*`).
+//! The settings with which a new member finds the other members through a discovery cluster (`--discovery-*`).
 
 use std::fmt;
 

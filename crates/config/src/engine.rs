@@ -1,8 +1,8 @@
-//! The flag `--engine`: the database that holds the data, and the flags that have no meaning with it.
+//! The flag `--engine`, which selects the database that holds the data, and the flags that have no meaning with it.
 //!
 //! # Invariants
 //!
-//! * A flag that would have no effect with `--engine` is refused, so that an operator notices a wrong expectation.
+//! * A flag that would have no effect with `--engine` is refused, so that no operator relies on it.
 //! * The URL is never printed, because it may contain a password.
 //!
 //! # Not here
@@ -105,8 +105,8 @@ const MEANINGLESS: &[(&str, Reason)] = &[
     ("feature-gates", Reason::Gates),
 ];
 
-/// Returns the first of the given flags that has no meaning with `--engine`, with the reason. Generated certificates are
-/// kept in the data directory.
+/// Returns the first of the given flags that has no meaning with `--engine`, with the reason. `--data-dir` has a
+/// meaning if certificates are generated, because they are kept in the data directory.
 pub(super) fn meaningless(
     given: &BTreeSet<String>,
     has_generated_certificates: bool,

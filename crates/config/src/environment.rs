@@ -1,8 +1,8 @@
 //! Flags from environment variables. The name of a variable is `ETCD_` followed by the flag's name in capitals, with
 //! `_` for `-`.
 //!
-//! A variable applies only if the command line does not set its flag. If both are set, the program ends, because one of
-//! them would be silently ignored. An empty variable is treated as unset.
+//! A variable applies only if the command line does not set its flag. If both are set, the program exits, because one
+//! of them would otherwise be silently ignored. An empty variable is treated as unset.
 //!
 //! # Invariants
 //!

@@ -140,11 +140,11 @@ impl FeatureGates {
         all.filter_map(|gate| gate.inert().map(|reason| (gate, reason)))
     }
 
-    /// Sets the gates in a text such as `A=true,B=false`, in addition to those already set.
+    /// Sets the gates in a list such as `A=true,B=false`, in addition to those already set.
     ///
     /// # Errors
     ///
-    /// An entry is invalid. In this case, none of the gates in the text is set.
+    /// An entry is invalid. In this case, none of the gates in the list is set.
     pub fn set(&mut self, text: &str) -> Result<(), FeatureGateError> {
         let mut named = BTreeMap::new();
         for entry in text.split(',').filter(|entry| !entry.is_empty()) {

@@ -1,7 +1,7 @@
 //! The configuration file: YAML or JSON, with one key for each flag.
 //!
 //! Unknown keys are ignored with a warning. A value of the wrong type is an error with the text of Go's decoder.
-//! Durations are whole nanoseconds. URLs, origins, host names and gates are comma-separated texts in the file, as in
+//! Durations are whole nanoseconds. URLs, origins, host names and gates are comma-separated strings in the file, as in
 //! flags. Other lists are YAML lists.
 //!
 //! Keys without effect (unknown keys, and keys of former etcd versions) are reported in a warning, so that operators do
@@ -70,7 +70,7 @@ pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) ->
     Ok(())
 }
 
-/// Stores every value of a plain type, and returns the texts that need further parsing.
+/// Stores every value of a plain type, and returns the strings that need further parsing.
 fn decode<'a>(
     top: &'a BTreeMap<String, YamlValue>,
     draft: &mut Draft,
@@ -317,7 +317,7 @@ fn apply_lists(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Resul
     Ok(())
 }
 
-/// Returns the flags whose texts are not empty. An empty text keeps the default.
+/// Returns the flags whose strings are not empty. An empty string keeps the default.
 fn coded_flags<'a>(
     coded: &'a BTreeMap<&'static str, &str>,
 ) -> impl Iterator<Item = (&'static Flag, &'a str)> {

@@ -63,7 +63,7 @@ impl Flag {
         Self { default_text: Some(text), ..self }
     }
 
-    /// Sets the flag from a text, and records that it was set.
+    /// Parses `text` as the value of the flag, and records that the flag was set.
     pub(super) fn set(&self, draft: &mut Draft, text: &str) -> Result<(), String> {
         self.setting.set(draft, text)?;
         draft.explicit.insert(self.name.to_owned());

@@ -101,7 +101,7 @@ fn one(
     })
 }
 
-/// Returns the value of a flag: its own value, or the next word if the flag requires a value.
+/// Returns the value of a flag: the value after `=`, or the next word if the flag requires a value.
 fn value_or_next(
     name: &str,
     is_bool: bool,

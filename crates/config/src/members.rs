@@ -27,7 +27,7 @@ pub enum InitialClusterError {
 }
 
 impl InitialMembers {
-    /// Parses a text such as `a=http://x:1,a=http://x:2,b=http://y:1`.
+    /// Parses a list such as `a=http://x:1,a=http://x:2,b=http://y:1`.
     ///
     /// # Errors
     ///

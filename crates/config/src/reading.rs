@@ -215,7 +215,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Warns about flags that are accepted for compatibility with etcd but have no effect here.
+    /// Warns about flags that are accepted for compatibility with etcd but have no effect in Quorate.
     fn warn_of_inert(&mut self, draft: &Draft) {
         const INERT: [(&str, &str); 1] = [(
             "backend-bbolt-freelist-type",
@@ -288,7 +288,7 @@ impl Reading<'_> {
 }
 
 /// Replaces the advertised host with `host` if the member listens on all addresses and advertises the default. Returns
-/// whether it did.
+/// whether the host was replaced.
 fn advertise(listened: &[Url], advertised: &mut [Url], default: &str, host: &str) -> bool {
     match (listened.first(), advertised) {
         (Some(listened), [only]) if only.as_str() == default && listened.host() == "0.0.0.0" => {

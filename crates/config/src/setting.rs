@@ -34,7 +34,7 @@ pub(super) enum Setting {
     Int64(Place<i64>),
     /// A duration.
     Duration(Place<SignedDuration>),
-    /// Comma-separated URLs. An empty text has no effect.
+    /// Comma-separated URLs. An empty string has no effect.
     Urls(Place<Vec<Url>>),
     /// Comma-separated strings in the given order, without empty strings.
     Texts(Place<Vec<String>>),
@@ -60,7 +60,7 @@ impl Setting {
         matches!(self, Self::Bool(_) | Self::Ignored)
     }
 
-    /// Parses a text, and stores the value in the draft.
+    /// Parses `text`, and stores the value in the draft.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! * A list of URLs is sorted by text and has no duplicates.
+//! * A list of URLs is sorted as strings and has no duplicates.
 //! * Printing a URL yields the text that etcd stores and compares: the text as given, with the scheme in lower case.
 
 use std::fmt;
@@ -59,15 +59,15 @@ pub struct Url {
     path: String,
 }
 
-/// The reason why a text is not a valid URL for a flag. The texts are etcd's.
+/// The reason why a string is not a valid URL for a flag. The error texts are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// The text is not a URL.
+    /// The string is not a URL.
     #[error("parse {}: {reason}", go_quote(text))]
     Malformed {
-        /// The text as given.
+        /// The string as given.
         text: String,
-        /// The reason why the text is not a URL.
+        /// The reason why the string is not a URL.
         reason: String,
     },
     /// The scheme is missing or not supported.
@@ -219,7 +219,7 @@ struct Parts<'a> {
     path: &'a str,
 }
 
-/// The reason why a text is not a URL.
+/// The reason why a string is not a URL.
 #[derive(Debug, thiserror::Error)]
 enum Malformation {
     #[error("net/url: invalid control character in URL")]
@@ -236,7 +236,7 @@ enum Malformation {
     Character(String),
 }
 
-/// Splits a URL like Go's parser does, as far as etcd depends on it.
+/// Splits a URL as Go's parser does, in all cases on which etcd depends.
 fn split(text: &str) -> Result<Parts<'_>, Malformation> {
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return Err(Malformation::Control);

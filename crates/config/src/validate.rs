@@ -180,8 +180,8 @@ fn check_log(draft: &Draft) -> Result<Settings, Refusal> {
     Ok(Settings { level, format, outputs })
 }
 
-/// Returns the rotation settings, if rotation is enabled. It requires exactly one log file, in addition to standard
-/// output or standard error. As in etcd, the journal counts as a file, but then nothing is rotated.
+/// Returns the rotation settings, if rotation is enabled. Rotation requires exactly one log file, in addition to
+/// standard output or standard error. As in etcd, the journal counts as a file, but is not rotated.
 fn check_rotation(draft: &Draft) -> Result<Option<Rotation>, Refusal> {
     if !draft.enable_log_rotation {
         return Ok(None);

@@ -92,7 +92,7 @@ impl From<ScanError> for YamlError {
     }
 }
 
-/// Parses the first document of a text. A text without a document is null.
+/// Parses the first document in `text`. Returns null if there is no document.
 pub(super) fn read(text: &str) -> Result<YamlValue, YamlError> {
     let mut reader =
         Reader { events: Parser::new_from_str(text), anchors: BTreeMap::new(), node_count: 0 };

@@ -1,4 +1,4 @@
-//! The flags that say where the data is: in files or in a database.
+//! The flags that determine where the data is stored: in files or in a database.
 
 use super::super::setting::Setting::Text;
 use super::sections::MEMBER;
