@@ -1,13 +1,14 @@
-//! Access to the console: the decision before each call, and logins.
+//! Access to the console: decides whether each call is allowed, and handles logins.
 //!
-//! The cluster checks the permissions of a user. The console adds one rule. If authentication is off, its listener must
-//! be private (`Settings::is_private`), or the caller must know the console's secret.
+//! The cluster checks the permissions of a user. The console adds one rule: if authentication is off, the console's
+//! listener must be private (`Settings::is_private`), or the caller must know the console's secret.
 //!
 //! # Bound
 //!
-//! * [`PAGE_LOGINS_MAX`] logins at once, of which each address gets only a part (`clients`). Hashing a password is
-//!   costly for the cluster, which has its own bounds. `attempts` limits their rate.
-//! * The tokens of [`KNOWN_MAX`] users are remembered, for [`KNOWN_TIME`] after the cluster has accepted them.
+//! * At most [`PAGE_LOGINS_MAX`] logins are in progress, of which each address may hold only a part (`clients`),
+//!   because hashing a password is costly for the cluster. The cluster has its own bounds. `attempts` limits the rate
+//!   of logins.
+//! * At most [`KNOWN_MAX`] tokens are remembered, each for [`KNOWN_TIME`] after the cluster has accepted it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -30,17 +31,17 @@ const PAGE_LOGINS_MAX: usize = 8;
 const KNOWN_MAX: usize = 64;
 const KNOWN_TIME: Duration = Duration::from_secs(10);
 
-/// How long it is known whether authentication is on.
+/// How long the last answer to the question whether authentication is on remains valid.
 const MODE_TIME: Duration = Duration::from_secs(5);
 
 /// The listener of a console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposure {
-    /// Whether it can be reached from this machine only.
+    /// Whether the listener can be reached only from this machine.
     pub is_loopback: bool,
-    /// Whether it uses TLS.
+    /// Whether the listener uses TLS.
     pub is_secured: bool,
-    /// Whether it accepts only clients with a certificate.
+    /// Whether the listener accepts only clients with a certificate.
     pub verifies_clients: bool,
 }
 
@@ -54,13 +55,13 @@ pub(crate) enum Mode {
 /// The rules that follow from the settings of a console.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Whether everyone who can reach the console may use a cluster without authentication.
+    /// Whether a cluster without authentication may be used by everyone who can reach the console.
     pub(crate) is_private: bool,
     /// Whether users may log in.
     pub(crate) allows_login: bool,
 }
 
-/// The knowledge about users.
+/// The state of access control: whether authentication is on, the accepted tokens, and the logins.
 pub(crate) struct Access {
     rules: Rules,
     mode: RefCell<Option<(Instant, Mode)>>,
@@ -77,7 +78,7 @@ impl Access {
         Self { rules, mode, known, users, logins, attempts }
     }
 
-    /// Returns whether authentication is on. `anonymous` is the caller without a user.
+    /// Returns whether authentication is on. `anonymous` is a caller without a user.
     pub(crate) async fn mode(&self, anonymous: &Caller) -> Result<Mode, Refusal> {
         let last = *self.mode.borrow();
         if let Some((at, mode)) = last
@@ -94,12 +95,12 @@ impl Access {
         Ok(mode)
     }
 
-    /// Forgets whether authentication is on, after it was turned on or off.
+    /// Discards the remembered mode. Called after authentication was turned on or off.
     pub(crate) fn forget_mode(&self) {
         *self.mode.borrow_mut() = None;
     }
 
-    /// Decides whether a call may be made at all.
+    /// Refuses a call that may not be made at all, before the cluster checks its permissions.
     pub(crate) async fn admit(
         &self,
         is_logged_in: bool,
@@ -125,8 +126,8 @@ impl Access {
         }
     }
 
-    /// Checks with the cluster that a user's token is valid, unless it was valid a moment ago. The figures that the
-    /// console collects for all users are shown only after this check.
+    /// Checks with the cluster that a user's token is valid, unless the cluster accepted the token within
+    /// [`KNOWN_TIME`]. The figures that the console collects for all users are shown only after this check.
     pub(crate) async fn confirm(
         &self,
         user: &Caller,
@@ -172,7 +173,7 @@ impl Access {
         self.check_login()?;
         let user = input.required_text("user")?.to_owned();
         let password = input.required_text("password")?.to_owned();
-        // The name is not proven yet, so the login counts for its address.
+        // The user is not authenticated yet, so the login counts as one of its address.
         let _slot = self.logins.take(&Client { user: None, ..client.clone() })?;
         let attempt = self.attempts.begin(&user, client.origin).await?;
         let request = AuthenticateRequest { name: user.clone(), password };
@@ -198,8 +199,8 @@ impl Access {
     }
 }
 
-/// Asks the cluster whether it accepts a user, with a small read. If the key is given, the user must be permitted to read
-/// it. Otherwise, a user without permission to read is still a user.
+/// Checks with a small read that the cluster accepts a user. If `key` is given, the user must have permission to read
+/// it. Otherwise, a user without permission to read is accepted as well.
 pub(crate) async fn is_accepted(caller: &Caller, key: Option<&[u8]>) -> Result<(), Refusal> {
     let request = RangeRequest {
         key: Bytes::copy_from_slice(key.filter(|key| !key.is_empty()).unwrap_or(&[0])),

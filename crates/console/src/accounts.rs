@@ -1,4 +1,5 @@
-//! Users, roles and permissions: those of the user who is logged in, and the lists for an administrator.
+//! Users, roles and permissions: those of the logged-in user, and the lists of all users and roles for an
+//! administrator.
 
 use quorate_api::authpb::Permission;
 use quorate_api::authpb::permission::Type;
@@ -14,16 +15,16 @@ use crate::encode::base64;
 use crate::input::Input;
 use crate::refusal::Refusal;
 
-/// The role that may do everything.
+/// The role with all permissions.
 const ROOT: &str = "root";
 
-/// Maximum number of users whose roles are listed, each of which needs a request.
+/// Maximum number of users whose roles are listed. Each user needs one request.
 const USERS_MAX: usize = 200;
 
-/// Maximum number of roles of one user that are read.
+/// Maximum number of roles that are read for one user.
 const ROLES_MAX: usize = 50;
 
-/// Returns the roles and permissions of the user who is logged in.
+/// Returns the roles and permissions of the logged-in user.
 pub(crate) async fn who_am_i(caller: &Caller, input: &Input) -> Result<Value, Refusal> {
     if !caller.is_logged_in {
         return Ok(json!({ "user": null, "roles": [], "is_root": true, "permissions": [] }));

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::reply::{Reply, whole};
 
-/// Returns the path and the content of a file.
+/// Expands to the path and the content of a file.
 macro_rules! asset {
     ($path:literal) => {
         ($path, include_bytes!(concat!("../assets/", $path)))
@@ -83,7 +83,7 @@ static TAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
     FILES.iter().map(tag).collect()
 });
 
-/// Returns the file at a path of a request, or `None` if there is none.
+/// Returns the file at the path of a request, or `None` if there is no such file.
 pub(crate) fn answer(path: &str, headers: &HeaderMap) -> Option<Reply> {
     let name = if path == "/" { "index.html" } else { path.strip_prefix('/')? };
     let at = FILES.iter().position(|(file, _)| *file == name)?;

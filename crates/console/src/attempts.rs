@@ -1,17 +1,18 @@
-//! The pause between two logins: a user name and an address have one attempt per [`PAUSE`], however many connections they
-//! use.
+//! The pause between two logins: each user name and each address has one attempt per [`PAUSE`], regardless of the
+//! number of its connections.
 //!
-//! An attempt counts from its beginning, so a client cannot avoid the pause by breaking off its connection before the
-//! answer. A successful login has no pause.
+//! An attempt counts from its start, so a client cannot avoid the pause by disconnecting before the answer. A
+//! successful login causes no pause.
 //!
 //! # Guarantees
 //!
-//! * An attempt that waits does not count. A client that breaks it off delays no other client.
+//! * A waiting attempt does not count, so a client that disconnects while its attempt waits does not delay other
+//!   clients.
 //!
 //! # Bound
 //!
-//! * [`NAMES_MAX`] names and addresses are remembered, each for [`PAUSE`] after its last attempt. Names are remembered as
-//!   digests.
+//! * At most [`NAMES_MAX`] names and addresses are remembered, each for [`PAUSE`] after its last attempt. Only the
+//!   digests of names are stored.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use crate::refusal::{Kind, Refusal};
 /// The minimum time between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Maximum time for which an attempt waits for its turn.
+/// Maximum time that an attempt waits for its turn.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 const NAMES_MAX: usize = 1024;
@@ -37,21 +38,21 @@ enum Name {
     Origin(Origin),
 }
 
-/// The attempts of the last moment.
+/// The user names and addresses with a recent attempt, each with the end of its pause.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(RefCell<BTreeMap<Name, Instant>>);
 
-/// An attempt that has begun.
+/// A login attempt in progress.
 #[derive(Debug)]
 pub(crate) struct Attempt<'a> {
     attempts: &'a Attempts,
     names: [Name; 2],
-    /// The end of the pause that this attempt has caused.
+    /// The end of the pause that this attempt causes.
     until: Instant,
 }
 
 impl Attempts {
-    /// Waits until this user name and this address may make an attempt, and begins it.
+    /// Waits until this user name and this address may make an attempt, and starts the attempt.
     pub(crate) async fn begin(&self, user: &str, origin: Origin) -> Result<Attempt<'_>, Refusal> {
         let names = [Name::User(Sha256::digest(user).into()), Name::Origin(origin)];
         let turn = async {
@@ -78,7 +79,7 @@ impl Attempts {
         Ok(Attempt { attempts: self, names, until })
     }
 
-    /// Returns when the pauses of these names end.
+    /// Returns the time at which the pauses of these names and addresses have ended.
     fn due(&self, names: &[Name; 2]) -> Instant {
         let all = self.0.borrow();
         let ends = names.iter().filter_map(|name| all.get(name).copied());
@@ -87,14 +88,14 @@ impl Attempts {
 }
 
 impl Attempt<'_> {
-    /// Ends a login that has succeeded: it causes no pause.
+    /// Ends a successful login, which causes no pause.
     pub(crate) fn succeeded(self) {
         let mut all = self.attempts.0.borrow_mut();
-        // A later attempt of the same name may have begun since.
+        // A pause that a later attempt with the same name has caused is kept.
         all.retain(|name, until| !self.names.contains(name) || *until != self.until);
     }
 
-    /// Ends a login that has failed: the pause begins now.
+    /// Ends a failed login. The pause starts now.
     pub(crate) fn failed(self) {
         let until = Instant::now() + PAUSE;
         self.attempts.0.borrow_mut().extend(self.names.map(|name| (name, until)));
@@ -120,7 +121,7 @@ mod tests {
     async fn an_attempt_that_was_broken_off_delays_the_next_one() {
         let attempts = Attempts::default();
         assert_eq!(time_of(&attempts, "ann", 1).await, Duration::ZERO);
-        // Neither another user name nor another address avoids the pause.
+        // Changing only the user name or only the address does not avoid the pause.
         assert!(time_of(&attempts, "bob", 1).await >= PAUSE);
         assert!(time_of(&attempts, "bob", 2).await >= PAUSE);
         assert_eq!(time_of(&attempts, "cat", 3).await, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! The certificates of the members: those that they present to clients, and those whose expiry they report as metrics.
+//! The certificates of the members: those presented to clients, and those whose expiry is reported in metrics.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -11,24 +11,24 @@ use tokio::time::timeout;
 
 use crate::encode::hex;
 
-/// Time for one handshake.
+/// Maximum duration of one handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(3);
 
-/// Maximum number of addresses of one member that are asked.
+/// Maximum number of addresses of one member to which a handshake is made.
 const URLS_MAX: usize = 4;
 
 /// A certificate of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Certificate {
     pub(crate) member: u64,
-    /// The address that presents it, or the flag that names its file.
+    /// The address that presents the certificate, or the flag that names the certificate file.
     pub(crate) place: String,
     pub(crate) subject: Option<String>,
     pub(crate) issuer: Option<String>,
     pub(crate) names: Vec<String>,
     pub(crate) not_before_ms: Option<i64>,
     pub(crate) not_after_ms: Option<i64>,
-    /// Why there was no handshake.
+    /// The reason why the handshake failed.
     pub(crate) error: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn places(report: &Report) -> BTreeMap<String, u64> {
     urls.collect()
 }
 
-/// Asks each address for its certificate.
+/// Fetches the certificate of each address with a TLS handshake.
 pub(crate) async fn ask(places: &BTreeMap<String, u64>, transport: &Transport) -> Vec<Certificate> {
     let mut found = Vec::new();
     for (place, member) in places {

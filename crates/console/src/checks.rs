@@ -1,18 +1,18 @@
-//! The checks of every request, in one place, before anything else looks at it.
+//! The checks that every request must pass before any other part of the console processes it.
 //!
-//! A browser sends requests to the console on behalf of any page that its user has open. These checks let through only
-//! the requests of the console's own page:
+//! A browser sends requests to the console on behalf of any page that its user has open. The checks accept only
+//! requests of the console's own page:
 //!
-//! - The host must be one under which the console is known, so that a page whose name suddenly resolves to this machine
-//!   (DNS rebinding) is refused.
-//! - A request that names its origin must come from the same host. Where the browser says how the request came about
-//!   (`Sec-Fetch-Site`), only requests of the page itself are accepted, and the address bar may open the page.
-//! - An API call, even one that only reads, is a POST with a header that neither forms nor simple requests of other
-//!   sites can send.
+//! - The host must be one under which the console is known. A page whose name was made to resolve to this machine (DNS
+//!   rebinding) is therefore refused.
+//! - A request that names its origin must come from the same host. If the browser reports how the request was initiated
+//!   (`Sec-Fetch-Site`), the request must come from the page itself, or from the address bar to open the page.
+//! - An API call, even a read-only one, is a POST with a header that neither forms nor simple requests of other sites
+//!   can send.
 //!
 //! # Not here
 //!
-//! Users and permissions: the cluster checks them (`access`).
+//! Users and permissions, which the cluster checks (`access`).
 
 use std::net::IpAddr;
 
@@ -44,21 +44,22 @@ pub(crate) enum Purpose {
 pub(crate) struct Hosts {
     /// Names in lower case, without ports.
     allowed: Vec<String>,
-    /// Whether another process has an address of the name `localhost`.
+    /// Whether another process listens on an address to which `localhost` resolves.
     shares_localhost: bool,
 }
 
 impl Hosts {
-    /// Allows these names, in addition to the address of the listener, and to `localhost` if every address of this name is
-    /// the console's: a page of another process under the same name would otherwise count as the console's own.
+    /// Allows these names, in addition to the address of the listener. Also allows `localhost` if the console listens
+    /// on every address to which `localhost` resolves. Otherwise, another process could serve a page under that name,
+    /// and the page would count as the console's own.
     pub(crate) fn new(names: &[String], knows_localhost: bool) -> Self {
         let bare = |name: &String| name.trim_matches(['[', ']']).to_ascii_lowercase();
         let allowed = names.iter().map(bare).collect();
         Self { allowed, shares_localhost: !knows_localhost }
     }
 
-    /// Returns whether a host names this console on a connection to this local address. An address that equals the
-    /// connection's cannot be the result of rebinding, because the browser has connected to what its user sees.
+    /// Returns whether a host names this console on a connection to the address `local`. A host that is this address
+    /// itself cannot result from rebinding, because no name was resolved.
     fn allow(&self, host: &str, local: Option<IpAddr>) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         if self.allowed.contains(&host) {
@@ -117,8 +118,8 @@ fn host_of<B>(request: &Request<B>) -> Result<Authority, Refusal> {
     }
 }
 
-/// Checks that the origin, if it is given, is the host of the request. A proxy in front may end TLS, so the scheme may
-/// differ from that of the listener.
+/// Checks that the origin, if it is given, is the host of the request. The scheme may differ from that of the listener,
+/// because a proxy in front of the console may terminate TLS.
 fn check_origin(headers: &HeaderMap, host: &Authority) -> Result<(), Refusal> {
     let refused = || {
         Refusal::new(Kind::RefusedOrigin, "the request was made by another site")
@@ -135,14 +136,14 @@ fn check_origin(headers: &HeaderMap, host: &Authority) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks how the request came about, if the browser says so.
+/// Checks how the request was initiated, if the browser reports it.
 fn check_fetch(headers: &HeaderMap, purpose: Purpose) -> Result<(), Refusal> {
     let text = |name: &HeaderName| headers.get(name).map(|value| value.as_bytes());
     let is_own = match text(&FETCH_SITE) {
         None | Some(b"same-origin") => true,
-        // The address bar and bookmarks.
+        // The request comes from the address bar or a bookmark.
         Some(b"none") => purpose != Purpose::Call,
-        // A link on another page.
+        // The request comes from another site. Only a link to the page may be followed.
         Some(_) => purpose == Purpose::Page && text(&FETCH_DEST) == Some(b"document"),
     };
     let is_framed = matches!(text(&FETCH_DEST), Some(b"iframe" | b"frame" | b"embed" | b"object"));
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn calls_of_the_own_page_pass() {
         assert_eq!(call(&[]), None);
-        // Programs and old browsers do not say where a request comes from.
+        // Programs and old browsers do not report where a request comes from.
         assert_eq!(call(&[("origin", ""), ("sec-fetch-site", "")]), None);
         assert_eq!(call(&[("content-type", "application/json; charset=utf-8")]), None);
     }

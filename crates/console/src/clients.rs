@@ -1,20 +1,20 @@
 //! The clients of a console, and the slots that they share.
 //!
-//! A client is a user who has logged in, or everyone at one address without a login. A user cannot be invented: only a
-//! token that the console has received from the cluster stands for one.
+//! A client is a logged-in user, or everyone at one address without a login. A request cannot claim an arbitrary user,
+//! because only a token that the console has received from the cluster identifies a user.
 //!
 //! # Guarantees
 //!
-//! * A client gets a slot only if it holds fewer slots than are free. One client thus holds at most half of all slots, two
-//!   hold at most a third each, and a further client still finds one.
-//! * All clients at one address together leave a quarter of the slots to other addresses.
-//! * No token is stored, only its digest.
+//! * A client gets a slot only if it holds fewer slots than are free. One client thus holds at most half of all slots,
+//!   two clients hold at most a third each, and a further client still finds a free slot.
+//! * All clients at one address together leave a quarter of the slots for other addresses.
+//! * Only digests of tokens are stored.
 //!
 //! # Bound
 //!
 //! * A client is remembered while it holds a slot.
-//! * The users of [`TOKENS_MAX`] tokens are remembered, and [`USER_TOKENS_MAX`] tokens of one user. A user whose token was
-//!   forgotten shares the slots of his address until he logs in again.
+//! * At most [`TOKENS_MAX`] tokens are remembered, and at most [`USER_TOKENS_MAX`] of one user. A user whose token was
+//!   dropped shares the slots of the address until the next login.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -28,7 +28,7 @@ use crate::refusal::{Kind, Refusal};
 const TOKENS_MAX: usize = 1024;
 const USER_TOKENS_MAX: usize = 16;
 
-/// All slots that one address may hold, as a multiple of the free ones.
+/// The maximum number of slots that one address may hold, as a multiple of the free slots.
 const ADDRESS_FACTOR: usize = 3;
 
 /// The address of a client. All addresses of this machine count as one, and so do those of an IPv6 network of 64 bits,
@@ -58,12 +58,12 @@ impl Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Client {
     pub(crate) origin: Origin,
-    /// The user who has logged in, if the console knows him.
+    /// The logged-in user, if the console knows the user's token.
     pub(crate) user: Option<Arc<str>>,
 }
 
 impl Client {
-    /// Returns who is counted: the user, or else the address.
+    /// Returns the holder for which slots are counted: the user, or else the address.
     pub(crate) fn holder(&self) -> Holder {
         match &self.user {
             Some(user) => Holder::User(Arc::clone(user)),
@@ -72,14 +72,14 @@ impl Client {
     }
 }
 
-/// A client as it is counted: a user, or an address without a login.
+/// The holder of slots: a user, or an address without a login.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Holder {
     User(Arc<str>),
     Origin(Origin),
 }
 
-/// A number of slots, of which one client holds only a part.
+/// A fixed number of slots, of which each client may hold only a part.
 #[derive(Debug)]
 pub(crate) struct Slots {
     count: usize,
@@ -93,7 +93,7 @@ struct Held {
     by_origin: BTreeMap<Origin, usize>,
 }
 
-/// A slot, which is free again when this is dropped.
+/// A slot held by a client. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
@@ -145,7 +145,8 @@ fn release<K: Ord>(held: &mut BTreeMap<K, usize>, key: &K) {
     }
 }
 
-/// The state stays consistent if a thread panics, because no code between two changes of it can panic.
+/// Locks `mutex` even if a thread has panicked while it held the lock. The state is still consistent, because no code
+/// between two changes to it can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -157,7 +158,7 @@ pub(crate) struct Users(Mutex<VecDeque<(TokenDigest, Arc<str>)>>);
 type TokenDigest = [u8; 32];
 
 impl Users {
-    /// Remembers that the cluster has issued a token for a user.
+    /// Records that the cluster has issued a token for a user.
     pub(crate) fn remember(&self, token: &Token, user: &str) {
         let mut known = lock(&self.0);
         let mut own = known.iter().enumerate().filter(|(_, (_, name))| &**name == user);
@@ -172,7 +173,7 @@ impl Users {
         known.push_back((digest(token), name));
     }
 
-    /// Returns the user of a token.
+    /// Returns the user for whom a token was issued, if the token is remembered.
     pub(crate) fn of(&self, token: &Token) -> Option<Arc<str>> {
         let digest = digest(token);
         let known = lock(&self.0);
@@ -200,7 +201,7 @@ pub(crate) mod tests {
         Client { user: Some(name.into()), ..anonymous(number) }
     }
 
-    /// Takes as many slots as this client gets.
+    /// Takes slots for this client until no more are granted.
     fn take_all(slots: &Arc<Slots>, client: &Client) -> Vec<Slot> {
         std::iter::from_fn(|| slots.take(client).ok()).collect()
     }
@@ -256,7 +257,7 @@ pub(crate) mod tests {
         users.remember(&issued(0), "ann");
         assert_eq!(users.of(&issued(0)).as_deref(), Some("ann"));
         assert_eq!(users.of(&issued(1)), None);
-        // A user who logs in again and again does not displace others.
+        // A user who logs in repeatedly does not displace the tokens of other users.
         for number in 1..=2 * TOKENS_MAX {
             users.remember(&issued(number), "eve");
         }

@@ -1,13 +1,13 @@
-//! Calls to the cluster, each as the user who asked for it.
+//! Calls to the cluster, each made as the user who requested it.
 //!
-//! The console has connections, but no user of its own: every call carries the token of the caller. Without a login, it
-//! carries none. If the console has a client certificate, the certificate may name a user of the cluster. A call without
-//! a login then carries an invalid token ([`ANONYMOUS`]), because a cluster with authentication would otherwise accept the
-//! call as one of the certificate's user. A cluster without authentication ignores tokens.
+//! The console has connections, but no user of its own: every call carries the token of the caller, and a call without
+//! a login carries no token. If the console has a client certificate, the certificate may name a user of the cluster. A
+//! call without a login then carries an invalid token ([`ANONYMOUS`]), because a cluster with authentication would
+//! otherwise accept the call as made by the certificate's user. A cluster without authentication ignores tokens.
 //!
 //! # Bound
 //!
-//! * A response has at most [`RECEIVE_BYTES_MAX`]. A larger one is refused before it is read.
+//! * A response has at most [`RECEIVE_BYTES_MAX`] bytes. A larger response is refused before it is read.
 //! * Every call has a time limit.
 
 use std::net::{IpAddr, UdpSocket};
@@ -29,15 +29,15 @@ use crate::refusal::{Kind, Refusal};
 /// Maximum length of a response.
 pub(crate) const RECEIVE_BYTES_MAX: usize = 16 << 20;
 
-/// Time limits of calls that read and that change something.
+/// Time limits of read-only calls and of calls that change the cluster.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Attempts of a call that only reads, and the pause between them.
+/// Number of attempts of a read-only call, and the pause between them.
 const READ_ATTEMPTS: usize = 3;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// The token of a call that must not be made in the name of the console's certificate.
+/// The token of a call that must not be made as the user in the console's certificate.
 const ANONYMOUS: &str = "console.anonymous";
 
 /// How the console reaches its cluster.
@@ -62,8 +62,8 @@ impl Cluster {
         Ok(client?.failing_fast())
     }
 
-    /// Returns whether the console's connections may do what other users of its machine may not: they have a certificate,
-    /// or a socket that the file system protects.
+    /// Returns whether the console's connections have access that other users of the machine lack, because they use a
+    /// certificate, or a socket that the file system protects.
     pub(crate) fn lends_access(&self) -> bool {
         let is_socket = |endpoint: &String| endpoint.starts_with("unix");
         !self.transport.cert.is_empty() || self.endpoints.iter().any(is_socket)
@@ -81,15 +81,15 @@ impl Cluster {
         })
     }
 
-    /// Returns the token with which a call of this caller is made.
+    /// Returns the token for a call: the caller's token or, without a login, [`ANONYMOUS`] if it is needed.
     pub(crate) fn token_of(&self, caller: Option<Token>) -> Option<Token> {
         let needs_one = caller.is_none() && !self.transport.cert.is_empty();
         if needs_one { token(ANONYMOUS) } else { caller }
     }
 }
 
-/// Returns whether a host with a port is this machine. Of the names, only `localhost` is, because others are resolved again
-/// for each connection.
+/// Returns whether a host with a port is this machine. The only accepted name is `localhost`, because other names are
+/// resolved again for each connection.
 fn is_own_host(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(rest),
@@ -98,12 +98,12 @@ fn is_own_host(authority: &str) -> bool {
     if host.is_empty() || host.eq_ignore_ascii_case("localhost") {
         return true;
     }
-    // The system lets sockets be bound to its own addresses only.
+    // The system allows a socket to be bound only to the machine's own addresses.
     host.parse::<IpAddr>()
         .is_ok_and(|address| address.is_loopback() || UdpSocket::bind((address, 0)).is_ok())
 }
 
-/// A caller, with or without a user, on the connections of the console.
+/// A caller, with or without a user, that uses the console's connections.
 pub(crate) struct Caller {
     pub(crate) client: Client,
     pub(crate) is_logged_in: bool,
@@ -114,7 +114,7 @@ impl Caller {
         Refusal::of(status, self.is_logged_in)
     }
 
-    /// Makes a call that only reads. If its member is lost, another member is asked.
+    /// Makes a read-only call. If the connection to the member is lost, the call is repeated on another member.
     pub(crate) async fn read<M, R>(
         &self,
         message: M,
@@ -140,7 +140,7 @@ impl Caller {
         timeout(READ_TIME_MAX, asking).await.unwrap_or_else(|_| Err(Refusal::no_answer()))
     }
 
-    /// Makes a call that changes something. It is never repeated.
+    /// Makes a call that changes the cluster. Such a call is never repeated.
     pub(crate) async fn change<M, R>(
         &self,
         message: M,
@@ -152,7 +152,7 @@ impl Caller {
         self.change_within(CHANGE_TIME_MAX, message, make).await
     }
 
-    /// Makes a call that changes something and may take this long.
+    /// Makes a call that changes the cluster, with this time limit.
     pub(crate) async fn change_within<M, R>(
         &self,
         time_limit: Duration,
@@ -183,7 +183,7 @@ impl Caller {
     }
 }
 
-/// Returns whether a call failed because of its connection, so that another member may answer it.
+/// Returns whether a call failed because of its connection, so another member may still answer it.
 fn is_lost(status: &Status) -> bool {
     status.code() == Code::Unavailable && !status.message().starts_with("etcdserver: ")
 }
@@ -192,7 +192,7 @@ fn is_lost(status: &Status) -> bool {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns a cluster without endpoints, whose timeouts are all the same.
+    /// Returns a cluster without endpoints, with this value for all timeouts.
     pub(crate) fn cluster(timeout: Duration) -> Cluster {
         let timeouts =
             Timeouts { dial_timeout: timeout, keepalive_time: timeout, keepalive_timeout: timeout };

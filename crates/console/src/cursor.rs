@@ -1,4 +1,4 @@
-//! Cursors: where the next page of a list begins, as a text that the page of the console passes back.
+//! Cursors: where the next part of a list begins, as a string that the web page sends back to request that part.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,17 +7,17 @@ use crate::encode::base64;
 use crate::input::Input;
 use crate::refusal::Refusal;
 
-/// The place at which a page begins.
+/// The position in a list at which the next part begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
-    /// The revision of the list; 0 for the newest one.
+    /// The revision of the list; 0 for the newest revision.
     pub(crate) revision: i64,
-    /// The first key; `None` for the beginning.
+    /// The first key; `None` for the beginning of the list.
     pub(crate) key: Option<Vec<u8>>,
 }
 
 impl Cursor {
-    /// Reads the fields `cursor` and `revision`.
+    /// Parses the arguments `cursor` and `revision` of a call.
     pub(crate) fn of(input: &Input) -> Result<Self, Refusal> {
         let Some(text) = input.own_text("cursor")? else {
             return Ok(Self { revision: input.number("revision")?.unwrap_or_default(), key: None });

@@ -6,7 +6,7 @@ use quorate_api::etcdserverpb::ResponseHeader;
 use quorate_api::record::Fields;
 use serde_json::{Map, Value, json};
 
-/// Maximum length of a key in an answer. A longer key is cut, and marked.
+/// Maximum length of a key in an answer. A longer key is truncated and marked as such.
 pub(crate) const KEY_BYTES_SHOWN_MAX: usize = 4096;
 
 pub(crate) fn base64(bytes: &[u8]) -> String {
@@ -25,7 +25,7 @@ pub(crate) fn revision(header: Option<&ResponseHeader>) -> i64 {
     header.map_or(0, |header| header.revision)
 }
 
-/// Adds a key. A key that is too long is cut.
+/// Adds a key, truncated if it is too long.
 pub(crate) fn put_key(entry: &mut Map<String, Value>, key: &[u8]) {
     let shown = &key[..key.len().min(KEY_BYTES_SHOWN_MAX)];
     entry.insert("key".to_owned(), base64(shown).into());
@@ -35,7 +35,7 @@ pub(crate) fn put_key(entry: &mut Map<String, Value>, key: &[u8]) {
     }
 }
 
-/// Returns a key without its value.
+/// Returns the fields of a key's record without the value.
 pub(crate) fn key_meta(fields: &Fields<'_>) -> Map<String, Value> {
     let mut entry = Map::new();
     put_key(&mut entry, fields.key);
@@ -55,7 +55,7 @@ pub(crate) fn put_value(entry: &mut Map<String, Value>, value: &[u8], shown_max:
     entry.insert("too_large".to_owned(), false.into());
 }
 
-/// Adds that a value was not fetched because of its size.
+/// Adds the information that a value was not fetched because of its size.
 pub(crate) fn put_too_large(entry: &mut Map<String, Value>, size: Option<u64>) {
     entry.insert("value".to_owned(), Value::Null);
     entry.insert("size".to_owned(), json!(size));

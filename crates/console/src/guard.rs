@@ -1,13 +1,14 @@
-//! Ends the streams whose callers have lost their access.
+//! Ends streams whose callers have lost access.
 //!
-//! A member checks a watch and a snapshot only when they begin. A stream of the console would thus outlive the deletion of
-//! its user, the end of his token, and authentication being turned on or off. The guard of a stream repeats the checks.
+//! A member checks the permissions of a watch or a snapshot only at its start. Without further checks, a stream of the
+//! console would continue after its user is deleted, after the user's token expires, and after authentication is turned
+//! on or off. The guard of a stream therefore repeats the checks.
 //!
 //! # Guarantees
 //!
-//! * A stream ends within about [`CHECK_INTERVAL`] and `MODE_TIME` (`access`) after its caller has lost access, as long as
-//!   a member answers.
-//! * While no member answers, the stream continues: a member that does not answer sends nothing either.
+//! * While a member answers, a stream ends at most about [`CHECK_INTERVAL`] plus `MODE_TIME` (`access`) after its
+//!   caller has lost access.
+//! * While no member answers, the stream is not ended, because members that do not answer send no data either.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::access::{Access, Mode, is_accepted};
 use crate::cluster::Caller;
 use crate::refusal::{Kind, Refusal};
 
-/// Interval of the checks. Each is one small read.
+/// Interval of the checks, each of which is one small read.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
 /// The checks of one stream.
@@ -33,7 +34,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Begins the guard of a stream. `key` is a key that the stream shows, if it shows certain keys only.
+    /// Creates the guard of a stream. `key` is one of the keys that the stream shows, if it shows only certain keys.
     pub(crate) async fn begin(
         access: &Rc<Access>,
         anonymous: Caller,
@@ -75,7 +76,7 @@ impl Guard {
     }
 }
 
-/// Returns whether a failed check means that the access is lost, and not that no member answered.
+/// Returns whether a failed check means that access is lost, rather than that no member answered.
 const fn is_final(kind: Kind) -> bool {
     matches!(
         kind,

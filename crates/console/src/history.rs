@@ -1,14 +1,14 @@
 //! The history of one key.
 //!
-//! A walk reads the key at its newest revision, then at the revision before that one, and so on: one small read for each
-//! change. It ends at the creation of the key, because etcd cannot find out what was before. A search watches the key
-//! from the oldest revision that the cluster still has; it also finds deletions, but the member reads its whole history
-//! for it.
+//! A walk reads the key at its newest revision, then at the revision before that change, and so on, with one small read
+//! for each change. It ends at the creation of the key, because a read cannot find earlier incarnations of the key. A
+//! search watches the key from the oldest revision that the cluster still has. It also finds deletions, but the member
+//! reads its whole history for it.
 //!
 //! # Bound
 //!
-//! * A walk returns [`ENTRIES_MAX`] entries, with [`VALUE_BYTES_SHOWN`] of each value. A search returns the newest
-//!   [`SEARCH_MAX`] entries, and ends after [`SEARCH_TIME`].
+//! * A walk returns at most [`ENTRIES_MAX`] entries, with at most [`VALUE_BYTES_SHOWN`] bytes of each value. A search
+//!   returns the newest [`SEARCH_MAX`] entries, and ends after [`SEARCH_TIME`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,10 +31,10 @@ const VALUE_BYTES_SHOWN: usize = 16 << 10;
 const SEARCH_MAX: usize = 40;
 const SEARCH_TIME: Duration = Duration::from_secs(10);
 
-/// How often a search asks whether the member has sent all of the history.
+/// Interval at which a search sends progress requests, to detect that the member has sent all of the history.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Returns a part of the history.
+/// Returns a part of a key's history, by a walk or a search.
 pub(crate) async fn history(
     caller: &Caller,
     input: &Input,
@@ -110,7 +110,7 @@ async fn search(caller: &Caller, key: Vec<u8>) -> Result<Value, Refusal> {
 
 /// A search in progress.
 struct Search {
-    /// The revision at which it ends.
+    /// The revision at which the search ends.
     newest: i64,
     /// The newest entries found so far, oldest first.
     entries: VecDeque<Value>,
@@ -121,7 +121,8 @@ struct Search {
 }
 
 impl Search {
-    /// Watches until the newest revision. Returns the oldest revision that the cluster has, if the watch began before it.
+    /// Watches until the newest revision. If the watch starts at a compacted revision, returns the oldest revision that
+    /// the cluster still has.
     async fn listen(
         &mut self,
         caller: &Caller,
@@ -149,7 +150,8 @@ impl Search {
         }
     }
 
-    /// Adds the events of a response to the entries, and drops the oldest entries beyond the limit. Returns whether the newest revision is reached.
+    /// Adds the events of a response to the entries, and drops the oldest entries beyond the limit. Returns whether the
+    /// newest revision is reached.
     fn take(&mut self, response: &WatchResponse) -> bool {
         let mut seen = 0;
         for event in &response.events {

@@ -1,4 +1,4 @@
-//! The arguments of an API call: one JSON object whose fields are read by type, within bounds.
+//! The arguments of an API call: one JSON object whose fields are read by type and limited in length and number.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use crate::refusal::Refusal;
 /// Maximum length of a name or a password, in bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Maximum number of arguments of a call, and of texts in a list.
+/// Maximum number of arguments of a call, and of strings in a list.
 const ARGUMENTS_MAX: usize = 32;
 const TEXTS_MAX: usize = 100;
 
 /// The arguments of a call.
 ///
-/// An argument contains no further objects. The body of a request is parsed before its caller is known, so it must not
-/// occupy much more memory than it has bytes.
+/// An argument cannot contain objects. The body of a request is parsed before its caller is known, so the parsed form
+/// must not occupy much more memory than the body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Input(Vec<(String, Argument)>);
 
@@ -29,7 +29,7 @@ enum Argument {
     Number(i64),
     Text(String),
     Texts(Vec<String>),
-    /// A fraction, or a number beyond the range.
+    /// A fraction, or a number outside the supported range.
     OtherNumber,
 }
 
@@ -128,7 +128,7 @@ impl Input {
         named.map(|(_, argument)| argument).filter(|one| !matches!(one, Argument::Missing))
     }
 
-    /// Returns a text; `None` if the field is missing.
+    /// Returns a string; `None` if the field is missing.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Refusal> {
         match self.field(name) {
             None => Ok(None),
@@ -137,7 +137,7 @@ impl Input {
         }
     }
 
-    /// Returns a text of any length that this server has written itself; `None` if the field is missing.
+    /// Returns a string of any length that was created by this server; `None` if the field is missing.
     pub(crate) fn own_text(&self, name: &str) -> Result<Option<&str>, Refusal> {
         match self.field(name) {
             None => Ok(None),
@@ -146,13 +146,13 @@ impl Input {
         }
     }
 
-    /// Returns a text that must be given and not be empty.
+    /// Returns a required string, which must not be empty.
     pub(crate) fn required_text(&self, name: &str) -> Result<&str, Refusal> {
         let text = self.text(name)?.unwrap_or_default();
         if text.is_empty() { Err(mistake(name, "given")) } else { Ok(text) }
     }
 
-    /// Returns a list of texts.
+    /// Returns a list of strings.
     pub(crate) fn texts(&self, name: &str) -> Result<Vec<String>, Refusal> {
         match self.field(name) {
             None => Ok(Vec::new()),
@@ -169,7 +169,7 @@ impl Input {
         STANDARD.decode(text).map(Some).map_err(|_| wrong())
     }
 
-    /// Returns a key, which must be given and not be empty.
+    /// Returns the required key, which must not be empty.
     pub(crate) fn key(&self) -> Result<Vec<u8>, Refusal> {
         let key = self.bytes("key")?.unwrap_or_default();
         if key.is_empty() { Err(mistake("key", "given")) } else { Ok(key) }
@@ -184,12 +184,12 @@ impl Input {
         }
     }
 
-    /// Returns a number that must be given.
+    /// Returns a required number.
     pub(crate) fn required_number(&self, name: &str) -> Result<i64, Refusal> {
         self.number(name)?.ok_or_else(|| mistake(name, "given"))
     }
 
-    /// Returns the field `limit`, or a default, within 1 and a maximum.
+    /// Returns the field `limit`, or `default` if it is missing. The result is at least 1 and at most `most`.
     pub(crate) fn limit(&self, default: usize, most: usize) -> Result<usize, Refusal> {
         let given = self.number("limit")?.map(|given| usize::try_from(given).unwrap_or(usize::MAX));
         match given.unwrap_or(default) {
@@ -198,7 +198,7 @@ impl Input {
         }
     }
 
-    /// Returns a switch; false if the field is missing.
+    /// Returns a boolean; false if the field is missing.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, Refusal> {
         match self.field(name) {
             None => Ok(false),
@@ -218,7 +218,7 @@ impl Input {
         u64::from_str_radix(text, 16).map(Some).map_err(|_| wrong())
     }
 
-    /// Returns an id that must be given.
+    /// Returns a required id.
     pub(crate) fn required_id(&self, name: &str) -> Result<u64, Refusal> {
         self.id(name)?.ok_or_else(|| mistake(name, "given"))
     }

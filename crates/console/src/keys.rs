@@ -2,15 +2,15 @@
 //!
 //! # Guarantees
 //!
-//! * No call reads all keys. A level of the tree skips the keys below a prefix: after the first of them, it continues at
-//!   the end of the prefix. Counts have a time limit, and are missing after it.
-//! * The pages of a list belong together: all show the revision of the first one.
+//! * No call reads all keys. The read of a tree level skips the keys below a prefix: after the first of them, it
+//!   continues at the end of the prefix. Counts have a time limit, after which they are omitted.
+//! * The pages of a list are consistent: all show the revision of the first page.
 //!
 //! # Bound
 //!
-//! * A page has at most [`LIST_MAX`] or [`TREE_MAX`] entries, and [`PAGE_BYTES_MAX`] of keys.
-//! * A value of more than [`SMALL_BYTES_MAX`] is fetched only while few others are ([`Large`]), and one that does not fit
-//!   into a response (`cluster`) not at all.
+//! * A page has at most [`LIST_MAX`] or [`TREE_MAX`] entries, and [`PAGE_BYTES_MAX`] bytes of keys.
+//! * A value of more than [`SMALL_BYTES_MAX`] bytes is fetched only with a permit ([`Large`]). A value that does not
+//!   fit into a response (`cluster`) is not fetched.
 
 use std::time::Duration;
 
@@ -31,23 +31,23 @@ pub(crate) const LIST_MAX: usize = 500;
 const TREE_MAX: usize = 200;
 const DEFAULT: usize = 100;
 
-/// Maximum total length of the keys in a page, as far as they are shown.
+/// Maximum total length of the shown parts of the keys in a page.
 const PAGE_BYTES_MAX: usize = 512 << 10;
 
 /// Number of keys that one request for a level of the tree reads. Most of them are skipped if a level has many keys
 /// below each prefix.
 const TREE_KEYS: usize = 32;
 
-/// Time for the counts of a level of the tree.
+/// Time limit of the counts of a tree level.
 const COUNTS_TIME: Duration = Duration::from_secs(2);
 
 /// Maximum length of a response that is fetched without a permit for large values.
 const SMALL_BYTES_MAX: usize = 1 << 20;
 
-/// Number of bytes of a value that are shown.
+/// Maximum number of bytes of a value that are shown.
 pub(crate) const VALUE_BYTES_SHOWN: usize = 256 << 10;
 
-/// Permits for responses with large values, which limit the memory that they use.
+/// Permits for responses with large values, which limit the memory of these responses.
 #[derive(Debug)]
 pub(crate) struct Large(Semaphore);
 
@@ -57,7 +57,7 @@ impl Large {
     }
 }
 
-/// Maximum length of a separator. Searching long keys for a long separator would take long.
+/// Maximum length of a separator. Searching long keys for a long separator would be slow.
 pub(crate) const SEPARATOR_BYTES_MAX: usize = 16;
 
 pub(crate) fn wrong_separator() -> Refusal {
@@ -65,7 +65,7 @@ pub(crate) fn wrong_separator() -> Refusal {
     Refusal::bad_request(text)
 }
 
-/// Returns one level of the tree: the keys and the prefixes directly below a prefix.
+/// Returns one tree level: the keys and the prefixes directly below a prefix.
 pub(crate) async fn tree(caller: &Caller, input: &Input) -> Result<Value, Refusal> {
     let prefix = input.bytes("prefix")?.unwrap_or_default();
     let separator = input.bytes("separator")?.unwrap_or_else(|| b"/".to_vec());
@@ -115,13 +115,13 @@ pub(crate) async fn tree(caller: &Caller, input: &Input) -> Result<Value, Refusa
 
 /// A level of the tree that is being read.
 struct Level {
-    /// The rest of the keys.
+    /// The range of keys not read yet.
     range: KeyRange,
     prefix: Vec<u8>,
     separator: Vec<u8>,
     entries: Vec<Entry>,
     bytes: usize,
-    /// The first key of the next page; `None` if there is none.
+    /// The first key of the next page; `None` if there is no next page.
     next: Option<Vec<u8>>,
 }
 
@@ -131,7 +131,7 @@ enum Entry {
 }
 
 impl Level {
-    /// Takes the keys of a response. Returns whether more must be read.
+    /// Adds the keys of a response to the level. Returns whether more keys must be read.
     fn take(&mut self, page: &RangeResponse, limit: usize) -> bool {
         let mut last = None;
         for record in &page.kvs {
@@ -165,7 +165,7 @@ impl Level {
         !is_over
     }
 
-    /// Returns the prefix below which a key is, if it is not directly at this level.
+    /// Returns the child prefix that contains a key, or `None` if the key is directly at this level.
     fn child(&self, key: &[u8]) -> Option<Vec<u8>> {
         let rest = key.get(self.prefix.len()..)?;
         let at = rest.windows(self.separator.len()).position(|part| part == self.separator)?;
@@ -206,7 +206,7 @@ pub(crate) async fn list(caller: &Caller, input: &Input) -> Result<Value, Refusa
     Ok(json!({ "revision": at, "count": count, "entries": entries, "next": next }))
 }
 
-/// Returns a key with its value, as far as it is shown.
+/// Returns a key with the shown part of its value.
 pub(crate) async fn get(caller: &Caller, input: &Input, large: &Large) -> Result<Value, Refusal> {
     let key = input.key()?;
     let at = input.number("revision")?.unwrap_or_default();
@@ -220,12 +220,12 @@ pub(crate) async fn get(caller: &Caller, input: &Input, large: &Large) -> Result
 
 /// The result of a read of one key.
 pub(crate) struct Found {
-    /// The revision of the store.
+    /// The store's revision at the time of the read.
     pub(crate) revision: i64,
     pub(crate) entry: Option<serde_json::Map<String, Value>>,
 }
 
-/// Reads one key at a revision, or at the newest one if it is 0.
+/// Reads one key at the revision `at`, or at the newest revision if `at` is 0.
 pub(crate) async fn value_at(
     caller: &Caller,
     key: &[u8],
@@ -281,7 +281,7 @@ fn keys_only(range: &KeyRange, limit: usize, at: i64) -> RangeRequest {
     }
 }
 
-/// Reads keys without values. If they are so long that the response is refused, fewer are read.
+/// Reads keys without values. If the response is refused because the keys are too long, reads fewer keys.
 async fn range_of_keys(
     caller: &Caller,
     mut request: RangeRequest,

@@ -10,14 +10,14 @@ use crate::encode::{KEY_BYTES_SHOWN_MAX, base64, lease};
 use crate::input::Input;
 use crate::refusal::{Kind, Refusal};
 
-/// Maximum number of leases in a page, each of which needs a request.
+/// Maximum number of leases in a page. Each lease needs one request.
 const LIST_MAX: usize = 100;
 const DEFAULT: usize = 50;
 
-/// Maximum number of keys of one lease that are shown.
+/// Maximum number of keys shown for one lease.
 const KEYS_MAX: usize = 500;
 
-/// Maximum total length of these keys.
+/// Maximum total length of the keys shown for one lease.
 const KEYS_BYTES_MAX: usize = 512 << 10;
 
 /// Returns a page of the leases, in the order of their ids.
@@ -41,7 +41,7 @@ pub(crate) async fn list(caller: &Caller, input: &Input) -> Result<Value, Refusa
                 "keys": found.keys.len(),
                 "error": null,
             }),
-            // It has expired meanwhile, or the user may not read its keys.
+            // The lease has expired in the meantime, or the user may not read its keys.
             Err(refused) => json!({
                 "id": lease(id),
                 "ttl_secs": null,

@@ -1,4 +1,4 @@
-//! The web console: a page that shows and operates a cluster, and the server behind it.
+//! The web console: a page for viewing and operating a cluster, and the server that serves it.
 //!
 //! ```text
 //! browser ─► service (checks, assets) ─► worker (one thread) ─► keys, history, live, leases, accounts  ─► cluster
@@ -7,19 +7,19 @@
 //!                                             └──► overview (collected once for all pages) ─► problems, certificates
 //! ```
 //!
-//! `quorate console` runs it on its own, and a member runs it with `--listen-console-url`. Decision 0034 gives the
-//! reasons for its design.
+//! `quorate console` runs a standalone console, and a member runs one with `--listen-console-url`. Decision record 0034
+//! gives the reasons for the design.
 //!
 //! # Guarantees
 //!
-//! - The console is a client of the public API. It has no power of its own, and shows no user more than his own calls
-//!   would: every call carries his token.
-//! - Requests of other sites are refused before anything else looks at them (`checks`).
+//! - The console is a client of the public API without permissions of its own. A user sees only what the user's own
+//!   calls would return, because every call carries the user's token.
+//! - Requests of other sites are refused before any other part of the console processes them (`checks`).
 //! - Tokens and passwords are never stored, logged, or part of a URL or cookie.
 //!
 //! # Not here
 //!
-//! The page (`assets`). The figures that `ctl top` shows as well (`top`). Accepting connections (`net`).
+//! The page (`assets`), the figures that `ctl top` shows as well (`top`), and accepting connections (`net`).
 
 mod access;
 mod accounts;

@@ -1,10 +1,10 @@
-//! Streams of lines: the watch of a prefix, and the measurement of prefixes.
+//! Streams of JSON lines: the watch of a prefix, and the measurement of prefixes.
 //!
 //! # Bound
 //!
-//! * A stream has a queue of [`LINES_MAX`] lines and [`LINES_BYTES_MAX`]. A line of events has [`LINE_BYTES`] and one event.
-//!   If its page does not read, events are dropped and counted, and the next line reports how many. If it takes nothing at
-//!   all, its connection is closed (`service`).
+//! * The queue of a stream holds at most [`LINES_MAX`] lines and [`LINES_BYTES_MAX`] bytes. A line of events has at
+//!   most [`LINE_BYTES`] bytes plus one event. If the page reads too slowly, events are dropped, and a later line
+//!   reports their number. If the page reads nothing at all, its connection is closed (`service`).
 
 use std::io;
 use std::sync::Arc;
@@ -34,17 +34,17 @@ const LINES_MAX: usize = 64;
 const LINE_BYTES: usize = 48 << 10;
 const LINES_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum time until the page has taken the last line.
+/// Maximum time to wait until the page has read the last line.
 const END_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum number of bytes of a value in an event.
 const VALUE_BYTES_MAX: usize = 4096;
 
-/// Interval of the lines that show that a stream is alive, and of the rows of prefixes.
+/// Interval of the lines that show that a stream is alive, and interval of the rows of prefixes.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const ROWS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Maximum number of rows by size, and by writes.
+/// Maximum number of rows that are selected by size, and of those selected by writes.
 const ROWS_MAX: usize = 200;
 
 /// The sending side of a stream of lines.
@@ -55,13 +55,13 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Creates a stream, and the receiver for its answer.
+    /// Creates the sending side of a stream, and the receiver for the answer's body.
     pub(crate) fn new() -> (Self, Parts) {
         let (parts, receiver) = mpsc::channel(LINES_MAX);
         (Self { parts, space: Arc::new(Semaphore::new(LINES_BYTES_MAX)), dropped: 0 }, receiver)
     }
 
-    /// Adds a line with this number of events. If the queue is full, the events are dropped.
+    /// Queues a line with this number of events. If the queue is full, the events are dropped.
     fn add(&mut self, line: &Value, events: u64) {
         if self.dropped > 0 && self.put(&json!({ "type": "dropped", "count": self.dropped })) {
             self.dropped = 0;
@@ -78,7 +78,7 @@ impl Lines {
         self.parts.try_send(Ok(Part { data, space: Some(space) })).is_ok()
     }
 
-    /// Waits until there is space, and adds the last line.
+    /// Waits until there is space, and queues the last line.
     async fn end(mut self, refused: &Refusal) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
@@ -89,7 +89,7 @@ impl Lines {
 
     async fn last(&self, line: &Value) {
         let data = Bytes::from(line.to_string() + "\n");
-        // The page may be gone, or may not read.
+        // The page may be closed, or may not read the line in time.
         drop(self.parts.send_timeout(Ok(Part { data, space: None }), END_TIME_MAX).await);
     }
 
@@ -128,7 +128,7 @@ impl Watch {
         self.create.key.to_vec()
     }
 
-    /// Sends the events until the page, the cluster or the guard ends the watch.
+    /// Sends events until the page, the cluster or the guard ends the watch.
     pub(crate) async fn run(self, caller: &Caller, guard: &Guard, mut lines: Lines) {
         let mut lost = std::pin::pin!(guard.lost());
         let mut pings = interval(PING_INTERVAL);
@@ -155,7 +155,7 @@ impl Watch {
                         if refused.kind != Kind::TooLarge {
                             break 'watch refused;
                         }
-                        // An event is too large to be received. The watch continues with the newest revision.
+                        // An event is too large to be received, so the watch continues at the newest revision.
                         let line =
                             json!({ "type": "dropped", "count": null, "reason": refused.message });
                         lines.add(&line, 1);
@@ -213,7 +213,7 @@ fn of_cancellation(response: &WatchResponse) -> Refusal {
     Refusal::new(if is_denied { Kind::PermissionDenied } else { Kind::Cluster }, text)
 }
 
-/// Returns the arguments of a measurement of prefixes.
+/// Parses the arguments of a measurement of prefixes.
 pub(crate) fn shape_of(input: &Input) -> Result<Shape, Refusal> {
     let base = input.bytes("prefix")?.unwrap_or_default();
     let separator = input.bytes("separator")?.unwrap_or_else(|| b"/".to_vec());
@@ -227,7 +227,7 @@ pub(crate) fn shape_of(input: &Input) -> Result<Shape, Refusal> {
     }
 }
 
-/// Measures prefixes, and sends their rows until the page or the guard ends the stream.
+/// Measures prefixes, and sends a row for each of them at every interval, until the page or the guard ends the stream.
 pub(crate) async fn measure(caller: Caller, guard: Guard, shape: Shape, mut lines: Lines) {
     let meter = PrefixMeter::new(caller.client, shape, ROWS_INTERVAL);
     let mut due = interval(ROWS_INTERVAL);
@@ -267,7 +267,7 @@ pub(crate) async fn measure(caller: Caller, guard: Guard, shape: Shape, mut line
     }
 }
 
-/// Returns the rows with the most bytes and those with the most writes, and the number of other rows.
+/// Returns the rows with the most bytes and the rows with the most writes, and the number of omitted rows.
 fn largest(mut rows: Vec<Prefix>) -> (Vec<Prefix>, usize) {
     let all = rows.len();
     let writes = |row: &Prefix| {

@@ -1,4 +1,4 @@
-//! Connections to single members, for operations that concern one of them.
+//! Connections to individual members, for operations that concern a single member.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ impl Members {
         Self { cluster, kept: RefCell::default() }
     }
 
-    /// Returns the same user on a connection to one member.
+    /// Returns the same caller on a connection to one member.
     pub(crate) async fn of(&self, caller: &Caller, id: u64) -> Result<Caller, Refusal> {
         let members = caller.members().await?;
         let found = members.into_iter().find(|member| member.id == id);

@@ -1,10 +1,10 @@
-//! Operations that change the cluster. They exist only with `--allow-writes`, and each is one call in the name of the
-//! user who is logged in.
+//! Operations that change the cluster. They are available only with `--allow-writes`, and each is one call made as the
+//! logged-in user.
 //!
 //! # Guarantees
 //!
-//! * A write of a key is a transaction that compares the revision that the page has shown. If another client has changed
-//!   the key since then, nothing is written.
+//! * A write of a key is a transaction that compares the key's revision with the one that the page has shown. If
+//!   another client has changed the key since then, nothing is written.
 //! * The console never repeats an operation.
 
 use std::time::Duration;
@@ -32,13 +32,13 @@ use crate::input::Input;
 use crate::members::Members;
 use crate::refusal::{Kind, Refusal};
 
-/// Time for a defragmentation, which reads and writes the whole backend file.
+/// Time limit of a defragmentation, which reads and writes the whole backend file.
 const DEFRAGMENT_TIME: Duration = Duration::from_secs(600);
 
-/// Time for a compaction that waits until the old revisions are gone.
+/// Time limit of a compaction that waits until the old revisions are deleted.
 const COMPACT_TIME: Duration = Duration::from_secs(300);
 
-/// Makes a call of the Auth service whose response has only a header.
+/// Makes a call of the Auth service whose response consists only of a header.
 macro_rules! account {
     ($caller:expr, $method:ident, $request:expr) => {{
         let make = async |channel, request| $caller.client.auth(channel).$method(request).await;
@@ -54,7 +54,7 @@ macro_rules! member {
     }};
 }
 
-/// Carries out an operation, which is named without its prefix.
+/// Carries out the operation with this name, which is given without its prefix.
 pub(crate) async fn operate(
     members: &Members,
     caller: &Caller,
@@ -196,7 +196,8 @@ async fn delete(caller: &Caller, input: &Input) -> Result<Value, Refusal> {
     compare_and(caller, input, OpRequest::RequestDeleteRange(request)).await
 }
 
-/// Changes a key if its last change has the revision that the page has shown; 0 means that the key does not exist.
+/// Changes a key if the revision of its last change is the one that the page has shown; 0 means that the key does not
+/// exist.
 async fn compare_and(caller: &Caller, input: &Input, change: OpRequest) -> Result<Value, Refusal> {
     let (key, shown) = (input.key()?, input.required_number("if_mod_revision")?);
     let compare = Compare {
@@ -286,7 +287,7 @@ async fn maintain(
         }
         "move_leader" => {
             let target_id = input.required_id("to")?;
-            // Only the leader can hand over its leadership.
+            // The call must go to the leader, because only the leader can transfer its leadership.
             let status =
                 async |channel, request| caller.client.maintenance(channel).status(request).await;
             let leader = caller.read(StatusRequest {}, status).await?.leader;

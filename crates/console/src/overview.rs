@@ -2,9 +2,9 @@
 //!
 //! # Guarantees
 //!
-//! * Nothing is collected while no page asks: the collection ends after [`IDLE_TIME`].
-//! * The figures come from calls in the name of one of the users who ask. A user sees them only after the cluster has
-//!   accepted his own token (`access`).
+//! * Nothing is collected while no page requests the figures: the collection ends after [`IDLE_TIME`].
+//! * The figures come from calls made as one of the users whose pages request them. Every user sees the figures only
+//!   after the cluster has accepted the user's own token (`access`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,27 +27,27 @@ use crate::encode::hex;
 use crate::problems::{Observer, Problem, advice_for_alarm};
 use crate::refusal::Refusal;
 
-/// The interval of the collection.
+/// The interval at which the figures are collected.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The collection ends if no page has asked for this long.
+/// Time without a request from a page after which the collection ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
-/// Time for the first figures.
+/// Maximum time that a page waits for the first figures.
 const FIRST_TIME: Duration = Duration::from_secs(8);
 
-/// Interval of the handshakes that show the certificates.
+/// Interval of the handshakes that fetch the certificates.
 const CERTIFICATES_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The collection for all pages.
+/// The figures for all pages, and their collection.
 pub(crate) struct Overview {
     latest: RefCell<Option<(Instant, Map<String, Value>)>>,
     renewed: Notify,
     is_running: Cell<bool>,
     asked: Cell<Instant>,
-    /// The token of the user who asked last.
+    /// The token of the user whose page sent the last request.
     token: RefCell<Option<Token>>,
-    /// The token with which the figures are collected, and the time at which its user last asked.
+    /// The token with which the figures are collected, and the time of the last request with it.
     collecting: RefCell<Option<Token>>,
     own_asked: Cell<Instant>,
     sequence: Cell<u64>,
@@ -108,12 +108,13 @@ impl Overview {
             Box::pin(self.collect_as(cluster, token, &mut certificates, &mut observer)).await;
         }
         self.is_running.set(false);
-        // No token outlives the pages that have sent it.
+        // A token is not kept longer than the pages that have sent it.
         self.token.replace(None);
         self.collecting.replace(None);
     }
 
-    /// Collects as one user, until no page asks, or until another user has asked and this one is refused or no longer asks.
+    /// Collects the figures as one user. Ends when no page requests them, or when another user has requested them and
+    /// this user is refused or no longer requests them.
     async fn collect_as(
         &self,
         cluster: &Cluster,
@@ -275,7 +276,7 @@ fn member_json(row: &MemberRow, now_ms: u64) -> Value {
         ("errors", json!(row.standing.as_ref().map(|standing| &standing.errors))),
         ("stages", stages),
     ];
-    // A member shows `down` as a role of its own, with its reason.
+    // The page shows `down` as a role, and the reason separately.
     if let Value::Object(fields) = &mut member {
         for (name, value) in more {
             fields.insert(name.to_owned(), value);
@@ -284,8 +285,8 @@ fn member_json(row: &MemberRow, now_ms: u64) -> Value {
     member
 }
 
-/// Returns by how much a member's clock is ahead of that of the console, to the second. Less than two seconds are within
-/// the precision, and count as none.
+/// Returns by how many seconds a member's clock is ahead of the console's clock, rounded to whole seconds. A difference
+/// of less than two seconds is within the precision of the measurement, and is returned as 0.
 fn clock_difference(secs: f64, now_ms: u64) -> f64 {
     let difference = secs - now_ms as f64 / 1e3;
     if difference.abs() < 2.0 { 0.0 } else { difference.round() }

@@ -2,14 +2,14 @@
 //!
 //! # Guarantees
 //!
-//! * The rules are pure functions of a report, the certificates and the time. What needs more than one report
-//!   ([`Observer`]) is kept here as well.
-//! * Each problem says what it means, and names a section of the documentation. A test checks that the section exists.
+//! * The rules are pure functions of a report, the certificates and the time. Rules that need more than one report keep
+//!   their state in an [`Observer`].
+//! * Each problem has an explanation and names a section of the documentation. A test checks that the section exists.
 //!
 //! # Not here
 //!
-//! The figures (`overview`). Alerts for a monitoring system: their rules are in `packaging/prometheus`, and the limits
-//! here are theirs where both look at the same figure.
+//! The figures (`overview`), and the alerts for a monitoring system, whose rules are in `packaging/prometheus`. Where a
+//! rule and an alert use the same figure, they have the same limit.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,47 +21,48 @@ use serde_json::{Value, json};
 use crate::certificates::Certificate;
 use crate::encode::hex;
 
-/// Where the documentation is published.
+/// The URL of the published documentation.
 const DOCUMENTATION: &str = "https://github.com/quorate/quorate/blob/main/docs/";
 
-/// Limits of latencies, in seconds.
+/// Latencies above which a problem is reported, in seconds.
 const FSYNC_SECS: f64 = 0.1;
 const COMMIT_SECS: f64 = 0.25;
 const ROUND_TRIP_SECS: f64 = 0.15;
 
-/// Number of entries that a member may be behind.
+/// Number of entries by which a member may lag behind before a problem is reported.
 const LAG_ENTRIES: u64 = 1000;
 
-/// Shares of the quota.
+/// Used shares of the quota above which a warning or a critical problem is reported.
 const QUOTA_WARNING: f64 = 0.8;
 const QUOTA_CRITICAL: f64 = 0.95;
 
-/// The free space in a backend file from which defragmentation is worth while, in bytes and as a share.
+/// The free space in a backend file above which defragmentation is worthwhile, in bytes and as a share of the file.
 const FREE_BYTES: u64 = 100 << 20;
 const FREE_SHARE: f64 = 0.5;
 
-/// Number of revisions without a compaction.
+/// Number of revisions since the last compaction above which a problem is reported.
 const UNCOMPACTED_REVISIONS: f64 = 1_000_000.0;
 
-/// Average size of a key with its value from which values are large.
+/// Average size in bytes of a key with its value above which values count as large.
 const LARGE_BYTES: f64 = 100.0 * 1024.0;
 
-/// Difference between clocks, in seconds. The clocks are read to the second.
+/// Difference between clocks above which a problem is reported, in seconds. Clock readings have a precision of one
+/// second.
 const CLOCK_SECS: f64 = 2.5;
 
-/// Events that wait for watchers, and the rate of failed proposals.
+/// Number of events that wait for watchers, and rate of failed proposals, above which a problem is reported.
 const PENDING_EVENTS: f64 = 10_000.0;
 const FAILED_PROPOSALS_PER_SEC: f64 = 0.02;
 
-/// Changes of the leader within [`LEADER_CHANGES_MS`].
+/// Number of leader changes within [`LEADER_CHANGES_MS`] from which a problem is reported.
 const LEADER_CHANGES: usize = 4;
 const LEADER_CHANGES_MS: u64 = 15 * 60 * 1000;
 
-/// Time until the expiry of a certificate, in milliseconds.
+/// Remaining validity of a certificate below which a warning or a critical problem is reported, in milliseconds.
 const EXPIRY_WARNING_MS: i64 = 30 * 86_400_000;
 const EXPIRY_CRITICAL_MS: i64 = 7 * 86_400_000;
 
-/// The writes per second from which a prefix is hot, if it also has most of all writes.
+/// The number of writes per second, and the share of all writes, above which a prefix counts as hot.
 const HOT_PER_SEC: f64 = 500.0;
 const HOT_SHARE: f64 = 0.5;
 
@@ -72,7 +73,7 @@ pub(crate) enum Severity {
     Info,
 }
 
-/// A kind of problem: its id, and the section that describes it.
+/// A kind of problem: its id, and the section of the documentation that describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     id: &'static str,
@@ -80,7 +81,7 @@ pub(crate) struct Kind {
     section: &'static str,
 }
 
-/// Declares a kind.
+/// Creates a kind of problem.
 const fn kind(id: &'static str, page: &'static str, section: &'static str) -> Kind {
     Kind { id, page, section }
 }
@@ -147,21 +148,21 @@ impl Problem {
     }
 }
 
-/// Returns the anchor of a heading.
+/// Returns the anchor of a heading in the published documentation.
 fn anchor(heading: &str) -> String {
     heading.to_lowercase().replace(' ', "-")
 }
 
-/// What must be remembered from one report to the next.
+/// The state that rules keep from one report to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Observer {
     leader: Option<u64>,
-    /// The times of the last changes of the leader, in milliseconds since 1970.
+    /// The times of the last leader changes, in milliseconds since 1970.
     leader_changes: VecDeque<u64>,
 }
 
 impl Observer {
-    /// Returns the problems that a report shows, the most severe ones first.
+    /// Returns the problems found in a report, the most severe first.
     pub(crate) fn problems(
         &mut self,
         report: &Report,
@@ -390,7 +391,7 @@ fn of_alarms(report: &Report, found: &mut Vec<Problem>) {
     }
 }
 
-/// Returns what to do about an alarm.
+/// Returns advice on how to handle an alarm.
 pub(crate) fn advice_for_alarm(name: &str) -> &'static str {
     match name {
         "NOSPACE" => {
@@ -406,7 +407,7 @@ pub(crate) fn advice_for_alarm(name: &str) -> &'static str {
 }
 
 fn of_clocks(report: &Report, found: &mut Vec<Problem>) {
-    // The answers of the members arrive at different times, so each clock is compared with the time of its answer.
+    // The members answer at different times, so each member's clock is compared with the arrival time of its answer.
     let offsets = report
         .members
         .iter()
@@ -445,7 +446,7 @@ fn of_certificate(certificate: &Certificate, report: &Report, now_ms: u64) -> Op
     Some(problem)
 }
 
-/// Returns the problems that the measurement of prefixes shows.
+/// Returns the problems found by the measurement of prefixes.
 pub(crate) fn of_prefixes(rows: &[Prefix]) -> Vec<Problem> {
     let writes = |row: &Prefix| {
         row.puts_per_sec.unwrap_or_default() + row.deletes_per_sec.unwrap_or_default()

@@ -1,4 +1,5 @@
-//! The errors of the API: a stable code that the page switches on, the HTTP status, and texts for the user.
+//! The errors of the API: a stable code by which the page distinguishes errors, the HTTP status, and texts for the
+//! user.
 //!
 //! # Guarantees
 //!
@@ -9,7 +10,7 @@ use quorate_client::failure::status_text;
 use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
 
-/// The codes of errors.
+/// The kinds of errors, each with its own code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     BadRequest,
@@ -71,7 +72,7 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     grpc: Option<&'static str>,
     advice: Option<String>,
-    /// A further field of the error.
+    /// An additional field of the error.
     detail: Option<(&'static str, Value)>,
 }
 
@@ -100,7 +101,8 @@ impl Refusal {
         Self::new(Kind::LoginRequired, "authentication is on in this cluster: log in first")
     }
 
-    /// Returns the refusal for a failed call. If a call without a login is refused because of its token, a login is needed.
+    /// Returns the refusal for a failed call. If a call without a login is refused because of its token, the refusal
+    /// requests a login.
     pub(crate) fn of(status: &Status, is_logged_in: bool) -> Self {
         let message = status.message();
         let kind = match message {
@@ -139,7 +141,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the error as one text.
+    /// Returns the error as one string.
     pub(crate) fn text(&self) -> String {
         match &self.advice {
             Some(advice) => format!("{}. {advice}", self.message),

@@ -1,4 +1,4 @@
-//! The HTTP answers, with the headers that every answer has.
+//! The HTTP answers, with the headers common to all answers.
 
 use std::io;
 use std::pin::Pin;
@@ -36,14 +36,14 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// A part of a stream, or the error that breaks it off.
+/// The parts of a stream. An error aborts the stream.
 pub(crate) type Parts = mpsc::Receiver<io::Result<Part>>;
 
 /// A part of a stream.
 #[derive(Debug)]
 pub struct Part {
     pub(crate) data: Bytes,
-    /// Its share of the bytes that may wait for the client.
+    /// The part's share of the bytes that may wait for the client.
     #[expect(dead_code, reason = "the bytes are free again when the part is dropped")]
     pub(crate) space: Option<OwnedSemaphorePermit>,
 }
@@ -53,7 +53,7 @@ pub struct Part {
 pub enum Content {
     /// A complete body.
     Whole(Option<Bytes>),
-    /// A body that is still being produced. An error breaks the answer off, so that its client sees that it is
+    /// A body that is still being produced. An error aborts the answer, so that the client detects that it is
     /// incomplete.
     Stream(mpsc::Receiver<io::Result<Part>>),
 }
@@ -117,7 +117,8 @@ pub(crate) fn lines(parts: Parts) -> Reply {
     stream("application/x-ndjson", parts)
 }
 
-/// Returns a stream that the browser saves under this file name, which consists of letters, digits, hyphens and dots.
+/// Returns a stream that the browser saves under this file name, which may contain only letters, digits, hyphens and
+/// dots.
 pub(crate) fn file(name: &str, parts: Parts) -> Reply {
     let mut reply = stream("application/octet-stream", parts);
     if let Ok(value) = HeaderValue::try_from(format!("attachment; filename=\"{name}\"")) {
@@ -143,7 +144,7 @@ fn never_stored(headers: &mut HeaderMap, kind: &'static str) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
-/// Adds the headers that every answer has.
+/// Adds the headers common to all answers.
 pub(crate) fn guarded(mut reply: Reply) -> Reply {
     for (name, value) in HEADERS {
         reply.headers_mut().insert(name, HeaderValue::from_static(value));

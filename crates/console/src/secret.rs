@@ -1,12 +1,12 @@
-//! The secret in the address of a console that its listener does not protect.
+//! The secret in the address of a console whose listener does not restrict access.
 //!
-//! A console on loopback can be reached by every user of the machine, and through a proxy by others. If it can do more
-//! than they could without it, and the cluster has no users, its page must send this secret, which only the person who
-//! has started the console sees.
+//! A console on loopback can be reached by every user of the machine, and by others through a proxy. If the console has
+//! access to the cluster that these users lack, and authentication is off, the page must send this secret. Only the
+//! user who started the console sees the secret.
 
 use std::fmt;
 
-/// A random text.
+/// A random string.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 
@@ -21,7 +21,7 @@ impl Secret {
         &self.0
     }
 
-    /// Returns whether a request has sent this secret. The time does not depend on how much of it is right.
+    /// Returns whether `given` is this secret. The duration of the comparison does not depend on how many bytes match.
     pub(crate) fn is(&self, given: &[u8]) -> bool {
         let differences = self.0.bytes().zip(given).map(|(own, given)| own ^ given);
         given.len() == self.0.len() && differences.fold(0, |all, one| all | one) == 0

@@ -2,10 +2,10 @@
 //!
 //! # Bound
 //!
-//! * [`PAGE_CALLS_MAX`] calls and [`PAGE_STREAMS_MAX`] streams at once. Further ones are refused, and each client gets only
-//!   a part of them (`clients`).
-//! * A client that takes nothing of an answer for [`STALL_TIME_MAX`] is disconnected.
-//! * The body of a request has at most [`BODY_BYTES_MAX`], and must arrive within [`BODY_TIME_MAX`].
+//! * At most [`PAGE_CALLS_MAX`] calls and [`PAGE_STREAMS_MAX`] streams are in progress, of which each client may hold
+//!   only a part (`clients`). Further calls and streams are refused.
+//! * A client that reads nothing of a pending answer for [`STALL_TIME_MAX`] is disconnected.
+//! * The body of a request has at most [`BODY_BYTES_MAX`] bytes, and must arrive within [`BODY_TIME_MAX`].
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -36,16 +36,17 @@ const PAGE_CALLS_MAX: usize = 32;
 /// Maximum number of open streams and downloads.
 const PAGE_STREAMS_MAX: usize = 32;
 
-/// Maximum length of a request's body. A value of 1 MiB fits, in base64.
+/// Maximum length of a request's body, which is sufficient for a value of 1 MiB in base64.
 const BODY_BYTES_MAX: usize = 2 << 20;
 
-/// Maximum time until the body of a request has arrived.
+/// Maximum time for the body of a request to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Maximum time for which a client may take nothing of an answer that waits for it.
+/// Maximum time during which a client may read nothing of a pending answer.
 const STALL_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Calls that wait for the console's thread. Each holds one of [`PAGE_CALLS_MAX`] slots, so the queue is never full.
+/// Maximum number of jobs that wait for the console's thread. Each job holds a slot for calls or streams, so the queue
+/// is never full.
 pub(crate) const QUEUE_CALLS_MAX: usize = PAGE_CALLS_MAX + PAGE_STREAMS_MAX;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-quorate-token");
@@ -56,7 +57,7 @@ const DOWNLOADS: &str = "/download/";
 /// The names of the calls whose answers are streams.
 const STREAMS: [&str; 2] = ["keys/watch", "keys/prefixes"];
 
-/// An API call or a download, for the console's thread.
+/// An API call or a download to be handled by the console's thread.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// The name of the call, or the id of a download.
@@ -67,7 +68,7 @@ pub(crate) struct Job {
     /// Whether the caller has sent the console's secret.
     pub(crate) knows_secret: bool,
     pub(crate) client: Client,
-    /// Held until the answer, or the stream, has ended.
+    /// The slot, which is held until the answer or the stream has ended.
     pub(crate) slot: Slot,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
@@ -214,14 +215,14 @@ where
     }
 }
 
-/// Ends the answer as soon as its client is gone.
+/// Requests that the answer ends as soon as its client disconnects.
 fn end_with_client<B>(request: &Request<B>) {
     if let Some(client) = request.extensions().get::<EndsWithClient>() {
         client.ask();
     }
 }
 
-/// Returns the answer for an error. Where only other methods are allowed, the answer names them.
+/// Returns the answer for an error. If the request's method is not allowed, the answer lists the allowed methods.
 fn of_refusal(refused: &Refusal) -> Reply {
     let mut reply = reply::refusal(refused);
     if refused.message.starts_with("only GET and HEAD") {
@@ -246,7 +247,7 @@ impl hyper::service::Service<Request<IncomingBody>> for Console {
     }
 }
 
-/// The HTTP/2 service of a console, of which there is none: browsers use HTTP/1.
+/// The type of a console's HTTP/2 service. It has no values, because browsers use HTTP/1.
 #[derive(Clone, Copy, Debug)]
 pub enum NoHttp2 {}
 

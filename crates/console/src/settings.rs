@@ -12,13 +12,13 @@ pub struct Settings {
     pub cluster: Cluster,
     /// Whether the page may change the cluster.
     pub allows_writes: bool,
-    /// The name of the member that runs the console, if one does.
+    /// The name of the member that runs the console; `None` for a standalone console.
     pub member: Option<String>,
     /// Whether passwords may be sent to other machines in plaintext.
     pub allows_plaintext_login: bool,
     /// The listeners.
     pub exposure: Exposure,
-    /// Further names under which browsers may open the console.
+    /// Additional names under which browsers may open the console.
     pub allowed_hosts: Vec<String>,
 }
 
@@ -29,9 +29,9 @@ impl Settings {
         Rules { is_private: self.is_private(), allows_login }
     }
 
-    /// Returns whether everyone who can reach the console may use a cluster without authentication. A loopback listener
-    /// is not enough if the console has access that other users of the machine lack, or if a proxy may pass on the
-    /// requests of others.
+    /// Returns whether a cluster without authentication may be used by everyone who can reach the console. A loopback
+    /// listener is not sufficient if the console has access that other users of the machine lack, or if a proxy may
+    /// forward the requests of others.
     pub(crate) fn is_private(&self) -> bool {
         let is_own = |host: &String| {
             let host = host.trim_matches(['[', ']']);

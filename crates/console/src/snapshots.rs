@@ -1,17 +1,18 @@
-//! Downloads of snapshots. The page asks for one, and then lets the browser fetch it under an id that works once and for
-//! a short time, because a browser cannot save a stream that it receives in answer to an API call. The id is no
-//! credential of the cluster: it stands for one snapshot that a user has already been allowed to ask for.
+//! Downloads of snapshots. The page requests a snapshot with an API call, and receives an id under which the browser
+//! then downloads it, because a browser cannot save a stream that it receives in answer to an API call. The id is valid
+//! only once and for a short time. It is not a credential of the cluster: it identifies one snapshot that the user was
+//! already permitted to request.
 //!
 //! # Guarantees
 //!
-//! * A download that is not complete, or whose digest is wrong, is broken off, so that the browser reports it as failed.
+//! * A download that is incomplete, or whose digest is wrong, is aborted, so that the browser reports it as failed.
 //!
 //! # Bound
 //!
-//! * [`DOWNLOADS_MAX`] downloads are remembered, and [`OWN_DOWNLOADS_MAX`] of one client. Further ones are refused while those
-//!   have not ended. Each has [`PARTS_MAX`] parts in memory.
-//! * A download that the browser does not begin within [`BEGIN_TIME`] has failed. A download that has ended is forgotten
-//!   after [`KEEP_TIME`].
+//! * At most [`DOWNLOADS_MAX`] downloads are remembered, and at most [`OWN_DOWNLOADS_MAX`] of one client. Further
+//!   downloads are refused while these have not ended. Each download has at most [`PARTS_MAX`] parts in memory.
+//! * A download that the browser does not start within [`BEGIN_TIME`] fails. A download is dropped from the list
+//!   [`KEEP_TIME`] after its end.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -39,13 +40,13 @@ const DOWNLOADS_MAX: usize = 32;
 const OWN_DOWNLOADS_MAX: usize = 4;
 const PARTS_MAX: usize = 16;
 
-/// Time in which the browser must begin a download.
+/// Maximum time until the browser starts a download.
 const BEGIN_TIME: Duration = Duration::from_secs(60);
 
-/// Time for which the outcome of a download is remembered.
+/// Time for which the outcome of a download stays available.
 const KEEP_TIME: Duration = Duration::from_secs(60);
 
-/// Time in which the member must send the next part, and the browser must take it.
+/// Maximum time for the member to send the next part, and for the browser to read it.
 const PART_TIME: Duration = Duration::from_secs(60);
 
 const SECTOR_BYTES: u64 = 512;
@@ -65,7 +66,7 @@ pub(crate) struct Download {
 }
 
 struct State {
-    /// The caller and the guard of the download, until it begins.
+    /// The caller and the guard of the download, until the download starts.
     caller: Option<(Caller, Guard)>,
     name: &'static str,
     ended: Option<Instant>,
@@ -114,7 +115,7 @@ impl Downloads {
         Ok(answer)
     }
 
-    /// Remembers a download, unless its client or all clients together have too many that have not ended.
+    /// Adds a download to the list, unless its client or all clients together have too many unfinished downloads.
     fn keep(&self, download: Rc<Download>) -> Result<(), Refusal> {
         let mut all = self.0.borrow_mut();
         all.retain(|known| !known.is_forgotten());
@@ -154,7 +155,7 @@ impl Downloads {
         }))
     }
 
-    /// Begins a download. Returns the name of its file, its data, and the task that fetches it.
+    /// Starts a download. Returns the name of its file, its data, and the task that fetches the data.
     pub(crate) async fn begin(&self, id: &str) -> Result<Begun, Refusal> {
         let download = self.find(id)?;
         download.expire();
@@ -180,7 +181,7 @@ impl Downloads {
     }
 }
 
-/// A download that has begun.
+/// A download in progress.
 pub(crate) struct Begun {
     pub(crate) file: String,
     pub(crate) parts: Parts,
@@ -192,7 +193,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Separates the data for the answer from the task that produces it.
+    /// Splits the download into the data for the answer and the task that fetches the data.
     pub(crate) fn split(self) -> (String, Parts, impl Future<Output = ()>) {
         let Self { file, parts, download, caller, guard, stream, sender } = self;
         let fetching = async move {
@@ -204,7 +205,7 @@ impl Begun {
             match fetched {
                 Ok(()) => {}
                 Err(refused) => {
-                    // The browser may be gone, or may not read.
+                    // The browser may have disconnected, or may not read.
                     let error = Err(io::Error::other(refused.message));
                     drop(sender.send_timeout(error, PART_TIME).await);
                 }
@@ -215,7 +216,7 @@ impl Begun {
 }
 
 impl Download {
-    /// Records the outcome.
+    /// Records the outcome of the download.
     fn end(&self, outcome: &Result<(), Refusal>) {
         let mut state = self.state.borrow_mut();
         state.caller = None;
@@ -224,7 +225,7 @@ impl Download {
         state.error = outcome.as_ref().err().cloned();
     }
 
-    /// Ends the download if the browser has not begun it in time.
+    /// Fails the download if the browser has not started it in time.
     fn expire(&self) {
         let is_waiting = self.state.borrow().name == "waiting";
         if is_waiting && self.asked.elapsed() > BEGIN_TIME {
@@ -287,7 +288,7 @@ async fn fetch(
     }
 }
 
-/// The digest of all received bytes except the last ones, which are the digest that the member sent.
+/// Computes the digest of all received bytes except the last ones, which are the digest sent by the member.
 #[derive(Default)]
 struct Checked {
     len: u64,
@@ -304,7 +305,7 @@ impl Checked {
         self.end.drain(..settled);
     }
 
-    /// Checks the digest. A snapshot without one is accepted, because older servers do not send it.
+    /// Checks the digest. A snapshot without a digest is accepted, because older servers do not send one.
     fn verdict(self) -> Result<(), Refusal> {
         let broken = |text: &str| Err(Refusal::new(Kind::Cluster, text));
         if self.len % SECTOR_BYTES != DIGEST_BYTES as u64 {
@@ -317,7 +318,8 @@ impl Checked {
     }
 }
 
-/// Returns a file name with the member's name, as far as it is safe in a file name, and the time.
+/// Returns a file name that contains the member's name, without characters that are unsafe in a file name, and the
+/// time.
 fn file_name(member: &str, now: SystemTime) -> String {
     let safe = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     let name: String = member.chars().filter(|letter| safe(*letter)).take(64).collect();
@@ -365,7 +367,7 @@ mod tests {
         assert_eq!(refused.kind, Kind::Busy);
         assert!(refused.message.contains("4 downloads of this user"), "{}", refused.message);
         downloads.keep(download(101, 2)).unwrap();
-        // One that has ended makes place for another of the same client.
+        // A finished download makes room for another download of the same client.
         downloads.find("2").unwrap().end(&Ok(()));
         downloads.keep(download(102, 1)).unwrap();
         assert!(downloads.find("0").is_ok() && downloads.find("2").is_err());

@@ -1,4 +1,4 @@
-//! Starts a console: on its own (`quorate console`), or as a service for the listeners of a member.
+//! Starts a console, either standalone (`quorate console`) or as a service for the listeners of a member.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
@@ -27,11 +27,11 @@ use crate::service::{Console, NoHttp2, QUEUE_CALLS_MAX};
 use crate::settings::Settings;
 use crate::worker;
 
-/// Maximum number of connections of a console that runs on its own, and the part of them that one address may have.
+/// Maximum number of connections of a standalone console, in total and from one address.
 const CONNECTIONS_MAX: u64 = 128;
 const ADDRESS_CONNECTIONS_MAX: u32 = 96;
 
-/// Stack of the thread that serves connections.
+/// Stack size of the thread that serves connections.
 const STACK_BYTES: usize = 1 << 20;
 
 /// The flags of `quorate console`.
@@ -73,7 +73,7 @@ pub struct ListenFlags {
 }
 
 impl ListenFlags {
-    /// Reads the flags.
+    /// Parses the flags.
     pub fn of(matches: &Matches) -> Result<Self, Failure> {
         let (cert, key) = (matches.text("cert-file"), matches.text("key-file"));
         if cert.is_empty() != key.is_empty() {
@@ -95,7 +95,7 @@ impl ListenFlags {
     }
 }
 
-/// Why a console cannot start.
+/// The reason why a console cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address is invalid or in use.
@@ -148,10 +148,10 @@ fn open_with(
     Ok(Console::new(hosts, secret, users, jobs))
 }
 
-/// A console that runs on its own. Dropping it ends it.
+/// A running standalone console. Dropping it stops the console.
 #[derive(Debug)]
 pub struct Running {
-    /// The address of the page. Its fragment is the secret, if the page needs one.
+    /// The URL of the page. Its fragment contains the secret, if the page needs one.
     pub url: String,
     stop: watch::Sender<bool>,
     _runtimes: Arc<Runtimes>,
@@ -163,7 +163,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs a console on its own.
+/// Runs a standalone console.
 pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, StartError> {
     let failed = |source| StartError::Listen { address: flags.listen.clone(), source };
     let full = match flags.listen.strip_prefix(':') {
@@ -189,7 +189,7 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
         exposure,
         allowed_hosts: flags.allowed_hosts.clone(),
     };
-    // A console on loopback is used by the person who has started it, who sees its address.
+    // A console on loopback is used by the person who started it and who sees the printed address with the secret.
     let needs_secret = exposure.is_loopback && !settings.is_private();
     let secret = needs_secret.then(Secret::new).transpose().map_err(StartError::Random)?;
     check_exposure(&settings, secret.is_some()).await?;
@@ -222,10 +222,10 @@ pub async fn serve(flags: &ListenFlags, cluster: Cluster) -> Result<Running, Sta
 
 /// The listeners of a console.
 struct Bound {
-    /// The address of the first one.
+    /// The address of the first listener.
     address: SocketAddr,
     listeners: Vec<Listener>,
-    /// Whether every address of the name `localhost` is this console's.
+    /// Whether this console listens on every address to which `localhost` resolves.
     knows_localhost: bool,
 }
 
@@ -250,7 +250,7 @@ fn bind(chosen: SocketAddr, asked: &str) -> Result<Bound, StartError> {
             }
             bound.knows_localhost = false;
         }
-        // The machine has no such address.
+        // The machine does not have this address.
         Err(_) => {}
     }
     Ok(bound)

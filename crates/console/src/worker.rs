@@ -1,6 +1,6 @@
-//! The thread of the console: it owns the connections to the cluster, and answers all API calls.
+//! The console's thread, which owns the connections to the cluster and answers all API calls.
 //!
-//! All calls share one thread, so that a console uses at most one core, and its state needs no locks.
+//! All calls share one thread, so that a console uses at most one core and its state needs no locks.
 
 use std::io;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ const VALUE_BYTES_PUT: usize = 1 << 20;
 /// The name of the thread.
 const NAME: &str = "console";
 
-/// What all calls share.
+/// The state shared by all calls.
 struct Context {
     settings: Settings,
     cluster: Rc<Cluster>,
@@ -49,7 +49,7 @@ struct Context {
     large: Large,
 }
 
-/// Starts the thread. It ends when no service has a sender of jobs any more.
+/// Starts the thread. The thread ends once all senders of jobs are dropped.
 pub(crate) fn start(
     settings: Settings,
     jobs: mpsc::Receiver<Job>,
@@ -60,7 +60,8 @@ pub(crate) fn start(
     threads::spawn(thread, move || {
         let client = match settings.cluster.connect(settings.cluster.endpoints.clone()) {
             Ok(client) => client,
-            // The settings were checked when the console was started, so only a file can have vanished since.
+            // The settings were checked when the console was started, so the likely cause is a certificate file removed
+            // since then.
             Err(failure) => {
                 quorate_telemetry::log::error!(
                     "the console cannot connect",
@@ -84,7 +85,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Checks that a client can be made of these settings.
+/// Checks that a client can be created from these settings.
 pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
     settings.cluster.connect(settings.cluster.endpoints.clone()).map(drop)
 }
@@ -97,7 +98,7 @@ async fn work(context: Rc<Context>, mut jobs: mpsc::Receiver<Job>) {
 }
 
 impl Context {
-    /// Answers a call. If its client is gone, the call ends.
+    /// Answers a call. The call is cancelled if its client disconnects.
     async fn answer(self: &Rc<Self>, job: Job) {
         let Job { name, is_download, body, token, knows_secret, client, slot, mut reply } = job;
         let answering = async {
@@ -111,7 +112,7 @@ impl Context {
             answer = answering => answer,
             () = reply.closed() => return,
         };
-        // The client may be gone; the stream then ends at once.
+        // The client may have disconnected. The stream then ends at once.
         drop(reply.send(answer.reply));
         if let Some(stream) = answer.stream {
             stream.await;
@@ -216,7 +217,7 @@ impl Context {
         Caller { client: self.connections.for_user(token), is_logged_in }
     }
 
-    /// Returns the guard of a stream of this caller.
+    /// Creates the guard of a stream for the caller with this token.
     async fn guard(&self, token: Option<Token>, key: Option<Vec<u8>>) -> Result<Guard, Refusal> {
         let user = token.map(|token| self.caller(Some(token)));
         Guard::begin(&self.access, self.caller(None), user, key).await
@@ -230,7 +231,7 @@ impl Context {
         }
     }
 
-    /// Describes the console. What concerns the cluster is shown only to those who may use it.
+    /// Describes the console. Information about the cluster is returned only to callers that may use the cluster.
     async fn session(
         &self,
         anonymous: &Caller,
@@ -269,7 +270,7 @@ impl Context {
     }
 }
 
-/// An answer, and the task that produces its stream.
+/// An answer, and the task that produces its stream, if it has one.
 struct Answer {
     reply: Reply,
     stream: Option<std::pin::Pin<Box<dyn Future<Output = ()>>>>,

@@ -1,4 +1,4 @@
-//! Tests of the problems: each rule finds its problem, and a healthy cluster has none.
+//! Tests of the problems: each rule finds its problem, and no problem is reported for a healthy cluster.
 
 use std::fs;
 use std::path::Path;
