@@ -1,4 +1,4 @@
-//! The tree of commands.
+//! The tree of the tool's commands.
 
 use quorate_cli::command::find;
 
@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::session::{GLOBAL_FLAGS, Session};
 use crate::{completion, db, defrag, dump, hashkv, migrate, recover, snapshot, verify, version};
 
-/// All commands.
+/// The root of the command tree.
 pub(crate) const ROOT: Command = Command {
     usage: "etcdutl",
     short: "An administrative command line tool for etcd3.",

@@ -77,7 +77,7 @@ pub(crate) enum Failure {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// No member must be started on the directory.
+    /// The directory is damaged, and no member must be started on it.
     #[error("{} is damaged ({count} findings): {advice}", path.display())]
     Damaged {
         /// Path of the directory.

@@ -1,4 +1,5 @@
-//! Finds and opens data directories and backend files. If a file is in use, waits for it as long as `--timeout` allows.
+//! Finds and opens data directories and backend files. If a file is in use, waits for its release until `--timeout`
+//! expires.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub(crate) fn open(session: &Session, path: &Path) -> Result<Backend, Failure> {
     open_within(time(session), path)
 }
 
-/// Like `open`, with a timeout for the lock.
+/// Opens a backend file like [`open`], with this timeout for the lock.
 pub(crate) fn open_within(time: Option<Duration>, path: &Path) -> Result<Backend, Failure> {
     let mut options = Options::default();
     options.read_only = true;

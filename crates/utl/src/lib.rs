@@ -7,11 +7,12 @@
 //!
 //! # Invariants
 //!
-//! * Commands, flags, texts and exit codes match those of `etcdutl` for all commands that `etcdutl` has.
+//! * For all commands of `etcdutl`, flags, texts and exit codes match those of `etcdutl`.
 //! * A file is opened read-only unless the command's purpose is to change it. A replacement is first written under
 //!   another name and then renamed.
 //! * Files are read in pieces, so memory use depends on the size of the output and not on the size of the file.
-//! * A file that a running member has open is refused, or the command waits for it as long as `--timeout` allows.
+//! * A file that a running member has open is refused. With `--timeout`, the command first waits for the member to
+//!   close the file.
 //!
 //! # Not here
 //!

@@ -2,7 +2,7 @@
 //!
 //! The backend file keeps its content, except that the members of the new cluster replace the old ones. The new log is
 //! that of a founding member that has applied its first entries, one for each founding member. As a result, all members
-//! that are created from the same content and the same initial cluster get the same log.
+//! created from the same content and the same initial cluster have the same log.
 //!
 //! # Invariants
 //!
@@ -200,8 +200,8 @@ impl NewMember {
         }
     }
 
-    /// Creates the member's files around the backend file that `bring` writes to the given path. After an error, no
-    /// files remain.
+    /// Creates the member's files around the backend file, which `bring` writes to the path that it receives. After an
+    /// error, no files remain.
     pub(crate) fn make(
         &self,
         disk: &Arc<dyn Disk>,
@@ -321,8 +321,8 @@ impl NewMember {
     }
 }
 
-/// Returns a mark that identifies the content of a backend file, ignoring its members and page layout. All members that
-/// are restored from the same content with the same options get the same mark.
+/// Returns a mark that identifies the content of a backend file, ignoring its members and page layout. All members
+/// restored from the same content with the same options have the same mark.
 fn content_mark(view: &BackendView, bump_revision: u64) -> Result<String, RestoreError> {
     let mut digest = Sha256::new();
     let mut add = |bytes: &[u8]| {

@@ -36,7 +36,7 @@ impl Column {
     }
 }
 
-/// A value.
+/// A value in the output.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
     Text(String),

@@ -58,7 +58,7 @@ impl Session {
         Format::named(self.matches.text("write-out")).ok_or(Failure::Format)
     }
 
-    /// Returns the arguments if their number is right.
+    /// Returns the arguments, or an error if their number is not `N`.
     pub(crate) fn arguments<const N: usize>(&self, wanted: &str) -> Result<[String; N], Failure> {
         let given: Vec<String> =
             (0..self.matches.args.len()).filter_map(|at| self.matches.arg(at)).collect();
@@ -109,7 +109,7 @@ impl Session {
         self.log_values(level, message, &fields);
     }
 
-    /// Like `log`, but with field values of any type.
+    /// Writes a log line to standard error, with field values of any type.
     pub(crate) fn log_values(&self, level: &str, message: &str, fields: &[(&str, Value)]) {
         log::columns(&mut *self.terminal.borrow_mut().errors, level, message, fields);
     }

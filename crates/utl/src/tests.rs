@@ -141,7 +141,7 @@ fn snapshot_verify_finds_damage_before_a_restore() {
     changed[at + 1] = b'8';
     let (code, output, _) = judged(&changed);
     assert!(code == 1 && output.starts_with("DAMAGED, digest, it does not match"), "{output}");
-    // Data with a correct digest that is not a backend file.
+    // The data has a correct digest, but is not a backend file.
     let garbage = vec![7; database.len()];
     let (code, output, _) = judged(&[&garbage[..], &Sha256::digest(&garbage)].concat());
     assert!(code == 1 && output.contains("DAMAGED, backend, "), "{output}");

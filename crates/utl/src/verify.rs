@@ -1,7 +1,7 @@
 //! `verify`: checks whether a member can start on a directory, and which changes it would lose.
 //!
-//! Each part (log, snapshots, backend file) is checked on its own, then against the other parts. The result is a list
-//! of findings, and a verdict with advice. Nothing is changed. A torn log tail does not count as damage, because a
+//! Each part (log, snapshots, backend file) is checked individually, and then against the other parts. The result is a
+//! list of findings, and a verdict with advice. No file is changed. A torn log tail does not count as damage, because a
 //! member never acknowledges a record before it is fully written.
 //!
 //! # Not here

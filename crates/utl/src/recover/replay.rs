@@ -31,7 +31,7 @@ use crate::failure::ReplayError;
 /// Maximum number of entries applied at once.
 const ENTRIES_MAX: usize = 1000;
 
-/// Pace of commits. Batches grow large because no client is waiting for them.
+/// Pace of commits. The batches are large, because no client waits for a commit.
 const PACE: Pace = Pace {
     batch_interval: Duration::from_secs(1),
     batch_ops_max: 10_000,

@@ -48,7 +48,8 @@ impl LogFacts {
                 } else if entry.index > self.last_index.saturating_add(1) && self.hole.is_none() {
                     self.hole = Some((self.last_index, entry.index));
                 }
-                // Entries of a leader that lost its followers are overwritten by later entries.
+                // The index may decrease, because an entry at or before the last index replaces entries of a leader
+                // that lost its followers.
                 self.last_index = entry.index;
                 self.entry_count += 1;
             }

@@ -1,8 +1,8 @@
 //! `snapshot verify`: checks in advance whether a member can be restored from a snapshot.
 //!
 //! The module reads everything that a restore and the member's first start would read: the digest, every page, record,
-//! lease and member. It also builds the key index. Nothing is changed. The printed hash is the hash that members report
-//! (`endpoint hashkv`) for the same revision.
+//! lease and member. It also builds the key index. The snapshot is not changed. The printed hash is the hash that
+//! members report (`endpoint hashkv`) for the same revision.
 
 use std::path::Path;
 
