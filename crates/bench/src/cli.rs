@@ -19,7 +19,7 @@ const MISTAKE: u8 = 2;
 
 const NAMES: Names = Names { of_etcd: "", own: "quorate bench" };
 
-/// The action of a command.
+/// The action that a command performs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leads {
     /// Runs a load. The function reads its flags.

@@ -63,7 +63,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Returns the same part, restricted to its own endpoint.
+    /// Returns this part with only its own endpoint.
     fn at_its_endpoint(mut self) -> Self {
         self.endpoints = vec![self.endpoints.swap_remove(self.position)];
         self.position = 0;
@@ -98,7 +98,7 @@ pub(crate) trait Source: Send + 'static {
     fn request(&mut self, number: u64, message: &mut Vec<u8>) -> (&'static str, usize);
 }
 
-/// The records of a run, one for each kind of operation.
+/// The outcomes of a run, one record for each kind of operation.
 pub(crate) type Records = Vec<Record>;
 
 /// Runs `task` for each part on the part's thread, and merges the records. If several tasks fail, returns one of their

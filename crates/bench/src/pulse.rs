@@ -1,7 +1,8 @@
 //! Measures the longest time without a successful operation, which shows how long a fault made the service unavailable.
 //!
-//! Latencies do not show this. An operation that fails because of a fault may end long after other operations succeed
-//! again. An operation that waits until a fault is over shows how long it waited, but not when the fault ended.
+//! Latencies do not show the length of an outage. An operation that fails because of a fault may end long after other
+//! operations succeed again. The latency of an operation that waits until a fault is over shows how long the operation
+//! waited, but not when the fault ended.
 //!
 //! # Not here
 //!

@@ -29,7 +29,7 @@ use crate::workload::path;
 use crate::workload::watch::{Board, Layout, STAMP_BYTES, Writes, run_watchers};
 
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
-/// The interval for polling the setup of watchers.
+/// The interval at which a run checks whether the setup of watchers is complete.
 const LOOK: Duration = Duration::from_millis(20);
 const NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
 const WATCH_LATENCY_RATE: f64 = 100.0;

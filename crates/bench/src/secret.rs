@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A text that must never be printed.
+/// A string that must never be printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
@@ -19,7 +19,7 @@ impl From<String> for Secret {
 }
 
 impl Secret {
-    /// Returns the text itself.
+    /// Returns the string.
     pub(crate) fn text(&self) -> &str {
         &self.0
     }

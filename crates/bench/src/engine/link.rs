@@ -38,8 +38,8 @@ pub(crate) struct Link<T> {
     pub(crate) wire: Connection<T>,
     /// The number of connections made so far.
     pub(crate) dialled: u64,
-    /// The time since which no server has sent anything; `None` if a server has sent data since the last connection was
-    /// lost.
+    /// The start of the current period without data from any server; `None` if data has arrived since the last
+    /// connection was lost.
     silent_since: Option<Instant>,
     /// Whether data has been received since the last dial.
     has_heard: bool,
@@ -94,8 +94,8 @@ impl<T> Link<T> {
         matches!(self.state, State::Connected { .. })
     }
 
-    /// Writes pending output, waits for the socket or for `until`, and passes on received events. Returns after one
-    /// round, whether or not anything arrived. A lost connection is redialled in later rounds. Only a server that stays
+    /// Writes pending output, waits for the socket or for `until`, and passes received events to `each`. Returns after
+    /// one round, whether or not data arrived. A lost connection is redialled in later rounds. Only a server that stays
     /// unreachable and a refused login are errors.
     pub(crate) async fn turn(
         &mut self,
@@ -155,8 +155,8 @@ impl<T> Link<T> {
         Ok(())
     }
 
-    /// Writes pending output, waits for the socket or for `until`, and passes on received events. Returns errors of the
-    /// connection.
+    /// Writes pending output, waits for the socket or for `until`, and passes received events to `each`. Returns errors
+    /// of the connection.
     pub(crate) async fn exchange(
         &mut self,
         until: Instant,

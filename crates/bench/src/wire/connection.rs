@@ -490,7 +490,7 @@ impl<T> Connection<T> {
 }
 
 impl<T> Stream<T> {
-    /// Passes on the messages that `body` completes, and keeps an incomplete one.
+    /// Passes the messages that `body` completes to `each`, and keeps an incomplete message.
     fn messages(&mut self, body: &[u8], each: &mut impl FnMut(Event<'_, T>)) {
         if self.partial.is_empty() {
             let used = hand_out(body, &mut self.tag, each);
@@ -503,7 +503,7 @@ impl<T> Stream<T> {
     }
 }
 
-/// Passes on the complete messages at the front of `bytes`, and returns their total length.
+/// Passes the complete messages at the front of `bytes` to `each`, and returns their total length.
 fn hand_out<T>(bytes: &[u8], tag: &mut T, each: &mut impl FnMut(Event<'_, T>)) -> usize {
     let mut used = 0;
     while let Some(body) = first_message(&bytes[used..]) {

@@ -213,7 +213,7 @@ impl Server {
         self.change(EVENT, key.concat(), 0, State::Event)
     }
 
-    /// Tries to become the compactor: the client whose transaction finds the mark unchanged performs the next
+    /// Tries to become the compactor: the API server whose transaction finds the mark unchanged performs the next
     /// compaction.
     fn mark(&mut self) -> Ask<State> {
         self.compactor.due = Instant::now() + self.shape.compact_every;

@@ -85,7 +85,7 @@ impl Board {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a watcher has given up. Its thread returns the reason.
+    /// Returns whether a watcher has given up. The reason is returned by the watcher's thread.
     pub(crate) fn failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
