@@ -34,7 +34,7 @@ use crate::gotext::{parse_int, parse_uint, quote};
 use crate::security::SECURITY_FLAGS;
 use crate::session::GLOBAL_FLAGS;
 
-/// All commands.
+/// The root of the command tree.
 pub(crate) const ROOT: Command = Command {
     usage: "etcdctl",
     short: "A simple command line client for etcd3.",

@@ -92,7 +92,7 @@ pub fn run(
     run_with(args, env, terminal, Surroundings { servers, open_file })
 }
 
-/// Like `run`, with DNS servers chosen by the caller.
+/// Runs the tool like [`run`], with DNS servers chosen by the caller.
 fn run_with(
     args: impl IntoIterator<Item = OsString>,
     env: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! `console`: its help text, and its connection to the session. The crate `console` implements it.
+//! `console`: the help text, and the adapter between the session and the crate `console`, which implements the command.
 
 use quorate_client::Timeouts;
 use quorate_console::{Cluster, FLAGS, ListenFlags, serve};

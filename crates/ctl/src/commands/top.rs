@@ -1,4 +1,4 @@
-//! `top`: its help text, and its connection to the session. The crate `top` implements the display.
+//! `top`: the help text, and the adapter between the session and the crate `top`, which implements the display.
 
 use crate::command::{Command, group};
 use crate::failure::{Failure, exit};

@@ -73,7 +73,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
         request.failure.push(operation(session, &line).await?);
     }
     let txn = async |channel, request| client.kv(channel).txn(request).await;
-    // No timeout, because a user who has typed a transaction wants its result.
+    // The call has no timeout, because a user who has typed a transaction wants its result.
     let reply = client.call(None, Repeat::Never, request, txn).await?;
     session.show(&Reply::Txn(reply))
 }

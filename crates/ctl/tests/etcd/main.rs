@@ -222,7 +222,7 @@ impl Pair {
         self.check_with(line, input, &[]);
     }
 
-    /// Like `check`, with additional environment variables.
+    /// Compares the tools like [`Self::check`], with additional environment variables.
     fn check_with(&mut self, line: &[&str], input: &str, env: &[(&str, &str)]) {
         let expected = self.theirs.plain(self.theirs.real_with(&self.bin, line, input, env));
         let actual = self.ours.plain(self.ours.ours_with(line, input, env));
