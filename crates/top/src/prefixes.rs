@@ -376,7 +376,7 @@ impl Catalog {
         }
     }
 
-    /// Returns the progress of the count, as a text for the user.
+    /// Returns the progress of the count, as a string for the user.
     pub(super) fn progress(&self) -> String {
         let found = if self.walk.is_over { Some(&self.walk.found) } else { self.last.as_ref() };
         let Some(found) = found else {

@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! - The load on the cluster has the bounds of `ctl top`: see `collect`, `walking` and `watching`.
+//! - The load on the cluster is bounded as for `ctl top`: see `collect`, `walking` and `watching`.
 
 use std::cell::RefCell;
 use std::rc::Rc;

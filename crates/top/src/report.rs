@@ -40,7 +40,7 @@ pub struct Report {
     pub kinds: Vec<KindRow>,
     /// The durations of the stages.
     pub stages: Vec<StageRow>,
-    /// The active alarms, as texts.
+    /// The active alarms, as strings.
     pub alarms: Vec<String>,
     /// The data on prefixes.
     pub prefixes: Prefixes,

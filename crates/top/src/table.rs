@@ -70,7 +70,7 @@ pub(super) fn draw(
     let total = |shown: &[usize], widths: &[usize]| -> usize {
         shown.iter().map(|at| widths[*at] + GAP).sum::<usize>().saturating_sub(GAP)
     };
-    // Long texts are shortened before a column is omitted.
+    // Long strings are shortened before a column is omitted.
     let shrink = |shown: &[usize], widths: &mut [usize]| {
         for at in shown.iter().copied().filter(|at| columns[*at].is_text) {
             let excess = total(shown, widths).saturating_sub(width);

@@ -1,4 +1,4 @@
-//! Formats numbers, times and keys as short texts of known width, in printable ASCII.
+//! Formats numbers, times and keys as short strings of known width, in printable ASCII.
 //!
 //! # Guarantees
 //!
@@ -22,7 +22,7 @@ pub(super) fn escaped(bytes: &[u8]) -> String {
     out
 }
 
-/// Cuts a text to at most `width` columns. The last column shows that the text was cut.
+/// Truncates `text` to at most `width` columns. The last column shows that text was removed.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
