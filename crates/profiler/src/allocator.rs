@@ -66,7 +66,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct SamplingAllocator;
 
-/// Starts sampling allocations, and never stops. Returns false if the program uses another global allocator.
+/// Starts sampling allocations, until the process ends. Returns false if the program uses another global allocator.
 pub fn sample_heap() -> bool {
     let before = LOCAL.with(|local| local.has_begun.get());
     IS_SAMPLING.store(true, Ordering::Release);
