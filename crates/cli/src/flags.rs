@@ -18,7 +18,7 @@ pub enum Kind {
     Int,
     /// An unsigned number.
     Uint,
-    /// Any text.
+    /// A string.
     Text,
     /// A duration.
     Duration,
@@ -60,7 +60,7 @@ impl Flag {
         Self { name, short: None, kind: Kind::Uint, default, usage }
     }
 
-    /// Creates a text flag.
+    /// Creates a string flag.
     #[must_use]
     pub const fn text(name: &'static str, default: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Text, default, usage }

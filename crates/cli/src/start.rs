@@ -93,7 +93,8 @@ impl Names {
     }
 }
 
-/// Like `begin`, but for a subcommand of the server program, for which etcd prints errors on other streams.
+/// Finds and parses a subcommand of the server program. Differs from [`begin`] in the streams to which help and errors
+/// are printed, as in etcd.
 pub fn begin_of_server<R: Copy>(
     root: &'static Command<R>,
     args: impl IntoIterator<Item = OsString>,
