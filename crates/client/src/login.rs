@@ -33,7 +33,7 @@ impl Client {
         fetching.inspect_err(|status| self.warn(status, 0))
     }
 
-    /// Like [`Self::log_in`], but returns the error of a command that cannot connect.
+    /// Logs in like [`Self::log_in`], and returns the client. The error has the exit code for a failed connection.
     pub async fn logged_in(self) -> Result<Self, Failure> {
         let refused = |status| Failure::new(exit::BAD_CONNECTION, status_text(&status));
         self.log_in().await.map_err(refused)?;
