@@ -156,8 +156,8 @@ impl Connection {
         self.out.capacity()
     }
 
-    /// Halves the counts of idle frames and of requests that clients have cancelled. The caller calls this at regular
-    /// intervals.
+    /// Halves the counts of idle frames and of requests that clients have cancelled. The caller calls this function at
+    /// regular intervals.
     pub fn forgive(&mut self) {
         self.given_up /= 2;
         self.idle_frames /= 2;

@@ -31,7 +31,7 @@ impl Head {
     }
 }
 
-/// Why a head is invalid.
+/// The reason why a head is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The fields violate the rules of HTTP.

@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(decode(&[0xff; 5]), None);
     }
 
-    /// Encodes a text bit by bit, using only the code lengths.
+    /// Encodes a string bit by bit, using only the code lengths.
     fn encode(text: &[u8]) -> Vec<u8> {
         let code = |byte: u8| {
             let length = usize::from(LENGTHS[usize::from(byte)]);

@@ -89,7 +89,7 @@ impl Event<'_> {
     }
 }
 
-/// Why a connection ends.
+/// The reason why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The error code that the client receives.

@@ -60,7 +60,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Adds the bytes of a request body that a service has read back to the client's windows.
+    /// Enlarges the client's windows by the number of bytes that a service has read from a request body.
     pub fn release(&mut self, id: StreamId, bytes: usize) {
         self.release_of_connection(bytes);
         if let Some(stream) = self.streams.get_mut(&id)
@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// Adds bytes back to the window of the connection, but not to the window of any stream.
+    /// Enlarges the window of the connection, but not the window of any stream.
     pub fn release_of_connection(&mut self, bytes: usize) {
         self.released += u32::try_from(bytes).unwrap_or(u32::MAX);
         if self.released >= self.limits.connection_window.max(WINDOW_DEFAULT) / 2 {
