@@ -1,8 +1,8 @@
 //! A key's record in encoded form.
 //!
-//! A record is encoded once, when it is written. The same bytes are stored in the backend, hashed, and
-//! included in replies without being decoded again. [`KeyValue`] replaces the generated message with that
-//! name and decodes single fields on demand.
+//! A record is encoded once, when it is written. The same bytes are stored in the backend, hashed, and included in
+//! replies without being decoded again. [`KeyValue`] replaces the generated message with that name and decodes
+//! individual fields on demand.
 //!
 //! # Invariants
 //!

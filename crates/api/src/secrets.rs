@@ -1,8 +1,8 @@
 //! `Debug` implementations without secrets, for messages with passwords, password hashes or tokens.
 //!
-//! The generated implementation would print every field, and a message can easily be printed as part of an
-//! assertion or an error. `quorate-codegen` lists these messages; a listed message without an implementation
-//! here does not compile.
+//! A generated implementation would print every field, and a message can easily be printed as part of an assertion or
+//! an error. `quorate-codegen` lists the messages with secrets. Compilation fails if a listed message has no
+//! implementation in this module.
 
 use std::fmt;
 

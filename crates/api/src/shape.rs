@@ -1,4 +1,4 @@
-//! The wire types of all message fields, and the decoding of messages with wrong ones.
+//! The wire types of all message fields, and the decoding of messages with wrong wire types.
 //!
 //! A field with a wrong wire type counts as unknown and is skipped. The official protobuf library behaves this way, and
 //! etcd's clients may rely on it, but the generated decoder would refuse the whole message. The generated decoder is
