@@ -39,7 +39,7 @@ pub struct Method {
     pub path: &'static str,
     /// The sides of a call that send a stream of messages.
     pub kind: Kind,
-    /// Whether the method changes nothing, so that a call without an answer may be repeated.
+    /// Whether the method is read-only, so that a call without an answer may be repeated.
     pub only_reads: bool,
 }
 
@@ -234,7 +234,7 @@ pub const fn named(path: &str) -> &'static Method {
     panic!("SERVICES contains every method that the code names by its path")
 }
 
-/// Compares two texts at compile time.
+/// Compares two strings at compile time.
 #[must_use]
 pub const fn is_same(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());

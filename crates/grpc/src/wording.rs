@@ -75,7 +75,7 @@ fn refusal_of_a_message(text: &str, is_unary: bool) -> Option<Status> {
     (!is_unary).then(|| Status::internal(text))
 }
 
-/// Returns the first two numbers in a text that starts with this prefix.
+/// Returns the first two numbers in `text`, or `None` if it does not start with this prefix or contains no number.
 fn numbers_after<'a>(text: &'a str, prefix: &str) -> Option<[&'a str; 2]> {
     let rest = text.strip_prefix(prefix)?;
     let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
