@@ -3,7 +3,7 @@
 /// Maximum number of digits, which is that of the largest 64-bit number.
 const DIGITS_MAX: usize = 20;
 
-/// Returns the number in a text, if it is a whole number with at most [`DIGITS_MAX`] digits.
+/// Returns the number in `text`, if it is a whole number with at most [`DIGITS_MAX`] digits.
 pub(super) fn whole(text: &[u8]) -> Option<i128> {
     let (is_negative, text) = match text {
         [b'-', rest @ ..] => (true, rest),
