@@ -15,7 +15,7 @@ use crate::{Method, SignFault, pem};
 /// A message that is signed and verified to check whether two keys match.
 const PROBE: &[u8] = b"do these two belong together?";
 
-/// Why keys cannot be used.
+/// The reason why keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFault {
     /// Neither a private nor a public key is given.

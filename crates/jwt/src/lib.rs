@@ -110,7 +110,7 @@ impl Claims {
     }
 }
 
-/// Why signing a token failed.
+/// The reason why a token could not be signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignFault {
     /// Only the public key is known.
