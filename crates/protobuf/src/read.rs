@@ -13,7 +13,7 @@ pub(crate) const GROUP_DEPTH_MAX: usize = 100;
 /// The wire type of the key that ends a group.
 const GROUP_END: u8 = 4;
 
-/// Why bytes are not a valid message.
+/// The reason why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
