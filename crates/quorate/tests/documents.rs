@@ -25,7 +25,7 @@ fn help(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the flags in a text, without values.
+/// Returns the flags in `text`, without values.
 fn flags(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let words = text.split(|c: char| !is_part(c));

@@ -36,7 +36,7 @@ fn the_unit_prevents_core_dumps() {
     assert!(unit.lines().any(|line| line == "LimitCORE=0"), "{unit}");
 }
 
-/// Returns the words in a text that may be names of metric series.
+/// Returns the words in `text` that may be names of metric series.
 fn series_in(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let families = ["etcd_", "quorate_", "grpc_server_", "os_fd_", "process_"];
