@@ -122,14 +122,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_refused_flag_exists() {
+    fn every_flag_refused_with_engine_exists() {
         for (name, _) in MEANINGLESS.iter().filter(|(name, _)| *name != "discovery-config") {
             assert!(FLAGS.iter().any(|flag| flag.name == *name), "{name}");
         }
     }
 
     #[test]
-    fn the_url_is_not_printed() {
+    fn the_engine_url_is_not_printed() {
         let url = EngineUrl("postgres://u:geheim@h/db".to_owned());
         assert_eq!(format!("{url:?}"), "***");
         assert_eq!(format!("{:?}", EngineUrl::default()), "none");

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_file_is_not_sent_again() {
+    fn an_unchanged_file_is_not_sent_again() {
         let first = answer("/", &HeaderMap::new()).unwrap();
         assert_eq!(first.status(), StatusCode::OK);
         let known = HeaderMap::from_iter([(IF_NONE_MATCH, first.headers()[ETAG].clone())]);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_that_was_broken_off_delays_the_next_one() {
+    async fn an_abandoned_login_attempt_delays_the_next_attempt() {
         let attempts = Attempts::default();
         assert_eq!(time_of(&attempts, "ann", 1).await, Duration::ZERO);
         // Changing only the user name or only the address does not avoid the pause.
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_login_that_fails_causes_a_pause() {
+    async fn only_a_failed_login_causes_a_pause() {
         let attempts = Attempts::default();
         attempts.begin("ann", origin(1)).await.unwrap().succeeded();
         assert_eq!(time_of(&attempts, "ann", 1).await, Duration::ZERO);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_success_leaves_the_pause_of_a_later_failure() {
+    async fn a_successful_login_keeps_the_pause_of_a_later_failed_login() {
         let attempts = Attempts::default();
         let own = attempts.begin("eve", origin(1)).await.unwrap();
         tokio::time::advance(PAUSE).await;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_waits_for_a_limited_time_and_the_names_are_bounded() {
+    async fn login_attempts_wait_for_a_limited_time_and_remembered_names_are_bounded() {
         let attempts = Attempts::default();
         let later = Instant::now() + WAIT_MAX * 2;
         attempts.0.borrow_mut().insert(Name::Origin(origin(1)), later);

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_the_own_page_pass() {
+    fn calls_from_the_consoles_own_page_are_accepted() {
         assert_eq!(call(&[]), None);
         // Programs and old browsers do not report where a request comes from.
         assert_eq!(call(&[("origin", ""), ("sec-fetch-site", "")]), None);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_may_be_rebound_are_refused() {
+    fn hosts_that_may_result_from_dns_rebinding_are_refused() {
         let host = |host: &'static str| {
             let origin = format!("http://{host}");
             call(&[("host", host), ("origin", &origin)])
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn localhost_is_refused_if_another_process_has_one_of_its_addresses() {
+    fn the_host_localhost_is_refused_if_another_process_listens_on_one_of_its_addresses() {
         let host = [("host", "localhost:2383"), ("origin", "http://localhost:2383")];
         let request = request("127.0.0.1:2383", &host);
         let outcome = |hosts: Hosts| check(&request, Purpose::Call, &hosts).is_ok();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_on_another_address_is_known_by_that_address_only() {
+    fn a_console_on_a_non_loopback_address_accepts_only_that_address_as_host() {
         let at = |host: &'static str| {
             let origin = format!("https://{host}");
             outcome(Purpose::Call, "10.0.0.1:2383", &[("host", host), ("origin", &origin)])
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_other_sites_are_refused() {
+    fn calls_from_other_sites_are_refused() {
         let own = Some(Kind::RefusedOrigin);
         for origin in
             ["null", "http://evil.example", "http://127.0.0.1:8080", "file://", "ftp://127.0.0.1"]
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_without_the_header_are_refused() {
+    fn calls_without_the_required_headers_are_refused() {
         let missing = Some(Kind::MissingHeader);
         assert_eq!(call(&[("x-quorate-console", "")]), missing);
         assert_eq!(call(&[("x-quorate-console", "0")]), missing);

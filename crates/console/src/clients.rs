@@ -207,7 +207,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_client_cannot_take_the_share_of_others() {
+    fn one_client_leaves_slots_for_other_clients() {
         let slots = Slots::new(32);
         let first = take_all(&slots, &anonymous(1));
         assert_eq!(first.len(), 16);
@@ -225,7 +225,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_user_has_one_share_at_all_addresses_and_a_proxy_leaves_a_quarter() {
+    fn slots_of_a_user_are_counted_across_addresses_and_one_address_leaves_a_quarter() {
         let slots = Slots::new(32);
         let mut held: Vec<_> = (1..=4).flat_map(|at| take_all(&slots, &user("ann", at))).collect();
         assert_eq!(held.len(), 16);
@@ -239,7 +239,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn addresses_that_a_host_can_choose_freely_are_one_origin() {
+    fn loopback_addresses_and_those_of_one_ipv6_network_are_one_origin() {
         let of = |text: &str| Origin::of(Some(text.parse().unwrap()));
         assert_eq!(of("127.0.0.1"), of("127.1.2.3"));
         assert_eq!(of("::1"), of("127.0.0.1"));
@@ -251,7 +251,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn only_a_token_that_the_cluster_has_issued_stands_for_a_user() {
+    fn only_a_token_issued_by_the_cluster_identifies_a_user() {
         let users = Users::default();
         let issued = |number: usize| token(&format!("t{number}")).unwrap();
         users.remember(&issued(0), "ann");

@@ -200,7 +200,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_anonymous_call_never_takes_the_user_of_the_consoles_certificate() {
+    fn an_anonymous_call_is_never_made_as_the_user_in_the_consoles_certificate() {
         let plain = cluster(Duration::from_secs(1));
         assert!(plain.token_of(None).is_none());
         let transport = Transport { cert: "/c".to_owned(), ..Transport::default() };

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_survives_its_text() {
+    fn a_cursor_round_trips_through_its_string_form() {
         let cursor = Cursor { revision: 7, key: Some(b"a\0\xff".to_vec()) };
         assert_eq!(Cursor::parse(&cursor.text()), Some(cursor));
         for wrong in ["", "7", "x.YQ==", "-1.YQ==", "7.%"] {

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_keys_and_values_are_cut_and_marked() {
+    fn long_keys_and_values_are_truncated_and_marked() {
         let long = vec![b'x'; KEY_BYTES_SHOWN_MAX + 1];
         let fields = Fields { key: &long, value: b"abc", lease: -1, ..Fields::default() };
         let mut entry = key_meta(&fields);

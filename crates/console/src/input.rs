@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_by_type() {
+    fn call_arguments_are_read_by_type() {
         let given = input(r#"{"key":"AP8=","n":5,"id":"8e9e05c52164694d","on":true,"t":"x"}"#);
         assert_eq!(given.key().unwrap(), [0, 0xff]);
         assert_eq!(given.number("n").unwrap(), Some(5));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_another_type_is_refused_by_name() {
+    fn an_argument_of_the_wrong_type_is_refused_with_its_name() {
         let given = input(r#"{"key":"%","n":-1,"id":"+1","on":1,"limit":21,"t":[]}"#);
         let texts = [
             given.key().unwrap_err().message,

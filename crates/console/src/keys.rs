@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_continues_behind_the_prefix_in_which_a_response_ends() {
+    fn a_tree_level_continues_after_the_prefix_in_which_a_response_ends() {
         let mut level = level("a/");
         assert!(level.take(&page(&["a/b/1", "a/b/2"], true), 10));
         assert_eq!(level.range.key, b"a/b0");
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_level_names_the_first_key_of_the_next_page() {
+    fn a_full_tree_level_names_the_first_key_of_the_next_page() {
         let mut level = level("");
         assert!(!level.take(&page(&["a/1", "a/2", "b/1", "c"], true), 2));
         assert_eq!(names(&level), ["a/", "b/"]);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_ends_at_the_last_prefix_of_all() {
+    fn a_tree_level_ends_after_a_prefix_that_no_key_can_follow() {
         let mut level = level("");
         level.separator = vec![0xff];
         let record = KeyValue::new(&Fields { key: &[0xff, 1], ..Fields::default() });

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_ends_although_its_page_does_not_read() {
+    async fn a_stream_ends_even_if_its_page_does_not_read() {
         let (mut lines, receiver) = Lines::new();
         for _ in 0..LINES_MAX {
             lines.add(&json!({ "type": "ping" }), 0);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_events_is_small_however_large_the_response_is() {
+    fn the_length_of_event_lines_is_bounded_for_any_response() {
         use quorate_api::mvccpb::Event;
         use quorate_api::record::{Fields, KeyValue};
 
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_and_the_most_written_prefixes_are_kept() {
+    fn the_largest_and_the_most_written_prefixes_are_sent() {
         let row = |number: u32| Prefix {
             group: Group { name: number.to_string().into_bytes(), form: Form::Full },
             keys: Some(1),

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_the_cluster_have_their_own_codes() {
+    fn refusals_by_the_cluster_are_mapped_to_error_kinds() {
         let invalid = "etcdserver: invalid auth token";
         assert_eq!(kind(Code::Unauthenticated, invalid, true), Kind::TokenExpired);
         assert_eq!(kind(Code::Unauthenticated, invalid, false), Kind::LoginRequired);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_contains_the_text_of_the_cluster_and_its_grpc_code() {
+    fn an_error_contains_the_text_and_the_grpc_code_from_the_cluster() {
         let status = Status::new(Code::PermissionDenied, "etcdserver: permission denied");
         let error = Refusal::of(&status, true).json();
         assert_eq!(error["code"], "permission_denied");

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_has_the_headers_of_the_page() {
+    fn every_answer_has_the_common_security_headers() {
         let reply = guarded(refusal(&Refusal::bad_request("x")));
         for (name, value) in HEADERS {
             assert_eq!(reply.headers()[name], value);

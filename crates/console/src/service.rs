@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_belongs_to_its_address_or_to_the_user_of_its_token() {
+    fn a_request_is_attributed_to_its_address_unless_its_token_identifies_a_user() {
         let console = Console::new(Hosts::default(), None, Arc::default(), mpsc::channel(1).0);
         let mut request = Request::new(());
         let remote = Some("10.0.0.7:4000".parse().unwrap());

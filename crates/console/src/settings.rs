@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loopback_console_is_private_unless_it_lends_access_or_has_a_proxy() {
+    fn a_loopback_console_is_private_unless_it_grants_additional_access_or_is_behind_a_proxy() {
         assert!(settings().is_private());
         let mut with_certificate = settings();
         with_certificate.cluster.transport =

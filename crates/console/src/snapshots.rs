@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn downloads_beyond_the_limit_are_refused_and_displace_no_others() {
+    async fn downloads_beyond_the_limit_are_refused_and_unfinished_downloads_are_kept() {
         let downloads = Downloads::default();
         for id in 0..OWN_DOWNLOADS_MAX {
             downloads.keep(download(id, 1)).unwrap();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_download_that_is_not_begun_fails_and_is_forgotten() {
+    async fn a_download_that_is_not_started_in_time_fails_and_is_dropped() {
         let downloads = Downloads::default();
         for id in 0..OWN_DOWNLOADS_MAX {
             downloads.keep(download(id, 1)).unwrap();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_file_contains_no_letter_with_a_meaning() {
+    fn the_file_name_of_a_snapshot_contains_only_safe_characters() {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(5);
         assert_eq!(file_name("m/1\"\r\n..", at), "quorate-m1-5.db");
         assert_eq!(file_name("", at), "quorate-member-5.db");

@@ -301,7 +301,7 @@ mod tests {
     const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
     #[test]
-    fn a_console_on_loopback_owns_every_address_of_localhost() {
+    fn a_loopback_console_listens_on_every_address_of_localhost() {
         let bound = bind(ANY_PORT, "localhost:0").unwrap();
         assert!(bound.knows_localhost);
         let has_other = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_does_not_answer_for_localhost_if_another_process_has_one_of_its_addresses() {
+    fn a_console_shares_localhost_if_another_process_listens_on_one_of_its_addresses() {
         let Ok(other) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else { return };
         let port = other.local_addr().unwrap().port();
         let address = SocketAddr::new(ANY_PORT.ip(), port);

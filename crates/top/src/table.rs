@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_shortened_before_columns_are_omitted() {
+    fn long_strings_are_shortened_before_columns_are_omitted() {
         assert_eq!(drawn("a-long-name", 29)[1], "a-long->      1      2      3");
         for width in 0..60 {
             assert!(drawn("a-long-name", width).iter().all(|line| line.len() <= width));

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_text_ends_with_a_marker() {
+    fn a_truncated_string_ends_with_a_marker() {
         for (width, text) in [(0, ""), (1, ">"), (3, "ab>"), (4, "abcd")] {
             assert_eq!(cut("abcd", width), text);
         }

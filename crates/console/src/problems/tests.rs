@@ -73,7 +73,7 @@ fn a_healthy_cluster_has_no_problems() {
 }
 
 #[test]
-fn lost_members_and_leaders_are_found() {
+fn unreachable_members_and_a_missing_leader_are_reported() {
     let down = || Role::Unreachable(Duration::from_secs(3), "refused".to_owned());
     assert_eq!(ids(|it| it.members[2] = member(3, down())), ["quorum-at-risk", "member-down"]);
     let five = |it: &mut Report| {
@@ -88,7 +88,7 @@ fn lost_members_and_leaders_are_found() {
 }
 
 #[test]
-fn slow_disks_networks_and_members_are_found() {
+fn slow_disks_slow_networks_and_lagging_members_are_reported() {
     let slow = |stage: Stage, secs: f64| {
         ids(move |it| {
             let latency = Latency { p50: Some(secs), p99: Some(secs) };
@@ -107,7 +107,7 @@ fn slow_disks_networks_and_members_are_found() {
 }
 
 #[test]
-fn sizes_near_their_limits_are_found() {
+fn space_and_size_problems_are_reported() {
     assert_eq!(ids(|it| standing(it).quota_bytes = Some(11 << 20)), ["quota-near"]);
     let free = |it: &mut Report| {
         standing(it).db_bytes = 500 << 20;
@@ -124,7 +124,7 @@ fn sizes_near_their_limits_are_found() {
 }
 
 #[test]
-fn alarms_watchers_clocks_and_versions_are_found() {
+fn alarms_slow_watchers_and_differences_of_clocks_or_versions_are_reported() {
     for (name, id) in [("NOSPACE", "no-space"), ("CORRUPT", "corrupt")] {
         let raised = |it: &mut Report| {
             let alarm = Alarm { member: 2, name: name.to_owned() };
@@ -148,7 +148,7 @@ fn alarms_watchers_clocks_and_versions_are_found() {
 }
 
 #[test]
-fn frequent_changes_of_the_leader_are_found() {
+fn frequent_leader_changes_are_reported() {
     let mut observer = Observer::default();
     let mut found = Vec::new();
     for minute in 0..5 {
@@ -163,7 +163,7 @@ fn frequent_changes_of_the_leader_are_found() {
 }
 
 #[test]
-fn certificates_near_their_end_are_found() {
+fn certificates_that_expire_soon_are_reported() {
     let severity = |days: i64| {
         let certificate = Certificate {
             member: 1,
@@ -181,7 +181,7 @@ fn certificates_near_their_end_are_found() {
 }
 
 #[test]
-fn hot_and_large_prefixes_are_found() {
+fn hot_prefixes_and_large_values_are_reported() {
     let row = |name: &str, puts: f64, bytes: f64| Prefix {
         group: Group { name: name.into(), form: Form::Full },
         keys: Some(10),

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn deleting_a_range_with_leasing_keys_requires_all_of_them_to_be_free() {
+    fn deleting_a_range_that_contains_leasing_keys_requires_that_none_has_an_owner() {
         let Some(request) = delete("o", "p").request else { panic!() };
         let (asked, _) = guarded(request, &Owned::new(), false);
         let conditions: Vec<String> = asked.compare.iter().map(shown).collect();

@@ -114,7 +114,7 @@ fn operations_and_stages_are_children_of_the_span_of_their_call() {
 }
 
 #[test]
-fn long_attribute_texts_are_truncated() {
+fn long_attribute_strings_are_truncated() {
     let AttributeValue::Text(text) = Attribute::text("key", &[b'x'; 1 << 20]).value else {
         panic!("the attribute is not a string")
     };

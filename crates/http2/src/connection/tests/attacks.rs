@@ -55,7 +55,7 @@ fn resets_of_answered_streams_are_not_counted() {
 }
 
 #[test]
-fn a_setting_that_is_repeated_in_a_frame_changes_the_windows_once() {
+fn a_setting_repeated_in_a_frame_changes_the_windows_once() {
     let mut connection = wide();
     receive(&mut connection, &request(1)).unwrap();
     let repeated: Vec<_> = (0..2000).map(|value| (setting::INITIAL_WINDOW_SIZE, value)).collect();
@@ -68,7 +68,7 @@ fn a_setting_that_is_repeated_in_a_frame_changes_the_windows_once() {
 
 /// A change of the initial window is expensive because it affects every open stream, so it counts as many idle frames.
 #[test]
-fn a_change_of_all_windows_counts_as_many_idle_frames() {
+fn a_change_of_the_initial_window_counts_as_a_fixed_number_of_idle_frames() {
     let mut connection = wide();
     let change = settings(&[(setting::INITIAL_WINDOW_SIZE, 7)]);
     let count = (0..10_000).take_while(|_| receive(&mut connection, &change).is_ok()).count();
