@@ -117,11 +117,11 @@ impl Access {
             Mode::Off if is_private => Ok(()),
             Mode::Off => Err(Refusal::new(
                 Kind::AuthenticationOff,
-                "authentication is off in this cluster, so that everyone who can reach this console could use it",
+                "authentication is off in this cluster, so everyone who can reach this console could use it",
             )
             .advising(
-                "Turn authentication on, or let the console verify client certificates with --trusted-ca-file, or let \
-                 `quorate console` listen on 127.0.0.1 and open the address that it prints.",
+                "Turn authentication on, or use --trusted-ca-file to require client certificates, or run \
+                 `quorate console` with --listen 127.0.0.1:2383 and open the address that it prints.",
             )),
         }
     }

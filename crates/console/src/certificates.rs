@@ -81,7 +81,7 @@ pub(crate) async fn ask(places: &BTreeMap<String, u64>, transport: &Transport) -
             },
             Ok(Ok(None)) => failed("the certificate cannot be read".to_owned()),
             Ok(Err(error)) => failed(error.to_string()),
-            Err(_) => failed("no answer in time".to_owned()),
+            Err(_) => failed("the address did not answer in time".to_owned()),
         });
     }
     found

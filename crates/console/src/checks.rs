@@ -84,9 +84,9 @@ pub(crate) fn check<B>(
     let host = host_of(request)?;
     let ends = request.extensions().get::<Ends>().copied().unwrap_or_default();
     if !hosts.allow(host.host(), ends.local.map(|local| local.ip())) {
-        let text = format!("the console is not known as {:?}", host.host());
+        let text = format!("the console does not accept the host {:?}", host.host());
         let advice =
-            "Open it by the address on which it listens, or name the host in --allowed-hosts.";
+            "Open the address on which the console listens, or add the host to --allowed-hosts.";
         return Err(Refusal::new(Kind::RefusedHost, text).advising(advice));
     }
     check_origin(headers, &host)?;
@@ -96,7 +96,7 @@ pub(crate) fn check<B>(
             if matches!(*request.method(), Method::GET | Method::HEAD) {
                 return Ok(());
             }
-            Err(Refusal::bad_request("only GET and HEAD are allowed here"))
+            Err(Refusal::bad_request("only GET and HEAD are allowed for this path"))
         }
         Purpose::Call => check_call(request),
     }

@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for Argument {
             type Value = Argument;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a number, true or false, or a list of texts")
+                f.write_str("a string, a number, true or false, or a list of strings")
             }
 
             fn visit_unit<E: de::Error>(self) -> Result<Argument, E> {
@@ -133,7 +133,7 @@ impl Input {
         match self.field(name) {
             None => Ok(None),
             Some(Argument::Text(text)) if text.len() <= TEXT_BYTES_MAX => Ok(Some(text)),
-            Some(_) => Err(mistake(name, &format!("a text of at most {TEXT_BYTES_MAX} bytes"))),
+            Some(_) => Err(mistake(name, &format!("a string of at most {TEXT_BYTES_MAX} bytes"))),
         }
     }
 
@@ -157,7 +157,7 @@ impl Input {
         match self.field(name) {
             None => Ok(Vec::new()),
             Some(Argument::Texts(texts)) => Ok(texts.clone()),
-            Some(_) => Err(mistake(name, "a list of texts")),
+            Some(_) => Err(mistake(name, "a list of strings")),
         }
     }
 

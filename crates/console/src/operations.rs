@@ -228,7 +228,7 @@ async fn compare_and(caller: &Caller, input: &Input, change: OpRequest) -> Resul
     };
     let text = match (&current, shown) {
         (None, _) => "the key has been deleted since it was shown",
-        (Some(_), 0) => "the key exists already",
+        (Some(_), 0) => "the key already exists",
         (Some(_), _) => "the key has been changed since it was shown",
     };
     Err(Refusal::new(Kind::Changed, text)

@@ -218,8 +218,8 @@ fn of_cluster(report: &Report, found: &mut Vec<Problem>) {
             NO_LEADER,
             Severity::Critical,
             "The cluster has no leader".to_owned(),
-            "No member that answers knows a leader, so that writes and linearizable reads wait. Bring back the members \
-             that do not answer, and check the network between the members.",
+            "No member that answers has a leader, so writes and linearizable reads wait. Bring back the members that \
+             do not answer, and check the network between the members.",
         ));
     } else if down > 0 && down == tolerated {
         found.push(Problem::new(
@@ -280,7 +280,7 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
             found.push(Problem::new(MEMBER_DOWN, Severity::Critical, title, &text).of(member));
         }
         Role::Lost => {
-            let title = format!("Member {name} knows no leader");
+            let title = format!("Member {name} has no leader");
             let text = "It serves only serializable reads and no writes. Check its network connection to the other members.";
             found.push(Problem::new(NO_LEADER, Severity::Critical, title, text).of(member));
         }
@@ -300,7 +300,7 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
         let title = format!("Watchers of member {name} do not keep up");
         let text = format!(
             "{slow:.0} watchers are behind, and {pending:.0} events wait. A client that does not read its watch delays \
-             its own events and uses memory of the member."
+             its own events and uses memory on the member."
         );
         found.push(Problem::new(WATCHERS_SLOW, Severity::Warning, title, &text).of(member));
     }
@@ -366,7 +366,8 @@ fn of_sizes(member: &MemberRow, found: &mut Vec<Problem>) {
         && free as f64 > FREE_SHARE * standing.db_bytes as f64
     {
         let title = format!("Defragmenting member {name} would free {} MiB", free >> 20);
-        let text = "Much of its backend file is unused. Defragment one member at a time: it does not answer meanwhile.";
+        let text = "Much of its backend file is unused. Defragment one member at a time, because a member that runs \
+                    etcd does not answer during its defragmentation.";
         found.push(Problem::new(DEFRAGMENTATION, Severity::Info, title, text).of(member));
     }
 }
@@ -459,8 +460,8 @@ pub(crate) fn of_prefixes(rows: &[Prefix]) -> Vec<Problem> {
     {
         let name = String::from_utf8_lossy(&row.group.name).into_owned();
         let title = format!("Most writes go to {name:?} ({:.0} per second)", writes(row));
-        let text = "Every write of a key makes a revision that stays until the next compaction, and wakes the watchers of \
-                    the key.";
+        let text = "Every write of a key creates a revision that stays until the next compaction, and wakes the watchers \
+                    of the key.";
         found.push(Problem::new(HOT_KEY, Severity::Info, title, text));
     }
     for row in rows {

@@ -128,7 +128,7 @@ impl Refusal {
             },
         };
         let advice = match kind {
-            Kind::PermissionDenied => Some("The user who is logged in may not do this."),
+            Kind::PermissionDenied => Some("The logged-in user does not have permission for this."),
             Kind::TokenExpired => Some("Log in again."),
             _ => None,
         };

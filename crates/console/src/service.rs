@@ -208,7 +208,7 @@ where
     match tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(_)) => {
-            let text = format!("the body of a request has at most {BODY_BYTES_MAX} bytes");
+            let text = format!("the body of a request must not exceed {BODY_BYTES_MAX} bytes");
             Err(Refusal::new(Kind::TooLarge, text))
         }
         Err(_) => Err(Refusal::bad_request("the body did not arrive in time")),

@@ -100,8 +100,9 @@ impl Downloads {
             }
         };
         let mut random = [0_u8; 16];
-        getrandom::fill(&mut random)
-            .map_err(|error| Refusal::new(Kind::Cluster, format!("no random numbers: {error}")))?;
+        getrandom::fill(&mut random).map_err(|error| {
+            Refusal::new(Kind::Cluster, format!("cannot obtain random numbers: {error}"))
+        })?;
         let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let download = Rc::new(Download {
             id: id.clone(),
@@ -129,7 +130,7 @@ impl Downloads {
             all.remove(ended.ok_or_else(busy)?);
         }
         if all.len() >= DOWNLOADS_MAX {
-            let text = "too many downloads of all users have not ended yet";
+            let text = "too many downloads of all users are in progress";
             return Err(Refusal::new(Kind::Busy, text).advising("Try again in a minute."));
         }
         all.push_back(download);
@@ -162,7 +163,9 @@ impl Downloads {
         let (caller, guard) = {
             let mut state = download.state.borrow_mut();
             let caller = state.caller.take();
-            let gone = || Refusal::new(Kind::NotFound, "this download has begun or is too old");
+            let gone = || {
+                Refusal::new(Kind::NotFound, "this download was already started, or has expired")
+            };
             let caller = caller.ok_or_else(gone)?;
             state.name = "running";
             caller
@@ -229,7 +232,7 @@ impl Download {
     fn expire(&self) {
         let is_waiting = self.state.borrow().name == "waiting";
         if is_waiting && self.asked.elapsed() > BEGIN_TIME {
-            let text = "the browser has not begun the download in time";
+            let text = "the browser did not start the download in time";
             self.end(&Err(Refusal::new(Kind::Timeout, text)));
             self.state.borrow_mut().ended = Some(self.asked + BEGIN_TIME);
         }
@@ -271,7 +274,7 @@ async fn fetch(
     mut stream: Streaming<SnapshotResponse>,
     sender: &mpsc::Sender<io::Result<Part>>,
 ) -> Result<(), Refusal> {
-    let gone = || Refusal::new(Kind::Timeout, "the browser has broken off the download");
+    let gone = || Refusal::new(Kind::Timeout, "the browser aborted the download");
     let mut checked = Checked::default();
     loop {
         let part = match timeout(PART_TIME, stream.message()).await {

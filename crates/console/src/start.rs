@@ -38,11 +38,11 @@ const STACK_BYTES: usize = 1 << 20;
 pub const FLAGS: &[Flag] = &[
     Flag::bool(
         "allow-plaintext-login",
-        "Allow logins although the endpoints do not use TLS, so that passwords are sent over the network in plaintext",
+        "Allow logins even if the endpoints do not use TLS; passwords are then sent over the network in plaintext",
     ),
     Flag::bool(
         "allow-writes",
-        "Allow the page to change the cluster; without it, the console only reads",
+        "Allow the page to change the cluster; otherwise the console is read-only",
     ),
     Flag {
         name: "allowed-hosts",
@@ -57,7 +57,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::text(
         "trusted-ca-file",
         "",
-        "Authorities whose client certificates browsers must present to the console",
+        "CA certificates; browsers must present a client certificate that one of these CAs has signed",
     ),
 ];
 
@@ -108,8 +108,8 @@ pub enum StartError {
     },
     /// Passwords would be sent in plaintext.
     #[error(
-        "the console would receive passwords and tokens in plaintext on {0}; let it listen on 127.0.0.1, or give it a \
-         certificate with --cert-file and --key-file"
+        "the console would receive passwords and tokens in plaintext on {0}; use --listen \
+         127.0.0.1:2383, or set a certificate with --cert-file and --key-file"
     )]
     Plaintext(SocketAddr),
     /// Everyone could use the cluster.
@@ -122,7 +122,7 @@ pub enum StartError {
     #[error("{0}")]
     Cluster(String),
     /// The system provides no random numbers.
-    #[error("no random numbers for the console's secret: {0}")]
+    #[error("cannot obtain random numbers for the console's secret: {0}")]
     Random(#[source] getrandom::Error),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]

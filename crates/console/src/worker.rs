@@ -195,7 +195,7 @@ impl Context {
         input: &Input,
     ) -> Result<Value, Refusal> {
         if !self.settings.allows_writes {
-            return Err(Refusal::new(Kind::ReadOnly, "this console only reads").advising(
+            return Err(Refusal::new(Kind::ReadOnly, "this console is read-only").advising(
                 "Start it with --allow-writes (on a member, --console-allow-writes) to change the cluster.",
             ));
         }

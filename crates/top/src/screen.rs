@@ -24,9 +24,9 @@ const KEYS: &str = "q quit  1-5 or tab panes  s sort  r reverse  / filter  p pau
 
 const HELP: &[&str] = &[
     "1-5, tab   overview, members, requests, watches and leases, prefixes",
-    "s > <      sort by the next column, or the one before",
+    "s > <      sort by the next column, or the previous one",
     "r          reverse the order",
-    "/          show only names that contain a text; escape shows all again",
+    "/          show only names that contain the typed text; escape shows all",
     "up, down   scroll, also by page; home goes to the top",
     "+ -        double or halve the refresh interval",
     "p, space   pause; no requests are sent during a pause",
