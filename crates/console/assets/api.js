@@ -1,16 +1,16 @@
 /**
  * Calls the API of the console's server.
  *
- * - The token of the user exists only in a variable of this module. A reload forgets it.
- * - If a call needs a login, the call waits until the user has logged in, and is sent again. Callers do not notice.
+ * - The user's token exists only in a variable of this module, and is lost on reload.
+ * - If a call needs a login, the call waits until the user has logged in, and is then sent again, unnoticed by the caller.
  * - Every failure is an [`ApiError`]; its `code` is stable, its `message` is the server's text.
  */
 
 /** The time after which an unanswered call fails. */
 const TIMEOUT_MS = 30_000;
-/** The server sends a line of a stream at least every 15 s; after this time without one, the connection is dead. */
+/** The server sends a line of a stream at least every 15 s. After this time without a line, the connection is dead. */
 const SILENCE_MS = 40_000;
-/** The longest line of a stream that is read. */
+/** The maximum length of a line of a stream. */
 const LINE_CHARS_MAX = 8 * 1024 * 1024;
 
 /** @type {string | null} */
@@ -19,15 +19,15 @@ let token = null;
 let askLogin = null;
 /** @type {((error: ApiError) => void) | null} */
 let noteAccessChange = null;
-/** Counts the changes of the user, so that no call of one user is sent again as another. */
+/** Counts changes of the user, so that no call of one user is sent again as another user. */
 let userNumber = 0;
 
-/** The name of the secret in the storage of this tab, which survives a reload. */
+/** The key of the secret in the session storage of this tab, which survives a reload. */
 const SECRET = 'quorate-console-secret';
 
 /**
- * Takes the secret out of the address of the page, where `quorate console` has put it. The console needs it if the
- * cluster has no users and its listener does not protect it.
+ * Removes the secret from the address of the page, and stores it in the session storage. `quorate console` adds the
+ * secret to the address if authentication is off and the console's listener does not restrict access.
  *
  * @returns {boolean} whether the address had a secret
  */
@@ -38,7 +38,7 @@ export function takeSecret() {
   return true;
 }
 
-/** Ends the calls of the former user that wait for a login. */
+/** Ends the calls of the previous user that wait for a login. */
 export function noteOtherUser() {
   userNumber += 1;
 }
@@ -57,7 +57,7 @@ export class ApiError extends Error {
     this.status = rest.status ?? 0;
     this.grpc = rest.grpc ?? null;
     this.advice = rest.advice ?? null;
-    /** Further fields of the error, such as `current` of `changed`. */
+    /** Additional fields of the error, such as `current` of `changed`. */
     this.extra = rest;
   }
 }
@@ -100,12 +100,12 @@ export function asApiError(error) {
   if (error instanceof ApiError) return error;
   if (error instanceof DOMException && error.name === 'TimeoutError') {
     return new ApiError('timeout', `The console did not answer within ${TIMEOUT_MS / 1000} s.`, {
-      advice: 'Check whether the console process is still running and its machine is not overloaded.',
+      advice: 'Check whether the console process is still running, and whether its machine is overloaded.',
     });
   }
   if (error instanceof TypeError) {
     return new ApiError('disconnected', 'The page cannot reach the console.', {
-      advice: 'Check whether the console process is still running. The page continues to try.',
+      advice: 'Check whether the console process is still running. The page keeps trying to reach it.',
     });
   }
   return new ApiError('bug', `The page failed: ${error instanceof Error ? error.message : String(error)}`);
@@ -175,7 +175,7 @@ async function readLines(body, onLine) {
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      if (done) throw broken('the stream ended without notice');
+      if (done) throw broken('the stream ended unexpectedly');
       const lines = (rest + value).split('\n');
       rest = lines.pop() ?? '';
       if (rest.length > LINE_CHARS_MAX) throw broken('a line is too long');
@@ -199,7 +199,7 @@ async function withLogin(login, signal, attempt) {
       const needsLogin =
         error instanceof ApiError && (error.code === 'login_required' || error.code === 'token_expired');
       if (!needsLogin || !login || !askLogin) throw error;
-      // Another call may have led to a new login meanwhile; then this call is only sent again.
+      // If another call has led to a new login in the meantime, this call is only sent again.
       if (token === used) {
         token = null;
         await askLogin(error);
@@ -229,7 +229,7 @@ async function send(name, body, signal) {
   try {
     error = (await response.json()).error;
   } catch {
-    // The answer is not the server's: a proxy in front of it made one.
+    // The answer was not sent by the console but by a proxy in front of it.
   }
   if (error) throw errorOf(error, response.status);
   throw new ApiError('unavailable', `The console answered with HTTP status ${response.status}.`, {

@@ -1,13 +1,13 @@
 /**
  * Converts bytes between base64 (the form of the API), arrays, printable text and the fragment of a URL. Pure functions.
  *
- * Keys are arbitrary bytes. Their printable form escapes everything that is not visible text, also characters that
- * change the direction of text, so two different keys never look the same; [`parseKey`] reverses it exactly.
+ * Keys are arbitrary bytes. Their printable form escapes everything that is not visible text, including characters that
+ * change the direction of text, so two different keys never look the same. [`parseKey`] reverses the conversion exactly.
  */
 
 /** Characters that are not shown as they are: controls, separators, joiners, direction marks, private and unassigned. */
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}\p{Cn}]/u;
-/** Spaces that look like the ordinary one, and fillers that look like nothing. */
+/** Spaces that look like the ordinary space, and invisible fillers. */
 const LOOKS_BLANK = /[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u115f\u1160\u3164\uffa0\u2800]/u;
 
 /**
@@ -48,7 +48,7 @@ export function utf8(bytes) {
 }
 
 /**
- * Whether text is fit to be shown as it is: it has no control characters except line ends and tabs.
+ * Returns whether text can be shown unchanged: it has no control characters except line ends and tabs.
  *
  * @param {string} text
  */
@@ -84,7 +84,7 @@ export function printable(bytes) {
   return out;
 }
 
-/** The length of the UTF-8 sequence that starts with this byte; 0 if none does. */
+/** The length of the UTF-8 sequence that starts with this byte; 0 if no sequence can start with it. */
 function sequenceLength(byte) {
   if (byte < 0x80) return 1;
   if (byte >= 0xc2 && byte < 0xe0) return 2;
@@ -114,7 +114,7 @@ export function parseKey(text) {
 }
 
 /**
- * Shortens text to `max` characters. The middle is left out, because both ends of a key matter.
+ * Shortens text to `max` characters. The middle is omitted, because both ends of a key matter.
  *
  * @param {string} text
  * @param {number} max

@@ -1,5 +1,5 @@
 /**
- * Computes the difference between two texts by lines (the algorithm of Myers). Pure functions.
+ * Computes the line difference between two texts with Myers's algorithm. Pure functions.
  *
  * The work is bounded: texts that differ in more than `DISTANCE_MAX` lines, after the common start and end, are shown
  * as one block removed and one block added.
@@ -7,7 +7,7 @@
 
 /** The maximum number of changed lines for which the shortest difference is computed. */
 export const DISTANCE_MAX = 1000;
-/** Gaps have more lines than this. */
+/** A gap replaces more lines than this. */
 const GAP_LEAST = 2;
 
 /**
@@ -72,7 +72,7 @@ function shortest(a, b) {
   const at = (k) => k + max + 1;
   const trace = [];
   for (let d = 0; d <= max; d += 1) {
-    // Only the diagonals -d to d have changed since the step before, so only these are kept.
+    // Only the diagonals -d to d have changed since the previous step, so only these are kept.
     trace.push(reach.slice(at(-d) - 1, at(d) + 2));
     for (let k = -d; k <= d; k += 2) {
       const down = k === -d || (k !== d && reach[at(k - 1)] < reach[at(k + 1)]);
@@ -118,8 +118,8 @@ function walkBack(trace, lengthA, lengthB) {
  */
 
 /**
- * Replaces long runs of unchanged lines by gaps, and keeps `context` lines around each change. A run that is not longer
- * than its gap would be stays.
+ * Replaces long runs of unchanged lines by gaps, and keeps `context` lines around each change. A run that would not
+ * become shorter is kept.
  *
  * @param {Line[]} lines
  * @param {number} [context]

@@ -1,7 +1,7 @@
 /**
  * Creates and updates elements.
  *
- * Every text goes into the document through text nodes and attributes, never through HTML, so keys and values cannot
+ * Text is added to the document only through text nodes and attributes, never through HTML, so keys and values cannot
  * inject markup. Styles that depend on data are set as custom properties, which the content security policy allows.
  */
 
@@ -84,7 +84,7 @@ export function fill(element, ...children) {
 }
 
 /**
- * Sets the text of a node, if it differs, so that a selection in an unchanged text survives an update.
+ * Sets the text of a node, if it differs, so that a selection in unchanged text survives an update.
  *
  * @param {Node} node
  * @param {string} text
@@ -106,7 +106,7 @@ export function setAttr(element, name, value) {
 }
 
 /**
- * Makes the children of `parent` match `items` in order, and keeps the elements of items that stay.
+ * Makes the children of `parent` match `items` in order, and reuses the elements of items that remain.
  *
  * @template T
  * @param {Element} parent

@@ -1,9 +1,9 @@
 /**
- * Covers the page while the user may not see it: before the login, after a token has expired, and while the cluster or the
+ * Covers the page while the user may not see it: before login, after a token has expired, and while the cluster or the
  * console refuses or does not answer.
  *
  * The gate is a modal dialog that fills the window, so it also covers dialogs of the page, and the page below is hidden.
- * Both keep their state, so that a login in the middle of an operation loses no input.
+ * The page and its dialogs keep their state, so that a login in the middle of an operation loses no input.
  */
 
 import { asApiError } from './api.js';
@@ -11,7 +11,7 @@ import { fill, h, svg } from './dom.js';
 import { field } from './parts/ui.js';
 import { session } from './session.js';
 
-/** What the login says about its reason, by the code of the refusal. */
+/** The explanation shown with the login, by the code of the refusal. */
 const WHY = {
   token_expired: ['Your login is no longer valid.', 'Log in again to continue where you were.'],
   login_required: [
@@ -46,7 +46,7 @@ export class Gate {
     this.card = h('main', { class: 'gate-card' });
     this.element = h('dialog', { class: 'gate', 'aria-label': 'Access to the cluster' }, this.card);
     this.element.addEventListener('cancel', (event) => event.preventDefault());
-    // A browser may close a dialog in spite of that, when Escape is pressed again.
+    // Some browsers close a dialog anyway when Escape is pressed a second time.
     this.element.addEventListener('close', () => this.state !== 'hidden' && this.element.showModal());
   }
 
@@ -65,7 +65,7 @@ export class Gate {
   }
 
   /**
-   * Says that the cluster or the console does not answer, or refuses this page.
+   * Shows that the cluster or the console does not answer, or refuses this page.
    *
    * @param {import('./api.js').ApiError} error
    * @param {string[]} endpoints
@@ -103,7 +103,7 @@ export class Gate {
   }
 
   /**
-   * Shows the login, and resolves after a successful one. The result says whether the user is another one than before.
+   * Shows the login, and resolves after a successful login. The result tells whether the user has changed.
    *
    * @param {import('./api.js').ApiError | null} reason
    * @returns {Promise<boolean>}
@@ -185,7 +185,7 @@ export class Gate {
               h('span', { class: 'mono' }, endpoints.join(', ')),
             )
           : null,
-        h('p', { class: 'muted small' }, 'The login is kept in this page only, and is gone after a reload.'),
+        h('p', { class: 'muted small' }, 'The login is kept only in this page, and is lost on reload.'),
       );
       this.show('login');
       if (refused === null) (user.input.value === '' ? user : password).input.focus();

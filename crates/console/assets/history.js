@@ -1,15 +1,15 @@
 /**
- * The values of the last 15 minutes, for the charts and for finding the revision of a time.
+ * The values of the last 15 minutes, for the charts and for looking up the revision at a given time.
  *
- * Each series is a ring of fixed length with one slot for each sample, so the memory of a page does not grow however
- * long it is open. A value that was not reported is NaN, and a chart has a gap there. Nothing is stored outside the page.
+ * Each series is a ring of fixed length with one slot for each sample, so the memory of a page does not grow while it is
+ * open. A value that was not reported is NaN, and a chart has a gap there. Nothing is stored outside the page.
  */
 
-/** The time that the charts show. */
+/** The time span that the charts show. */
 export const SPAN_MS = 15 * 60 * 1000;
-/** The most series that are kept: about 40 members with 20 series each. */
+/** The maximum number of series that are kept: about 40 members with 20 series each. */
 export const SERIES_MAX = 800;
-/** The most samples that are kept, whatever the polling interval. */
+/** The maximum number of samples that are kept, regardless of the polling interval. */
 const SLOTS_MAX = 1000;
 
 export class History {

@@ -1,11 +1,11 @@
 /**
  * Reads JSON of any depth safely. Pure functions.
  *
- * The browser's functions that write JSON call themselves for each level, and run out of stack for a value of some
- * thousand levels. Such a value is shown as text.
+ * The browser's functions that write JSON are recursive, and run out of stack for a value with a few thousand levels. Such
+ * a value is shown as text.
  */
 
-/** The deepest nesting that is read. What people write has a few dozen levels. */
+/** The maximum nesting depth that is parsed. Hand-written JSON has at most a few dozen levels. */
 const DEPTH_MAX = 500;
 
 const QUOTE = 0x22;
@@ -38,13 +38,13 @@ export function isDeep(text, most = DEPTH_MAX) {
   return false;
 }
 
-/** Whether a text looks like an array or an object. @param {string} text */
+/** Returns whether text looks like an array or an object. @param {string} text */
 export function looksLikeJson(text) {
   return /^\s*[[{]/.test(text);
 }
 
 /**
- * Parses an array or an object; `undefined` if the text is none, or is nested too deeply.
+ * Parses an array or an object. Returns `undefined` if the text is neither, or is nested too deeply.
  *
  * @param {string} text
  */

@@ -10,7 +10,7 @@ import { utf8 } from './bytes.js';
 
 const MAGIC = [0x6b, 0x38, 0x73, 0x00];
 const ENCRYPTED = 'k8s:enc:';
-/** The most fields that are read of one message; a real object has far fewer. */
+/** The maximum number of fields that are read from one message. Real objects have far fewer. */
 const FIELDS_MAX = 10_000;
 
 /**
@@ -38,7 +38,7 @@ export function isEnvelope(bytes) {
 }
 
 /**
- * Returns the provider that encrypted a value of Kubernetes, such as `aescbc:v1:key1`; `null` if none did.
+ * Returns the provider that encrypted a Kubernetes value, such as `aescbc:v1:key1`; `null` if the value is unencrypted.
  *
  * @param {Uint8Array} bytes
  */

@@ -1,5 +1,5 @@
 /**
- * Starts the page: reads the session, asks for a login if the cluster has users, then shows the shell and its pages.
+ * Starts the page: reads the session, shows the login if the cluster has users, and then shows the shell and its pages.
  */
 
 import { ApiError, asApiError, noteOtherUser, onAccessChange, onLoginNeeded, takeSecret } from './api.js';
@@ -13,7 +13,7 @@ import { store } from './store.js';
 
 /** The time between two attempts to reach a cluster that does not answer. */
 const RETRY_MS = 2000;
-/** Refusals of the whole page by the server; no call succeeds until its reason is gone. */
+/** The codes with which the server refuses the whole page. No call succeeds until the cause is removed. */
 const REFUSALS = new Set(['authentication_off', 'refused_host', 'refused_origin', 'missing_header']);
 
 const app = /** @type {HTMLElement} */ (document.getElementById('app'));
@@ -50,8 +50,8 @@ async function enter() {
 let asking = null;
 
 /**
- * Asks for a login once, however many calls wait for it. The page below keeps its state, and continues after the login;
- * if another user logs in, everything that the former user saw is discarded.
+ * Shows the login once, even if several calls wait for it. The page below keeps its state, and continues after the login.
+ * If another user logs in, everything that the previous user saw is discarded.
  *
  * @param {ApiError | null} reason
  */

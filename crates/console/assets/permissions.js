@@ -1,7 +1,7 @@
 /**
- * Decides from the permissions of a user what the page offers. Pure functions.
+ * Determines which actions the page offers, from the permissions of the user. Pure functions.
  *
- * The decision is only advice for the reader: the cluster checks every request itself, and its refusal is shown.
+ * The result only guides the user. The cluster itself checks every request, and the page shows its refusals.
  */
 
 import { compare, fromBase64 } from './bytes.js';

@@ -1,7 +1,7 @@
 /**
  * Maps the fragment of the URL to a page: `#/keys/watch?prefix=a` has the path `keys/watch` and a query.
  *
- * Values in the query are fragments of `bytes.js`, which encodes all bytes that have a meaning here. They are not
+ * Values in the query are encoded by `bytes.js`, which escapes all bytes that have a meaning in a URL. They are not
  * encoded again, so the URL of a key is readable.
  *
  * The fragment never contains credentials or values. It does contain the key that is shown, so that the back button

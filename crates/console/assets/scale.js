@@ -15,7 +15,8 @@ export function ticks(max, base = 'decimal') {
   const exact = base === 'binary' ? 2 ** Math.ceil(Math.log2(least)) : decimalStep(least);
   const step = base === 'whole' ? Math.ceil(exact) : exact;
   const out = [0];
-  // Each value is a product, not a sum, so that no rounding errors add up. A little excess is not worth another line.
+  // Each value is a product, not a sum, so that no rounding errors add up. A maximum slightly above the last line needs
+  // no further line.
   for (let i = 1; i < 5 && out[out.length - 1] < max * 0.999; i += 1) out.push(i * step);
   return out;
 }
@@ -85,7 +86,7 @@ function round(value) {
 }
 
 /**
- * Summarizes the values that are known.
+ * Summarizes the known values.
  *
  * @param {number[]} values
  * @returns {{ last: number | null, min: number | null, max: number | null, mean: number | null }}

@@ -1,5 +1,5 @@
 /**
- * The server's settings and the user who is logged in.
+ * The server's settings and the logged-in user.
  */
 
 import { call, setToken } from './api.js';
@@ -24,7 +24,7 @@ class Session extends EventTarget {
     return this.info;
   }
 
-  /** Whether operations are allowed by the server of the console. */
+  /** Whether the console's server allows operations. */
   get writes() {
     return this.info?.writes === true;
   }
@@ -46,7 +46,7 @@ class Session extends EventTarget {
   }
 
   /**
-   * Logs in. Returns whether the user is another one than before.
+   * Logs in. Returns whether the user has changed.
    *
    * @param {string} user
    * @param {string} password
@@ -62,7 +62,7 @@ class Session extends EventTarget {
     return isOther;
   }
 
-  /** Loads what the server shows only to those who have logged in. */
+  /** Loads the information that the server returns only to logged-in users. */
   async loadRest() {
     try {
       this.info = await call('session', {}, { login: false });
@@ -75,7 +75,7 @@ class Session extends EventTarget {
     try {
       this.who = await call('whoami', { user: this.user ?? '' }, { login: false });
     } catch {
-      // The page offers everything then, and shows the refusals of the cluster.
+      // The page then offers every action, and shows the refusals of the cluster.
       this.who = null;
     }
   }

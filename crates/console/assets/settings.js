@@ -1,6 +1,6 @@
 /**
- * The reader's settings: theme, separator of keys, and the like. They are kept in localStorage if the browser allows
- * it. Tokens, keys and values never go there.
+ * The user's settings, such as the theme and the separator of keys. They are kept in localStorage if the browser allows it.
+ * Tokens, keys and values are never stored there.
  */
 
 const PREFIX = 'quorate-console-';

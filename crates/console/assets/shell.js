@@ -1,5 +1,5 @@
 /**
- * The frame of every page: navigation, the state of the data, and the page that the URL names.
+ * The frame around every page: navigation, the state of the data, and the page selected by the URL.
  *
  * A page is a function that receives `{ route, signal }` and returns its element, with an optional `navigate` for changes
  * of the query. The signal is aborted when the page is left; calls, streams and listeners of the page end with it.
@@ -166,7 +166,7 @@ export class Shell {
     this.show(currentRoute(), false);
   }
 
-  /** Leaves the page, so that nothing of it stays in the document. */
+  /** Leaves the page, and removes all of its elements from the document. */
   close() {
     this.abort.abort();
     this.page = null;
@@ -174,7 +174,7 @@ export class Shell {
     this.main.replaceChildren();
   }
 
-  /** Opens the page of the URL again from nothing. */
+  /** Opens the page of the URL again from scratch. */
   reopen() {
     this.close();
     this.show(currentRoute(), false);
@@ -272,7 +272,7 @@ export class Shell {
     } else if (store.clockStands) {
       this.showBanner(
         'warning',
-        'The clock of the console stands still.',
+        'The clock of the console has stopped.',
         'Rates and ages may be wrong until it runs again.',
       );
     } else {

@@ -1,10 +1,10 @@
 /**
  * Keyboard shortcuts. A shortcut is one key, or two keys in a row such as `g` and `k`.
  *
- * Shortcuts do nothing while the reader types, while a dialog is open, or with a modifier key.
+ * Shortcuts have no effect while the user types, while a dialog is open, or with a modifier key.
  */
 
-/** The time in which the second key of a shortcut has to follow. */
+/** The maximum time between the two keys of a shortcut. */
 const SEQUENCE_MS = 1200;
 
 /** @type {Map<string, { text: string, run: () => void }>} */
@@ -27,7 +27,7 @@ export function addShortcut(keys, text, run) {
   };
 }
 
-/** The shortcuts that work now, as pairs of keys and text. */
+/** Returns the active shortcuts, as pairs of keys and text. */
 export function listShortcuts() {
   return [...shortcuts].map(([keys, { text }]) => /** @type {[string, string]} */ ([keys, text]));
 }

@@ -1,5 +1,5 @@
 /**
- * Polls the overview of the cluster, and keeps the newest one and the history of its values.
+ * Polls the overview of the cluster, and keeps the newest overview and the history of its values.
  *
  * There is one loop for all pages. It stops while the tab is hidden, and has at most one call in flight. Events:
  * `sample` for a new sample, `state` after every attempt and once a second.
@@ -10,7 +10,7 @@ import { History } from './history.js';
 
 /** How long problems of prefixes are kept after their stream has ended. */
 const PREFIX_PROBLEMS_MS = 5 * 60 * 1000;
-/** The time after which an unanswered poll is given up. */
+/** The time after which an unanswered poll is abandoned. */
 const POLL_TIMEOUT_MS = 15_000;
 
 /**
@@ -49,7 +49,7 @@ class Store extends EventTarget {
     /** The problems that a stream of prefixes reported, such as hot keys. @type {Problem[]} */
     this.prefixProblems = [];
     this.prefixProblemsAt = 0;
-    /** Whether two samples in a row carry the same time of the server. */
+    /** Whether two consecutive samples have the same server time. */
     this.clockStands = false;
     this.abort = null;
     this.timer = 0;
@@ -118,7 +118,7 @@ class Store extends EventTarget {
   }
 
   /**
-   * Takes the problems of a line of `keys/prefixes`.
+   * Sets the problems reported in a line of `keys/prefixes`.
    *
    * @param {Problem[] | undefined} problems
    */
@@ -138,14 +138,14 @@ class Store extends EventTarget {
     return this.overview === null ? null : now() - this.sampledAt;
   }
 
-  /** Whether what the page shows is too old to be trusted. */
+  /** Whether the shown data is too old to be trusted. */
   get isStale() {
     if (this.overview === null) return false;
-    // After the tab was hidden, the first poll gets its time.
+    // After the tab was hidden, the first poll is given time to complete.
     return now() - Math.max(this.sampledAt, this.visibleSince) > 3 * this.intervalMs + 2000;
   }
 
-  /** Forgets everything, because another user has logged in. */
+  /** Discards all data, because another user has logged in. */
   clear() {
     this.abort?.abort();
     this.abort = null;
@@ -157,7 +157,7 @@ class Store extends EventTarget {
   }
 }
 
-/** A clock that does not jump when the time of the machine is set. */
+/** Returns the time of a clock that does not jump when the machine's time is set. */
 export function now() {
   return performance.timeOrigin + performance.now();
 }

@@ -1,13 +1,13 @@
 /**
  * The rows of the key browser: a tree of prefixes, or a flat list, loaded page by page. No I/O and no elements.
  *
- * A tree holds at most `ENTRIES_MAX` entries. When it is full, a level shows that it has more, and the reader narrows
- * the prefix.
+ * A tree holds at most `ENTRIES_MAX` entries. When it is full, a level shows that it has more entries, and the user can
+ * narrow the prefix.
  */
 
 import { fromBase64 } from './bytes.js';
 
-/** The most entries that a tree holds. */
+/** The maximum number of entries that a tree holds. */
 export const ENTRIES_MAX = 5000;
 
 /**
@@ -77,7 +77,7 @@ export class Tree {
   }
 
   /**
-   * Opens or closes a prefix. A closed prefix forgets what is below it, so that the tree has room again.
+   * Opens or closes a prefix. Closing a prefix drops the entries below it, which makes room in the tree.
    *
    * @param {string} prefix
    */

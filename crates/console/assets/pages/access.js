@@ -99,7 +99,7 @@ function stateSection(list) {
           h(
             'p',
             null,
-            'From then on, everybody who reaches a client listener can read and write all keys. Users and roles are kept.',
+            'From then on, everyone who can reach a client listener can read and write all keys. Users and roles are kept.',
           ),
         ],
         typed: 'disable',
@@ -114,7 +114,7 @@ function stateSection(list) {
   );
   const text = list.enabled
     ? 'Authentication is on: every request needs a user.'
-    : 'Authentication is off: every client may do everything.';
+    : 'Authentication is off: every client has all permissions.';
   return section('Authentication', list.enabled ? disable : enable, h('p', { class: 'muted' }, text));
 }
 
@@ -248,7 +248,7 @@ function grantRole(user, roles, reload) {
     title: `Grant a role to ${user.name}`,
     body: [
       missing.length === 0
-        ? notice('info', null, 'The user has all roles already.')
+        ? notice('info', null, 'The user already has all roles.')
         : h('p', null, 'The user receives the permissions of the role immediately.'),
     ],
     fields: [role],
@@ -325,7 +325,7 @@ function permissions(role, list, reload) {
   );
   const isRoot = role === 'root';
   return [
-    isRoot ? h('p', { class: 'muted' }, 'The role root may do everything.') : null,
+    isRoot ? h('p', { class: 'muted' }, 'The role root has all permissions.') : null,
     rows.length > 0
       ? h('ul', { class: 'plain permissions' }, rows)
       : isRoot
@@ -383,7 +383,7 @@ function grantPermission(role, reload) {
     [
       ['key', 'One key'],
       ['prefix', 'Prefix'],
-      ['from', 'From a key on'],
+      ['from', 'From a key onwards'],
     ],
     range,
     (value) => {

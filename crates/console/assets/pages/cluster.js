@@ -12,7 +12,7 @@ import { session } from '../session.js';
 import { store } from '../store.js';
 import { showProblems } from './problems.js';
 
-/** The number of problems that are shown here, without mere notes; the page of problems shows all. */
+/** The maximum number of problems that this page shows, not counting notes. The problems page shows all of them. */
 const PROBLEMS_SHOWN = 3;
 
 /** @param {import('../shell.js').PageContext} context */
@@ -81,7 +81,7 @@ function section(title, ...content) {
   return h('section', null, h('div', { class: 'section-head' }, h('h2', null, title)), ...content);
 }
 
-/** The row of the most important numbers. */
+/** Creates the row with the most important numbers. */
 function keyNumbers() {
   const make = (label) => {
     const value = h('strong', null);

@@ -24,9 +24,9 @@ import { ENTRIES_MAX, Tree } from '../tree.js';
 
 const PAGE = 100;
 const ROW_HEIGHT = 30;
-/** The longest name in a row; the detail pane shows the whole key. */
+/** The maximum length of a name in a row. The detail pane shows the whole key. */
 const NAME_MAX = 200;
-/** How many single prefixes below each other are opened automatically. */
+/** The maximum number of nested prefixes without siblings that are opened automatically. */
 const CHAIN_MAX = 8;
 const TYPING_MS = 300;
 
@@ -236,7 +236,7 @@ class KeysPage {
       const answer = isTree
         ? await call('keys/tree', { ...common, separator: toBase64(parseKey(this.separator)) }, { signal })
         : await call('keys/list', common, { signal });
-      // A level that was closed meanwhile is not part of the tree any more.
+      // A level that was closed in the meantime is no longer part of the tree.
       if (signal.aborted || tree.levels.get(level.prefix) !== level) return;
       const entries = isTree ? answer.entries : answer.entries.map((entry) => ({ type: 'key', ...entry }));
       const isOnly = level.entries.length === 0 && entries.length === 1 && answer.next === null;
@@ -443,7 +443,7 @@ class KeysPage {
       }),
     );
     setAttr(this.detail, 'aria-label', `Key ${shorten(printable(bytes), 80)}`);
-    // On a narrow screen the key takes the place of the list.
+    // On a narrow screen, the key replaces the list.
     if (matchMedia('(max-width: 900px)').matches) this.detail.querySelector('button')?.focus();
   }
 }

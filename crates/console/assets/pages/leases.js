@@ -1,5 +1,5 @@
 /**
- * The leases of the cluster, page by page, and the keys that hang on each of them.
+ * The leases of the cluster, page by page, and the keys attached to each lease.
  */
 
 import { call, isAbort } from '../api.js';
@@ -14,7 +14,7 @@ import { addShortcut } from '../shortcuts.js';
 import { now } from '../store.js';
 
 const PAGE = 50;
-/** The most leases that the page shows. */
+/** The maximum number of leases that the page shows. */
 const LEASES_MAX = 1000;
 
 /** @param {import('../shell.js').PageContext} context */

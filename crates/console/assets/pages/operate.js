@@ -1,6 +1,6 @@
 /**
- * Operates the cluster: members, storage, alarms. What the console or the user may not do is disabled, and the page says
- * why.
+ * Operates the cluster: members, storage, alarms. Operations that the console or the user may not perform are disabled, and
+ * the page shows the reason.
  */
 
 import { fill, h, keyed, setAttr, setText } from '../dom.js';
@@ -12,7 +12,7 @@ import { button, loading, notice, table } from '../parts/ui.js';
 import { session } from '../session.js';
 import { store } from '../store.js';
 
-/** Says why operations are not possible; `null` if they are. */
+/** Returns a notice with the reason why operations are not possible; `null` if they are possible. */
 function restriction() {
   if (!session.writes) {
     return notice(
@@ -73,7 +73,7 @@ export function operatePage({ signal }) {
               h(
                 'p',
                 { class: 'muted' },
-                'Each change keeps the former value, until a compaction removes it.',
+                'Each change keeps the previous value until a compaction removes it.',
               ),
               h('div', null, button('Compact', operations.compact, { disabled: !isAllowed })),
             ),

@@ -46,8 +46,8 @@ function problemCard(problem) {
 }
 
 /**
- * Shows problems as cards. Their texts change all the time, because they contain durations; the cards stay, so that a
- * link keeps the focus.
+ * Shows problems as cards. The texts change constantly, because they contain durations. The cards are reused, so that a
+ * focused link keeps the focus.
  *
  * @param {Element} list
  * @param {import('../store.js').Problem[]} problems
@@ -95,7 +95,7 @@ export function problemsPage({ signal }) {
   );
   let walk = new AbortController();
 
-  /** Looks for hot keys and large values, for which the server walks the keys as long as the page is open. */
+  /** Looks for hot keys and large values. The server walks through the keys while the page is open. */
   const findInKeys = async () => {
     walk.abort();
     walk = new AbortController();
@@ -104,7 +104,7 @@ export function problemsPage({ signal }) {
       await stream('keys/prefixes', request, (line) => store.setPrefixProblems(line.problems), walk.signal);
     } catch (error) {
       if (!isAbort(error))
-        fill(note, `Hot keys and large values were not looked for: ${asApiError(error).message}`);
+        fill(note, `The check for hot keys and large values failed: ${asApiError(error).message}`);
     }
   };
   const show = () => {

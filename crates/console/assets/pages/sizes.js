@@ -17,7 +17,7 @@ const ROWS_MAX = 200;
 const RETRY_MS = 5000;
 /** A prefix with this share of all bytes or writes is marked, if there are several. */
 const MARKED_SHARE = 0.3;
-/** Fewer writes per second than this are not hot, whatever their share. */
+/** A prefix with fewer writes per second than this is not marked, regardless of its share. */
 const HOT_LEAST = 1;
 
 const ORDERS = {

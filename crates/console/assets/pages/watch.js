@@ -1,8 +1,9 @@
 /**
  * Shows the changes of a prefix as they happen, with a pause and a filter.
  *
- * The newest `EVENTS_MAX` events are kept. What does not fit, or arrives faster than it can be shown, is counted as
- * dropped; nothing else grows. After a broken connection, the watch continues at the revision after the last event.
+ * The newest `EVENTS_MAX` events are kept. Events that do not fit, or that arrive faster than they can be shown, are
+ * counted as dropped, so memory use is bounded. After the connection breaks, the watch continues at the revision after
+ * the last event.
  */
 
 import { asApiError, isAbort, stream } from '../api.js';
@@ -178,7 +179,7 @@ class WatchPage {
           setText(this.state, 'Not watching');
           return;
         }
-        // Changes up to the compacted revision are lost to this watch; it continues with the newest ones.
+        // Changes up to the compacted revision are lost to this watch, which continues with the newest changes.
         if (error.code === 'compacted') next = 0;
       }
       setText(this.state, `Not connected; trying again in ${wait / 1000} s`);

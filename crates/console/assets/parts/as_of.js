@@ -1,8 +1,8 @@
 /**
- * Asks for the revision as of which keys are shown: as a number, or as a time of the last 15 minutes.
+ * Asks for the revision at which keys are shown, given as a number or as a time within the last 15 minutes.
  *
- * The store keeps no times. The page knows which revision was the newest at the time of each sample that it has seen
- * since it was opened, and finds the revision of a time there.
+ * The store records no times. The page knows the newest revision at the time of each sample that it has received since it
+ * was opened, and looks up the revision for a time in these samples.
  */
 
 import { h, fill } from '../dom.js';
@@ -38,7 +38,7 @@ export function openAsOf(current, onchoose) {
       found,
       oldest === null
         ? 'This page has no samples yet.'
-        : `Stores keep no times. This page knows the revisions since ${clock(oldest)}, while it was open and visible.`,
+        : `The store records no times. This page knows only the revisions since ${clock(oldest)}, while it was open and visible.`,
     );
   };
   const fromTime = () => {
@@ -51,7 +51,7 @@ export function openAsOf(current, onchoose) {
     if (sample === null) {
       fill(
         found,
-        `This page has no sample from before that time. Its first one is of ${oldest === null ? 'no time' : clock(oldest)}.`,
+        `This page has no sample from before that time.${oldest === null ? '' : ` Its first sample is from ${clock(oldest)}.`}`,
       );
       return;
     }
@@ -98,7 +98,7 @@ export function openAsOf(current, onchoose) {
   revision.input.select();
 }
 
-/** Returns the time of today, or of yesterday if it is still to come today; `null` if the text is no time. */
+/** Returns the time on today's date, or on yesterday's if it is in the future; `null` if `text` is not a time. */
 function timeToday(text) {
   const [hours, minutes, seconds = '0'] = text.split(':');
   if (minutes === undefined) return null;

@@ -21,12 +21,12 @@ const COLOURS = 8;
 /** The formats of values by unit. @type {Record<string, (value: number | null) => string>} */
 const FORMATS = { rate, latency, bytes, percent, count: number };
 
-/** The axes of units that are not simply decimal. @type {Record<string, 'binary' | 'whole'>} */
+/** The axes of units whose steps are not decimal. @type {Record<string, 'binary' | 'whole'>} */
 const BASES = { bytes: 'binary', count: 'whole' };
 
 /** The cursor that all charts share. */
 class Cursor extends EventTarget {
-  /** The time that the reader points at; `null` for the newest. @type {number | null} */
+  /** The time under the user's pointer; `null` for the newest time. @type {number | null} */
   timeMs = null;
 
   /** @param {number | null} timeMs */
@@ -136,7 +136,7 @@ class Chart extends HTMLElement {
       series.map((it) => it.name),
       range.from,
     );
-    // A series without a single value is not a line; it would only fill the legend. So do kinds that never occur.
+    // A series without values has no line and would only fill the legend, and so would kinds of requests that never occur.
     const having = (isShown) => this.data.values.map((line) => line.some(isShown));
     const positive = having((value) => value > 0);
     const hidesZeros = this.spec.hidesZeros && positive.includes(true);
@@ -210,7 +210,7 @@ class Chart extends HTMLElement {
         y2: this.y(value),
         class: index === 0 ? 'axis' : null,
       }),
-      // The top line has its label; the zero line needs none.
+      // The top line has a label. The zero line needs no label.
       index > 0 && (index === steps.length - 1 || steps.length < 5 || index % 2 === 0)
         ? svg('text', { x: 0, y: this.y(value) - 3.5 }, this.format(value))
         : svg('g', {}),
@@ -301,7 +301,7 @@ class Chart extends HTMLElement {
   drawPointer(time, shown) {
     const isShown = cursor.timeMs !== null && time !== undefined && this.x !== undefined && !this.asTable;
     setAttr(this.pointer, 'visibility', isShown ? 'visible' : 'hidden');
-    // The time of the pointer stands where the ends of the axis are named.
+    // The time at the pointer replaces the labels at the ends of the axis.
     this.plot.classList.toggle('pointing', isShown);
     if (!isShown) return;
     const x = this.x(time);

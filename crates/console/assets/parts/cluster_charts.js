@@ -32,7 +32,7 @@ const STAGES = [
   ['stage_disk', 'disk'],
   ['stage_apply', 'apply'],
 ];
-/** What members without stages report instead. */
+/** The stages of members that do not report the stages above. */
 const COARSE_STAGES = [
   ['fsync', 'fsync'],
   ['round_trip', 'round trip'],
@@ -53,7 +53,7 @@ const CHARTS = [
   },
   {
     title: 'Request latency',
-    missing: 'Reported with --metrics=extensive only',
+    missing: 'Reported only with --metrics=extensive',
     unit: 'latency',
     headline: 'max',
     series: (it, quantile) => byKind(it, quantile),

@@ -10,7 +10,7 @@ import { fill, h, uniqueId } from '../dom.js';
 import { button, errorBox, field, iconButton, toast } from './ui.js';
 
 /**
- * Opens a dialog and returns its element, with `close()`. It removes itself when it is closed, and gives the focus back.
+ * Opens a dialog and returns its element, with `close()`. Closing removes the dialog and restores the focus.
  *
  * @param {string} title
  * @param {any[]} body
@@ -31,7 +31,7 @@ export function openDialog(title, body, options = {}) {
     h('div', { class: 'dialog-body' }, body),
   );
   element.addEventListener('close', () => {
-    // A message that is shown in the dialog outlives it.
+    // A message in the dialog stays visible after the dialog is closed.
     const toasts = element.querySelector('.toasts');
     if (toasts) document.body.append(toasts);
     element.remove();
@@ -43,7 +43,7 @@ export function openDialog(title, body, options = {}) {
   return element;
 }
 
-/** Closes all dialogs of the page, because they belong to a user who has left. */
+/** Closes all dialogs of the page, because they belong to a user who is no longer logged in. */
 export function closeDialogs() {
   for (const dialog of document.querySelectorAll('dialog.dialog'))
     /** @type {HTMLDialogElement} */ (dialog).close();
@@ -63,7 +63,7 @@ export function closeDialogs() {
  */
 
 /**
- * Asks for the confirmation of an operation, and runs it.
+ * Asks the user to confirm an operation, and then runs it.
  *
  * @param {Operation} operation
  */

@@ -12,19 +12,19 @@ import { badge, button, errorBox, loading, notice } from './ui.js';
 import { comparable } from './value.js';
 
 const PAGE = 20;
-/** The most revisions that the page keeps. */
+/** The maximum number of revisions that the page keeps. */
 const REVISIONS_MAX = 500;
-/** The most lines of a difference that are shown. */
+/** The maximum number of lines of a difference that are shown. */
 const LINES_MAX = 2000;
 
 const ENDS = {
   created:
-    'The oldest revision shown created the key. What was before that is found by searching the whole history.',
+    'The oldest revision shown created the key. Search the whole history to find earlier changes.',
   compacted: 'Older revisions were compacted.',
   absent: 'The key does not exist at the newest revision.',
   complete: 'This is the whole history that the store keeps.',
   limit: 'There are more revisions than are shown.',
-  time: 'The search was ended because it took too long; older revisions may be missing.',
+  time: 'The search was stopped because it took too long; older revisions may be missing.',
 };
 
 /**
@@ -169,13 +169,13 @@ export function keyHistory(key, signal, onrevision) {
   return h('div', { class: 'history' }, list, foot, comparison);
 }
 
-/** When the revision was written, as far as this page has seen it. */
+/** Returns when the revision was written, if this page has received a sample from that time. */
 function timeOf(revision) {
   const timeMs = store.history.timeOf(revision);
   return timeMs === null ? null : h('span', { class: 'muted' }, `about ${clock(timeMs)}`);
 }
 
-/** Returns the whole value of a revision, as far as the server shows it; nothing for a deletion. */
+/** Returns the part of a revision's value that the server shows; nothing for a deletion. */
 async function whole(key, entry, signal) {
   if (entry.type === 'delete') return { value: '', size: 0, truncated: false };
   if (!entry.truncated && entry.value !== null) return entry;
@@ -191,7 +191,7 @@ function diffView(a, b, before, after) {
     return notice(
       'info',
       null,
-      cut ? 'The values are equal as far as they are shown.' : 'The values are equal.',
+      cut ? 'The shown parts of the values are equal.' : 'The values are equal.',
     );
   }
   const lines = diffLines(left, right);

@@ -1,6 +1,6 @@
 /**
- * Shows one key: its value, its metadata, and its history. While the newest value is shown, the key is watched, and the
- * reader learns when it changes.
+ * Shows one key: its value, its metadata, and its history. While the newest value is shown, the page watches the key and
+ * shows a notice when the key changes.
  */
 
 import { asApiError, call, isAbort, stream } from '../api.js';
@@ -35,7 +35,7 @@ export function keyDetail({ key, revision, signal, onclose, ongone, onrevision }
   const panel = h('div', { class: 'detail-panel' });
   let tab = 'value';
   const tabChoice = segmented(
-    'What is shown of the key',
+    'View of the key',
     [
       ['value', 'Value'],
       ['history', 'History'],
@@ -157,7 +157,7 @@ async function watchForChanges(key, signal, shown, onchange) {
       signal,
     );
   } catch {
-    // The notice of changes is a convenience: without it, compare-and-swap still protects against lost changes.
+    // The notice of changes is only a convenience, because compare-and-swap protects against lost changes anyway.
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * Creates, changes and deletes a key. Every change is a compare-and-swap on the revision that the reader has seen, so a
- * change that somebody else made meanwhile is never lost without notice.
+ * Creates, changes and deletes a key. Every change is a compare-and-swap on the revision that the page shows, so a change
+ * made by another client in the meantime is never overwritten unnoticed.
  */
 
 import { ApiError, call } from '../api.js';
@@ -45,7 +45,7 @@ function decode(text) {
   try {
     return fromBase64(text.replace(/\s/g, ''));
   } catch {
-    throw new ApiError('bad_request', 'The text is not base64.');
+    throw new ApiError('bad_request', 'The text is not valid base64.');
   }
 }
 
@@ -115,7 +115,7 @@ export function editKey(key, entry, done) {
       h(
         'p',
         null,
-        `The value is written only if the key was not changed since revision ${count(entry.mod_revision)}, which you see here.`,
+        `The value is written only if the key has not changed since revision ${count(entry.mod_revision)}, which is shown here.`,
       ),
     ],
     fields: [value, keeps],
@@ -139,7 +139,7 @@ export function editKey(key, entry, done) {
  */
 export function deleteKey(key, entry, done) {
   const text = printable(key);
-  // A very long key cannot be typed; its shape is confirmed by its last part.
+  // A very long key cannot be typed, so the user confirms it by typing its end.
   const typed = text.length <= 60 ? text : text.slice(-20);
   confirm({
     title: 'Delete the key',
@@ -148,7 +148,7 @@ export function deleteKey(key, entry, done) {
       h(
         'p',
         null,
-        `The key and its value of ${size(entry.size)} are deleted, if the key was not changed since revision ${count(entry.mod_revision)}.`,
+        `The key and its value of ${size(entry.size)} are deleted if the key has not changed since revision ${count(entry.mod_revision)}.`,
       ),
       text.length <= 60 ? null : h('p', null, 'The text to type is the end of the key.'),
     ],

@@ -1,6 +1,6 @@
 /**
- * The table of members. A value that a member does not report, or that is unknown because the member does not answer, is a
- * dash; the reason stands below the member.
+ * The table of members. A value that a member does not report, or that is unknown because the member does not answer, is
+ * shown as a dash, and the reason is shown below the member.
  */
 
 import { h, keyed, setAttr, setText } from '../dom.js';
@@ -153,7 +153,7 @@ function showDatabase(member, bar, size, quota) {
   bar.show(limit && used != null ? used / limit : null, share, tone);
 }
 
-/** A part of a size, with one unit if it is the same: `115 of 175 MiB`. */
+/** Formats a part of a size, with a single unit if both have the same unit: `115 of 175 MiB`. */
 function usedOf(used, total) {
   const [part, whole] = [bytes(used), bytes(total)];
   const unit = whole.split(' ')[1];

@@ -14,13 +14,13 @@ const LONG_MS = 30 * 60 * 1000;
 /** The revisions that a compaction keeps by default. */
 const KEPT_REVISIONS = 1000;
 
-/** A member that was added but not started yet has no name; its id names it then. */
+/** Returns the name of a member, or its id if it has no name because it has not started yet. */
 const nameOf = (member) => (member.name && member.name !== '(unnamed)' ? member.name : member.id);
 
-/** A member that does not answer has the role `down`, also if it is a learner. */
+/** A member that does not answer has the role `down`, even if it is a learner. */
 const isLearner = (member) => member.is_learner ?? member.role === 'learner';
 
-/** Returns the peer URLs in a text, one on each line or separated by commas. */
+/** Parses peer URLs, which are on separate lines or separated by commas. */
 function urlsIn(text) {
   return text.split(/[\s,]+/).filter((url) => url !== '');
 }
@@ -32,7 +32,7 @@ export function moveLeader(member) {
       h(
         'p',
         null,
-        'The present leader hands over its role to this member. Writes wait for a moment meanwhile; none is lost.',
+        'The current leader hands over leadership to this member. Writes wait for a moment, and no write is lost.',
       ),
     ],
     action: 'Move the leader',
@@ -50,12 +50,12 @@ export function defragment(member) {
       h(
         'p',
         null,
-        `The backend file of this member is written anew, without its free pages${free === null ? '' : ` (${size(free)})`}.`,
+        `The backend file of this member is rewritten without its free pages${free === null ? '' : ` (${size(free)})`}.`,
       ),
       notice(
         'warning',
         null,
-        'A member that runs etcd answers no requests meanwhile; a member that runs Quorate continues to serve. Defragment one member at a time, and the leader last.',
+        'Meanwhile, a member that runs etcd answers no requests, but a member that runs Quorate continues to serve. Defragment one member at a time, and the leader last.',
       ),
     ],
     action: 'Defragment',
@@ -123,7 +123,7 @@ export function removeMember(member) {
       h(
         'p',
         null,
-        `The member ${nameOf(member)} (${member.id}) leaves the cluster for good and stops. It cannot return with its data; a new member needs an empty data directory.`,
+        `The member ${nameOf(member)} (${member.id}) permanently leaves the cluster and stops. It cannot return with its data; a new member needs an empty data directory.`,
       ),
       h(
         'p',
@@ -133,7 +133,7 @@ export function removeMember(member) {
           : `${plural(left, 'voting member')} ${left === 1 ? 'remains' : 'remain'}. The cluster then tolerates the loss of ${plural(tolerates, 'member')}.`,
       ),
       member.role === 'leader'
-        ? notice('warning', null, 'This member is the leader. Another one is elected.')
+        ? notice('warning', null, 'This member is the leader. Another leader is elected.')
         : null,
     ],
     typed: nameOf(member),
@@ -200,7 +200,7 @@ export function compact() {
       h(
         'p',
         null,
-        'Values that were superseded or deleted at or before this revision are removed for good. The present values of all keys stay.',
+        'Values that were superseded or deleted at or before this revision are permanently removed. The current values of all keys remain.',
       ),
       h(
         'p',

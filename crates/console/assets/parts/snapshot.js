@@ -32,14 +32,14 @@ export function snapshotPanel(signal, isAllowed) {
     status,
   );
 
-  /** Offers the members that answer. */
+  /** Lists the members that answer. */
   element.show = (overview) => {
     const members = overview.members.filter((it) => it.role !== 'down' && it.role !== 'refused');
     const key = members.map((it) => `${it.id} ${it.name}`).join();
     if (element.dataset.key === key) return;
     element.dataset.key = key;
     const chosen = select.value;
-    // A follower has less other work than the leader, so it comes first.
+    // Followers are listed first, because they have less other work than the leader.
     members.sort((a, b) => Number(a.role === 'leader') - Number(b.role === 'leader'));
     fill(
       select,
@@ -55,7 +55,7 @@ export function snapshotPanel(signal, isAllowed) {
     fill(status, 'Starting …');
     try {
       const { id, path, file } = await call('write/snapshot', { member: select.value || null }, { signal });
-      // The path comes from the server; only a path of this server is followed.
+      // The path comes from the server. Only a download path of this server is accepted.
       if (!/^\/download\/[\w-]+$/.test(path)) throw new TypeError('unexpected download path');
       const anchor = h('a', { href: path.slice(1), download: file, hidden: true });
       document.body.append(anchor);

@@ -1,5 +1,5 @@
 /**
- * The links between pages that belong together.
+ * The links between related pages.
  */
 
 import { h } from '../dom.js';

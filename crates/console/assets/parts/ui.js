@@ -92,7 +92,7 @@ function adviceOf(error) {
   const { current } = error.extra;
   const state = current
     ? `It was changed at revision ${count(current.mod_revision)}.`
-    : 'It does not exist any more.';
+    : 'It no longer exists.';
   return `${state} Close this dialog and load the key again.`;
 }
 
@@ -187,7 +187,7 @@ export function meter() {
 }
 
 /**
- * A button that copies a text.
+ * A button that copies text.
  *
  * @param {() => string} text
  * @param {string} what
@@ -198,12 +198,12 @@ export function copyButton(text, what) {
       await navigator.clipboard.writeText(text());
       toast(`Copied ${what}.`);
     } catch {
-      toast(`The browser did not allow to copy ${what}.`, 'warning');
+      toast(`The browser did not allow ${what} to be copied.`, 'warning');
     }
   });
 }
 
-/** The most messages that are shown at once. */
+/** The maximum number of messages that are shown at once. */
 const TOASTS_MAX = 3;
 const TOAST_MS = 6000;
 /** @type {HTMLElement | null} */

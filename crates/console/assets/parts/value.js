@@ -1,7 +1,7 @@
 /**
  * Shows a value as text, JSON, hexadecimal, or the envelope of Kubernetes, and chooses the form that fits the bytes.
  *
- * A part of a long value is shown at first, so that the page stays quick.
+ * Only a part of a long value is shown at first, so that the page stays responsive.
  */
 
 import { fromBase64, hexDump, isPlainText, utf8 } from '../bytes.js';
@@ -36,7 +36,7 @@ export function formsOf(bytes, isTruncated) {
   return forms;
 }
 
-/** Drops a character that is cut off at the end. */
+/** Drops an incomplete character at the end. */
 function wholeCharacters(bytes) {
   let end = bytes.length;
   while (end > 0 && end > bytes.length - 4 && (bytes[end - 1] & 0xc0) === 0x80) end -= 1;
@@ -63,7 +63,7 @@ export function valueView(entry) {
     const text =
       entry.size === null
         ? 'The value is too large to be shown.'
-        : `The value has about ${size(entry.size)}, too much to be shown.`;
+        : `The value has about ${size(entry.size)}, which is too large to be shown.`;
     return notice(
       'info',
       null,
@@ -80,7 +80,7 @@ export function valueView(entry) {
     fill(body, value.length === 0 ? h('p', { class: 'muted' }, 'The value is empty.') : views[form](value));
   show(forms[0]);
   const choice = segmented(
-    'Form of the value',
+    'Format of the value',
     forms.map((form) => [form, names[form]]),
     forms[0],
     show,
