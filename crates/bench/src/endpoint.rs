@@ -221,7 +221,7 @@ fn exchange_other(
             Poll::Pending => break,
         }
     }
-    // An error of the flush is ignored here, because the next read returns it.
+    // A pending flush is not awaited, because the next round continues it.
     if let Poll::Ready(flushed) = stream.as_mut().poll_flush(cx) {
         flushed?;
     }

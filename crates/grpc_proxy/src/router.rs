@@ -303,7 +303,7 @@ mod tests {
         for (code, paths) in [
             (Code::Unavailable, &[TXN][..]),
             (Code::ResourceExhausted, &[TXN]),
-            // The client may have no access to leasing keys.
+            // The client may lack access to the leasing keys. The lock is then forwarded unguarded.
             (Code::PermissionDenied, &[TXN, LOCK]),
         ] {
             let (refusal, received) = (Status::new(code, "refused"), IncomingBody::default());

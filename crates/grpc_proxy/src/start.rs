@@ -125,7 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     log::info!("started gRPC proxy", "address" = options.listen_addr);
     init_system::notify_ready();
     drop(alive);
-    // The listeners keep the sender while they accept connections.
+    // Blocks while the listeners accept connections, because they hold the senders.
     gone.blocking_recv();
     Ok(())
 }

@@ -171,7 +171,7 @@ impl Upstream {
                     drop(link);
                     changes.send_modify(|count| *count = count.wrapping_add(1));
                     match connection {
-                        // The calls on the connection report its error.
+                        // The result is ignored, because the calls on the connection report its error.
                         Some(connection) => drop(connection.await),
                         None => sleep(pause).await,
                     }

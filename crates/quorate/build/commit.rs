@@ -67,7 +67,7 @@ impl Git {
                 return Some(value);
             }
         }
-        // The next commit creates a file for the reference in this directory.
+        // The directory is listed as well, because the next commit creates a file for the reference in it.
         let folder = self.shared.join(name);
         read.extend(folder.parent().filter(|folder| folder.is_dir()).map(Path::to_owned));
         let packed = text(self.shared.join("packed-refs"), read)?;

@@ -57,7 +57,7 @@ impl Proxy {
             service,
             is_passed_over: AtomicBool::new(false),
         };
-        // Any seed is good enough, because connections only need to be distributed.
+        // Any seed is sufficient, because connections only need to be distributed.
         let draw = Mutex::new(SplitMix64::new(std::process::id().into()));
         let remotes = services.into_iter().map(remote).collect();
         Arc::new(Self { remotes, retry_delay, turn: AtomicUsize::new(0), draw })

@@ -333,7 +333,7 @@ async fn ask(target: Rc<Target>, start: Instant, time_limit: Duration) -> Answer
     let time_limit = if target.was_asked.replace(true) { time_limit } else { FIRST_ANSWER_TIME };
     let asking = async {
         let client = target.client.as_ref().map_err(|text| Status::unavailable(text.clone()))?;
-        // A learner answers status requests but refuses logins.
+        // A failed login is ignored, because a learner refuses logins but answers status requests.
         if !target.is_logged_in.get() && client.log_in().await.is_ok() {
             target.is_logged_in.set(true);
         }

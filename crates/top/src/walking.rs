@@ -88,7 +88,7 @@ async fn ask(
         range_end: range.end.into(),
         limit,
         count_only,
-        // Counts need not be linearizable, because a linearizable read costs a round trip between the members.
+        // Counts need not be linearizable, and a linearizable read would cost a round trip between the members.
         serializable: true,
         ..Default::default()
     };

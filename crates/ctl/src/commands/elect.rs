@@ -56,8 +56,8 @@ async fn run(session: &Session) -> Result<(), Failure> {
 async fn campaign(session: &Session, name: &[u8], proposal: &[u8]) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut kept_lease = KeptLease::begin(&client, TTL_SECS_DEFAULT).await?;
-    // Until here, a signal simply ends the process, because the process has no queue key yet and the server may be
-    // unreachable.
+    // Before this point, a signal simply ends the process, because the process has no queue key yet and the server may
+    // be unreachable.
     let interrupt = Interrupt::listen()?;
     let led = async {
         let mut queue_key = QueueKey::create(&kept_lease, name, proposal).await?;

@@ -43,8 +43,8 @@ async fn run(session: &Session) -> Result<(), Failure> {
     };
     let client = session.client().await?;
     let mut kept_lease = KeptLease::begin(&client, session.matches.int("ttl")).await?;
-    // Until here, a signal simply ends the process, because the process has no queue key yet and the server may be
-    // unreachable.
+    // Before this point, a signal simply ends the process, because the process has no queue key yet and the server may
+    // be unreachable.
     let interrupt = Interrupt::listen()?;
     let held = hold(session, (&client, &interrupt), &mut kept_lease, name, exec).await;
     let ended = kept_lease.end().await;

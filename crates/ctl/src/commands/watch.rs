@@ -156,7 +156,7 @@ fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result
     if is_progress(response) {
         session.print(&format!("progress notify: {revision}\n"))?;
     }
-    // For a watch that was never created, etcdctl prints only this.
+    // For a watch that was never created, etcdctl prints only the response of a watch that ends with its stream.
     let shown = if response.created { closed() } else { response.clone() };
     session.show(&Reply::Watch(shown))?;
     if exec.is_empty() {

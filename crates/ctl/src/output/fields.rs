@@ -161,7 +161,7 @@ impl Fields<'_> {
             Access::RoleGet(_, response) => {
                 self.header(reply.header());
                 for permission in &response.perm {
-                    // etcdctl also prints the second space.
+                    // The extra space is intentional, because etcdctl prints it as well.
                     let kind = permission_name(permission.perm_type);
                     self.field("PermType", format_args!(" {kind}"));
                     self.field("Key", quote(&permission.key));

@@ -116,7 +116,7 @@ asks! {
 }
 
 asks_nothing! {
-    // The service records the name, and only if it belongs to an existing user.
+    // The user name in a login is recorded by the service, and only if the user exists.
     pb::AuthenticateRequest,
     pb::MemberListRequest,
     pb::StatusRequest,

@@ -192,7 +192,7 @@ impl Message {
     /// whether the last one is complete.
     fn pass_all(&mut self, mut bytes: &[u8], mut whole: impl FnMut(&Self)) -> bool {
         while !bytes.is_empty() {
-            // The end is known only once the prefix is complete.
+            // The end of the message is known only once the prefix is complete.
             let missing =
                 if self.passed < HEAD_BYTES { HEAD_BYTES } else { self.end() } - self.passed;
             let (now, rest) = bytes.split_at(missing.min(bytes.len()));
@@ -488,7 +488,7 @@ mod tests {
                 let pieces =
                     wire.chunks(piece).map(|bytes| Frame::data(Bytes::copy_from_slice(bytes)));
                 let pieces: Vec<Result<_, Infallible>> = pieces.map(Ok).collect();
-                // The caller does not end the request.
+                // The request never ends, so the body must end without waiting for more bytes.
                 let open = tokio_stream::iter(pieces).chain(tokio_stream::pending());
                 let inner = StreamBody::new(open);
                 let mut body =

@@ -53,7 +53,7 @@ impl Api {
 
 /// Counts a request that could not be read, unless the client has disconnected.
 pub(crate) fn count_receive_failure(metrics: &Metrics, api: Api, failure: &Status) {
-    // Only transport errors have a source.
+    // A status with a source is a transport error, which means that the client has disconnected.
     if failure.code() != Code::Cancelled && failure.source().is_none() {
         metrics.network.stream_failures.with(&[api.name(), "receive"]).inc();
     }

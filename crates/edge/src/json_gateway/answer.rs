@@ -119,7 +119,7 @@ pub(super) async fn unary(
         Some(permit.map_err(|full| status(RequestError::from(full)))?)
     };
     let message = poll_fn(|cx| messages.poll_next(cx)).await?.unwrap_or_default();
-    // The status of the call follows the message.
+    // Reading past the message returns the error if the call has failed.
     poll_fn(|cx| messages.poll_next(cx)).await?;
     let mut json = Vec::with_capacity(message.len() * 2);
     convert(conversion, &message, &mut json)?;

@@ -43,7 +43,7 @@ impl RequestBytes {
                     Err(error) => Err(Status::cancelled(error.to_string())),
                 })
             }),
-            // A client that disconnects has not completed its request.
+            // A client that disconnects has not completed its request, so the request fails.
             Self::Lines(lines) => lines.poll_recv(cx).map(|line| {
                 Some(line.ok_or_else(|| Status::cancelled("the client has disconnected")))
             }),

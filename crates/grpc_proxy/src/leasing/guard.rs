@@ -360,7 +360,7 @@ mod tests {
         let conditions: Vec<String> = asked.compare.iter().map(shown).collect();
         let wanted = ["own/a.. free", "own/b.. of 7", "own/c..own/e free", "own/z..own0 free"];
         assert_eq!(conditions, wanted);
-        // The client's unchanged transaction, followed by the read of the owned key.
+        // On success, the client's unchanged transaction is followed by a read of the owned key.
         assert_eq!(asked.success.len(), 2);
         assert_eq!(asked.failure.len(), 4);
         let (asked, _) = guarded(request, &owned, true);

@@ -288,7 +288,7 @@ impl Acquisition<'_> {
         let mut state = self.owned_keys.state.lock();
         let Some(acquiring) = state.acquiring.remove(&self.number) else { return };
         if acquiring.lease != state.lease {
-            // The leasing key is deleted when its session's lease ends.
+            // The leasing key need not be queued, because it is deleted when the lease of its session ends.
             return;
         }
         let fits = bytes_of(&self.key, &known) <= RECORD_BYTES_MAX;
@@ -321,7 +321,8 @@ impl Writing<'_> {
                 continue;
             }
             if lease != 0 || !fits {
-                // The new record is attached to a lease and could expire at any time, or the record is too large.
+                // The key is released, because its new record is attached to a lease and could expire at any time, or
+                // because the record is too large.
                 state.remove(&key);
                 self.owned_keys.queue(&mut state, &key, made);
             } else {
@@ -469,7 +470,7 @@ mod tests {
         assert!(owned_keys.begin_acquiring(&key(2), end).is_none());
         owned_keys.prolong(end + EXCLUSION);
         assert!(is_owned(&owned_keys, &key(1), end));
-        // The record is read before the clock.
+        // The clock is read after the record, and shows that the lease may have expired.
         let mut has_read = false;
         let read = |view: &mut View<'_>| view.known(&key(1)).inspect(|_| has_read = true);
         assert!(owned_keys.read(|| end + EXCLUSION, read).is_none());
@@ -537,7 +538,8 @@ mod tests {
         other.not_performed();
         let read = owned_keys.read(|| NOW, |view| view.known(&key(1)));
         assert_eq!(read, Some((known(20), 9)));
-        // The result of an overtaken write does not replace the record. A write without a result releases the key.
+        // The result of a write at an older revision does not replace the record. A write without a result releases the
+        // key.
         owned_keys.begin_writing(&[Span::of(key(1))]).done(8, vec![(key(1), known(3))]);
         assert_eq!(owned_keys.read(|| NOW, |view| view.known(&key(1))), Some((known(20), 9)));
         drop(owned_keys.begin_writing(&[Span::of(key(1))]));

@@ -99,7 +99,7 @@ fn each_random_key_is_counted_once() {
                 (0..len).map(|_| letters[usize::try_from(draw(6)).unwrap()]).collect();
             keys.insert(key, 1 + usize::try_from(draw(20_000)).unwrap());
         }
-        // The API expresses the range of all keys in this way, and an empty key does not exist.
+        // An empty base selects all keys. Their range starts at the key `\0`, because an empty key cannot exist.
         let mut catalog = Catalog::new(shape("", 1 + usize::try_from(draw(3)).unwrap()));
         walk(&mut catalog, &keys);
         let counted: u64 = catalog.rows().iter().map(|row| row.keys.unwrap()).sum();

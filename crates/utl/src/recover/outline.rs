@@ -131,8 +131,8 @@ impl Outline {
                 self.base.1 = mark.term;
             }
         }
-        // Terms never decrease along a log, so these entries are older than the snapshot even though their indexes are
-        // higher.
+        // Terms never decrease along a log, so entries after the snapshot's index with a lower term are older than the
+        // snapshot.
         if self.term_at(mark.index.saturating_add(1)).is_some_and(|term| term < mark.term) {
             self.positions.clear();
             self.base = (mark.index, mark.term);
@@ -278,9 +278,9 @@ mod tests {
         let mut more = installed();
         more.extend([entry(11, 3), entry(12, 4)]);
         assert_eq!(read(more).last(), (4, 12));
-        // The snapshot was never completed.
+        // The snapshot is above the commit index, so it was never completed and replaces no entries.
         assert_eq!(read([entry(1, 1), committed(1), mark(10, 3)]).last(), (1, 1));
-        // The entries after the snapshot are older than it.
+        // The entries after the snapshot's index have an older term than the snapshot, so they are dropped.
         let stale = (8..=12).map(|index| entry(index, 2)).chain([mark(10, 3), committed(10)]);
         assert_eq!(read(stale).last(), (3, 10));
         // The member's own snapshot does not change the log.

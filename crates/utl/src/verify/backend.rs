@@ -37,7 +37,7 @@ impl BackendFacts {
 pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<BackendFacts> {
     let view = backend.read();
     if let Err(error) = check_pages(&view.transaction().check()) {
-        // Values read from unsound pages are meaningless.
+        // No further checks are made, because values read from unsound pages are meaningless.
         findings.damaged(PART, error.to_string().replace('\n', "; "));
         return None;
     }
