@@ -34,7 +34,7 @@ impl Login {
         Ok(Some(Arc::new(Self { user: user.to_owned(), password })))
     }
 
-    /// Returns the request for a token.
+    /// Returns the request with which the user logs in.
     pub(crate) fn request(&self) -> AuthenticateRequest {
         let (name, password) = (self.user.clone(), self.password.text().to_owned());
         AuthenticateRequest { name, password }

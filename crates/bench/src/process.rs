@@ -49,7 +49,7 @@ impl Cpu {
 /// The memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Memory {
-    /// The current resident memory.
+    /// The current resident memory in bytes.
     pub(crate) resident_bytes: u64,
     /// The peak resident memory since the process started.
     pub(crate) peak_bytes: u64,

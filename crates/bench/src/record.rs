@@ -32,7 +32,7 @@ impl Record {
         Self { latency, errors: 0, error_texts: BTreeMap::new(), reply_bytes: 0 }
     }
 
-    /// Records one operation.
+    /// Records the outcome of one operation.
     pub(crate) fn add(&mut self, latency: Duration, status: &Status, reply_bytes: u64) {
         self.reply_bytes += reply_bytes;
         if status.code == 0 {

@@ -19,7 +19,7 @@ impl From<String> for Secret {
 }
 
 impl Secret {
-    /// Returns the string.
+    /// Returns the secret string.
     pub(crate) fn text(&self) -> &str {
         &self.0
     }

@@ -121,7 +121,7 @@ pub struct Matches {
     values: BTreeMap<&'static str, String>,
     /// The flags given on the command line.
     changed: BTreeMap<&'static str, bool>,
-    /// The arguments.
+    /// The arguments, without the flags.
     pub args: Vec<Vec<u8>>,
     /// The number of `args` before `--`, if there is a `--`.
     pub args_before_dashes: Option<usize>,

@@ -8,13 +8,13 @@ use serde_json::Value;
 /// A JSON log line in the format of etcd's loggers.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
-    /// The level.
+    /// The level of the line.
     pub level: &'a str,
     /// The name of the logger.
     pub logger: Option<&'a str>,
     /// The position in the source code.
     pub caller: Option<&'a str>,
-    /// The message.
+    /// The message of the line.
     pub message: &'a str,
     /// The fields after the message, in order.
     pub fields: &'a [(&'a str, Value)],

@@ -35,7 +35,7 @@ pub struct Begun<R: 'static> {
     pub found: Found<R>,
     /// The flags and arguments.
     pub matches: Matches,
-    /// The run function.
+    /// The run function of the command.
     pub run: R,
 }
 

@@ -4,7 +4,7 @@
 /// range has no end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The first key.
+    /// The single key, or the first key of the range.
     pub key: Vec<u8>,
     /// The end of the range, or empty for a single key.
     pub end: Vec<u8>,

@@ -484,7 +484,7 @@ impl Client {
     }
 }
 
-/// Applies a deadline, if there is one.
+/// Runs `doing`, until the deadline if there is one.
 async fn within<T>(
     deadline: Option<Instant>,
     doing: impl Future<Output = Result<T, Status>>,

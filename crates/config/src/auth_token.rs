@@ -71,7 +71,7 @@ const OPTIONS: [&str; 4] = ["sign-method", "pub-key", "priv-key", "ttl"];
 const TTL: Duration = Duration::from_secs(300);
 
 impl AuthToken {
-    /// Parses the setting.
+    /// Parses the value of `--auth-token`.
     pub fn parse(text: &str) -> Result<Self, AuthTokenFault> {
         let mut items = text.split(',');
         let kind = items.next().unwrap_or_default();

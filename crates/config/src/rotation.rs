@@ -26,7 +26,7 @@ pub(super) enum RotationError {
     Negative(&'static str),
 }
 
-/// Parses the settings.
+/// Parses rotation settings in JSON.
 pub(super) fn parse(text: &str) -> Result<Rotation, RotationError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         RotationError::Malformed(if error.is_eof() {

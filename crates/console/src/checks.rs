@@ -74,7 +74,7 @@ impl Hosts {
     }
 }
 
-/// Checks a request.
+/// Checks a request with this purpose.
 pub(crate) fn check<B>(
     request: &Request<B>,
     purpose: Purpose,

@@ -54,7 +54,7 @@ impl Origin {
     }
 }
 
-/// A client.
+/// A client of the console.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Client {
     pub(crate) origin: Origin,

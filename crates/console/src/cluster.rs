@@ -40,12 +40,12 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// The token of a call that must not be made as the user in the console's certificate.
 const ANONYMOUS: &str = "console.anonymous";
 
-/// How the console reaches its cluster.
+/// The settings with which the console connects to its cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// The endpoints.
+    /// The endpoints of the cluster.
     pub endpoints: Vec<String>,
-    /// The TLS settings.
+    /// The TLS settings of connections to the endpoints.
     pub transport: Transport,
     /// The time limits of connections.
     pub timeouts: Timeouts,

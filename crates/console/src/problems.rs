@@ -109,7 +109,7 @@ const HOT_KEY: Kind = kind("hot-key", "console.md", "Hot keys");
 const LARGE_VALUES: Kind = kind("large-values", "console.md", "Large values");
 const VERSIONS_DIFFER: Kind = kind("versions-differ", "console.md", "Different versions");
 
-/// A problem.
+/// A problem of the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Problem {
     pub(crate) kind: Kind,

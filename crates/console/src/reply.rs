@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::refusal::{Kind, Refusal};
 
-/// An answer.
+/// An HTTP answer of the console.
 pub(crate) type Reply = Response<Content>;
 
 /// Maximum length of an answer that is not a stream.

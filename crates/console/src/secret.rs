@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// A random string.
+/// The secret of a console, which is a random string.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 

@@ -8,7 +8,7 @@ use crate::cluster::Cluster;
 /// The settings of a console.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How to reach the cluster.
+    /// The settings of connections to the cluster.
     pub cluster: Cluster,
     /// Whether the page may change the cluster.
     pub allows_writes: bool,
@@ -16,7 +16,7 @@ pub struct Settings {
     pub member: Option<String>,
     /// Whether passwords may be sent to other machines in plaintext.
     pub allows_plaintext_login: bool,
-    /// The listeners.
+    /// The properties of the listeners.
     pub exposure: Exposure,
     /// Additional names under which browsers may open the console.
     pub allowed_hosts: Vec<String>,

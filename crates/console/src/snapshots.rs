@@ -56,7 +56,7 @@ const DIGEST_BYTES: usize = 32;
 #[derive(Default)]
 pub(crate) struct Downloads(RefCell<VecDeque<Rc<Download>>>);
 
-/// A download.
+/// A download of a snapshot.
 pub(crate) struct Download {
     id: String,
     owner: Holder,
@@ -82,7 +82,7 @@ impl State {
 }
 
 impl Downloads {
-    /// Prepares a download.
+    /// Registers a download, and returns the path at which the browser can start it.
     pub(crate) async fn prepare(
         &self,
         members: &Members,

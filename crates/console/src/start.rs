@@ -101,9 +101,9 @@ pub enum StartError {
     /// The address is invalid or in use.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// The address.
+        /// The address to listen on.
         address: String,
-        /// The reason.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Passwords would be sent in plaintext.
@@ -112,7 +112,7 @@ pub enum StartError {
          127.0.0.1:2383, or set a certificate with --cert-file and --key-file"
     )]
     Plaintext(SocketAddr),
-    /// Everyone could use the cluster.
+    /// Everyone who can reach the listener could use the cluster.
     #[error("{0}")]
     Open(String),
     /// A certificate is invalid.

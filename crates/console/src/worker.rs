@@ -40,7 +40,7 @@ const NAME: &str = "console";
 struct Context {
     settings: Settings,
     cluster: Rc<Cluster>,
-    /// The connections, without a user.
+    /// The client with the connections to the cluster, without a user.
     connections: quorate_client::Client,
     members: Members,
     access: Rc<Access>,

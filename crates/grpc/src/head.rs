@@ -29,9 +29,9 @@ pub const FIELD_BYTES: usize = 128;
 /// A call as described by the headers of its request.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// The position of the service.
+    /// The position of the service in the list of services.
     pub service: usize,
-    /// The position of the method.
+    /// The position of the method in its service.
     pub method: usize,
     /// The sides of the call that send a stream of messages.
     pub kind: Kind,

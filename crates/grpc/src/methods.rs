@@ -46,9 +46,9 @@ pub struct Method {
 /// A gRPC service.
 #[derive(Debug)]
 pub struct Service {
-    /// The full name.
+    /// The full name of the service.
     pub name: &'static str,
-    /// The methods.
+    /// The methods of the service.
     pub methods: &'static [Method],
 }
 

@@ -76,7 +76,7 @@ pub struct Header {
     pub len: usize,
     /// The kind of the frame.
     pub kind: u8,
-    /// The flags.
+    /// The flags of the frame.
     pub flags: u8,
     /// The id of the stream; 0 for the connection.
     pub stream: u32,

@@ -11,11 +11,11 @@ use super::hpack::{Field, Name};
 /// The head of a request. Clients repeat their requests on a connection, so equal heads are decoded once and shared.
 #[derive(Debug, Default)]
 pub struct Head {
-    /// The method.
+    /// The method of the request.
     pub method: Method,
     /// The path, with the authority if it is valid.
     pub uri: Uri,
-    /// The headers.
+    /// The headers of the request.
     pub headers: HeaderMap,
     /// The length of the body, if the headers state it.
     pub content_length: Option<u64>,

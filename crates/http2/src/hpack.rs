@@ -55,7 +55,7 @@ impl Name {
 /// A field of a header list.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// The name.
+    /// The name of the field.
     pub name: Name,
     /// The value; `None` if HTTP does not allow it.
     pub value: Option<HeaderValue>,
@@ -79,7 +79,7 @@ pub struct Undecodable;
 /// Decodes the header blocks of one direction of a connection.
 #[derive(Debug)]
 pub struct Decoder {
-    /// The entries, newest first.
+    /// The entries of the dynamic table, newest first.
     table: VecDeque<Field>,
     table_bytes: usize,
     table_bytes_max: usize,
@@ -345,7 +345,7 @@ fn put_string(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// The entries of the static table.
+/// The number of entries in the static table.
 const STATIC_COUNT: usize = 61;
 
 static STATIC: LazyLock<[Field; STATIC_COUNT]> = LazyLock::new(|| {

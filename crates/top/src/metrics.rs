@@ -173,19 +173,19 @@ impl Counter {
 /// Values that may rise and fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gauge {
-    /// Keys.
+    /// The number of keys.
     Keys,
-    /// Watchers.
+    /// The number of watchers.
     Watchers,
-    /// Streams that carry watches.
+    /// The number of streams that carry watches.
     WatchStreams,
-    /// Watchers that are behind.
+    /// The number of watchers that are behind.
     SlowWatchers,
-    /// Events that wait to be sent.
+    /// The number of events that wait to be sent.
     PendingEvents,
-    /// Proposals that have not been applied yet.
+    /// The number of proposals that have not been applied yet.
     PendingProposals,
-    /// Memory of the process.
+    /// The resident memory of the process, in bytes.
     ResidentBytes,
     /// The backend quota, in bytes.
     Quota,

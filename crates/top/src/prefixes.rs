@@ -75,17 +75,17 @@ impl Group {
 /// A group and its measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prefix {
-    /// The group.
+    /// The group of keys.
     pub group: Group,
     /// The number of keys.
     pub keys: Option<u64>,
     /// The estimated total size of keys and values, in bytes.
     pub bytes: Option<f64>,
-    /// The rate of puts.
+    /// The number of puts per second.
     pub puts_per_sec: Option<f64>,
-    /// The rate of deletions.
+    /// The number of deletions per second.
     pub deletes_per_sec: Option<f64>,
-    /// The rate of written bytes.
+    /// The number of bytes written per second.
     pub bytes_per_sec: Option<f64>,
 }
 

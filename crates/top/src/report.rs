@@ -22,7 +22,7 @@ pub struct Report {
     pub cluster_id: u64,
     /// The highest revision that a member reported.
     pub revision: i64,
-    /// The rate of new revisions.
+    /// The number of new revisions per second.
     pub revisions_per_sec: Option<f64>,
     /// The name of the leader in the newest term.
     pub leader: Option<String>,
@@ -34,7 +34,7 @@ pub struct Report {
     pub leases: Option<u64>,
     /// The highest number of keys that a member reports.
     pub keys: Option<f64>,
-    /// The members.
+    /// The members of the cluster.
     pub members: Vec<MemberRow>,
     /// The kinds of requests that have occurred.
     pub kinds: Vec<KindRow>,
@@ -129,9 +129,9 @@ pub struct MemberRow {
     pub lag: Option<u64>,
     /// The duration of the status request.
     pub took: Option<Duration>,
-    /// The rate of requests.
+    /// The number of requests per second.
     pub requests_per_sec: Option<f64>,
-    /// The rate of failed requests.
+    /// The number of failed requests per second.
     pub failures_per_sec: Option<f64>,
     /// The duration of requests.
     pub requests: Latency,
@@ -141,7 +141,7 @@ pub struct MemberRow {
     pub gauges: BTreeMap<Gauge, f64>,
     /// The reported counters, since the member's start.
     pub counters: BTreeMap<Counter, f64>,
-    /// The rates of the counters.
+    /// The increase of each counter per second.
     pub counters_per_sec: BTreeMap<Counter, f64>,
     /// The earliest expiry time of the certificates in each file, in seconds since 1970. The keys are the flags that
     /// name the files.
@@ -157,13 +157,13 @@ pub struct MemberRow {
 pub struct KindRow {
     /// The kind of the requests.
     pub kind: Kind,
-    /// The rate of requests.
+    /// The number of requests per second.
     pub per_sec: Option<f64>,
-    /// The rate of failed requests.
+    /// The number of failed requests per second.
     pub failures_per_sec: Option<f64>,
     /// The duration of the requests.
     pub latency: Latency,
-    /// The rate of requests on each member, in member order.
+    /// The number of requests per second on each member, in member order.
     pub by_member: Vec<Option<f64>>,
 }
 

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::failure::Failure;
 use crate::files;
 
-/// An open file.
+/// An open snapshot or backend file.
 #[derive(Debug)]
 pub struct KeyspaceFile {
     store: Store,

@@ -95,7 +95,7 @@ impl NewMember {
         Ok(member)
     }
 
-    /// Checks the flags.
+    /// Reads the description of the new member from the flags, and checks it.
     pub(crate) fn described(session: &Session) -> Result<Self, Failure> {
         let matches = &session.matches;
         let bump_revision = matches.uint("bump-revision");

@@ -118,7 +118,7 @@ impl Guarded {
         (TxnRequest { compare, success, failure }, Self { flat, refreshed })
     }
 
-    /// Interprets a member's response.
+    /// Returns the result of the write, from the member's response to the transaction.
     pub(super) fn outcome(&self, answer: TxnResponse) -> Result<Outcome, Status> {
         let header = answer.header.unwrap_or_default();
         let mut responses = answer.responses.into_iter().filter_map(|it| it.response);

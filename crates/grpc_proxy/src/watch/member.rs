@@ -119,7 +119,7 @@ pub(super) const fn progress_request() -> RequestUnion {
     RequestUnion::ProgressRequest(WatchProgressRequest {})
 }
 
-/// Appends an encoded request.
+/// Encodes a request and appends it to `chunk`.
 pub(super) fn write(chunk: &mut BytesMut, request: RequestUnion) {
     let request = WatchRequest { request_union: Some(request) };
     chunk.extend_from_slice(&framed(&request));

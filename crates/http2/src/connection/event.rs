@@ -37,12 +37,12 @@ pub enum Event<'a> {
         stream: StreamId,
         /// The tag of the stream.
         tag: u32,
-        /// The trailers.
+        /// The trailers of the request.
         trailers: HeaderMap,
     },
     /// The client has reset a stream, or has caused an error that ended the stream.
     Reset {
-        /// The stream.
+        /// The id of the stream.
         stream: StreamId,
         /// The tag of the stream.
         tag: u32,
@@ -53,7 +53,7 @@ pub enum Event<'a> {
     NewWindow,
     /// A stream, or the connection if the id is 0, may have room in its window again.
     Room {
-        /// The stream.
+        /// The id of the stream.
         stream: StreamId,
         /// The tag of the stream.
         tag: u32,

@@ -51,7 +51,7 @@ pub(crate) enum RecoveryError {
          --initial-cluster-token"
     )]
     SameCluster {
-        /// Cluster id.
+        /// Id of both clusters.
         cluster: u64,
     },
     /// The new member's files would be inside a given directory, which must not be changed.

@@ -92,7 +92,7 @@ pub(crate) enum RestoreError {
     Bump {
         /// Newest revision in the snapshot.
         newest: i64,
-        /// Requested bump.
+        /// Requested increase of the revision.
         by: u64,
     },
     /// The file is not a backend file.
