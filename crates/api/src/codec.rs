@@ -1,8 +1,8 @@
 //! The gRPC codec: protobuf messages, with decoding errors in the words that etcd's clients expect.
 //!
-//! Servers and clients use it. It differs from the standard codec in four ways: fields with a wrong wire type are
-//! skipped (see [`crate::shape`]); transactions are decoded as deeply as in etcd; a request that cannot be decoded is
-//! refused with the code Internal and grpc-go's text; and buffers have the size of small messages.
+//! Servers and clients use the codec, which differs from the standard codec in four ways: fields with a wrong wire type
+//! are skipped (see [`crate::shape`]); transactions are decoded as deeply as in etcd; a request that cannot be decoded
+//! is refused with the code Internal and grpc-go's text; and buffers have the size of small messages.
 
 use std::any::Any;
 use std::marker::PhantomData;

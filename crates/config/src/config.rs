@@ -218,7 +218,8 @@ pub struct Config {
     pub downgrade_check_time: SignedDuration,
     /// The interval at which the leader compares the data of all members; zero or less for never.
     pub corrupt_check_time: SignedDuration,
-    /// The interval at which the leader compares compaction hashes, if the feature gate is enabled. It is positive.
+    /// The interval at which the leader compares compaction hashes, if the feature gate is enabled. The interval is
+    /// positive.
     pub compact_hash_check_time: SignedDuration,
     /// The highest cluster version that this member accepts, if it differs from the member's own version.
     pub hold_cluster_version: Option<Version>,

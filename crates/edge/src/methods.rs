@@ -7,8 +7,8 @@ use quorate_grpc::methods::{IMAGE_METHOD, SERVICES, Service, is_same};
 use quorate_telemetry::audit::MethodName;
 use quorate_telemetry::metrics::GrpcService;
 
-/// Access requirement of a method when authentication is on. It is checked when the headers of a call arrive, and again
-/// when the message is decoded.
+/// Access requirement of a method when authentication is on. The requirement is checked when the headers of a call
+/// arrive, and again when the message is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// No requirement. A token is ignored.

@@ -143,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// Swaps the output's buffer, which must be empty. This allows the caller to share buffers between connections.
+    /// Swaps the output's buffer, which must be empty, so that the caller can share buffers between connections.
     pub fn swap_buffer(&mut self, buffer: &mut Vec<u8>) {
         if self.out.is_empty() && buffer.is_empty() {
             std::mem::swap(&mut self.out, buffer);

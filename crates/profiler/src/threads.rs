@@ -48,7 +48,7 @@ fn thread(id: u32) -> Option<Thread> {
     Some(Thread { id, name: name(id)?, state: state(&line) })
 }
 
-/// Parses the state in a line of `stat`. It follows the name, which may contain any character.
+/// Parses the state in a line of `stat`. The state follows the name, which may contain any character.
 fn state(line: &str) -> &'static str {
     let behind = line.rsplit_once(')').map_or("", |(_, behind)| behind.trim_start());
     match behind.chars().next() {

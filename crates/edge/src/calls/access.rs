@@ -1,8 +1,8 @@
 //! Access control on arrival of a call's headers: checks the requirement of the method (`methods`). `authorized`
 //! repeats the check when the message is decoded.
 //!
-//! The caller is stored in the request. A missing caller means that authentication was off when the call arrived. It
-//! may have been turned on since, so [`client_of`] then reads the caller from the request's headers.
+//! The caller is stored in the request. A missing caller means that authentication was off when the call arrived.
+//! Authentication may have been turned on since, so [`client_of`] then reads the caller from the request's headers.
 //!
 //! A caller without a token is identified as the user named in the connection's verified certificate, if
 //! `--client-cert-auth` requires certificates. etcd's gateway sends its clients' calls with its own certificate and

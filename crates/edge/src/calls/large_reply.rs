@@ -286,7 +286,7 @@ impl Body for Counted {
 struct LargeReply {
     parts: std::vec::IntoIter<Part>,
     current: Option<Part>,
-    /// A large record whose prefix ended the last chunk. It becomes the next chunk.
+    /// A large record whose prefix ended the last chunk. The record becomes the next chunk.
     apart: Option<Bytes>,
     unsent: usize,
     ending: Ending,

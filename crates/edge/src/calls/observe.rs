@@ -247,8 +247,8 @@ impl Followed {
     }
 }
 
-/// Returns the revision in the header of an answer that starts with these bytes. They may end in the middle of a later
-/// field.
+/// Returns the revision in the header of an answer that starts with these bytes. The bytes may end in the middle of a
+/// later field.
 fn revision_of(part: &[u8]) -> Option<i64> {
     let (head, mut message) = part.split_at_checked(HEAD_BYTES)?;
     if head[0] != 0 || decode_key(&mut message).ok()? != HEADER {

@@ -109,7 +109,7 @@ impl<'a> RequestScope<'a> {
         self.leave_stats(|| request.stats(result.as_ref().ok().map(Reply::message)));
     }
 
-    /// Ends the observation of a write. Its duration was already recorded by the proposer.
+    /// Ends the observation of a write. The proposer has already recorded the duration of the write.
     pub(crate) fn end_write(self, result: &Result<impl WriteResponse, Status>) {
         self.leave_stats(|| RequestStats::of_write(&self.entry, result.as_ref().ok()));
     }

@@ -2,8 +2,8 @@
 //!
 //! The service computes the statistics, but the call decides later, when the answer is ready, whether the line is
 //! logged. Both run in the same poll on one thread, so the service stores the statistics in a thread-local variable and
-//! the call takes them from there. They are created only if the line will be logged, so the only cost of a fast call is
-//! one check.
+//! the call takes them from there. The statistics are created only if the line will be logged, so the only cost of a
+//! fast call is one check.
 //!
 //! # Not here
 //!

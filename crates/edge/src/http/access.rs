@@ -26,8 +26,8 @@ impl Access {
         Self { hosts: config.host_whitelist.clone(), origins: config.cors.clone() }
     }
 
-    /// Refuses a request without TLS to a host outside the whitelist. This stops web pages that reach the server by DNS
-    /// rebinding.
+    /// Refuses a request without TLS to a host outside the whitelist. The refusal stops web pages that reach the server
+    /// by DNS rebinding.
     pub(super) fn refuse_host<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
         if is_tls || self.hosts.is_empty() || self.hosts.contains("*") {
             return None;

@@ -1,5 +1,5 @@
-//! WebSockets for the JSON gateway: each connection carries one call, and each message contains one line of JSON. They
-//! serve clients that cannot send a streaming body, mainly browsers.
+//! WebSockets for the JSON gateway: each connection carries one call, and each message contains one line of JSON.
+//! WebSockets serve clients that cannot send a streaming body, mainly browsers.
 //!
 //! ```text
 //!  HTTP/1 ── handshake ── 101 ──► session:  frames ──► messages ──► the body of a call ──► gateway

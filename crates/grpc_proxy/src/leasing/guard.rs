@@ -80,8 +80,8 @@ pub(super) struct Done {
 
 impl Guarded {
     /// Builds the transaction for a write to these spans. `owned` lists those of the spans' single keys that this proxy
-    /// owns. With `has_few_conditions`, a single condition covers all spans. It fails if any key in them has an owner,
-    /// including this proxy.
+    /// owns. With `has_few_conditions`, a single condition covers all spans. The condition fails if any key in the
+    /// spans has an owner, including this proxy.
     pub(super) fn new(
         names: &Names,
         request: Request,

@@ -33,7 +33,7 @@ use super::stderr::write_stderr;
 /// The conditions for rotating a log file and for removing rotated files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rotation {
-    /// The maximum size of a file. It is rotated before it would exceed this size.
+    /// The maximum size of a file. A file is rotated before it would exceed this size.
     pub bytes_max: u64,
     /// The maximum age of a rotated file. Older files are removed; `None` keeps all files.
     pub age_max: Option<Duration>,

@@ -1,7 +1,7 @@
 //! Families with labels: each combination of label values has one series, which is created on first use.
 //!
 //! The series form a list to which new series are only appended. A lookup therefore needs no lock and no reference
-//! count. It walks the list, which is short.
+//! count. A lookup walks the list, which is short.
 //!
 //! # Invariants
 //!

@@ -182,7 +182,7 @@ impl CallTrace {
     }
 }
 
-/// An operation in progress. Its span is added when it is dropped.
+/// An operation in progress. Dropping the operation adds its span.
 #[derive(Debug)]
 pub struct Operation {
     trace: Arc<CallTrace>,

@@ -114,7 +114,7 @@ impl Tracer {
         Some(CallTrace::begin(Arc::clone(self), trace_id, (parent, state)))
     }
 
-    /// Returns the next batch of queued spans, oldest first. They count as queued until the batch is dropped.
+    /// Returns the next batch of queued spans, oldest first. The spans count as queued until the batch is dropped.
     pub fn take_batch(&self) -> Option<Batch<'_>> {
         self.queue.take(&self.resource)
     }

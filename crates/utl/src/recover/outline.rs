@@ -1,5 +1,5 @@
 //! The outline of a log: its member id and cluster id, and the term, index and checksum of each entry, without the
-//! data. This is enough to compare logs.
+//! data. The outline is sufficient to compare logs.
 //!
 //! # Invariants
 //!
