@@ -580,8 +580,8 @@ impl Address {
 
 /// Converts the status of a failed call to the status that grpc-go would return, so that its code is meaningful.
 ///
-/// A status that tonic created from a transport error has that error as its source. tonic uses the code unknown or
-/// cancelled for it, although the real cause is a failed connection or an expired timeout.
+/// A status that tonic created from a transport error has that error as its source. tonic gives this status the code
+/// unknown or cancelled, although the real cause is a failed connection or an expired timeout.
 #[must_use]
 pub fn as_grpc_go(status: Status) -> Status {
     // grpc-go treats every response like that of a stream.

@@ -1,7 +1,7 @@
 //! The configuration of a member: the checked value or the default of every flag.
 //!
 //! A duration or a count for which zero or a negative number means "the default" or "off" is stored as given. The
-//! method with the name of the field returns the effective value.
+//! method that has the field's name returns the effective value.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -355,8 +355,8 @@ fn unescaped(raw: &str) -> Option<String> {
     Some(text)
 }
 
-/// Returns the character for these hexadecimal digits, which may require a second surrogate after them, and the
-/// remaining text.
+/// Returns the character for the four hexadecimal digits at the start, and the remaining text. If the digits encode a
+/// high surrogate, the escape of a low surrogate must follow.
 fn escaped_letter(digits: &str) -> Option<(char, &str)> {
     let (first, rest) = unit(digits)?;
     if let Some(letter) = char::from_u32(u32::from(first)) {

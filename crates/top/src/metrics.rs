@@ -250,7 +250,7 @@ impl Histogram {
     }
 
     /// Returns the given quantile in seconds, interpolated linearly between two bounds. A quantile above the last
-    /// finite bound is reported as that bound. Returns `None` without observations.
+    /// finite bound is reported as that bound. Returns `None` if there are no observations.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let rank = self.count() * share;
         if rank <= 0.0 {

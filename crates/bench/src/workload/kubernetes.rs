@@ -139,8 +139,8 @@ pub(crate) struct Server {
     compactor: Compactor,
 }
 
-/// The state of compaction. `version` is the expected version of the mark key, and `revision` the revision to compact
-/// at next time.
+/// The state of compaction. `version` is the expected version of the mark key, and `revision` is the revision of the
+/// next compaction.
 struct Compactor {
     due: Instant,
     version: i64,

@@ -99,8 +99,7 @@ pub(super) fn create_request(
         key: parameters.key.clone(),
         range_end: parameters.range_end.clone(),
         start_revision,
-        // On a watch with rare events, only progress notifications show that it has caught up and can join other
-        // groups.
+        // If events are rare, only progress notifications show that the watch has caught up and can join other groups.
         progress_notify: true,
         filters: parameters.filters.clone(),
         prev_kv: parameters.prev_kv,

@@ -12,7 +12,7 @@ pub(super) const RESET_KEPT_MAX: usize = 1024;
 /// The maximum number of idle frames (frames that carry neither a request nor data) between two calls of
 /// [`Connection::forgive`].
 pub(super) const IDLE_FRAMES_MAX: u32 = 10_000;
-/// The number of idle frames that a change of the initial window counts as, because the change affects every stream.
+/// A change of the initial window counts as this many idle frames, because it affects every stream.
 pub(super) const IDLE_FRAMES_PER_NEW_WINDOW: u32 = 100;
 /// The number of idle frames that are subtracted from the count for each request, because a client may update the
 /// windows of a stream after the stream has ended.

@@ -6,8 +6,8 @@
 //!
 //! An invalid header is treated as missing. Later versions may add fields after another hyphen.
 
-/// The maximum length of a `tracestate` that is kept, which is the minimum that the standard requires. A longer one is
-/// dropped.
+/// The maximum length of a `tracestate` that is kept, which is the minimum that the standard requires. A longer value
+/// is dropped.
 const STATE_BYTES_MAX: usize = 512;
 
 /// The flag that marks a call as traced by its caller.
