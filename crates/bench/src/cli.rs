@@ -524,7 +524,8 @@ fn invalid(name: &str, value: &str, reason: &str) -> String {
     format!("invalid argument {} for \"--{name}\" flag: {reason}", quote(value.as_bytes()))
 }
 
-/// Parses a command line for tests, with these environment variables. An error consists of the exit code and the printed text.
+/// Parses a command line for tests, with these environment variables. An error consists of the exit code and the
+/// printed text.
 #[cfg(test)]
 pub(crate) fn read_line(line: &str, variables: &[(&str, &str)]) -> Result<Cli, (u8, String)> {
     let args = std::iter::once("quorate").chain(line.split_whitespace()).map(OsString::from);

@@ -229,8 +229,8 @@ struct Bound {
     knows_localhost: bool,
 }
 
-/// Binds an address. On loopback, the same port of the other address family is bound as well if it is available, because
-/// browsers resolve `localhost` to both, and another process could otherwise serve a page under the same name.
+/// Binds an address. On loopback, the same port of the other address family is bound as well if it is available,
+/// because browsers resolve `localhost` to both, and another process could otherwise serve a page under the same name.
 fn bind(chosen: SocketAddr, asked: &str) -> Result<Bound, StartError> {
     let failed = |address: String| move |source| StartError::Listen { address, source };
     let first = Listener::bind(chosen, Reuse::default()).map_err(failed(asked.to_owned()))?;

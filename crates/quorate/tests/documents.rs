@@ -102,7 +102,8 @@ fn the_readme_lists_exactly_the_missing_commands() {
     }
 }
 
-/// Operators do not expect tokens and watches to outlive a revocation. `tests/tests/blackbox/auth.rs` tests the behaviour.
+/// The document must state this, because operators do not expect tokens and watches to outlive a revocation.
+/// `tests/tests/blackbox/auth.rs` tests the behaviour.
 #[test]
 fn security_md_states_which_tokens_and_watches_outlive_a_revocation() {
     let page = document("SECURITY.md");

@@ -82,8 +82,8 @@ impl ChunkedRange {
         Some(query)
     }
 
-    /// Returns the chunk with the result of a query. Only the last chunk has a header. It contains the revision, and the
-    /// caller adds the other fields.
+    /// Returns the chunk with the result of a query. Only the last chunk has a header. The header contains the
+    /// revision, and the caller adds the other fields.
     fn take(&mut self, mut query: RangeQuery, result: RangeResult) -> RangeResponse {
         let RangeResult { revision, mut kvs, more: _, count } = result;
         let first_revision = *self.revision.get_or_insert(revision);
