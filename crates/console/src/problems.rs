@@ -460,8 +460,8 @@ pub(crate) fn of_prefixes(rows: &[Prefix]) -> Vec<Problem> {
     {
         let name = String::from_utf8_lossy(&row.group.name).into_owned();
         let title = format!("Most writes go to {name:?} ({:.0} per second)", writes(row));
-        let text = "Every write of a key creates a revision that stays until the next compaction, and wakes the watchers \
-                    of the key.";
+        let text = "Every write of a key creates a revision that stays until the next compaction, and wakes the \
+                    watchers of the key.";
         found.push(Problem::new(HOT_KEY, Severity::Info, title, text));
     }
     for row in rows {
