@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_keep_their_names_or_get_the_destination_prefix() {
+    fn keys_keep_their_names_or_receive_the_destination_prefix() {
         for (line, key) in [
             (&[][..], "a/a/k"),
             (&["--prefix=a/"], "a/a/k"),

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_variables_are_reported_and_bad_values_ignored() {
+    fn unknown_variables_are_reported_and_invalid_values_are_ignored() {
         let env = [
             ("ETCDCTL_API", "3"),
             ("ETCDCTL_DIAL_TIMEOUT", "x"),

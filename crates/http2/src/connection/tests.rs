@@ -241,7 +241,7 @@ fn equal_header_blocks_share_one_decoded_head() {
 }
 
 #[test]
-fn a_flow_control_window_is_refilled_when_half_of_it_was_read() {
+fn a_flow_control_window_is_refilled_after_half_of_it_is_read() {
     let mut connection = open();
     receive(&mut connection, &request(1)).unwrap();
     let part = frame(DATA, 0, 1, &[0; 16_384]);
