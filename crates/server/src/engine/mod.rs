@@ -41,7 +41,7 @@ use crate::observing::Observing;
 use crate::security::{Security, warn_of_open_peers};
 use crate::server::{Ended, RUNTIMES_BESIDE_CORES, StartError};
 use crate::serving::serve_peer_port;
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Stop, Supervisor};
 use crate::{console, expiry, metrics, tokens};
 
 /// Maximum time for which the stop of the server waits for the database.
@@ -113,15 +113,7 @@ pub(crate) fn run(
     for duty in duties::all(config, &running.engine, &running.handles, (expiry, &metrics)) {
         tasks.spawn(duty);
     }
-    // A member also has a leader before it serves clients.
-    let stopped_early = control.block_on(async {
-        tokio::select! {
-            biased;
-            stop = supervisor.wait_for_stop() => Some(stop),
-            () = running.engine.wait_sequencer() => None,
-        }
-    });
-    if let Some(stop) = stopped_early {
+    if let Some(stop) = wait_until_led(&control, supervisor, &running.engine) {
         drop(serving_peers);
         stop_engine(&control, &running.engine);
         return Ok(Ended::Stopped(stop));
@@ -144,6 +136,22 @@ pub(crate) fn run(
     stop_engine(&control, &running.engine);
     observing.finish();
     Ok(Ended::Stopped(stop))
+}
+
+/// Waits until the keyspace has a sequencer, as a member waits for a leader before it serves clients. Returns the reason
+/// if the server must stop before that.
+fn wait_until_led(
+    control: &tokio::runtime::Runtime,
+    supervisor: &mut Supervisor,
+    engine: &Engine,
+) -> Option<Stop> {
+    control.block_on(async {
+        tokio::select! {
+            biased;
+            stop = supervisor.wait_for_stop() => Some(stop),
+            () = engine.wait_sequencer() => None,
+        }
+    })
 }
 
 /// Stops the engine, which gives up the role of the sequencer. Waits at most [`STOP_TIME_MAX`] for the database.
