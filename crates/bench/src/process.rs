@@ -167,6 +167,8 @@ mod tests {
 
     #[test]
     fn memory_and_context_switches_of_a_process_are_read() {
+        // A sleeping thread gives up its core, which is a voluntary context switch.
+        std::thread::sleep(std::time::Duration::from_millis(1));
         let usage_of_this = usage(std::process::id()).unwrap();
         assert!(usage_of_this.memory.resident_bytes > 0);
         assert!(usage_of_this.threads.voluntary_switches > 0);
