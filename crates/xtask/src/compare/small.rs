@@ -151,7 +151,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["put", "--clients", "100"],
         total: 80_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.40))],
+        figures: &[(Figure::CpuPerOperation, Some(0.18))],
     },
     Case {
         name: "put-1000",
@@ -172,7 +172,7 @@ pub(super) const CASES: &[Case] = &[
         args: &["put", "--clients", "1"],
         total: 8_000,
         figures: &[
-            (Figure::CpuPerOperation, Some(0.45)),
+            (Figure::CpuPerOperation, Some(0.25)),
             (Figure::ContextSwitches, None),
             (Figure::P50, Some(0.9)),
         ],
@@ -185,7 +185,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["range", "--clients", "100"],
         total: 120_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.30))],
+        figures: &[(Figure::CpuPerOperation, Some(0.12))],
     },
     Case {
         name: "get-serializable-100",
@@ -205,7 +205,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["list", "--limit", "1000", "--clients", "10"],
         total: 1_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.05))],
+        figures: &[(Figure::CpuPerOperation, Some(0.04))],
     },
     Case {
         name: "list-1000",
@@ -225,7 +225,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["list", "--span", "10000", "--clients", "10"],
         total: 300,
-        figures: &[(Figure::CpuPerOperation, Some(0.12))],
+        figures: &[(Figure::CpuPerOperation, Some(0.08))],
     },
     Case {
         name: "txn-100",
@@ -275,7 +275,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: false,
         args: &["lease-keepalive", "--clients", "100"],
         total: 300_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.5))],
+        figures: &[(Figure::CpuPerOperation, Some(0.15))],
     },
     Case {
         name: "put-100-connections",
@@ -285,7 +285,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["put", "--clients", "100", "--connections", "100"],
         total: 80_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.30))],
+        figures: &[(Figure::CpuPerOperation, Some(0.20))],
     },
     Case {
         name: "get-100-connections",
@@ -295,7 +295,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["range", "--clients", "100", "--connections", "100"],
         total: 120_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.28))],
+        figures: &[(Figure::CpuPerOperation, Some(0.16))],
     },
     Case {
         name: "keepalive-100-connections",
@@ -305,7 +305,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: false,
         args: &["lease-keepalive", "--clients", "100", "--connections", "100"],
         total: 300_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.35))],
+        figures: &[(Figure::CpuPerOperation, Some(0.25))],
     },
     Case {
         name: "put-100-tonic",
@@ -335,7 +335,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: false,
         args: &["lease-keepalive", "--clients", "100"],
         total: 120_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.35))],
+        figures: &[(Figure::CpuPerOperation, Some(0.30))],
     },
     Case {
         name: "tls-put-100",
@@ -485,7 +485,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["put", "--clients", "100"],
         total: 30_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.35))],
+        figures: &[(Figure::CpuPerOperation, Some(0.20))],
     },
     Case {
         name: "cluster-put-1000",
@@ -495,7 +495,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["put", "--clients", "1000"],
         total: 40_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.35))],
+        figures: &[(Figure::CpuPerOperation, Some(0.20))],
     },
     Case {
         name: "cluster-put-1",
@@ -505,7 +505,11 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["put", "--clients", "1"],
         total: 4_000,
-        figures: LONE_IN_CLUSTER,
+        figures: &[
+            (Figure::CpuPerOperation, Some(0.28)),
+            (Figure::ContextSwitches, None),
+            (Figure::P50, Some(0.9)),
+        ],
     },
     Case {
         name: "cluster-get-1",
@@ -535,7 +539,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["range", "--clients", "100"],
         total: 80_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.5))],
+        figures: &[(Figure::CpuPerOperation, Some(0.25))],
     },
 ];
 
