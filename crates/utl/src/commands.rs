@@ -5,7 +5,9 @@ use quorate_cli::command::find;
 use crate::command::Command;
 use crate::failure::Failure;
 use crate::session::{GLOBAL_FLAGS, Session};
-use crate::{completion, db, defrag, dump, hashkv, migrate, recover, snapshot, verify, version};
+use crate::{
+    completion, db, defrag, dump, hashkv, import, migrate, recover, snapshot, verify, version,
+};
 
 /// The root of the command tree.
 pub(crate) const ROOT: Command = Command {
@@ -26,6 +28,7 @@ pub(crate) const ROOT: Command = Command {
         &defrag::DEFRAG,
         &hashkv::HASHKV,
         &HELP,
+        &import::IMPORT,
         &migrate::MIGRATE,
         &recover::RECOVER,
         &snapshot::SNAPSHOT,

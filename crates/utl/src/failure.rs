@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use quorate_cli::completion::SHELLS;
 use quorate_cli::start::BROKEN_PIPE;
+use quorate_engine::EngineError;
 use quorate_state::apply::RecoverError;
 use quorate_state::backend::{Fault, ImageFault};
 use quorate_state::mvcc::MvccError;
@@ -133,6 +134,9 @@ pub(crate) enum Failure {
     Log(#[from] WalError),
     #[error(transparent)]
     Snap(#[from] SnapError),
+    /// The snapshot was not imported into the database.
+    #[error("failed to import the snapshot: {0}")]
+    Import(#[from] EngineError),
     /// The reader of the output has closed it.
     #[error("broken pipe")]
     BrokenPipe,
@@ -174,7 +178,8 @@ impl Failure {
             | Self::Read(_)
             | Self::Recover(_)
             | Self::Log(_)
-            | Self::Snap(_) => exit::ERROR,
+            | Self::Snap(_)
+            | Self::Import(_) => exit::ERROR,
         }
     }
 }

@@ -32,6 +32,7 @@ mod dump;
 mod failure;
 mod files;
 mod hashkv;
+mod import;
 mod keyspace_file;
 mod lines;
 mod manual;

@@ -14,7 +14,7 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     description: &[
         "Works on files rather than servers: data directories of stopped members, and snapshots. It reads the files \
          of Quorate and of etcd.",
-        "Only snapshot restore, recover with --yes, defrag and migrate write files; all other commands only read them. \
+        "Only snapshot restore, recover with --yes, defrag and migrate write files, and import writes to a database; all other commands only read them. \
          Commands that also exist in etcdutl 3.7 have the same flags, output and exit codes as in etcdutl.",
     ],
     environment: &[],

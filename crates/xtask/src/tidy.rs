@@ -331,6 +331,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-cli",
             "quorate-config",
             "quorate-core",
+            "quorate-engine",
             "quorate-raft",
             "quorate-version",
             "quorate-state",

@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    DEADLINE, Kind, Options, Server, Watch, bytes, eventually, eventually_ok, get, on_quorate,
-    postgres, refused, skipped, watch_key,
+    DEADLINE, Kind, Options, Server, Utl, Watch, bytes, delete, eventually, eventually_ok, get,
+    key, on_both_servers, on_quorate, postgres, put_leased, refused, skipped, watch_key,
 };
 use tonic::Code;
 
@@ -19,6 +19,11 @@ on_quorate! {
     requests_of_a_sender_without_the_secret_are_refused,
     the_health_of_a_server_depends_on_its_database,
     a_server_on_a_database_reports_its_commits_and_forwarded_requests,
+}
+
+on_both_servers! {
+    alone:
+    a_snapshot_of_a_member_is_imported_into_a_database,
 }
 
 /// Starts this many servers on one new database. Returns `None` if PostgreSQL is not installed.
@@ -185,4 +190,58 @@ async fn a_server_on_a_database_reports_its_commits_and_forwarded_requests(_: Ki
     assert!(of_sequencer("quorate_engine_batch_requests_total") >= 1.0);
     assert!(of_sequencer("quorate_engine_commit_duration_seconds_count") >= 1.0);
     assert_eq!(of_sequencer("etcd_mvcc_put_total"), 1.0);
+}
+
+async fn a_snapshot_of_a_member_is_imported_into_a_database(kind: Kind) {
+    let Some(url) = postgres::try_new_url() else {
+        skipped("tests on a database (PostgreSQL is missing: set POSTGRES_BIN_DIR)");
+        return;
+    };
+    let member = Options::new(kind).unguarded().start().await;
+    let client = member.client();
+    client.grant(77, 600).await;
+    client.write("a", "old").await;
+    let written = client.write("a", "new").await;
+    client.put(put_leased("leased", "v", 77)).await.unwrap();
+    client.write("deleted", "v").await;
+    let last = client.delete_range(delete("deleted", "")).await.unwrap().header.unwrap().revision;
+    let pieces = client.snapshot().await.unwrap();
+    let snapshot: Vec<u8> = pieces.iter().flat_map(|piece| piece.blob.to_vec()).collect();
+    let file = member.scratch().join("snapshot.db");
+    let import = |flags: &[&str]| {
+        let args = [&["import", file.to_str().unwrap(), url.as_str()], flags].concat();
+        Utl::Quorate.run(&args)
+    };
+    // A changed or shortened snapshot is refused before anything is written.
+    let mut damaged = snapshot.clone();
+    damaged[5000] ^= 1;
+    std::fs::write(&file, &damaged).unwrap();
+    let finished = import(&[]);
+    assert_eq!(finished.code, Some(1), "{finished:?}");
+    assert!(finished.stderr.contains("Error: expected sha256 ["), "{finished:?}");
+    std::fs::write(&file, &snapshot[..snapshot.len() - 32]).unwrap();
+    let finished = import(&[]);
+    assert!(finished.stderr.contains("Error: snapshot missing hash"), "{finished:?}");
+    std::fs::write(&file, &snapshot[..8192]).unwrap();
+    assert_eq!(import(&["--skip-hash-check"]).code, Some(1));
+
+    std::fs::write(&file, &snapshot).unwrap();
+    let finished = import(&[]);
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    assert!(finished.stderr.contains("imported snapshot"), "{finished:?}");
+    let server = Options::new(Kind::Quorate).unguarded().on_database(&url).start().await;
+    let imported = server.client();
+    let answer = imported.range(key("a")).await.unwrap();
+    let fields = answer.kvs[0].fields();
+    assert_eq!((fields.value, fields.mod_revision, fields.version), (&b"new"[..], written, 2));
+    assert_eq!(answer.header.unwrap().revision, last);
+    assert_eq!(imported.read("deleted").await, None);
+    let request = pb::LeaseTimeToLiveRequest { id: 77, keys: true };
+    let lease = imported.lease_time_to_live(request).await.unwrap();
+    assert_eq!((lease.granted_ttl, lease.keys), (600, vec![bytes("leased")]));
+    assert_eq!(imported.write("b", "v").await, last + 1, "revisions continue");
+    // A keyspace in use is never changed.
+    let finished = import(&[]);
+    assert_eq!(finished.code, Some(1), "{finished:?}");
+    assert!(finished.stderr.contains("the keyspace is not empty"), "{finished:?}");
 }
