@@ -2,7 +2,7 @@
 //! keys.
 //!
 //! It prints the processor time of one thread per operation, in microseconds. Commits to the file run between the
-//! operations, without waiting for the disk. The figures exclude the time of the commits unless their names say
+//! operations, without waiting for the disk. The results exclude the time of the commits unless their labels say
 //! otherwise.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may fail")]

@@ -1,4 +1,4 @@
-//! Alarms: problems of members, recorded in the log, that make the cluster refuse requests.
+//! Alarms: problems of members that are recorded in the log and make the cluster refuse requests.
 //!
 //! An alarm concerns one member and one kind of problem. Raised alarms are stored, so they survive restarts. Each of
 //! them applies to the whole cluster until it is deactivated.
@@ -95,8 +95,7 @@ impl Alarms {
         Some(alarms)
     }
 
-    /// Raises an alarm. If the alarm is already raised, only its cause can change: any other cause replaces a full
-    /// disk.
+    /// Raises an alarm. If the alarm is already raised, only its cause can change, from a full disk to any other cause.
     pub fn activate(&mut self, alarm: Alarm, cause: Cause, batch: &mut Batch) {
         let is_new = match self.raised.get(&alarm) {
             None => true,

@@ -5,9 +5,9 @@
 //! members compare hashes of their states. This crate never reads a clock, draws a random number, starts a thread or
 //! waits. Time is an argument, and `member` owns the threads.
 //!
-//! `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ← `alarm`, `auth`, `members`, `versions`;
-//! `lease` and `quota` depend on no other module; `apply` uses all of them, and no module uses
-//! `apply`. A module never depends on a module above it. `apply` passes facts between modules that
+//! Here, `a` ← `b` means that module `b` depends on module `a`: `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ←
+//! `alarm`, `auth`, `members`, `versions`; `lease` and `quota` depend on no other module; `apply` uses all of them, and
+//! no module uses `apply`. A module never depends on a module to its right. `apply` passes facts between modules that
 //! do not depend on each other, such as the lease of a key and the changes that watchers receive.
 //!
 //! # Not here

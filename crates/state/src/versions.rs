@@ -7,9 +7,9 @@
 //!
 //! # Not here
 //!
-//! Deciding when to propose a version (`member::versions`). A downgrade does not check whether the
-//! older version can read the write-ahead log, because no entry that a client can cause needs a
-//! newer version than the oldest supported file.
+//! Deciding when to propose a version (`member::versions`). A downgrade does not check whether the older version can
+//! read the write-ahead log, because the version of the oldest supported file can read every entry that a client can
+//! cause.
 
 use bytes::Bytes;
 pub use quorate_version::Version;

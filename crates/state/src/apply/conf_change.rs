@@ -7,7 +7,8 @@ use crate::members::{MemberChange, MembershipRefusal, conf_state_json};
 
 impl State {
     /// Applies an entry that contains a conf change. Returns the change, or why it was refused. Returns `None` if the
-    /// stored state already contains the entry. The members from which consensus started then include the change.
+    /// stored state already contains the entry. In that case, the members with which consensus started already reflect
+    /// the change.
     pub fn apply_conf_change(
         &mut self,
         entry: EntryMeta,

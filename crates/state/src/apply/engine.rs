@@ -45,9 +45,8 @@ pub struct CommittedBatch<'a> {
 }
 
 impl State {
-    /// Returns the state of a keyspace in a database, with a working set without keys. `rows` are
-    /// the rows as of the newest revision, and `attachments` the keys of live records that name a
-    /// lease, each with that lease.
+    /// Returns the state of a keyspace in a database, with an empty working set. `rows` are the rows as of the newest
+    /// revision, and `attachments` the keys of live records that name a lease, each with that lease.
     pub fn of_database(
         rows: &Rows,
         attachments: Vec<(Bytes, LeaseId)>,
@@ -103,8 +102,9 @@ impl State {
             self.versions = versions_in(rows, batch.applied.1)?;
             self.facts_changed = true;
         }
-        // Tokens are added first, so that a change to users in the same batch revokes them, because the batch does not
-        // show which came first. A user whose new token is revoked needlessly must log in again.
+        // The batch does not show whether a token was created before or after a change to its user. Tokens are
+        // therefore added first, so that the change revokes them. At worst, a user whose new token is revoked
+        // needlessly must log in again.
         for (token, user) in batch.tokens {
             self.published.auth.tokens().add(token, user, now);
         }

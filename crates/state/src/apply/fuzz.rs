@@ -142,7 +142,7 @@ impl Pair {
         assert_eq!(applied.notice, other.notice);
         match outcome {
             Ok(response) if is_proposed(&command) => self.model.check(&command, response),
-            // Quorate does not propose such an entry, but another implementation may.
+            // Quorate does not propose this command, but another implementation may.
             Ok(_) => self.model.adopt(self.first.store().current_revision(), all(&self.first)),
             Err(_) => assert_eq!(self.first.store().current_revision(), before),
         }
@@ -161,7 +161,7 @@ impl Pair {
         let backend = self.backend.get_or_insert_with(|| {
             let disk: Arc<dyn Disk> = Arc::new(RealDisk);
             let path = folder.join("db");
-            // Removes the file that the previous case left.
+            // Removes the file that the previous input left behind.
             drop(RealDisk.remove_file(&path));
             let mut options = Options::default();
             (options.no_sync, options.growth_bytes, options.map_bytes_min) =

@@ -83,10 +83,9 @@ impl Auth {
         Self { view, is_changed: false, reader }
     }
 
-    /// Replaces everything with the content of another file. This member did not apply the entries
-    /// that led to it, and any of them may have revoked tokens. Therefore the tokens of users that
-    /// no longer exist or whose records differ are revoked, and all tokens are revoked if
-    /// authentication is disabled.
+    /// Replaces everything with the content of another file. This member did not apply the entries that led to that
+    /// content, and any of these entries may have revoked tokens. Therefore the tokens of users that no longer exist or
+    /// whose records differ are revoked, and all tokens are revoked if authentication is disabled.
     pub(crate) fn replace(&mut self, stored: View) {
         let before = std::mem::replace(&mut self.view, Arc::new(stored));
         self.is_changed = true;

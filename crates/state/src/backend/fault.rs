@@ -14,7 +14,7 @@ pub enum Fault {
     /// The storage engine failed.
     #[error(transparent)]
     Engine(#[from] BoltError),
-    /// The index refers to a record that is neither in memory nor in the file.
+    /// The key index refers to a record that is neither in memory nor in the file.
     #[error("{}: bucket key: the record of revision {revision} is missing", path.display())]
     MissingRecord {
         /// Path of the backend file.

@@ -1,8 +1,7 @@
 //! Checks a leader's image before it replaces the backend file.
 //!
-//! The image is opened like the backend file, which reads its meta pages and all branch pages. Then
-//! its consistent index is read. The check runs before anything is replaced, so a bad image does no
-//! harm.
+//! The image is opened in the same way as the backend file, so its meta pages and all branch pages are read. Then its
+//! consistent index is read. The check runs before anything is replaced, so a bad image does no harm.
 //!
 //! # Not here
 //!

@@ -1,10 +1,10 @@
-//! A priority queue of deadlines in which postponing a deadline is free.
+//! A priority queue of deadlines in which postponing a deadline costs nothing.
 //!
-//! A renewal postpones the deadline of a lease. There may be more than ten thousand renewals a
-//! second, so a renewal must not change the queue. The queue keeps the earlier time. When that time
-//! arrives, the owner compares it with the current deadline and schedules the lease again. The
-//! [`Slot`] of a lease records the time of its valid queue entry. If a deadline moves to an earlier
-//! time, the old entry no longer matches the slot and is dropped later.
+//! A renewal postpones the deadline of a lease. There may be more than ten thousand renewals a second, so a renewal
+//! must not change the queue. The queue entry keeps the earlier deadline. When that time arrives, the owner of the
+//! queue compares it with the current deadline and schedules the lease again. The [`Slot`] of a lease records the time
+//! of its valid queue entry. If a deadline moves to an earlier time, the old entry no longer matches the slot and is
+//! dropped later.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

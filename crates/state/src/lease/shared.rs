@@ -2,9 +2,9 @@
 //! scan.
 //!
 //! There is one lock, which most calls hold only while they look up and update one lease. A scan releases it after
-//! every [`SCAN_STEP`] entries, so that a renewal waits for microseconds even when a hundred thousand leases expire at
-//! once. Only [`Leases::promote`] and [`Leases::demote`] visit every lease under the lock, and both run only when
-//! leadership changes.
+//! every [`SCAN_STEP`] entries, so that a renewal waits only for microseconds even when a hundred thousand leases
+//! expire at once. Only [`Leases::promote`] and [`Leases::demote`] visit every lease under the lock, and both run only
+//! when leadership changes.
 #![expect(clippy::disallowed_types, reason = "no result depends on the order of iteration")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -81,7 +81,7 @@ struct Shared {
     leases: HashMap<LeaseId, Lease>,
     expiries: Deadlines,
     checkpoints: Deadlines,
-    /// The wakers of tasks that wait for the removal of an expired lease.
+    /// The wakers of the tasks that wait until an expired lease is removed.
     waiters: BTreeMap<LeaseId, Vec<Waker>>,
 }
 
@@ -89,7 +89,7 @@ struct Shared {
 struct Lease {
     ttl_secs: i64,
     remaining_secs: i64,
-    /// `None` while the clocks are stopped.
+    /// Expiry time of the lease; `None` while the clocks are stopped.
     expiry: Option<Millis>,
     expiry_slot: Slot,
     checkpoint_slot: Slot,

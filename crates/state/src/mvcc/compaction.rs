@@ -27,7 +27,7 @@ use crate::schema::{RecordKey, Revision, meta};
 
 /// The number of garbage records in a sorted run.
 const RUN_LEN: usize = 8192;
-/// How many superseded changes can be collected at the cost of deleting one record.
+/// The number of superseded changes whose collection costs as much as the deletion of one record.
 const GATHER_FACTOR: usize = 16;
 
 /// The result of one step of a compaction.
@@ -162,7 +162,7 @@ impl Gather<'_> {
                 self.tree.remove(key, |entry| entry.tombstone && entry.revision() == revision);
                 self.push(RecordKey { revision, tombstone: true });
                 tombstones.pop_front();
-                // Removing the key from the index costs as much as any other change of the tree.
+                // Removing the key from the index costs as much as any other change to the tree.
                 cost += GATHER_FACTOR;
             } else {
                 return true;

@@ -42,9 +42,9 @@ pub struct Compaction {
 }
 
 impl View {
-    /// Returns the hash of everything up to a revision. Revision 0 means the newest; a negative
-    /// revision hashes nothing. If a compaction at that revision remembered its hash, that hash is
-    /// returned, together with the revision of the previous compaction.
+    /// Returns the hash of everything up to a revision. Revision 0 means the newest; a negative revision hashes
+    /// nothing. If the hash of a compaction at that revision is remembered, that hash is returned, together with the
+    /// revision of the previous compaction.
     pub fn hash_kv(&self, revision: i64) -> Result<HashKv, MvccError> {
         self.hash_kv_to_compare(revision, None)
     }
@@ -146,9 +146,9 @@ impl RecordsHash {
     }
 }
 
-/// The records at or below a compaction that no member deletes.
+/// The records at or below the compacted revision that every member keeps.
 struct Keep {
-    /// Visible changes at or below the compaction, in order.
+    /// Visible changes at or below the compacted revision, in order.
     visible: Vec<Revision>,
     /// Whether any key is visible at the hashed revision.
     any: bool,

@@ -31,7 +31,8 @@ use crate::backend::Fault;
 /// The order of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SortOrder {
-    /// No order was requested. The order is ascending, and a limit makes the request cheaper.
+    /// No order was requested. The order is ascending. A limit makes the request cheaper, because it is applied before
+    /// sorting.
     #[default]
     None,
     /// Smallest first.

@@ -6,8 +6,8 @@
 //!
 //! # Not here
 //!
-//! Deciding whether an entry may write. `apply` checks alarms, permissions, leases and compares
-//! first, because a write transaction cannot be rolled back.
+//! Deciding whether an entry may write. `apply` checks alarms, permissions, leases and conditions first, because a
+//! write transaction cannot be rolled back.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

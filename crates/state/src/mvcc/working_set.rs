@@ -28,7 +28,7 @@ use super::tree::Entry;
 use super::{Store, StoreOptions};
 use crate::schema::{RecordKey, Revision};
 
-/// The memory of a loaded version in bytes, in addition to its record: its places in the index and in the table of
+/// The memory of a loaded version in bytes, in addition to its record: its entries in the index and in the table of
 /// records.
 const VERSION_BYTES: usize = 160;
 

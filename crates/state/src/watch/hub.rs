@@ -29,16 +29,15 @@ use super::queue::{Events, Full, Item, Queue};
 use super::slab::{Handle, Slab};
 use crate::mvcc::Changes;
 
-/// The maximum number of watchers in one group. Further watchers open another group. The list of a
-/// group's watchers is kept short because it is copied if it changes while queued items refer to
-/// it.
+/// The maximum number of watchers in one group. Further watchers open another group. The list of a group's watchers is
+/// kept short, because a change to the list copies it if queued items refer to it.
 const GROUP_MEMBERS_MAX: usize = 1024;
 
 /// The number of groups that a closing stream drops before it releases the lock for other threads.
 const CLOSE_STEP: usize = 256;
 
-/// The memory of a watcher in bytes, in addition to its key and range end: its entries in the stream and the index, and
-/// its own group.
+/// The memory of a watcher in bytes, in addition to its key and range end: the entries in the stream and in the index,
+/// and a group.
 const WATCHER_BYTES: usize = 512;
 
 /// A handle to the hub, through which changes are published and watchers are registered.

@@ -86,9 +86,9 @@ impl Hub {
 }
 
 impl WatchStream {
-    /// Handles a create request. `authorize` checks the permission to read the range, given by its
-    /// normalised key and range end, and its error becomes the cancel reason. Returns the watcher's
-    /// id if a watcher was created.
+    /// Handles a create request. `authorize` checks the permission to read the range, given by its normalised key and
+    /// range end, and the error that it returns becomes the cancel reason. Returns the watcher's id if a watcher was
+    /// created.
     pub fn create(
         &mut self,
         mut request: WatchCreateRequest,

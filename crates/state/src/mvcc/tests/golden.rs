@@ -1,5 +1,4 @@
-//! Compares files written by etcd with etcd's own answers: keys at three revisions, hashes and
-//! leases.
+//! Compares files written by etcd with etcd's own responses: keys at three revisions, hashes and leases.
 //!
 //! `QUORATE_GOLDEN` names the directory, and the `README.md` in it explains the fields. The servers
 //! were killed, so the file of the data directory may lack the last entries, and later revisions
@@ -46,7 +45,7 @@ fn ranges_of_etcd_files_return_the_same_responses_as_etcd() {
     assert!(compared > 0, "{} contains no answers", folder.display());
 }
 
-/// Compares the content of the file with the answers. Returns the file's revision.
+/// Compares the content of the file with etcd's responses. Returns the file's revision.
 fn check_file(path: &Path, answers: &Value) -> i64 {
     let backend = open(path);
     let (mut store, recovered) = Store::recover(&backend, StoreOptions::default()).unwrap();
@@ -57,8 +56,8 @@ fn check_file(path: &Path, answers: &Value) -> i64 {
         let found = recovered.leases.iter().map(|(key, lease)| (key.to_vec(), *lease));
         assert_eq!(found.collect::<BTreeSet<_>>(), expected);
     }
-    // Answers stay the same after deleting garbage that etcd had not deleted yet, and when nothing
-    // is read from the window.
+    // The responses stay the same after garbage that etcd had not deleted yet is deleted, and when nothing is read from
+    // the window.
     let mut batch = Batch::new();
     while store.next_garbage(1000, &mut batch).more {}
     store.committed(backend.commit(&batch).unwrap());
