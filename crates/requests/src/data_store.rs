@@ -17,8 +17,8 @@
 //! # Permissions
 //!
 //! The permissions of a [`Write`] are checked when it is executed, against the users and roles at its position in the
-//! order of writes. The permissions of a read are checked by the caller, around the read. The methods that receive a
-//! client's credentials check them at the last moment, after all waits.
+//! order of writes. The permissions of a read are checked by the caller, before and after the read. The methods that
+//! receive a client's credentials check them at the last moment, after all waits.
 //!
 //! # Not here
 //!
@@ -98,7 +98,7 @@ pub struct Image {
 /// the operation is withdrawn or continues. A write may therefore have been executed.
 pub trait DataStore: Debug + Send + Sync {
     /// Waits until a read is linearizable: a read that starts after the wait includes every write that was acknowledged
-    /// before this call. Fails if no server is known to decide the order of writes, or if that server has not answered
+    /// before this call. Fails if no server is known to decide the order of writes, or if that server does not respond
     /// within the request timeout.
     fn read_barrier(&self) -> StoreResult<'_, ()>;
 

@@ -8,8 +8,8 @@
 //! serves the sources of logins in turn, and for each source the names in turn. A client with many failing logins
 //! therefore delays only itself, not an administrator or a login under the same name from another source.
 //!
-//! A login for a user that does not exist waits like any other, and checking its password takes equally long, so that
-//! the duration does not reveal which users exist.
+//! A login for a user that does not exist waits like any other login, and checking its password takes the same time, so
+//! that the duration does not reveal which users exist.
 //!
 //! # Threads
 //!

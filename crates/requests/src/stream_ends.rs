@@ -1,5 +1,6 @@
-//! Ends open streams from the server side: the loss of the leader ends the streams that require a leader, and the stop
-//! of the member ends all streams. In both cases clients receive UNAVAILABLE, and reopen the stream on another member.
+//! Ends open streams from the server side: the loss of the leader ends the streams that require a leader, and the
+//! shutdown of the member ends all streams. In both cases clients receive UNAVAILABLE, and reopen the stream on another
+//! member.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! The token providers. Simple tokens are issued through the log, and signed tokens by each member.
 //!
 //! The key files are read regularly ([`KEYS_READ_EVERY`]), and changed keys replace the previous ones. If the files
-//! contain no valid key, the previous keys stay in force, and one warning is logged.
+//! contain no valid key, the previous keys stay in force, and a single warning is logged.
 
 use std::path::PathBuf;
 use std::sync::Arc;

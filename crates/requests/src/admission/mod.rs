@@ -11,7 +11,7 @@
 //! | [`TASKS_MAX`] | queries and commands to core threads | when the task is done | refused |
 //! | [`LIST_BYTES_MAX`] | references to the records of lists | when the client has received the list | waits, then refused |
 //! | [`REPLY_BYTES_MAX`] | bytes of replies and of snapshots | when the client has received them | waits, then refused |
-//! | [`WAITER_BYTES_MAX`] | requests that wait for a lock or an election | when the waiter gets the lock, or its key is deleted | refused |
+//! | [`WAITER_BYTES_MAX`] | requests that wait for a lock or an election | when the waiter acquires the lock, or its key is deleted | refused |
 //!
 //! A refused request receives the error "etcdserver: too many requests", which etcd's clients recognise. Responses that
 //! cannot be read again after a wait are refused immediately: lists of leases and members, parts of a range stream, and
@@ -20,12 +20,12 @@
 //! Only the memory of a proposal can outlive its request, because an entry stays in a leader's log until it is
 //! committed and applied. The permit of a proposal is therefore kept equally long (`pending_proposals`).
 //!
-//! # The sum
+//! # Total memory
 //!
 //! In addition to the store, a member uses at most 2.3 GiB for unanswered requests and replies (proposals, requests,
 //! replies, lists), 3 GiB for calls, watchers with their events, and waiters, 1 GiB for received and unread data, 1.5
 //! GiB for the log, and 0.5 GiB for changes that are not in the backend file yet. A single request or reply may exceed
-//! each bound. The sum excludes 64 KiB for each connection without a large window, and one response for each watch
+//! each bound. This total excludes 64 KiB for each connection without a large window, and one response for each watch
 //! stream.
 //!
 //! # Not here
