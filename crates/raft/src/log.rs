@@ -137,8 +137,8 @@ impl<S: Storage> RaftLog<S> {
         (last.term, last.index) >= (own.term, own.index)
     }
 
-    /// Returns the entries from `from` on that fit into `bytes_max`. An existing first entry is
-    /// returned even if it does not fit.
+    /// Returns the entries from `from` on that fit into `bytes_max`. The first entry, if there is one, is returned even
+    /// if it does not fit.
     pub(crate) fn entries(
         &self,
         from: LogIndex,
@@ -148,8 +148,8 @@ impl<S: Storage> RaftLog<S> {
         if from >= end { Ok(Vec::new()) } else { self.slice(from, end, bytes_max) }
     }
 
-    /// Returns the entries in `[lo, hi)`, a range within the log, that fit into `bytes_max`. An
-    /// existing first entry is returned even if it does not fit.
+    /// Returns the entries in `[lo, hi)` that fit into `bytes_max`. The range must lie within the log. Its first entry,
+    /// if there is one, is returned even if it does not fit.
     pub(crate) fn slice(
         &self,
         lo: LogIndex,

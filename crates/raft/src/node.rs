@@ -83,8 +83,8 @@ impl<S: Storage> Node<S> {
         self.raft.tick();
     }
 
-    /// Advances the timers of a member that must not campaign now by one tick. If an election is due, the member only
-    /// stops following its silent leader.
+    /// Advances the member's timers by one tick, but does not let the member campaign. If an election is due, the
+    /// member only stops following its silent leader.
     pub fn tick_without_campaign(&mut self) {
         self.raft.tick_without_campaign();
     }

@@ -178,7 +178,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Advances the timers of a member that must not campaign now by one tick.
+    /// Advances the member's timers by one tick, but does not let the member campaign.
     pub(crate) fn tick_without_campaign(&mut self) {
         match self.role {
             Role::Leader => self.tick_leader(),

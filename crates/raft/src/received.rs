@@ -1,5 +1,4 @@
-//! A message from another member, or this member's own acknowledgement, typed by the role of its
-//! sender.
+//! A message from another member, or this member's own acknowledgement, with a type for each role of the sender.
 //!
 //! [`Message`] has the fields of every kind, like the wire format. Here, each kind has only the fields that it uses,
 //! and the kinds are grouped by the sender's role, so that a single match decides how a role handles a group. Kinds

@@ -297,9 +297,9 @@ impl<S: Storage> Raft<S> {
                 && self.log.committed() > committed
                 && self.acknowledged == acknowledged;
             if is_repeated && self.config.skip_repeated_acknowledgements {
-                // If the first acknowledgement was lost, the next append without a new commit index is answered, for
-                // example the one after a heartbeat. Only a few unanswered appends can come before it, because the
-                // commit index cannot pass the end of this log.
+                // If the first acknowledgement was lost, the next append without a new commit index is acknowledged
+                // again, for example the one after a heartbeat. Only a few unacknowledged appends can come before that
+                // one, because the commit index cannot pass the end of this log.
                 return Ok(());
             }
             self.acknowledged = acknowledged;

@@ -38,8 +38,8 @@ pub trait Storage {
     /// Returns the hard state and configuration to start from.
     fn initial_state(&self) -> (HardState, ConfState);
 
-    /// Returns as many of the entries in `[lo, hi)` as fit into `bytes_max` encoded bytes, starting
-    /// with the first and returning at least one. `hi` is at most `last_index() + 1`.
+    /// Returns as many of the entries in `[lo, hi)` as fit into `bytes_max` encoded bytes, starting with the first
+    /// entry, which is returned even if it does not fit. `hi` is at most `last_index() + 1`.
     fn entries(
         &self,
         lo: LogIndex,

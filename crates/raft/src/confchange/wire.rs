@@ -31,10 +31,10 @@ pub enum DecodeError {
         /// The wire type of the field.
         wire_type: u8,
     },
-    /// The kind of the change has this number, which is unknown.
+    /// The change has an unknown kind, with this number.
     #[error("membership change: unknown kind {0}")]
     UnknownKind(u64),
-    /// The transition has this number, which is unknown.
+    /// The change has an unknown transition, with this number.
     #[error("membership change: unknown transition {0}")]
     UnknownTransition(u64),
 }
