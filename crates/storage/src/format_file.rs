@@ -1,8 +1,8 @@
 //! Helpers for tests that compare `FORMAT.md` with the code that writes the files.
 //!
-//! A test takes the layouts and tables of a section, writes bytes with the code, decodes them as the
-//! document specifies, and compares the results. This finds a field, number or name that occurs
-//! only in the document or only in the code.
+//! A test parses the layouts and tables of a section, encodes data with the code, decodes it as the document specifies,
+//! and compares the results. As a result, a field, number or name that occurs only in the document or only in the code
+//! is detected.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@
 //! voter with `--force-new-cluster`, because then there is no other member to which it could have
 //! acknowledged anything.
 //!
-//! Only the existence of the file matters. Its text is for people.
+//! Only the existence of the file matters. Its text is for operators.
 
 use std::io;
 use std::path::PathBuf;

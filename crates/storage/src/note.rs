@@ -1,8 +1,7 @@
 //! Notes: small files that Quorate adds to a data directory, next to the log and the snapshots.
 //! etcd ignores them.
 //!
-//! Only the existence of a note matters. The empty file becomes durable before its text, which is
-//! for people.
+//! Only the existence of a note matters. The empty file becomes durable before its text, which is for operators.
 
 use std::io;
 use std::path::PathBuf;

@@ -290,8 +290,8 @@ impl Wal {
     /// Does part of the work that later saves would otherwise wait for: reserves the next segment, and writes zeros
     /// ahead of the log. Returns whether there is more to do.
     ///
-    /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros. While fewer zeros
-    /// are missing, a call writes none, except near the end of a segment.
+    /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros. If fewer than
+    /// `bytes_max` zeros are missing, a call writes none, except near the end of a segment.
     pub fn prepare(&mut self, bytes_max: u64) -> Result<bool, WalError> {
         self.check_usable()?;
         let step = bytes_max.max(1);

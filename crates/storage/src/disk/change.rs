@@ -1,6 +1,5 @@
-//! A change to a file on a simulated disk that no sync has made durable yet: how it is undone, how
-//! it reaches the medium, whole or in sectors, and what remains of it if its sync failed and later
-//! syncs succeeded.
+//! A change to a simulated file that is not durable yet: how to undo the change, how it reaches the medium (as a whole
+//! or in sectors), and what remains of it if its sync failed but later syncs succeeded.
 
 /// The unit that a device writes atomically, in bytes.
 const SECTOR_BYTES: u64 = 512;

@@ -470,7 +470,7 @@ struct FaultyFile {
 }
 
 impl FaultyFile {
-    /// Applies a change, as far as the faults allow it.
+    /// Applies a change, or the part of it that the faults allow.
     fn change(&self, operation: Operation, change: Change<'_>) -> io::Result<()> {
         let mut world = self.world.lock();
         if world.process != self.process {

@@ -4,12 +4,12 @@
 //! tmp<number>  --complete, synced-->  <hex16 index>.snap.db  --snapshot accepted-->  db
 //! ```
 //!
-//! Each step is a rename after a sync, so that after a crash the file has either the old name or the new one. Raft
-//! decides between the steps whether it accepts the snapshot.
+//! Each step is a rename after a sync, so that after a crash the file has either the old name or the new one. Between
+//! the two steps, raft decides whether to accept the snapshot.
 //!
 //! # Not here
 //!
-//! The check that the bytes are a backend file with that index. The caller performs it before each step.
+//! The check that the bytes are a backend file with the snapshot's index. The caller performs it before each step.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Tests of snapshot files against etcd's bytes and against damage, and of received backend files
-//! across crashes.
+//! Tests that snapshot files have the same bytes as etcd's, that damage to them is detected, and that received backend
+//! files survive crashes.
 
 use std::fs;
 use std::process::Command;

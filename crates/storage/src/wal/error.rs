@@ -42,7 +42,7 @@ pub enum WalError {
         dir.display()
     )]
     SequenceGap {
-        /// The position of the first segment to be read in the sorted list of segments.
+        /// The position, in the sorted list of segments, of the first segment to be read.
         position: usize,
         /// The log's directory.
         dir: PathBuf,

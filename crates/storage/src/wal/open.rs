@@ -89,8 +89,7 @@ impl Wal {
             return Ok(());
         }
         disk.sync_dir(parent(dir)).map_err(|source| {
-            // The next start must not find the log, because it would treat it as the log of an
-            // initialised member.
+            // If the next start found the log, it would treat the member as initialised.
             drop(disk.rename(dir, building));
             WalError::Io { action: "sync", path: parent(dir).to_path_buf(), source }
         })

@@ -50,7 +50,7 @@ pub(crate) fn parse_hex(digits: &str) -> Option<u64> {
 pub struct Listing {
     /// The segments, sorted by name.
     pub segments: Vec<SegmentName>,
-    /// Unexpected names, without preallocated files. The caller logs a warning about them.
+    /// Unexpected names, excluding those of preallocated files. The caller logs a warning about them.
     pub ignored: Vec<OsString>,
 }
 

@@ -142,8 +142,8 @@ impl Tail {
                 self.zeroed_to = self.written + bytes.len() as u64 + zeros;
                 Ok(true)
             }
-            // Even reserved space may be unavailable when it is written. The bytes written so far
-            // are a part of `bytes`, which is written again, or zeros after it.
+            // Even reserved space may be unavailable when it is written. Truncating the file drops the bytes written so
+            // far. They are a part of `bytes`, which the caller writes again, or zeros.
             Err(e) if is_no_room(&e) => {
                 self.give_back(self.written)?;
                 Ok(false)

@@ -1,5 +1,5 @@
-//! Tests that compare the log with etcd's bytes and with a list of entries, and tests with damage
-//! and power cuts.
+//! Tests that compare the log with logs written by etcd and with a list of entries, and tests with damage and power
+//! cuts.
 
 mod crash;
 mod damage;

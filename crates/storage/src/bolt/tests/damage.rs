@@ -39,7 +39,7 @@ fn exercise(place: &TestDir, flat: bool) -> Result<(), BoltError> {
     let options = Options { flat, ..small() };
     let db = Db::open(&place.disk, &place.path(), options)?;
     let view = db.read();
-    // The check and the scan must not depend on each other's result.
+    // Problems that the check finds do not end the test, because the other operations must handle the same damage.
     let problems = view.check();
     for problem in &problems {
         assert!(!problem.to_string().is_empty());
