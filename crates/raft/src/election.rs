@@ -159,7 +159,7 @@ impl<S: Storage> Raft<S> {
         }
         assert!(
             self.role != Role::Leader || self.election_elapsed < self.config.election_tick,
-            "a leader checks its quorum once per election timeout: otherwise it would lead forever without one"
+            "a leader checks its quorum once per election timeout: otherwise it would lead forever without a quorum"
         );
     }
 

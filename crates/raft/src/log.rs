@@ -158,7 +158,8 @@ impl<S: Storage> RaftLog<S> {
     ) -> Result<Vec<Entry>, StorageError> {
         assert!(
             lo <= hi && hi <= self.last_index() + 1,
-            "the range [{lo},{hi}) lies within the log"
+            "the range [{lo},{hi}) must lie within the log, which ends at {}",
+            self.last_index()
         );
         if lo < self.first_index() {
             return Err(StorageError::Compacted);

@@ -199,7 +199,7 @@ impl Unstable {
 
     fn range(&self, lo: LogIndex, hi: LogIndex) -> std::ops::Range<usize> {
         let inside = self.offset <= lo && lo <= hi && hi <= self.end();
-        assert!(inside, "the range [{lo},{hi}) lies within the unstable log");
+        assert!(inside, "the range [{lo},{hi}) must lie within the unstable log");
         let position =
             |index| self.position(index).expect("the position of an unstable entry fits in usize");
         position(lo)..position(hi)

@@ -60,8 +60,7 @@ fn founders() -> Changer {
 /// Returns whether the configuration is unchanged after it is recorded and restored.
 fn round_trips_through_conf_state(changer: &Changer) -> bool {
     let restored = restore(&changer.config.conf_state(), changer.last_index, LIMITS);
-    let (config, progress) =
-        restored.expect("a configuration that changes produced can be restored");
+    let (config, progress) = restored.expect("a recorded configuration can be restored");
     let learners = |progress: &ProgressMap| -> Vec<_> {
         progress.iter().map(|(id, progress)| (*id, progress.is_learner)).collect()
     };

@@ -102,7 +102,7 @@ impl Accounts {
             let kind = RequestKind::Authenticate;
             let outcome = self.writer.write_for(&nobody, request, kind).await?;
             let Response::Authenticated { mut response, auth_revision } = outcome else {
-                unreachable!("a login is answered with a token")
+                unreachable!("the response to a login is a token")
             };
             if let Provider::Signed(_) = &self.access_control.provider {
                 response.token = self.sign(user, auth_revision).await?;

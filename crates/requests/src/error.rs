@@ -83,7 +83,7 @@ pub enum RequestError {
     #[error("not a primary lessor")]
     NotPrimaryLessor,
     /// The engine's database does not respond.
-    #[error("the database does not answer: {0}")]
+    #[error("the database is not responding: {0}")]
     Database(Arc<str>),
     /// The operation does not apply to a server whose data is in a database.
     #[error("{0} is not possible with --engine")]

@@ -422,7 +422,7 @@ mod tests {
             let failed = tokio::select! {
                 biased;
                 failed = passwords.fits(login, "secret", None) => failed.unwrap_err(),
-                () = std::future::ready(()) => panic!("the request waits although no thread can be started"),
+                () = std::future::ready(()) => panic!("the request is waiting although no thread can be started"),
             };
             assert!(matches!(failed, RequestError::NoPasswordThread(_)), "{failed}");
         }

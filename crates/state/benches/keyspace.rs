@@ -119,20 +119,20 @@ fn main() {
     reads(&load.store.reader().view(), &sorted);
     let started = Clock::now();
     black_box(load.store.reader().view().hash_kv(0).unwrap());
-    report("hash of all records, each", load.entries, &started);
+    report("hash of all records, per record", load.entries, &started);
     drop(std::mem::replace(&mut load.store, Store::new(StoreOptions::default())));
     println!("memory without the store: {} MB", resident_mb() - base);
 
     let started = Clock::now();
     load.store = Store::recover(&load.backend, StoreOptions::default()).unwrap().0;
-    report("restart, each record", load.entries, &started);
+    report("restart, per record", load.entries, &started);
     println!("memory: {} MB", resident_mb() - base);
     compaction(&mut load, &sorted[..count / 2]);
     println!("memory: {} MB", resident_mb() - base);
     drop(std::mem::replace(&mut load.store, Store::new(StoreOptions::default())));
     let started = Clock::now();
     load.store = Store::recover(&load.backend, StoreOptions::default()).unwrap().0;
-    report("restart after the compaction, each record", count, &started);
+    report("restart after compaction, per record", count, &started);
     println!("memory: {} MB", resident_mb() - base);
 }
 
@@ -143,7 +143,11 @@ fn puts(load: &mut Load, keys: &[Vec<u8>], base: usize) {
     for key in keys {
         load.put(key);
     }
-    report("put new, published each 100", count, &started.without(&mut load.commit_seconds));
+    report(
+        "put of a new key, published every 100",
+        count,
+        &started.without(&mut load.commit_seconds),
+    );
     println!("memory: {} MB", resident_mb() - base);
     for publish_each in [1, 10, 100, 1000] {
         load.publish_each = publish_each;
@@ -151,7 +155,7 @@ fn puts(load: &mut Load, keys: &[Vec<u8>], base: usize) {
         for _ in 0..count / 4 {
             load.put(&keys[random.position(count)]);
         }
-        let what = format!("put existing, published each {publish_each}");
+        let what = format!("put of an old key, published every {publish_each}");
         report(&what, count / 4, &started.without(&mut load.commit_seconds));
     }
     println!("memory: {} MB", resident_mb() - base);

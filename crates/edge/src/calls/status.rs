@@ -213,7 +213,7 @@ mod tests {
             (
                 RequestError::Database("connection refused".into()),
                 14,
-                "the database does not answer: connection refused",
+                "the database is not responding: connection refused",
             ),
             (
                 RequestError::NotWithEngine("moving the leader"),

@@ -36,7 +36,7 @@ fn run_outside(area: &str, start: impl Fn() -> Interpreter) {
     let Some(root) = std::env::var_os("RAFT_TESTDATA") else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("raft-testdata"), "RAFT_TESTDATA is required but not set");
-        println!("skipped: RAFT_TESTDATA is not set");
+        println!("skipped: scripts of etcd's raft library (RAFT_TESTDATA is not set)");
         return;
     };
     let files =

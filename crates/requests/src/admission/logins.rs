@@ -80,7 +80,9 @@ impl Logins {
     pub(super) fn end(&self, source: LoginSource) {
         let mut by_source = self.by_source.lock();
         self.count.give_back(1);
-        let held = by_source.get_mut(&source).expect("a login that ends has begun");
+        let held = by_source
+            .get_mut(&source)
+            .expect("the source of a login is counted until the login ends");
         *held -= 1;
         if *held == 0 {
             by_source.remove(&source);
@@ -105,7 +107,11 @@ mod tests {
         for _ in 0..4 {
             logins.begin(modest).unwrap();
         }
-        assert_eq!(logins.begin(modest), Err(Full), "a source may have a sixteenth of the logins");
+        assert_eq!(
+            logins.begin(modest),
+            Err(Full),
+            "a source may have at most a sixteenth of the logins"
+        );
         (0..32).for_each(|_| logins.end(greedy));
         logins.begin(modest).unwrap();
         (0..5).for_each(|_| logins.end(modest));

@@ -172,7 +172,7 @@ impl Pair {
         backend.commit(&batch).expect("a batch can be committed");
         let options = StateOptions { learner_count_max: 1, ..StateOptions::default() };
         let recovered = State::recover(backend, options);
-        self.second = recovered.expect("a state is recovered from its own file");
+        self.second = recovered.expect("a state can be recovered from its own file");
         self.compare();
     }
 
@@ -186,7 +186,7 @@ impl Pair {
         let (first, second) = (self.first.published(), self.second.published());
         assert_eq!(all(&self.first), all(&self.second));
         let hash =
-            |view: &crate::mvcc::View| view.hash_kv(0).expect("the newest revision is hashed");
+            |view: &crate::mvcc::View| view.hash_kv(0).expect("the newest revision can be hashed");
         assert_eq!(hash(&first.view()), hash(&second.view()));
         let ids = first.leases.list();
         assert_eq!(ids, second.leases.list());

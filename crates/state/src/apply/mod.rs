@@ -300,7 +300,7 @@ impl State {
     fn advance(&mut self, entry: &EntryMeta) {
         assert!(
             entry.index > self.applied.0,
-            "an entry is applied once and in log order: otherwise members would differ"
+            "an entry is applied once and in log order: otherwise the members would have different states"
         );
         self.applied = (entry.index, entry.term);
         self.batch.set_consistent_index(entry.index, entry.term);

@@ -63,7 +63,7 @@ pub(super) fn check_at_start(
                 }
             }
             Some(Request::RequestTxn(_)) => {
-                let plan = nested.next().expect("a plan for each nested transaction");
+                let plan = nested.next().expect("there is a plan for each nested transaction");
                 check_at_start(plan, snapshot, lessor)?;
             }
             Some(Request::RequestDeleteRange(_)) | None => {}
@@ -93,7 +93,7 @@ impl<'a> Effects<'a> {
                     self.deleted.insert(KeyRange::new(&delete.key, &delete.range_end));
                 }
                 Some(Request::RequestTxn(_)) => {
-                    self.add(nested.next().expect("a plan for each nested transaction"))?;
+                    self.add(nested.next().expect("there is a plan for each nested transaction"))?;
                 }
                 Some(Request::RequestRange(_)) | None => {}
             }
@@ -110,8 +110,9 @@ fn execute(plan: &Plan<'_>, writer: &mut Writer<'_>) -> Result<TxnResponse, Faul
     for operation in plan.operations {
         let response = match &operation.request {
             Some(Request::RequestRange(range)) => {
-                let query = RangeQuery::from_request(range).expect("the sort was checked");
-                let response = writer.range(&query)?.expect("the revision was checked");
+                let query =
+                    RangeQuery::from_request(range).expect("the sort options are valid");
+                let response = writer.range(&query)?.expect("the revision can be read");
                 Some(OpResponse::ResponseRange(response))
             }
             Some(Request::RequestPut(put)) => Some(OpResponse::ResponsePut(writer.put(put)?)),
@@ -119,7 +120,7 @@ fn execute(plan: &Plan<'_>, writer: &mut Writer<'_>) -> Result<TxnResponse, Faul
                 Some(OpResponse::ResponseDeleteRange(writer.delete_range(delete)?))
             }
             Some(Request::RequestTxn(_)) => {
-                let plan = nested.next().expect("a plan for each nested transaction");
+                let plan = nested.next().expect("there is a plan for each nested transaction");
                 Some(OpResponse::ResponseTxn(execute(plan, writer)?))
             }
             None => None,

@@ -143,7 +143,7 @@ mod tests {
         assert!(set.covers(b"a", b""));
         assert!(set.covers(b"a", b"a\0"));
         assert!(!set.covers(b"a\0", b""));
-        assert!(!set.covers(b"a", b"\0"), "a single key does not cover all keys from it on");
+        assert!(!set.covers(b"a", b"\0"), "a single key does not cover all keys at or after it");
     }
 
     #[test]

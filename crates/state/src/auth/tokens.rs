@@ -281,7 +281,7 @@ mod tests {
         assert!(tokens.find(b"good.0").is_none());
         assert!(
             oldest.validate(Millis(4)).is_none(),
-            "a dropped token is also invalid for its holders"
+            "a dropped token is also invalid for a connection that keeps it"
         );
         for text in ["good.1", "good.2"] {
             assert_eq!(user_of(&tokens, text, 4).as_deref(), Some("ann"));

@@ -126,7 +126,7 @@ impl Leases {
         order.sort_unstable();
         spread(&mut order);
         for (expiry, id) in order {
-            let lease = leases.get_mut(&id).expect("the ids come from this map");
+            let lease = leases.get_mut(&id).expect("the ids were collected from this map");
             lease.expiry = Some(expiry);
             lease.expiry_slot = Slot::default();
             lease.checkpoint_slot = Slot::default();
@@ -483,7 +483,7 @@ fn spread(order: &mut [(Millis, LeaseId)]) {
         *expiry = earliest.max(*expiry);
         assert!(
             order[position - 1].0 <= order[position].0,
-            "expiries stay ascending: otherwise more leases could expire in a second than can be revoked in it"
+            "expiries stay ascending: otherwise more leases could expire in a second than can be revoked in a second"
         );
     }
 }

@@ -158,7 +158,7 @@ fn lease_deadlines_are_set_once_per_term() {
     assert_eq!(
         leases.expired(3, Millis(10_000), 10),
         [LeaseId(1)],
-        "a clock that started again would extend the lease"
+        "a repeated promotion in the same term does not extend the lease"
     );
     assert_eq!(leases.term(), Some(3));
     leases.promote(5, 0, Millis(10_000));

@@ -116,7 +116,8 @@ impl Part {
         let end = self.start(main + 1).unwrap_or(self.filled);
         let first_sub = self.first_sub(main);
         self.chunk.records[start..end].iter().zip(first_sub..).map(move |(record, sub)| {
-            let record = record.get().expect("a record was filled before its view was published");
+            let record =
+                record.get().expect("the records of a view are set before the view is published");
             (Revision::new(main, sub), record)
         })
     }
@@ -236,7 +237,7 @@ impl Window {
         let size = record.len() + size_of::<OnceLock<Bytes>>();
         self.active_bytes += size;
         self.byte_count += size;
-        active.chunk.records[active.filled].set(record).expect("a position is filled once");
+        active.chunk.records[active.filled].set(record).expect("each position is set only once");
         active.filled += 1;
     }
 
@@ -343,7 +344,10 @@ mod tests {
         assert_eq!(window.view().first_main(), Some(2 + 1024));
         window.trim(5000);
         let first = window.view().first_main().unwrap();
-        assert!((4000..5000).contains(&first), "only the chunk being filled stays: {first}");
+        assert!(
+            (4000..5000).contains(&first),
+            "only the newest chunk stays, but the oldest record is at revision {first}"
+        );
         assert_eq!(names(window.view().since(0)).len(), usize::try_from(5000 - first).unwrap());
     }
 }

@@ -157,13 +157,16 @@ impl State {
 
     /// Cancels the watchers of a group whose history has been compacted. Their ids remain in use.
     fn cancel_compacted(&mut self, handle: Handle, compact_revision: i64) {
-        let group = self.groups.get(handle).expect("a group that is cancelled still exists");
+        let group = self.groups.get(handle).expect("a group exists until it is cancelled");
         let (stream, watch_ids) = (group.stream, Arc::clone(&group.watch_ids));
         self.drop_group(handle);
         let owner = self.streams.get_mut(stream).expect("a group's stream is open");
         for &watch_id in &*watch_ids {
-            owner.watchers.get_mut(&watch_id).expect("the members of a group are watchers").group =
-                None;
+            owner
+                .watchers
+                .get_mut(&watch_id)
+                .expect("a group contains only watchers of its stream")
+                .group = None;
             let reply = Item::Canceled { watch_id, revision: 0, compact_revision };
             self.wakers.extend(owner.queue.push_control(reply));
         }

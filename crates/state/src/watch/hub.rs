@@ -570,7 +570,7 @@ impl State {
 
     fn open_group(&self, stream: Handle, key: &GroupKey, count: usize) -> Option<Handle> {
         let handle = *self.streams.get(stream)?.open.get(key)?;
-        let group = self.groups.get(handle).expect("open groups exist");
+        let group = self.groups.get(handle).expect("a group that accepts watchers exists");
         (group.watch_ids.len() + count <= GROUP_MEMBERS_MAX).then_some(handle)
     }
 
@@ -645,7 +645,7 @@ impl State {
             let removed = list.swap_remove(slot);
             assert!(
                 removed == handle,
-                "a live group knows its slot: otherwise another group would receive no more events"
+                "a live group is in its recorded slot: otherwise another group would receive no more events"
             );
             if let Some(&moved) = list.get(slot) {
                 let moved = self.groups.get_mut(moved).expect("the index lists groups that exist");
@@ -675,8 +675,10 @@ impl State {
         self.drop_group(handle);
         let owner = self.streams.get_mut(stream).expect("a group's stream is open");
         for watch_id in &*watch_ids {
-            let watcher =
-                owner.watchers.get_mut(watch_id).expect("the members of a group are watchers");
+            let watcher = owner
+                .watchers
+                .get_mut(watch_id)
+                .expect("a group contains only watchers of its stream");
             watcher.group = Some(host);
         }
         let host = self.groups.get_mut(host).expect("the lookup above found the group");

@@ -86,7 +86,7 @@ impl<T: Default> Index<T> {
         let held = self.entries.get_mut(entry).expect("an acquired entry exists");
         assert!(
             held.users > 0,
-            "an entry is released once for each acquisition: otherwise watchers would lose their key"
+            "an entry is released once for each acquisition: otherwise watchers of the key would miss events"
         );
         held.users -= 1;
         if held.users > 0 {

@@ -31,7 +31,7 @@ fn auth_scripts_produce_their_recorded_outcomes() {
     let mut paths: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    assert!(!paths.is_empty(), "the folder contains scripts");
+    assert!(!paths.is_empty(), "testdata/auth contains no scripts");
     let mut failures = String::new();
     for path in paths {
         let script = fs::read_to_string(&path).unwrap();

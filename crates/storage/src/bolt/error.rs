@@ -76,7 +76,7 @@ pub enum BoltError {
         path: Arc<Path>,
     },
     /// A write transaction was requested for a file that is open for reading only.
-    #[error("{}: the file is opened read-only", path.display())]
+    #[error("{}: cannot write, because the file is open for reading only", path.display())]
     ReadOnly {
         /// The backend file.
         path: Arc<Path>,
@@ -101,7 +101,7 @@ pub enum BoltError {
     },
     /// The key names a bucket where a value is expected, or vice versa.
     #[error(
-        "key {:?} is a bucket where a value is expected, or vice versa",
+        "key {:?} names a bucket where a value is expected, or a value where a bucket is expected",
         String::from_utf8_lossy(key)
     )]
     WrongKind {

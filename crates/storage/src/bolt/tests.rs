@@ -37,7 +37,7 @@ impl TestDir {
     }
 
     fn open_with(&self, options: Options) -> Db {
-        Db::open(&self.disk, &self.path(), options).expect("the file opens")
+        Db::open(&self.disk, &self.path(), options).expect("the file can be opened")
     }
 }
 

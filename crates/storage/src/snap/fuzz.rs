@@ -25,8 +25,8 @@ pub fn file(folder: &Path, data: &[u8]) {
         RealDisk.remove_file(&saved).expect("a file that was written can be removed");
     }
     let newest = load_newest(&RealDisk, folder, None);
-    drop(newest.expect("an invalid file is renamed"));
-    for name in RealDisk.read_dir(folder).expect("the folder is read") {
+    drop(newest.expect("an invalid file can be renamed"));
+    for name in RealDisk.read_dir(folder).expect("the folder can be read") {
         RealDisk.remove_file(&folder.join(name)).expect("a file can be removed");
     }
 }

@@ -27,7 +27,7 @@ fn snapshot_files_of_etcd_are_re_encoded_byte_for_byte() {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("golden"), "QUORATE_GOLDEN is required but not set");
-        println!("skipped: QUORATE_GOLDEN is not set");
+        println!("skipped: tests with files written by etcd (QUORATE_GOLDEN is not set)");
         return;
     };
     for archive in RealDisk.read_dir(&folder).unwrap() {

@@ -56,7 +56,7 @@ fn with_log(folder: &Path, segments: &[Vec<u8>], check_log: impl FnOnce(&Path)) 
     for (sequence, bytes) in (0..).zip(segments) {
         // The index of the first segment is 0, so reading from the beginning selects every segment.
         let name = SegmentName { sequence, index: sequence };
-        std::fs::write(dir.join(name.file_name()), bytes).expect("a segment is written");
+        std::fs::write(dir.join(name.file_name()), bytes).expect("a segment can be written");
     }
     check_log(&dir);
     RealDisk.remove_dir_all(&dir).expect("the log can be removed");

@@ -189,7 +189,7 @@ impl Model {
 }
 
 fn revision(header: Option<&pb::ResponseHeader>) -> i64 {
-    header.expect("a response has a revision").revision
+    header.expect("a response has a header").revision
 }
 
 fn stored(key: &Bytes, record: &Record) -> KeyValue {

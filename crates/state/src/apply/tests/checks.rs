@@ -119,7 +119,7 @@ fn conflicting_writes_in_a_transaction_are_refused_as_in_etcd() {
         ("put in deleted range", [puts(&["b"]), vec![del("a", "c")]].concat(), false),
         ("put at the range's end", [puts(&["c"]), vec![del("a", "c")]].concat(), true),
         (
-            "put and delete of all keys from a key on",
+            "put, and delete of all keys at or after a key",
             [puts(&["b"]), vec![del("a", "\0")]].concat(),
             true,
         ),

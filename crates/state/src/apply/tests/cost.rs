@@ -24,12 +24,12 @@ fn is_near_linear(size: usize, work: impl Fn(usize) -> Box<dyn FnOnce()> + Send 
         let large = steps::of(work(TIMES * size));
         assert!(
             small >= size as u64,
-            "the work counts at least one step for each item: {small} steps for {size} items"
+            "the check takes at least one step for each item, but took {small} steps for {size} items"
         );
         let times = (large as f64) / (small as f64);
         assert!(
             times < 1.5 * TIMES as f64,
-            "{small} steps for {size} items, {large} for {TIMES} times as many"
+            "the cost is not near-linear: {small} steps for {size} items, {large} steps for {TIMES} times as many"
         );
     };
     std::thread::scope(|scope| {

@@ -27,7 +27,7 @@ fn goldens() -> Vec<Golden> {
         let required = std::env::var_os("QUORATE_REQUIRE").unwrap_or_default();
         let is_required = required.to_string_lossy().contains("golden");
         assert!(!is_required, "QUORATE_GOLDEN is required but not set");
-        println!("skipped: QUORATE_GOLDEN is not set");
+        println!("skipped: tests with files written by etcd (QUORATE_GOLDEN is not set)");
         return Vec::new();
     };
     let mut found = Vec::new();
@@ -46,7 +46,7 @@ fn goldens() -> Vec<Golden> {
         let said = serde_json::from_slice(&said).unwrap();
         found.push(Golden { name: name.to_owned(), folder: unpacked, said });
     }
-    assert!(!found.is_empty(), "the folder contains golden data");
+    assert!(!found.is_empty(), "{} contains no golden data", folder.display());
     found
 }
 

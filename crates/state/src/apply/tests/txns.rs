@@ -146,7 +146,7 @@ fn operations_see_earlier_writes_of_the_same_transaction() {
             OpResponse::ResponseDeleteRange(delete) => {
                 format!("deleted {} @{}", delete.deleted, revision_of(delete.header.as_ref()))
             }
-            OpResponse::ResponseTxn(_) => unreachable!("no reply was wanted"),
+            OpResponse::ResponseTxn(_) => unreachable!("no response was requested"),
         })
         .collect();
     assert_eq!(

@@ -18,7 +18,7 @@ fn ranges_of_etcd_files_return_the_same_responses_as_etcd() {
         let required = std::env::var_os("QUORATE_REQUIRE").unwrap_or_default();
         let is_required = required.to_string_lossy().contains("golden");
         assert!(!is_required, "QUORATE_GOLDEN is required but not set");
-        println!("skipped: QUORATE_GOLDEN is not set");
+        println!("skipped: tests with files written by etcd (QUORATE_GOLDEN is not set)");
         return;
     };
     let mut compared = 0;
@@ -37,12 +37,12 @@ fn ranges_of_etcd_files_return_the_same_responses_as_etcd() {
         assert_eq!(
             snapshot,
             answers["current_revision"].as_i64().unwrap(),
-            "the snapshot contains the whole history"
+            "the snapshot contains all revisions"
         );
         check_file(&scratch.path().join("data/member/snap/db"), &answers);
         compared += 1;
     }
-    assert!(compared > 0, "{} contains no answers", folder.display());
+    assert!(compared > 0, "{} contains no golden data", folder.display());
 }
 
 /// Compares the content of the file with etcd's responses. Returns the file's revision.

@@ -73,7 +73,7 @@ impl KeyBlock {
         let (count, keys) = (self.len(), self.keys_at());
         assert!(
             position < count,
-            "position {position} is less than the number of keys in the block, {count}"
+            "position {position} must be less than {count}, the number of keys in the block"
         );
         let ends = self.ends_at();
         let start = if position == 0 { 0 } else { self.u32_at(ends + END_LEN * (position - 1)) };
@@ -218,5 +218,5 @@ fn head(rest: &[u8]) -> [u8; HEAD_LEN] {
 }
 
 fn length(len: usize) -> u32 {
-    u32::try_from(len).expect("the keys of one node take less than 4 GiB")
+    u32::try_from(len).expect("the keys of one node are smaller than 4 GiB")
 }

@@ -58,7 +58,10 @@ fn check_node(node: &Node, from: &[u8], to: Option<&[u8]>, root: bool) -> (usize
                 keys += child_keys;
                 live += child_live;
             }
-            assert!(depths.windows(2).all(|pair| pair[0] == pair[1]), "leaves at one depth");
+            assert!(
+                depths.windows(2).all(|pair| pair[0] == pair[1]),
+                "all leaves are at the same depth"
+            );
             (depths[0] + 1, keys, live)
         }
     }

@@ -53,7 +53,11 @@ fn pending_events_are_counted_for_each_watcher() {
     keyspace.put(&hub, b"other", b"v");
     keyspace.put(&hub, b"k", b"v");
     assert_eq!(hub.stats().pending_event_count, 2 * 3);
-    assert_eq!(drain(&mut streams[1]).len(), 3, "the stream receives the creation and two events");
+    assert_eq!(
+        drain(&mut streams[1]).len(),
+        3,
+        "the stream receives the created response and two events"
+    );
     assert_eq!(hub.stats().pending_event_count, 2 * 2);
     drop(streams);
     assert_eq!(hub.stats().pending_event_count, 0);

@@ -139,7 +139,10 @@ impl Client {
         } else {
             assert!(seen.created);
             assert!(!seen.compacted);
-            assert!(seen.fragment || !response.fragment, "no watcher requested fragments");
+            assert!(
+                seen.fragment || !response.fragment,
+                "a response is a fragment, but the watcher did not request fragments"
+            );
             let fits = response.encoded_len() < self.fragment_bytes_max;
             assert!(
                 !seen.fragment || response.events.len() == 1 || fits,

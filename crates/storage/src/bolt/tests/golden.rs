@@ -28,7 +28,7 @@ fn for_each_golden(check: impl Fn(&Path, &str)) {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN") else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("golden"), "QUORATE_GOLDEN is required but not set");
-        println!("skipped: QUORATE_GOLDEN is not set");
+        println!("skipped: tests with files written by etcd (QUORATE_GOLDEN is not set)");
         return;
     };
     let mut archives: Vec<_> =
@@ -80,7 +80,7 @@ fn etcd_files_can_be_read_and_pass_the_check() {
                 assert_eq!(keys.get(entry.key).unwrap(), Some(entry.value));
                 count += 1;
             }
-            assert!(count > 50, "{name}: {file} contains {count} revisions");
+            assert!(count > 50, "{name}: {file} contains only {count} revisions");
         }
     });
 }
@@ -100,7 +100,7 @@ fn the_image_of_a_snapshot_file_equals_the_file() {
         );
         assert!(
             original.starts_with(&image),
-            "{name}: bbolt's own copy is the same, byte for byte"
+            "{name}: the image equals bbolt's own copy, byte for byte"
         );
     });
 }

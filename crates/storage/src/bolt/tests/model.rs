@@ -118,7 +118,7 @@ impl Run {
     /// Runs steps up to and including the next one that ends the transaction.
     fn transaction<'s>(&mut self, steps: &'s [Step]) -> &'s [Step] {
         let db = self.db.clone().expect("the file is open between steps");
-        let mut tx = db.write().expect("a write transaction starts");
+        let mut tx = db.write().expect("a write transaction can be started");
         let mut model = self.committed.clone();
         for (index, step) in steps.iter().enumerate() {
             if edit(&mut tx, &mut model, step, &mut self.draw) {
@@ -228,12 +228,12 @@ fn assert_shows(view: &ReadTx, model: &Model) {
             assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
         }
         assert_eq!(cursor.prev().expect("the start can be read"), None);
-        let mut scan = view.scan(name).expect("the scan starts");
+        let mut scan = view.scan(name).expect("the scan can be started");
         for (key, value) in entries {
             let entry = scan.next().expect("the scan can be read").expect("a next entry exists");
             assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
         }
-        assert_eq!(scan.next().expect("the scan ends"), None);
+        assert_eq!(scan.next().expect("the end of the scan can be read"), None);
         for number in (0..5000).step_by(61) {
             let key = key(number);
             let expected = entries.get(&key).map(Vec::as_slice);

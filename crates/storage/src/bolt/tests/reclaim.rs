@@ -234,7 +234,10 @@ fn a_file_allocates_little_more_disk_space_than_its_pages() {
         let facts = std::fs::metadata(&path).unwrap();
         let (taken, pages) = (facts.blocks() * 512, db.stats().size_bytes);
         assert!(facts.len() > 15 << 20, "the file grows in large steps: {} bytes", facts.len());
-        assert!(taken >= pages, "space for only {taken} of {pages} bytes is reserved");
-        assert!(taken < pages + (512 << 10), "{taken} bytes allocated for {pages} bytes of pages");
+        assert!(taken >= pages, "only {taken} bytes are reserved for {pages} bytes of pages");
+        assert!(
+            taken < pages + (512 << 10),
+            "{taken} bytes are reserved for only {pages} bytes of pages"
+        );
     }
 }

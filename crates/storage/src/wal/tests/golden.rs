@@ -10,7 +10,7 @@ fn for_each_golden(check: impl Fn(&str, &Path)) {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("golden"), "QUORATE_GOLDEN is required but not set");
-        println!("skipped: QUORATE_GOLDEN is not set");
+        println!("skipped: tests with files written by etcd (QUORATE_GOLDEN is not set)");
         return;
     };
     let mut seen = 0;
