@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_password_longer_than_bcrypt_reads_is_refused() {
+    async fn a_password_longer_than_the_bcrypt_limit_is_refused() {
         let passwords = passwords();
         let longest = "x".repeat(PASSWORD_BYTES_MAX);
         passwords.hash("ann", &longest).await.unwrap();

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_outside_the_log_return_compacted_or_unavailable() {
+    fn reads_outside_the_log_return_compacted_or_unavailable() {
         let log = log();
         assert_eq!((log.first_index(), log.last_index()), (LogIndex(4), LogIndex(6)));
         assert_eq!(log.term(LogIndex(2)), Err(StorageError::Compacted));

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loaded_key_continues_its_versions() {
+    fn a_put_increments_the_version_of_a_loaded_key() {
         let mut store = Store::working_set(10, 4, StoreOptions::default());
         let loaded = record(b"a", b"1", 3, 7, 4);
         store.load(whole(&loaded));

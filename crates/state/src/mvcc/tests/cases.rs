@@ -114,7 +114,7 @@ fn a_key_deleted_and_put_by_one_entry_is_hashed_as_in_etcd() {
 }
 
 #[test]
-fn the_current_hash_differs_from_the_hash_of_a_compaction_at_zero() {
+fn the_newest_hash_differs_from_the_hash_of_a_compaction_at_revision_zero() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"v");
     let compaction = bed.store.schedule_compaction(0, &mut bed.batch).unwrap();
@@ -128,7 +128,7 @@ fn the_current_hash_differs_from_the_hash_of_a_compaction_at_zero() {
 }
 
 #[test]
-fn a_comparison_hash_uses_the_compaction_of_the_other_member() {
+fn a_hash_for_comparison_uses_the_other_members_compact_revision() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"v1");
     put(&mut bed.store, &mut bed.batch, b"k", b"v2");
