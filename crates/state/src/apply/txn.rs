@@ -110,8 +110,7 @@ fn execute(plan: &Plan<'_>, writer: &mut Writer<'_>) -> Result<TxnResponse, Faul
     for operation in plan.operations {
         let response = match &operation.request {
             Some(Request::RequestRange(range)) => {
-                let query =
-                    RangeQuery::from_request(range).expect("the sort options are valid");
+                let query = RangeQuery::from_request(range).expect("the sort options are valid");
                 let response = writer.range(&query)?.expect("the revision can be read");
                 Some(OpResponse::ResponseRange(response))
             }
