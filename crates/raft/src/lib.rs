@@ -103,7 +103,7 @@
 //! # Tests
 //!
 //! `tests/interaction` runs golden scripts, including etcd's own. `tests/schedules` runs groups under random faults and
-//! checks Raft's safety properties. `tests/properties.rs` and the unit tests compare individual parts with simple
+//! checks Raft's safety properties. `tests/properties.rs` and the unit tests compare individual modules with simple
 //! models. `benches/proposals.rs` measures the hot path.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]

@@ -120,7 +120,7 @@ impl Accounts {
         }
     }
 
-    /// Signs a token. The token is signed on a password thread, because signing is slow too.
+    /// Signs a token on a password thread, because signing is slow, like hashing.
     async fn sign(&self, user: &str, revision: u64) -> Result<String, RequestError> {
         let (access_control, name) = (Arc::clone(&self.access_control), user.to_owned());
         let sign = move || match &access_control.provider {

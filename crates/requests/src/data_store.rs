@@ -1,4 +1,4 @@
-//! The interface to the data store: all that the services require of the component that holds the keys.
+//! The interface to the data store: everything that the services require from the component that stores the keys.
 //!
 //! A [`DataStore`] executes requests: reads at a revision, writes in one order, leases, maintenance and changes to the
 //! cluster. Its [`Status`](crate::Status) shows its progress. A raft member implements both (`member::data_store`).
@@ -95,7 +95,7 @@ pub struct Image {
 /// Executes the requests of clients. The module describes the requirements.
 ///
 /// Every method may be called from any connection thread, and none blocks. If the future of an operation is dropped,
-/// the operation is withdrawn or continues. A write may therefore have been executed.
+/// the operation may be cancelled or may continue. A write whose future was dropped may therefore still be executed.
 pub trait DataStore: Debug + Send + Sync {
     /// Waits until a read is linearizable: a read that starts after the wait includes every write that was acknowledged
     /// before this call. Fails if no server is known to decide the order of writes, or if that server does not respond

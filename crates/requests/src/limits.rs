@@ -31,9 +31,9 @@ pub struct Limits {
     pub held_version: Option<Version>,
     /// Interval at which a leader checks whether a downgrade is finished; `None` for never.
     pub downgrade_check_interval: Option<Duration>,
-    /// A warning is logged if a read, or applying a write, takes longer than this.
+    /// Duration above which a warning is logged for a read, or for applying a write.
     pub slow_apply: Duration,
-    /// A warning is logged if a unary request takes longer than this.
+    /// Duration above which a warning is logged for a unary request.
     pub slow_unary: Duration,
     /// Whether lease revocations are accepted while other requests are refused (`PriorityRequest`).
     pub revocations_first: bool,

@@ -27,7 +27,7 @@ use quorate_telemetry::metrics::Metrics;
 /// Maximum size of the blob in one message.
 const BLOB_BYTES: usize = 32 * 1024;
 
-/// Number of bytes read from the file at once.
+/// Number of bytes read from the file at a time.
 const PIECE_BYTES: usize = 1024 * 1024;
 
 /// Maximum memory of a stream in bytes: the piece being sent, and the previous piece while the transport still holds

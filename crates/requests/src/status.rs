@@ -1,4 +1,5 @@
-//! The status of the data store: the second part of its interface, next to `data_store`.
+//! The status of the data store. This is the second part of the interface to the data store; `data_store` is the first
+//! part.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};

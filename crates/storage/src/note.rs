@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::data_dir::DataDir;
 use crate::disk::{Disk, OpenMode};
 
-/// The maximum length of a note's text, in bytes. A longer text is truncated when it is read.
+/// The maximum length of a note's text, in bytes. Longer text is truncated when it is read.
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// A kind of note, identified by its file name under `member/`.

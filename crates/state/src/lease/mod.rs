@@ -92,7 +92,7 @@ pub struct Lessor {
 }
 
 impl Lessor {
-    /// Rebuilds the leases from stored records. Nothing expires until [`Leases::promote`].
+    /// Rebuilds the leases from stored records. No lease expires before [`Leases::promote`] is called.
     ///
     /// `attachments` are the keys of live records that name a lease, each with that lease. An
     /// attachment to a lease that is not stored is ignored, as it was when the record was written.

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * Later writes, compactions and commits never change a view.
-//! * At most 16 indexes are pinned for paged lists. Compacted and very old indexes are dropped.
+//! * At most 16 indexes are pinned for paged lists. An index is dropped if its revision is compacted or very old.
 //!
 //! # Not here
 //!

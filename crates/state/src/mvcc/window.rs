@@ -1,10 +1,9 @@
 //! The window: the newest records in memory, in revision order.
 //!
-//! Records are packed in buffers of about 64 KiB and returned as slices of these buffers. A chunk
-//! is a table of such slices with a fixed size. The applier fills the newest chunk while readers
-//! use the part that was filled before their view was published. Publishing therefore costs two
-//! references, however much was written. The oldest chunks are dropped when the window exceeds its
-//! budget, except chunks with records that are not in the file yet.
+//! Records are packed in buffers of about 64 KiB and returned as slices of these buffers. A chunk is a table of such
+//! slices with a fixed size. The applier fills the newest chunk while readers use the part that was filled before their
+//! view was published. Publishing therefore only clones two references, however many records were written. The oldest
+//! chunks are dropped when the window exceeds its budget, except chunks with records that are not in the file yet.
 //!
 //! # Invariants
 //!

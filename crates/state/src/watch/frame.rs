@@ -1,7 +1,7 @@
 //! One `WatchResponse` in wire form: shared bytes with a small header for each watcher.
 //!
-//! A frame owns only handles, and [`Frame::encode`] writes it without allocating, so ten thousand
-//! watchers of one key cost ten thousand small copies.
+//! A frame owns only handles, and [`Frame::encode`] writes it without allocating, so sending an event to ten thousand
+//! watchers of one key costs only ten thousand small copies.
 
 use bytes::{BufMut, Bytes};
 use prost::encoding::{encode_varint, encoded_len_varint};

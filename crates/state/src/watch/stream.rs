@@ -139,8 +139,8 @@ impl WatchStream {
         state.wakers.extend(waker);
     }
 
-    /// Queues a progress notification for each watcher that requested them and received no events
-    /// since the last tick. The caller runs this once in each interval.
+    /// Queues a progress notification for each watcher that requested periodic progress and received no events since
+    /// the last tick. The caller runs this once in each interval.
     pub fn tick_progress(&mut self) {
         let mut state = self.hub.lock();
         let current = state.current;

@@ -2,7 +2,7 @@
 //!
 //! With the memory map, every page that is read becomes resident memory of the process. Scanning a whole bucket when
 //! the process starts would make the process as large as the file. So a scan reads into its own buffer. Each read
-//! covers several neighbouring leaves, because most of them are also neighbours in the file.
+//! covers several consecutive leaves, because most consecutive leaves are also adjacent in the file.
 //!
 //! # Not here
 //!

@@ -115,8 +115,8 @@ impl Shaper<'_> {
         Ok(())
     }
 
-    /// Joins small nodes with a neighbour. Returns whether branches were joined, because their
-    /// children may then be joined too.
+    /// Joins small nodes with a neighbour. Returns whether branches were joined. In that case, their children can
+    /// possibly be joined too.
     fn join_small(&mut self, children: &mut Vec<Child>) -> Result<bool> {
         let mut branches_joined = false;
         let mut at = 0;

@@ -1,8 +1,7 @@
 //! Consecutive pages of a state, read from the file into a buffer.
 //!
-//! A scan of the whole file does not use the mapping, because the mapped pages would become
-//! resident memory. The pages are read in large pieces, because most pages that are read in
-//! sequence are also neighbours in the file.
+//! A scan of the whole file does not use the mapping, because the mapped pages would become resident memory. The pages
+//! are read in large pieces, because most pages that are read in sequence are also adjacent in the file.
 
 use std::sync::Arc;
 

@@ -93,7 +93,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Creates a fault that lets `skip_count` operations succeed and then fails one with `errno`.
+    /// Creates a fault that allows `skip_count` operations to succeed and then makes one fail with `errno`.
     #[must_use]
     pub fn nth(operation: Operation, skip_count: u64, errno: i32) -> Self {
         Self {

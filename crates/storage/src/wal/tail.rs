@@ -166,7 +166,7 @@ impl Tail {
         self.planned(self.written.saturating_add(lead)).saturating_sub(self.zeroed_to)
     }
 
-    /// Writes `count` more zeros ahead of the log, as far as there is room. The caller syncs them.
+    /// Writes `count` more zeros ahead of the log, or as many as there is room for. The caller syncs them.
     pub(super) fn write_zeros(&mut self, count: u64) -> io::Result<()> {
         let slices: Vec<IoSlice<'_>> = zero_slices(count).collect();
         match self.file.write_all_vectored_at(&slices, self.zeroed_to) {

@@ -1,4 +1,4 @@
-//! Validating client input takes a number of steps proportional to the size of the input, up to a
+//! Tests that the number of steps to validate client input is proportional to the size of the input, up to a
 //! logarithmic factor.
 //!
 //! Steps are counted (`steps`) rather than timed, because the count is the same in every run and on

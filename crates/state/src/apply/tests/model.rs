@@ -1,5 +1,4 @@
-//! Compares random transactions with a model of a few maps that follows the specification word for
-//! word.
+//! Compares random transactions with a model that consists of a few maps and follows the specification literally.
 
 use std::collections::BTreeMap;
 

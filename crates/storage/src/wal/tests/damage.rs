@@ -49,7 +49,7 @@ impl Sample {
         self.root.path().join("wal")
     }
 
-    /// Opens the log with these bytes. If it opens, it must also accept an entry and open again.
+    /// Opens the log with these bytes. If this succeeds, the log must also accept an entry and remain readable.
     fn outcome(&self, bytes: &[u8]) -> Outcome {
         let dir = self.dir();
         let path = last_segment(&dir);
