@@ -85,15 +85,15 @@
 //!
 //! * A message that a correct member never sends is refused with a [`StepError`] instead of a panic, and heartbeat
 //!   contexts of any length are accepted.
-//! * A message from a leader whose log contradicts this member's committed entries is refused; etcd's followers answer
-//!   such a leader forever. A term so high that no election could follow it is refused too.
+//! * A message from a leader whose log contradicts this member's committed entries is refused; etcd's followers respond
+//!   to such a leader forever. A term so high that no election could follow it is refused too.
 //! * The only voter of a group delays reads until it has committed an entry of its term. A leader
 //!   that has left the group does not answer reads for the remaining voter.
 //! * A refused proposal has no effect: it does not block membership changes until later entries are
 //!   applied.
 //! * A transfer request forwarded by a former leader is dropped instead of being forwarded again.
-//! * With [`Config::skip_repeated_acknowledgements`], a follower does not answer an append that only
-//!   raises the commit index.
+//! * With [`Config::skip_repeated_acknowledgements`], a follower does not respond to an append that only raises the
+//!   commit index.
 //!
 //! # Not here
 //!

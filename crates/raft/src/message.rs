@@ -61,7 +61,7 @@ pub enum MessageKind {
     Unreachable = 10,
     /// Local: a snapshot to `from` arrived or, with `reject`, failed.
     SnapshotStatus = 11,
-    /// Local: check whether a quorum has answered recently.
+    /// Local: check whether a quorum has responded recently.
     CheckQuorum = 12,
     /// Transfer leadership to `from`.
     TransferLeader = 13,

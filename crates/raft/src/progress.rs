@@ -58,7 +58,7 @@ pub struct Progress {
     pub state: ProgressState,
     /// Index of the in-flight snapshot; zero outside [`ProgressState::Snapshot`].
     pub pending_snapshot: LogIndex,
-    /// Whether the follower has answered since the leader last checked its quorum.
+    /// Whether the follower has responded since the leader last checked its quorum.
     pub is_recently_active: bool,
     /// Whether appends wait for the next acknowledgement or heartbeat response.
     pub is_flow_paused: bool,

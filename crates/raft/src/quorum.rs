@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! * The answer never depends on the order in which voters are listed.
+//! * The result never depends on the order in which voters are listed.
 //! * Raising one voter's acknowledged value never lowers the agreed value.
 //! * A missing acknowledgement counts as zero, never as agreement.
 //!

@@ -221,7 +221,7 @@ impl<S: Storage> Raft<S> {
             Body::ReadAnswer(answer) if self.role == Role::Follower => {
                 self.read_states.push(answer);
             }
-            // Ignore answers to requests that this member sent in an earlier role.
+            // Ignore responses to requests that this member sent in an earlier role.
             Body::Acknowledgement(_) | Body::Vote(_) | Body::ReadAnswer(_) => {}
         }
         Ok(())
@@ -259,8 +259,7 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// Drops a message with a lower term, but answers senders that need to receive the current
-    /// term.
+    /// Drops a message with a lower term, but responds to senders that need to receive the current term.
     fn answer_lower_term(&mut self, message: &Received) {
         let knows_leases = self.config.check_quorum || self.config.pre_vote;
         match &message.body {

@@ -28,7 +28,7 @@ pub struct Ready {
     pub soft_state: Option<SoftState>,
     /// Term, vote and commit index to write, if any of them has changed.
     pub hard_state: Option<HardState>,
-    /// Answers to read requests. Each answer may be used as soon as its index is applied.
+    /// Responses to read requests. Each response may be used as soon as its index is applied.
     pub read_states: Vec<ReadState>,
     /// Entries to append to the stored log. They replace the stored entries from the first one's
     /// index on.

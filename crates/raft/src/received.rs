@@ -38,15 +38,15 @@ pub(crate) enum Body {
     Request(Request),
     /// A message with which the leader of the term replicates its log.
     Replication(Replication),
-    /// A follower's answer to the leader of the term.
+    /// A follower's response to the leader of the term.
     Acknowledgement(Acknowledgement),
     /// A candidate's request for a vote.
     VoteRequest(VoteRequest),
-    /// A voter's answer to a candidate.
+    /// A voter's response to a candidate.
     Vote(Vote),
     /// A request from the leader of the term to its successor to campaign at once.
     TimeoutNow,
-    /// The leader's answer to a read request.
+    /// The leader's response to a read request.
     ReadAnswer(ReadState),
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Heartbeat {
     pub(crate) context: Bytes,
 }
 
-/// A follower's answer to the leader.
+/// A follower's response to the leader.
 #[derive(Debug)]
 pub(crate) enum Acknowledgement {
     /// The log matches the leader's up to this index.
@@ -98,7 +98,7 @@ pub(crate) enum Acknowledgement {
     Heartbeat(Bytes),
 }
 
-/// The answer to an append whose previous entry is not in the follower's log.
+/// The response to an append whose previous entry is not in the follower's log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AppendRefused {
     /// The index before the first entry of the append.
@@ -147,7 +147,7 @@ pub(crate) struct VoteRequest {
     pub(crate) is_transfer: bool,
 }
 
-/// A voter's answer to a candidate.
+/// A voter's response to a candidate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vote {
     pub(crate) round: Round,

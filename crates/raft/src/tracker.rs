@@ -152,7 +152,7 @@ impl Tracker {
         self.votes.clear();
     }
 
-    /// Records a vote. Only a member's first answer counts.
+    /// Records a vote. Only a member's first response counts.
     pub(crate) fn record_vote(&mut self, voter: MemberId, granted: bool) {
         self.votes.entry(voter).or_insert(granted);
     }

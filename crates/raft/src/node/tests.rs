@@ -109,7 +109,7 @@ fn proposals_of_a_batch_share_one_message_per_follower() {
     node.propose_batch((0..100).map(|_| Bytes::from_static(b"x"))).unwrap();
     let ready = node.ready();
     assert_eq!(ready.entries.len(), 100);
-    // Member 3 has not answered yet, so it is still being probed.
+    // Member 3 has not responded yet, so it is still being probed.
     let appends: Vec<_> = ready.messages.iter().map(|m| (m.to, m.entries.len())).collect();
     assert_eq!(appends, [(2, 100)]);
     assert!(ready.must_sync);
