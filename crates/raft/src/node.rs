@@ -153,8 +153,8 @@ impl<S: Storage> Node<S> {
         self.raft.apply_conf_change(&change.into())
     }
 
-    /// Requests a read index: a read is linearizable once the state machine has applied this index. The answer is a
-    /// [`ReadState`](crate::ReadState) with the same context. The answer may never arrive, because the request is
+    /// Requests a read index: a read is linearizable once the state machine has applied this index. The response is a
+    /// [`ReadState`](crate::ReadState) with the same context. The response may never arrive, because the request is
     /// dropped if there is no leader, and its messages may be lost. `context` must be unique among all requests from
     /// all members.
     pub fn read_index(&mut self, context: Bytes) {

@@ -19,7 +19,7 @@ use crate::log_index::LogIndex;
 /// A member's request for a read index, that is, for an index at which a read is linearizable.
 #[derive(Debug)]
 pub(crate) struct ReadRequest {
-    /// The member that receives the answer.
+    /// The member that receives the response.
     pub(crate) from: MemberId,
     /// Bytes that identify the request.
     pub(crate) context: Bytes,

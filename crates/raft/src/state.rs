@@ -120,8 +120,8 @@ impl Snapshot {
     }
 }
 
-/// The answer to a read index request. Once the state machine has applied `index`, a read that
-/// follows the request with this `context` is linearizable.
+/// The response to a read index request. Once the state machine has applied `index`, a read that follows the request
+/// with this `context` is linearizable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadState {
     /// The commit index that the leader recorded for the request before it confirmed its
