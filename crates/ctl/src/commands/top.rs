@@ -14,7 +14,7 @@ pub(crate) const TOP: Command = Command {
 if standard output is not a terminal, or as one JSON object per line with --write-out=json. Keys control the display; h
 lists them. etcdctl has no such command, but this one works with etcd 3.5 and later as well.
 
-The members are read from the member list of any member that answers. Rates and latencies are computed from the
+The members are read from the member list of any member that responds. Rates and latencies are computed from the
 members' /metrics, if they serve /metrics on their client URLs. Request latencies are available from etcd 3.7, or with
 --metrics=extensive. \"-\" marks a value that a member does not report.
 
