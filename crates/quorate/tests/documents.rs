@@ -109,7 +109,7 @@ fn security_md_states_which_tokens_and_watches_outlive_a_revocation() {
     let page = document("SECURITY.md");
     let (_, section) = page.split_once("\n## Effect of a revocation\n").unwrap();
     let section = section.split("\n## ").next().unwrap().replace('\n', " ");
-    for said in ["**A JWT** cannot be withdrawn", "etcdserver: revision of auth store is old"] {
+    for said in ["**A JWT** cannot be revoked", "etcdserver: revision of auth store is old"] {
         assert!(section.contains(said), "{said}: {section}");
     }
     assert!(section.contains("**A running watch** continues"), "{section}");
