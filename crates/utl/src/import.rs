@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! What is imported, and the tables (`quorate_engine`).
+//! Choosing and writing the imported rows (`quorate_engine`).
 
 use std::path::Path;
 

@@ -14,8 +14,8 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     description: &[
         "Works on files rather than servers: data directories of stopped members, and snapshots. It reads the files \
          of Quorate and of etcd.",
-        "Only snapshot restore, recover with --yes, defrag and migrate write files, and import writes to a database; all other commands only read them. \
-         Commands that also exist in etcdutl 3.7 have the same flags, output and exit codes as in etcdutl.",
+        "Only snapshot restore, recover with --yes, defrag and migrate write files, and import writes to a database; \
+         all other commands only read files. Commands that also exist in etcdutl 3.7 have the same flags, output and exit codes as in etcdutl.",
     ],
     environment: &[],
     exits: &[

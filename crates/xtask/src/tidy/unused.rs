@@ -26,7 +26,6 @@ const EXEMPT: &[(&str, &str)] = &[
     ("limit_growth", "a simulated full disk, for tests"),
     ("crash", "a simulated disk that loses power, for tests"),
     ("abandon", "an engine that ends like a crashed process, for tests"),
-    ("import", "the binary does not import snapshots into a database yet"),
     ("stop_at", "a simulated disk that loses power at one operation, for tests"),
 ];
 
