@@ -155,7 +155,7 @@ fn cpu_micros(pid: u32) -> Result<f64, Failure> {
 }
 
 #[tokio::main]
-#[expect(clippy::print_stdout, reason = "the report is the program's answer")]
+#[expect(clippy::print_stdout, reason = "the report is the program's output")]
 async fn main() -> Result<(), Failure> {
     let options = Options::parse(std::env::args().skip(1))?;
     let callers = callers(&options).await?;

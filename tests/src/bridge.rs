@@ -108,7 +108,7 @@ impl Bridge {
             .args(["--preserve-credentials", "--user", "--net", "--target", &holder])
             .args(["ip", "link", "set", &format!("v{member}"), state])
             .status();
-        assert!(status.unwrap().success(), "cannot set the link of m{member} {state}");
+        assert!(status.unwrap().success(), "cannot set the link of m{member} to {state}");
     }
 
     fn client_url(&self, member: usize) -> String {

@@ -208,7 +208,7 @@ impl Cluster {
     /// Waits until a launched member serves clients.
     pub async fn ready(&mut self, member: usize) {
         if let Err(exit) = self.try_ready(member).await {
-            panic!("m{member} does not start: {exit}");
+            panic!("m{member} failed to start: {exit}");
         }
     }
 

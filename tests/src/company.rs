@@ -89,7 +89,7 @@ impl Options {
     pub async fn start(self) -> Server {
         match self.try_start().await {
             Ok(server) => server,
-            Err(exit) => panic!("the server does not start: {exit}"),
+            Err(exit) => panic!("the server failed to start: {exit}"),
         }
     }
 
@@ -140,7 +140,7 @@ async fn start_on_database(options: Options) -> Server {
         let options = options.clone().on_database(&url).name(&format!("server{number}"));
         match options.try_start_process().await {
             Ok(server) => servers.push(server),
-            Err(exit) => panic!("the server does not start: {exit}"),
+            Err(exit) => panic!("the server failed to start: {exit}"),
         }
     }
     let mut server = servers.pop().unwrap();
@@ -195,9 +195,12 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
         "a watch that joins an existing one is requested without a user",
     ),
     ("kubernetes::all_pages_of_a_list", CODES_ARE_LOST),
-    ("kubernetes::progress_is_sent", "progress requests are not answered"),
+    ("kubernetes::progress_is_sent", "the proxy does not respond to progress requests"),
     ("kubernetes::api_servers_agree_on_the", CODES_ARE_LOST),
-    ("lease::", "keep-alive streams end with their requests, and refusals lose their codes"),
+    (
+        "lease::",
+        "keep-alive streams end when their clients stop sending, and refusals lose their codes",
+    ),
     ("lock_election::locks_use_the_permissions", "streams end without a status"),
     ("maintenance::changes_are_refused_during_a_corrupt_alarm", CODES_ARE_LOST),
     ("maintenance::alarms_survive_a_restart", CODES_ARE_LOST),
@@ -208,7 +211,7 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("txn::", CODES_ARE_LOST),
     (
         "watch::",
-        "the proxy has its own ids, progress and cancellations, and ends streams with their requests",
+        "the proxy has its own ids, progress and cancellations, and ends streams when clients stop sending",
     ),
     ("watch_flow::", "a client that is slow for 50 ms loses its stream"),
     ("write::", CODES_ARE_LOST),
@@ -228,7 +231,7 @@ const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] = &[(
 const NOT_BY_DATABASE: &[(&str, &str)] = &[
     (
         "http::metrics_count_writes_and_applied_proposals",
-        "the server has no log file whose syncs it counts, and does not count the keys",
+        "the server has no log file with syncs to count, and does not count keys",
     ),
     ("maintenance::defragmentation_shrinks_the_backend_file", NO_FILE),
     ("tools::etcdutl_accepts_the_backend_file_of_a_stopped_member", NO_FILE),
@@ -243,12 +246,15 @@ const NOT_BY_DATABASE: &[(&str, &str)] = &[
 
 /// Tests that are skipped with three servers on a database, because the tested server is not the sequencer.
 const NOT_BY_ONE_OF_THREE: &[(&str, &str)] = &[
-    ("metrics::operations_on_the_keyspace_are_counted", "the sequencer counts operations"),
+    ("metrics::operations_on_the_keyspace_are_counted", "only the sequencer counts operations"),
     (
         "txn::transactions_nested_too_deeply_are_refused",
-        "a forwarded request is one level deeper, so it is refused with another text",
+        "a forwarded request is one level deeper, so it is refused with a different message",
     ),
-    ("write::a_finished_compaction_is_logged", "the sequencer removes compacted versions"),
+    (
+        "write::a_finished_compaction_is_logged",
+        "only the sequencer removes compacted versions and logs it",
+    ),
     ("lease::leases_are_listed_in_order_of_expiry", "only the sequencer knows when leases expire"),
 ];
 

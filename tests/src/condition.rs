@@ -35,7 +35,10 @@ pub async fn eventually_ok<T, E: std::fmt::Debug>(
     loop {
         match ask().await {
             Ok(answer) => return answer,
-            Err(why) => assert!(start.elapsed() < deadline, "timed out: {what}: {why:?}"),
+            Err(why) => assert!(
+                start.elapsed() < deadline,
+                "timed out; expected: {what}; last result: {why:?}"
+            ),
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -45,7 +48,7 @@ pub async fn eventually_ok<T, E: std::fmt::Debug>(
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(answer) => answer,
-        Err(_) => panic!("timed out: {what}"),
+        Err(_) => panic!("timed out after {DEADLINE:?}; expected: {what}"),
     }
 }
 

@@ -22,7 +22,7 @@ impl Console {
     pub fn start(endpoints: &str, flags: &[&str]) -> Self {
         match Self::try_start(endpoints, flags) {
             Ok(console) => console,
-            Err(text) => panic!("the console does not start: {text}"),
+            Err(text) => panic!("the console failed to start: {text}"),
         }
     }
 

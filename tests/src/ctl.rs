@@ -165,7 +165,7 @@ pub fn run_to_end(mut command: Command, input: &str) -> Finished {
         if start.elapsed() > DEADLINE {
             drop(Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status());
             let output = waiter.join().unwrap();
-            panic!("{command:?} does not exit: {output:?}");
+            panic!("{command:?} did not exit: {output:?}");
         }
         std::thread::sleep(Duration::from_millis(5));
     }

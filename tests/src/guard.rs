@@ -164,7 +164,7 @@ impl Guard {
     pub(crate) async fn log_in(&self) {
         let client = Client::new(self.port());
         let request = pb::AuthenticateRequest { name: ROOT.into(), password: PASSWORD.into() };
-        let token = eventually_ok(DEADLINE, "root to be logged in", async || {
+        let token = eventually_ok(DEADLINE, "root can log in", async || {
             match client.authenticate(request.clone()).await {
                 Ok(answer) => Ok(Some(answer.token)),
                 Err(status) if status.message().contains("not supported for learner") => Ok(None),

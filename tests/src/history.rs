@@ -59,7 +59,7 @@ impl History {
         let sub = match self.records.last() {
             Some(last) if last.main == main => last.sub + 1,
             Some(last) => {
-                assert!(main > last.main, "revision {main} arrived after {}", last.main);
+                assert!(main > last.main, "revision {main} arrived after revision {}", last.main);
                 0
             }
             None => 0,

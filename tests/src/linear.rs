@@ -76,7 +76,7 @@ impl Operations {
                 Verdict::Linearizable => {}
                 Verdict::Illegal(why) => panic!("the history of {key} is not linearizable:\n{why}"),
                 Verdict::Unknown => panic!(
-                    "{} operations on {key} take longer than {budget:?} to check",
+                    "checking {} operations on {key} took longer than {budget:?}",
                     operations.len()
                 ),
             }

@@ -81,7 +81,7 @@ impl Proxy {
     /// Waits until the process reaches a member.
     pub async fn ready(&mut self) {
         let port = self.port();
-        eventually_within(TIMEOUT, "a proxy that reaches a member", async || {
+        eventually_within(TIMEOUT, "the proxy reaches a member", async || {
             let child = self.child.as_mut().expect("the proxy was launched");
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none(), "the proxy exited: {ended:?}\n{}", self.log());
@@ -124,7 +124,7 @@ impl Proxy {
     /// Waits until the process exits.
     pub async fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("the proxy is running");
-        eventually("the end of the proxy", async || child.try_wait().unwrap()).await
+        eventually("the proxy exits", async || child.try_wait().unwrap()).await
     }
 
     /// Returns the port.

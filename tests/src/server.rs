@@ -242,7 +242,7 @@ impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.status {
             Some(status) => write!(f, "{status}\n{}", tail(&self.log)),
-            None => write!(f, "neither serves nor exits\n{}", tail(&self.log)),
+            None => write!(f, "it neither serves nor exits\n{}", tail(&self.log)),
         }
     }
 }
@@ -276,7 +276,7 @@ impl Server {
     /// Restarts the process on the same directory and ports, and waits until it serves.
     pub async fn start_again(&mut self) {
         if let Err(exit) = self.try_start_again().await {
-            panic!("the server does not start again: {exit}");
+            panic!("the server failed to restart: {exit}");
         }
     }
 
@@ -626,7 +626,7 @@ impl Server {
     pub async fn suspend(&self) {
         self.signal("STOP");
         let tasks = format!("/proc/{}/task", self.pid());
-        eventually("all threads to stop", async || {
+        eventually("all threads of the server are stopped", async || {
             let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
                 // A thread may have exited since the directory was read.
                 let stat = std::fs::read_to_string(task.unwrap().path().join("stat"));
@@ -652,7 +652,7 @@ impl Server {
                 self.child = None;
                 return status;
             }
-            assert!(start.elapsed() < DEADLINE, "the server does not stop");
+            assert!(start.elapsed() < DEADLINE, "the server did not stop within {DEADLINE:?}");
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -71,7 +71,7 @@ impl Terminal {
 
     /// Waits until the screen ends with a text.
     pub async fn shows(&self, text: &str) {
-        eventually(&format!("{text:?} at the terminal"), async || {
+        eventually(&format!("the screen ends with {text:?}"), async || {
             self.screen().ends_with(text).then_some(())
         })
         .await;
@@ -80,7 +80,7 @@ impl Terminal {
     /// Waits until the screen ends with a text and echo is off. A program prints its prompt before it disables echo.
     pub async fn prompts_without_echo(&self, text: &str) {
         self.shows(text).await;
-        eventually("a terminal without an echo", async || {
+        eventually("the terminal does not echo input", async || {
             let settings = Command::new("stty").arg("-aF").arg(self.device()?).output().unwrap();
             let settings = String::from_utf8_lossy(&settings.stdout).into_owned();
             settings.split_whitespace().any(|setting| setting == "-echo").then_some(())
@@ -104,10 +104,9 @@ impl Terminal {
 
     /// Waits until the program has exited. Returns its exit code and all output.
     pub async fn ends(mut self) -> (Option<i32>, String) {
-        let status =
-            eventually("the end of the program", async || self.process.try_wait().unwrap());
+        let status = eventually("the program exits", async || self.process.try_wait().unwrap());
         let status = status.await;
-        eventually("the final output", async || {
+        eventually("the output is complete", async || {
             (Arc::strong_count(&self.screen) == 1).then_some(())
         })
         .await;

@@ -71,7 +71,7 @@ impl Watch {
         let request = pb::WatchRequest { request_union };
         requests.send(request).await.expect("the stream is open");
         let reply = self.next().await;
-        assert!(reply.created, "expected the reply to a create request: {reply:?}");
+        assert!(reply.created, "this is not the response to a create request: {reply:?}");
         reply
     }
 
@@ -97,7 +97,7 @@ impl Watch {
     /// Returns the next message.
     pub async fn next(&mut self) -> pb::WatchResponse {
         let answer = within("a watch response", self.try_next()).await;
-        answer.unwrap().expect("the server closed the watch stream")
+        answer.unwrap().expect("the watch stream is open")
     }
 
     /// Returns the next events of all watchers, until this number has arrived.
@@ -108,7 +108,7 @@ impl Watch {
             assert!(!response.canceled, "cancelled: {response:?}");
             events.extend(response.events);
         }
-        assert_eq!(events.len(), count, "more events than expected");
+        assert_eq!(events.len(), count, "a response has too many events");
         events
     }
 

@@ -168,7 +168,7 @@ impl Load {
     /// clients.
     pub async fn progress(&self, changes: u64) {
         let goal = self.acknowledged() + changes;
-        eventually_ok(TIMEOUT, "changes to be acknowledged", async || {
+        eventually_ok(TIMEOUT, "more changes are acknowledged", async || {
             if self.acknowledged() >= goal {
                 return Ok(());
             }

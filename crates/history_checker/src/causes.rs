@@ -206,7 +206,7 @@ fn unexplained(history: &History, revision: i64) -> Box<Violation> {
     let suspects = (0..history.operations.len()).filter(|at| produces(history, *at, revision));
     let suspects: Vec<usize> = suspects.take(SUSPECTS_MAX).collect();
     let description = format!(
-        "no operation explains revision {revision}, or the operation already wrote another revision: {events:?}"
+        "no operation explains revision {revision}, except operations that wrote other revisions: {events:?}"
     );
     Violation::new(Property::SingleCause, description).by(history, &suspects)
 }

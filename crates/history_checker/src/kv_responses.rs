@@ -66,7 +66,8 @@ impl Call<'_> {
         let events = history.event_log.events(revision);
         if effect.events != events {
             let description = format!(
-                "revision {revision} was acknowledged for this operation, but its events are {events:?}"
+                "revision {revision} was acknowledged for this operation, but contains {events:?} instead of {:?}",
+                effect.events
             );
             return Err(blame(Property::Durable, description));
         }

@@ -273,7 +273,7 @@ fn check_keys(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verdi
         for revision in ended + 1..=event_log.last() {
             if let Some(event) = event_log.events(revision).iter().find(|e| e.kv.lease == id) {
                 let description = format!(
-                    "lease {id} ended at revision {ended}, but {event:?} is attached to it"
+                    "lease {id} ended at revision {ended}, but the later event {event:?} attaches a key to it"
                 );
                 return Err(Violation::new(Property::LeaseEnd, description));
             }

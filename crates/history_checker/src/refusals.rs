@@ -74,7 +74,8 @@ impl Checker<'_> {
                 if may_be {
                     return Ok(());
                 }
-                let description = "refused as compacted without a compaction".to_owned();
+                let description =
+                    "refused as compacted, although the revision was not compacted".to_owned();
                 Err(Violation::new(Property::Compaction, description))
             }
             Refusal::FutureRevision if is_serializable(request) => Ok(()),
@@ -144,7 +145,8 @@ impl Checker<'_> {
             | Refusal::LeaseNotFound
             | Refusal::LeaseExists
             | Refusal::KeyNotFound => {
-                let description = "refused as compacted without a compaction".to_owned();
+                let description =
+                    "refused as compacted, although the revision was not compacted".to_owned();
                 Err(Violation::new(Property::Compaction, description))
             }
         }

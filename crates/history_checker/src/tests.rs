@@ -112,8 +112,8 @@ fn small_histories_get_the_same_verdict_as_from_an_exhaustive_search() {
         assert_eq!(verdict.is_ok(), explained, "seed {seed}: {verdict:?}\n{}", describe(&history));
         *(if explained { &mut good } else { &mut bad }) += 1;
     }
-    assert!(good > 4_000, "{good} good, {bad} bad");
-    assert!(bad > 4_000, "{good} good, {bad} bad");
+    assert!(good > 4_000, "too few of one kind: {good} valid and {bad} invalid histories");
+    assert!(bad > 4_000, "too few of one kind: {good} valid and {bad} invalid histories");
 }
 
 /// Falsifies the messages of one watcher so that no correct cluster could have sent them. Returns a description of the
@@ -136,15 +136,15 @@ fn corrupt_watcher(history: &mut History, random: &mut SplitMix64) -> Option<&'s
         }
         1 => {
             watcher.messages.insert(at, message);
-            Some("an event twice")
+            Some("a duplicated event")
         }
         2 => {
             events[0].kv.version += 1;
-            Some("another event")
+            Some("a changed event")
         }
         3 => {
             events[0].previous = Some(KeyValue::default());
-            Some("another previous value")
+            Some("a changed previous value")
         }
         4 => {
             let revision = events[0].revision();
@@ -154,7 +154,7 @@ fn corrupt_watcher(history: &mut History, random: &mut SplitMix64) -> Option<&'s
         _ => {
             let revision = history.event_log.last() + 7;
             watcher.messages.insert(at, (message.0, WatchMessage::Compacted { revision }));
-            Some("ended by a compaction that did not happen")
+            Some("an end because of a compaction that did not happen")
         }
     }
 }

@@ -157,7 +157,9 @@ impl<'a> Walk<'a> {
     fn compacted(&self, at: Moment, revision: i64) -> Outcome {
         let next = self.known;
         let description = if !self.compactions.may_be_at(revision, at) {
-            format!("ended by a compaction at revision {revision} that was not requested")
+            format!(
+                "ended by a compaction at revision {revision}, but no such compaction was requested"
+            )
         } else if next >= revision {
             format!(
                 "ended by a compaction at revision {revision}, which removed no event from revision {next} on"

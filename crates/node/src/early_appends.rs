@@ -35,7 +35,8 @@ impl EarlyAppends {
         if term != self.term {
             assert!(
                 term > self.term,
-                "terms never decrease: otherwise an append from a deposed leader would drop those of its successor"
+                "terms never decrease: otherwise an append from a deposed leader would replace the appends of \
+                 its successor"
             );
             *self = Self { term, ..Self::default() };
         }

@@ -341,7 +341,8 @@ impl Node {
         }
         assert!(
             self.heir.is_none() || self.disk_watch.is_stalled(),
-            "a leader withholds heartbeats only while its disk is stalled: otherwise it would stay without a quorum"
+            "a leader withholds heartbeats only while its disk is stalled: otherwise the other members would \
+             replace a healthy leader"
         );
         self.refusals.tick();
         self.proposals.tick();

@@ -203,6 +203,6 @@ mod tests {
         assert!(inputs.iter().any(|input| input.len() > 100));
         assert!(inputs.iter().any(|input| input.windows(8).any(|window| window == [0xff; 8])));
         let all: std::collections::BTreeSet<_> = inputs.iter().collect();
-        assert!(all.len() > 300, "{} of 500 differ", all.len());
+        assert!(all.len() > 300, "only {} of 500 inputs are distinct", all.len());
     }
 }

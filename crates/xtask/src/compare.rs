@@ -44,7 +44,7 @@ usage: cargo xtask compare [--etcd FOLDER]... [--only NAME,NAME] [--list] [--qui
              folder in ETCD_BIN_DIR, or else Debian's etcd, which is downloaded
   --only     run only these cases
   --list     print the names of all cases
-  --quick    run a fifth of the work and one pair, to test the cases rather than to measure
+  --quick    run each case once with a fifth of the operations, to test the cases rather than to measure
   --pairs    number of pairs of measurements for each case, 3 by default
   --quorate  compare this binary instead of building one
   --noise    run etcd on both sides, to measure the noise of the machine

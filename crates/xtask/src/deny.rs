@@ -120,7 +120,7 @@ fn complaints(all: &Dependencies, allowed: &[String]) -> Vec<String> {
             Some(_) | None => {}
         }
         match package.licence.as_deref().map(|licence| (licence, is_allowed(licence, allowed))) {
-            None => complaints.push(format!("{named} names no licence in its manifest")),
+            None => complaints.push(format!("{named} does not name a licence in its manifest")),
             Some((_, Ok(true))) => {}
             Some((licence, Ok(false))) => {
                 complaints.push(format!("{named} has the licence {licence}, which is not allowed"));

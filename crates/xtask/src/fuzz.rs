@@ -128,7 +128,11 @@ mod tests {
             let built = manifest.contains(&format!("path = \"fuzz_targets/{target}.rs\""));
             assert!(built, "fuzz/Cargo.toml does not build {target}");
             let samples = root().join("fuzz/seeds").join(&target);
-            assert!(samples.is_dir(), "{target} is not run as a test: {}", samples.display());
+            assert!(
+                samples.is_dir(),
+                "no test has stored samples of {target} in {}",
+                samples.display()
+            );
         }
     }
 }

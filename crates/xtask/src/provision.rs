@@ -183,7 +183,7 @@ pub(crate) fn postgres() -> Result<PathBuf, String> {
                 output(Command::new("dpkg").arg("-x").arg(package).arg(&unpacked))?;
             }
             let programs = newest_postgres(&unpacked.join("usr/lib/postgresql"))
-                .ok_or("the package contains no server")?;
+                .ok_or("the packages contain no PostgreSQL server")?;
             let inside = programs.strip_prefix(&unpacked).map_err(|error| error.to_string())?;
             for name in POSTGRES_PROGRAMS {
                 let program = inside.join(name);
@@ -332,8 +332,9 @@ fn etcd_of(apt: &Apt, home: &Path, suite: &str) -> Result<String, String> {
     // `etcd-server_3.5.16-4_amd64.deb`
     let field = name.as_deref().and_then(|name| name.split('_').nth(1)).unwrap_or_default();
     let version = field.split(['-', '+', '~']).next().map(str::to_owned);
-    let version =
-        version.filter(|version| !version.is_empty()).ok_or("a package has no version")?;
+    let version = version
+        .filter(|version| !version.is_empty())
+        .ok_or("apt listed a package without a version")?;
     output(Command::new(binaries(&unpacked).join("etcd")).arg("--version"))?;
     let place = home.join(&version);
     let moved = match std::fs::remove_dir_all(&place) {

@@ -537,7 +537,7 @@ fn check_paths(source: &Source, complaints: &mut Vec<String>) {
     for (number, line) in (1..).zip(source.text.lines()) {
         if let Some(path) = LOCAL_PATHS.iter().find(|path| line.contains(*path)) {
             let place = &source.path;
-            complaints.push(format!("{place}:{number}: {path} exists on a single machine only"));
+            complaints.push(format!("{place}:{number}: {path} exists on only one machine"));
         }
     }
 }

@@ -14,7 +14,8 @@ pub(crate) fn target() -> Result<PathBuf, String> {
     let program = std::env::current_exe()
         .map_err(|error| format!("cannot find the path of this program: {error}"))?;
     // `<target>/<profile>/xtask`
-    let target = program.ancestors().nth(2).ok_or("xtask does not run from a target directory")?;
+    let target =
+        program.ancestors().nth(2).ok_or("xtask is not running from a target directory")?;
     Ok(target.to_owned())
 }
 

@@ -57,7 +57,7 @@ impl Cluster {
 
     /// Waits for a leader among some of the members.
     pub async fn leader_among(&self, members: &[usize]) -> usize {
-        eventually_within(TIMEOUT, "another leader", async || {
+        eventually_within(TIMEOUT, "another leader is elected", async || {
             self.leader_now().await.filter(|leader| members.contains(leader))
         })
         .await
@@ -73,7 +73,7 @@ impl Cluster {
 
     /// Waits until all running members have the same applied index. Returns the revision.
     pub async fn settle(&self) -> i64 {
-        eventually_ok(TIMEOUT, "members that agree", async || {
+        eventually_ok(TIMEOUT, "all members have the same contents", async || {
             let answers: Vec<(usize, Option<Progress>)> = self
                 .statuses()
                 .await
@@ -102,7 +102,7 @@ impl Cluster {
             .await
             .into_iter()
             .map(|(number, answer)| {
-                let answer = answer.unwrap_or_else(|| panic!("m{number} does not return a hash"));
+                let answer = answer.unwrap_or_else(|| panic!("m{number} did not return a hash"));
                 (number, (answer.hash, answer.compact_revision))
             })
             .collect::<Vec<_>>();

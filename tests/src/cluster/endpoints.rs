@@ -32,7 +32,7 @@ impl Endpoints {
         let current = self.favourite.load(Ordering::Relaxed);
         let client = self.clients[current % self.clients.len()].clone();
         let answer = tokio::time::timeout(QUESTION, ask(client)).await;
-        let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+        let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no response")));
         if answer.is_err() {
             self.favourite.store(current + 1, Ordering::Relaxed);
         }
@@ -51,7 +51,10 @@ impl Endpoints {
             match self.try_ask(&mut ask).await {
                 Ok(answer) => return answer,
                 Err(status) => {
-                    assert!(start.elapsed() < TIMEOUT, "no member answers: {what}: {status:?}");
+                    assert!(
+                        start.elapsed() < TIMEOUT,
+                        "no member responded to a request for {what} within {TIMEOUT:?}: {status:?}"
+                    );
                 }
             }
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;

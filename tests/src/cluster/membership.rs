@@ -85,18 +85,18 @@ impl Cluster {
         let url = self.members[number].server.peer_url();
         let request = pb::MemberAddRequest { peer_urls: vec![url.clone()], is_learner };
         let everyone = self.everyone();
-        let listed = eventually_ok(TIMEOUT, "a member to be added", async || {
+        let listed = eventually_ok(TIMEOUT, "the member is added", async || {
             let listed = self.list().await;
             if listed.iter().any(|member| member.peer_urls.contains(&url)) {
                 return Ok(listed);
             }
             let add = async |client: crate::Client| client.member_add(request.clone()).await;
             // After an unknown outcome, the next attempt reads the member list first.
-            Err(everyone.try_ask(add).await.map(|_| "to be listed"))
+            Err(everyone.try_ask(add).await.map(|_| "accepted, but not yet listed"))
         })
         .await;
         let own = listed.iter().find(|member| member.peer_urls.contains(&url));
-        self.identify(number, own.expect("listed").id);
+        self.identify(number, own.expect("the new member is listed").id);
         let words = self.members.iter().filter(|member| member.id.is_some());
         let words =
             words.map(|member| format!("{}={}", member.server.name(), member.server.peer_url()));
@@ -111,7 +111,7 @@ impl Cluster {
         others.retain(|other| *other != number);
         let others =
             super::Endpoints::new(others.into_iter().map(|one| self.client(one)).collect());
-        eventually_ok(TIMEOUT, "a member to be removed", async || {
+        eventually_ok(TIMEOUT, "the member is removed", async || {
             let list = pb::MemberListRequest { linearizable: true };
             let list = others.try_ask(async |client| client.member_list(list).await).await;
             if list.map_err(Err)?.members.iter().all(|member| member.id != id) {
@@ -120,7 +120,7 @@ impl Cluster {
             let request = pb::MemberRemoveRequest { id };
             // After an unknown outcome, the next attempt reads the member list first.
             let answer = others.try_ask(async |client| client.member_remove(request).await).await;
-            Err(answer.map(|_| "to be gone from the list"))
+            Err(answer.map(|_| "accepted, but still listed"))
         })
         .await;
         self.members[number].id = None;
@@ -141,7 +141,7 @@ impl Cluster {
         let id = self.id(number);
         let leader = self.leader().await;
         let client = self.client(leader);
-        eventually_ok(TIMEOUT, "a learner to be promoted", async || {
+        eventually_ok(TIMEOUT, "the learner is promoted", async || {
             let listed = self.list().await;
             if listed.iter().any(|member| member.id == id && !member.is_learner) {
                 return Ok(());

@@ -107,10 +107,10 @@ impl ClusterOptions {
         let members = servers.into_iter().map(Member::new).collect();
         let mut cluster = Cluster { members, template: self.template, links };
         for (number, member) in cluster.members.iter_mut().enumerate() {
-            match within("a member that starts", member.server.ready()).await {
+            match within("the member is ready or exits", member.server.ready()).await {
                 Ok(()) => member.state = State::Running,
                 Err(exit) if exit.found_port_taken() => return None,
-                Err(exit) => panic!("m{number} does not start: {exit}"),
+                Err(exit) => panic!("m{number} failed to start: {exit}"),
             }
         }
         Some(cluster)

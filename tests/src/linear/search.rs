@@ -238,12 +238,15 @@ impl<'a> Search<'a> {
             };
             format!("  client {client} {called}..{answer} {action:?}")
         };
-        say(format!("{} operations in order, the last of them:", stuck.order.len()));
+        say(format!(
+            "longest valid order found: {} operations, the last of them:",
+            stuck.order.len()
+        ));
         let skipped = stuck.order.len().saturating_sub(SHOWN);
         stuck.order.iter().skip(skipped).map(line).for_each(&mut say);
-        say(format!("the resulting state is {:?}, which does not fit:", stuck.state));
+        say(format!("the resulting state is {:?}, which contradicts this operation:", stuck.state));
         say(line(&stuck.operation));
-        say("none of these operations could take effect first either:".to_owned());
+        say("nor could any of these operations take effect next:".to_owned());
         let limit =
             self.operations[stuck.operation].answer.map_or(u64::MAX, |(returned, _)| returned);
         let others = (0..self.operations.len()).filter(|number| {

@@ -77,7 +77,7 @@ impl SmallDisk {
         let folder = self.place.path().display();
         assert!(
             !self.run(&format!("cat /dev/zero > {folder}/filler")),
-            "the disk never becomes full"
+            "writing until the disk is full must fail"
         );
     }
 

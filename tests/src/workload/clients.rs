@@ -83,7 +83,7 @@ impl Worker {
         let asked = ask(&client, &key, action, since.map(|(_, revision)| revision));
         let answered = tokio::time::timeout(self.traits.timeout, asked).await;
         let returned = self.shared.now();
-        let answered = answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+        let answered = answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no response")));
         self.write_down(key, action, (called, returned), answered);
     }
 

@@ -96,7 +96,7 @@ impl Watcher {
     /// order. Returns the number of restarts.
     pub(super) async fn check(mut self, history: &[Event]) -> u64 {
         let last = history.last().map_or(0, |event| event.revision);
-        eventually_ok(TIMEOUT, "a watcher's last event", async || {
+        eventually_ok(TIMEOUT, "the watcher receives the last event", async || {
             if let Some(ended) = self.task.try_join_next() {
                 ended.unwrap();
             }
@@ -105,7 +105,7 @@ impl Watcher {
                 return Ok(());
             }
             Err(format!(
-                "m{}: the next revision is {} of {last}: {}",
+                "the watcher of m{} waits for revision {}, the last is {last}; last interruption: {}",
                 self.member, seen.next, seen.why
             ))
         })

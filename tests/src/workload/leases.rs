@@ -74,7 +74,8 @@ fn name(shared: &Shared, which: &str) -> String {
 
 impl Leases {
     pub(super) fn start(cluster: &Cluster, shared: &Arc<Shared>, random: &mut Random) -> Self {
-        let id = i64::try_from(random.below(1 << 40)).expect("small") + 1;
+        let id =
+            i64::try_from(random.below(1 << 40)).expect("an id below 2^40 fits into an i64") + 1;
         let state = Arc::new(Mutex::new(State::default()));
         let mut task = JoinSet::new();
         task.spawn_local(keep(cluster.everyone(), Arc::clone(shared), id, Arc::clone(&state)));
@@ -107,7 +108,7 @@ impl Leases {
             answer.ttl > 0 && answer.keys.len() == 1 && count == 1 || !due() || is_overslept,
             "a renewed lease or its key no longer exists: {answer:?}"
         );
-        eventually_ok(TIMEOUT, "the lease without renewals to expire", async || {
+        eventually_ok(TIMEOUT, "the lease without renewals expires", async || {
             let (answer, count) = (ask(self.left).await, read("left").await);
             if answer.ttl == -1 && count == 0 { Ok(()) } else { Err((answer, count)) }
         })

@@ -213,7 +213,7 @@ async fn the_common_name_of_a_client_certificate_is_audited(kind: Kind) {
         let done = ctl(Tool::QuorateCtl, &server.url(), &args);
         assert_eq!(done.code, Some(code), "{line}: {done:?}");
     }
-    let lines = eventually("three lines", async || {
+    let lines = eventually("three lines are in the audit log", async || {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let lines: Vec<Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -313,7 +313,7 @@ async fn a_full_audit_file_is_rotated(kind: Kind) {
         let entries = std::fs::read_dir(&dir).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
-    eventually("two files", async || {
+    eventually("a full audit log file is set aside", async || {
         send_many_requests(&client).await.unwrap();
         (names().len() == 2).then_some(())
     })

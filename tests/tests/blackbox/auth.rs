@@ -724,7 +724,7 @@ async fn a_snapshot_invalidates_tokens_of_deleted_users(kind: Kind) {
     }
     root.user_delete(pb::AuthUserDeleteRequest { name: "boss".into() }).await.unwrap();
     // The leader does not keep log entries for a follower that does not answer.
-    eventually("the leader to cut its log", async || {
+    eventually("the leader cuts its log", async || {
         root.put(put("k", "v")).await.unwrap();
         let held = cluster.server(leader).metric("quorate_log_memory_bytes").unwrap();
         (held < 1e6).then_some(())

@@ -45,7 +45,7 @@ const TOO_MANY: &str = "etcdserver: too many requests";
 const FLOOD_TIME: Duration = Duration::from_secs(60);
 
 fn metric(server: &Server, series: &str) -> f64 {
-    server.metric(series).unwrap_or_else(|| panic!("no series {series}"))
+    server.metric(series).unwrap_or_else(|| panic!("the metrics do not contain {series}"))
 }
 
 async fn reaches(server: &Server, series: &str, least: f64) {
@@ -124,7 +124,7 @@ async fn connections_beyond_the_limit_on_large_windows_get_small_windows(kind: K
     let last = held.last_mut().unwrap();
     let id = last.open(&call_head("/etcdserverpb.KV/Put"));
     let body = framed(&put("k", vec![b'v'; MIB]).encode_to_vec());
-    assert!(last.send_body_within_windows(id, &body), "the server stops reading");
+    assert!(last.send_body_within_windows(id, &body), "the server reads the whole request");
     last.send_body(id, b"", true);
     let answer = last.read_answer(id);
     assert_eq!(answer.summary(), "200 0");
@@ -187,7 +187,10 @@ async fn proposals_beyond_the_maximum_number_are_refused(kind: Kind) {
     let here = server.client().range(pb::RangeRequest { count_only: true, ..prefix("k") }).await;
     // Refused requests have written nothing.
     let here = usize::try_from(here.unwrap().count).unwrap();
-    assert!((done..=done + late).contains(&here), "{here} of {done} and {late}");
+    assert!(
+        (done..=done + late).contains(&here),
+        "{here} keys after {done} acknowledged writes and {late} timeouts"
+    );
 }
 
 async fn proposals_beyond_the_byte_limit_are_refused(kind: Kind) {
@@ -265,7 +268,7 @@ async fn lists_wait_or_are_refused_while_unread_responses_use_up_the_limit(kind:
     assert_eq!(within("a small read", client.read("a")).await.unwrap(), b"v");
     // The replies refer to the store's records instead of copying them.
     let grown = server.memory("RssAnon").saturating_sub(before) as usize / MIB;
-    assert!(grown < 256, "{grown} MiB");
+    assert!(grown < 256, "memory grew by {grown} MiB");
     drop(held);
     drops_to_zero(&server, series).await;
     assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), 300);
@@ -343,7 +346,7 @@ async fn events_of_a_slow_watch_client_are_bounded(kind: Kind) {
         client.write(format!("k{number}"), vec![b'v'; 100_000]).await;
         // The metric includes bytes that wait on the watcher's stream and in the transport.
         let owed = metric(&server, "quorate_watch_events_bytes");
-        assert!(owed < 3.0 * MIB_FLOAT, "{owed} bytes after {number} writes");
+        assert!(owed < 3.0 * MIB_FLOAT, "{owed} bytes of events are queued after {number} writes");
     }
     assert_eq!(metric(&server, "etcd_debugging_mvcc_slow_watcher_total"), 1.0);
     assert!(metric(&server, "quorate_watch_events_bytes") > 0.0);
@@ -375,7 +378,7 @@ async fn requests_of_a_watch_client_that_does_not_read_its_responses_are_not_rea
     }
     // The server creates watchers only while their replies fit in the client's window, in the bytes encoded ahead of
     // it, or in the queue of waiting replies.
-    assert!(watchers < 40_000.0, "{watchers} of {count}");
+    assert!(watchers < 40_000.0, "{watchers} of {count} watchers were created");
     drop(connection);
     drops_to_zero(&server, series).await;
 }

@@ -24,7 +24,11 @@ fn figure(server: &Server, name: &str) -> u64 {
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let value: f64 = line.unwrap().parse().unwrap();
     // Bytes and counts of this size can be represented exactly.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as said")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the values are small"
+    )]
     let value = value as u64;
     value
 }

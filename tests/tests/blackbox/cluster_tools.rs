@@ -354,7 +354,7 @@ async fn restore(kind: Kind, file: &str) -> Vec<Server> {
         server
             .ready()
             .await
-            .unwrap_or_else(|exit| panic!("{} does not start: {exit}", server.name()));
+            .unwrap_or_else(|exit| panic!("{} failed to start: {exit}", server.name()));
     }
     servers.into()
 }

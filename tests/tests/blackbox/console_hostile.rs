@@ -358,8 +358,7 @@ async fn tokens_and_passwords_are_never_printed(kind: Kind) {
     let headers = headers(&[("X-Quorate-Token", "SECRET-TOKEN\u{e9}")]);
     let odd = request_with(console.port(), "POST", "/api/v1/overview", &headers, b"{}");
     texts.push(odd.text());
-    eventually("the member has answered", async || server.log().contains("ready").then_some(()))
-        .await;
+    eventually("the member is ready", async || server.log().contains("ready").then_some(())).await;
     texts.push(server.log());
     for text in texts {
         assert!(!text.contains("SECRET"), "{text}");

@@ -115,7 +115,7 @@ pub(crate) async fn alarms(cluster: &Cluster, member: usize) -> Vec<(u64, i32)> 
 /// Waits until the alarm names the member, and checks that writes are refused.
 async fn wait_for_corrupt_alarm(cluster: &Cluster, member: usize, by: Kind) {
     let sound = (member + 1) % 3;
-    let raised = eventually("the alarm", async || {
+    let raised = eventually("an alarm is raised", async || {
         Some(alarms(cluster, sound).await).filter(|alarms| !alarms.is_empty())
     })
     .await;
@@ -130,7 +130,7 @@ async fn wait_for_corrupt_alarm(cluster: &Cluster, member: usize, by: Kind) {
 
 /// Makes this member the leader.
 pub(crate) async fn lead(cluster: &Cluster, member: usize) {
-    eventually("another leader", async || {
+    eventually("another leader is elected", async || {
         let leader = cluster.leader().await;
         if leader == member {
             return Some(());

@@ -363,7 +363,7 @@ async fn a_truncated_backend_is_refused(kind: Kind) {
         match server.try_start_again().await {
             // An empty file is recreated if the log can rebuild its contents.
             Ok(()) => {
-                assert_eq!(keep, 0, "a backend of {keep} bytes serves");
+                assert_eq!(keep, 0, "the member started with a backend file of {keep} bytes");
                 assert_eq!(server.client().range(from_key("k")).await.unwrap().count, 200);
             }
             Err(exit) => drop(refuses(kind, Err(exit), "db")),

@@ -326,13 +326,16 @@ async fn heartbeats_are_sent_at_the_configured_interval(kind: Kind) {
         })
     };
     let before = sent();
-    let [frequent, rare] = eventually("many heartbeats", async || {
+    let [frequent, rare] = eventually("many heartbeats are sent", async || {
         let now = sent();
         let growth = [now[0] - before[0], now[1] - before[1]];
         (growth[0] >= 10_000.0).then_some(growth)
     })
     .await;
-    assert!(rare * 5.0 < frequent, "{rare} and {frequent} bytes");
+    assert!(
+        rare * 5.0 < frequent,
+        "{rare} bytes were sent with rare heartbeats, {frequent} with frequent ones"
+    );
 }
 
 fn bytes_sent_to_peers(server: &Server) -> f64 {
@@ -388,8 +391,11 @@ async fn compactions_proceed_in_batches_with_pauses(kind: Kind) {
         let line = line(&server, "finished scheduled compaction").await;
         let took = millis(line["took"].as_str().unwrap());
         let steps = server.metric(STEPS).unwrap();
-        assert_eq!(steps >= 4.0, is_in_steps, "{steps} steps with {limit} at a time");
-        assert!(!is_in_steps || took >= 3.0 * 50.0, "{took} ms without pauses");
+        assert_eq!(steps >= 4.0, is_in_steps, "{steps} steps with at most {limit} revisions each");
+        assert!(
+            !is_in_steps || took >= 3.0 * 50.0,
+            "the compaction took only {took} ms, so it did not pause between steps"
+        );
     }
 }
 
@@ -406,7 +412,10 @@ async fn backend_batches_are_committed_at_their_limit_or_interval(kind: Kind) {
     for _ in 0..100 {
         server.client().put(put("k", "v")).await.unwrap();
     }
-    eventually("full batches", async || (commits(&server) >= before + 5.0).then_some(())).await;
+    eventually("full batches are committed", async || {
+        (commits(&server) >= before + 5.0).then_some(())
+    })
+    .await;
     let server = start("1s", 1_000_000).await;
     let (before, begun) = (commits(&server), Instant::now());
     for number in 1..=3 {

@@ -145,7 +145,7 @@ async fn a_snapshot_updates_a_member_whose_changes_wait_for_space(kind: Kind) {
     for member in [0, 2] {
         cluster.client(member).defragment(pb::DefragmentRequest {}).await.unwrap();
     }
-    eventually("the leader to cut its log", async || {
+    eventually("the leader cuts its log", async || {
         client.write("small", "v").await;
         let held = cluster.server(0).metric("quorate_log_memory_bytes").unwrap();
         (held < 1e6).then_some(())

@@ -606,7 +606,7 @@ async fn requests_from_patroni_are_answered_correctly(kind: Kind) {
         let version: Value = serde_json::from_str(&server.get("/version").text()).unwrap();
         version["etcdcluster"].as_str().unwrap().starts_with("3.").then_some(())
     };
-    eventually("the version of the cluster", decided).await;
+    eventually("the cluster version is decided", decided).await;
     guarded(&server).await;
     let token = log_in(&server, "root");
     let headers = [("Authorization", token.as_str()), ("Content-Type", "application/json")];

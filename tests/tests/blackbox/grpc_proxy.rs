@@ -390,7 +390,7 @@ async fn a_slow_watcher_uses_bounded_memory_and_loses_no_events(kind: Kind) {
         assert_eq!(events[0].kv.as_ref().unwrap().value()[..8], number.to_be_bytes());
     }
     let grown = proxy.memory("VmRSS").saturating_sub(before);
-    assert!(grown < 100 << 20, "{} MiB more", grown >> 20);
+    assert!(grown < 100 << 20, "memory grew by {} MiB", grown >> 20);
     assert!(proxy.metric("quorate_grpc_proxy_watchers_behind_total").unwrap() >= 1.0);
     for number in 0..WRITES {
         let events = slow.events(1).await;
@@ -412,7 +412,7 @@ async fn large_responses_are_forwarded_at_the_pace_of_their_clients(kind: Kind) 
         let client = proxy.client();
         let request = client.signed(pb::SnapshotRequest {});
         let mut pieces = client.maintenance().snapshot(request).await.unwrap().into_inner();
-        pieces.message().await.unwrap().expect("the beginning");
+        pieces.message().await.unwrap().expect("the stream contains a first piece");
         clients.push((client, pieces));
     }
     // Other clients receive complete answers as usual.
@@ -420,7 +420,7 @@ async fn large_responses_are_forwarded_at_the_pace_of_their_clients(kind: Kind) 
     assert_eq!(listed.kvs.len(), 40);
     proxy.client().write("a", "1").await;
     let grown = proxy.memory("VmRSS").saturating_sub(before);
-    assert!(grown < 100 << 20, "{} MiB more", grown >> 20);
+    assert!(grown < 100 << 20, "memory grew by {} MiB", grown >> 20);
     for (_, mut pieces) in clients {
         let mut bytes = 0;
         while let Some(piece) = pieces.message().await.unwrap() {
@@ -471,7 +471,7 @@ async fn renew(client: &Client, id: i64) -> Result<i64, tonic::Status> {
     let stream = tokio_stream::wrappers::ReceiverStream::new(receiver);
     let request = client.signed(stream);
     let mut answers = client.lease().lease_keep_alive(request).await?.into_inner();
-    let answer = answers.message().await?.expect("an answer");
+    let answer = answers.message().await?.expect("the stream contains an answer");
     Ok(answer.ttl)
 }
 
@@ -545,7 +545,8 @@ async fn a_restarted_proxy_serves_again(kind: Kind) {
     assert!(within("the end of the stream", watch.try_next()).await.is_err());
     proxy.launch_again();
     proxy.ready().await;
-    let value = eventually_ok(TIMEOUT, "an answer", async || client.range(key("a")).await).await;
+    let value =
+        eventually_ok(TIMEOUT, "the member responds", async || client.range(key("a")).await).await;
     assert_eq!(value.kvs[0].value(), b"1");
     eventually("earlier watches are removed", async || (watchers(&server) < 3.0).then_some(()))
         .await;
@@ -722,7 +723,7 @@ async fn watchers_receive_every_event_while_members_are_killed(kind: Kind) {
         cluster.restart(round).await;
     }
     let all = (0..KEYS).map(|key| put_op(format!("k/{key}"), "end")).collect::<Vec<_>>();
-    everyone.ask("the end", async |client| client.txn(txn(all.clone())).await).await;
+    everyone.ask("the final values", async |client| client.txn(txn(all.clone())).await).await;
     for watching in watching {
         let (wanted, received) = within("a watcher", watching).await.unwrap();
         let mut directly = Watch::open(&cluster.server(0).client());

@@ -54,7 +54,7 @@ async fn metrics_may_have_a_separate_listener(kind: Kind) {
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let _proxy = Proxy::launch(kind, &[server.port()], &flags);
-    eventually("an answer over TLS", async || {
+    eventually("the proxy responds over TLS", async || {
         let said = "GET /proxy/metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let asked = crate::tls_hostile::ask(secured.number(), &files, None, said).await;
         asked.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200")).then_some(())
@@ -221,7 +221,10 @@ async fn serializable_ranges_never_return_an_older_revision(kind: Kind) {
     })
     .await;
     let seen = revisions(&ordered).await;
-    assert!(!seen.is_empty() && !is_mixed(&seen), "{seen:?} before {written}");
+    assert!(
+        !seen.is_empty() && !is_mixed(&seen),
+        "revisions {seen:?} were returned, and {written} was written"
+    );
     cluster.links().heal();
 }
 

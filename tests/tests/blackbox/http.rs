@@ -71,7 +71,7 @@ async fn the_version_page_reports_the_server_and_cluster_versions(kind: Kind) {
     // single Quorate member knows the cluster version before it answers the first client.
     let knows_at_once = server.is_3_7() && Place::of_suite() == Place::Alone;
     let timeout = if knows_at_once { Duration::ZERO } else { DEADLINE };
-    let answer = eventually_ok(timeout, "the version", async || {
+    let answer = eventually_ok(timeout, "the member reports its version", async || {
         let answer = server.get("/version");
         if answer.text().contains(expected) { Ok(answer) } else { Err(answer.text()) }
     })
@@ -109,7 +109,7 @@ async fn metrics_are_exposed(kind: Kind) {
         "process_open_fds",
     ] {
         let line = format!("\n# TYPE {name} ");
-        assert!(text.contains(&line), "no {name}");
+        assert!(text.contains(&line), "the metrics do not contain {name}");
     }
     // Every line is a comment or a sample with a numeric value.
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {

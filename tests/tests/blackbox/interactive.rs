@@ -41,7 +41,7 @@ async fn interactive_watches_can_be_created_cancelled_and_interrupted(kind: Kind
     let Some(mut terminal) = Terminal::start(&ctl.command(&["watch", "-i"])) else { return };
     terminal.types("watch a\n");
     // The tool confirms a watch only by printing its events.
-    eventually("an event", async || {
+    eventually("the tool prints an event", async || {
         server.client().write("a", "1").await;
         terminal.screen().contains("PUT\na\n1\n").then_some(())
     })

@@ -61,7 +61,7 @@ async fn renew(client: &Client, ids: Vec<i64>) -> Vec<pb::LeaseKeepAliveResponse
     let requests = tokio_stream::iter(ids.into_iter().map(|id| pb::LeaseKeepAliveRequest { id }));
     let answers =
         client.lease().lease_keep_alive(client.signed(requests)).await.unwrap().into_inner();
-    let answers = within("renewals", answers.collect::<Vec<_>>()).await;
+    let answers = within("the responses to all renewals", answers.collect::<Vec<_>>()).await;
     answers.into_iter().map(Result::unwrap).collect()
 }
 
@@ -278,7 +278,7 @@ async fn a_renewed_lease_does_not_expire(kind: Kind) {
     client.put(put_leased("left", "v", 6)).await.unwrap();
     let start = Instant::now();
     // The lease is renewed until well after the other one has expired.
-    eventually("the other lease to expire", async || {
+    eventually("the other lease expires", async || {
         assert_eq!(renew(&client, vec![5]).await[0].ttl, 1);
         let gone = client.read("left").await.is_none();
         (gone && start.elapsed().as_secs_f64() > 2.5).then_some(())
@@ -340,7 +340,7 @@ async fn leases_survive_a_restart(kind: Kind) {
     assert_eq!(look(&client, 5).await.granted_ttl, 600);
     assert_eq!(look(&client, 7).await.ttl, -1, "a revoked lease remains revoked");
     // The new leader restores the short lease's full TTL. The lease then expires.
-    eventually("the short lease to expire", async || {
+    eventually("the short lease expires", async || {
         client.range(key("short")).await.unwrap().kvs.is_empty().then_some(())
     })
     .await;
@@ -355,10 +355,11 @@ async fn hundreds_of_leases_expire(kind: Kind) {
         client.grant(id, 1).await;
         client.put(put_leased(format!("k{id}"), "v", id)).await.unwrap();
     }
-    eventually("all leases to expire", async || {
+    eventually("all leases expire", async || {
         let left = client.range(prefix("k")).await.unwrap().count;
         (left == 0).then_some(())
     })
     .await;
-    eventually("the list to be empty", async || ids(&client).await.is_empty().then_some(())).await;
+    eventually("the list of leases is empty", async || ids(&client).await.is_empty().then_some(()))
+        .await;
 }

@@ -67,7 +67,7 @@ async fn no_acknowledged_write_is_lost_on_a_full_disk(kind: Kind) {
     .await;
     if kind == Kind::Quorate {
         // Clients lose their connections just before the process logs the reason for exiting.
-        eventually("the reason in the log", async || {
+        eventually("the log contains the reason", async || {
             server.log().contains("No space left on device").then_some(())
         })
         .await;
@@ -86,7 +86,7 @@ async fn no_acknowledged_write_is_lost_on_a_full_disk(kind: Kind) {
 
 /// Waits until there is no alarm.
 async fn no_alarm(client: &Client) {
-    eventually("the end of the alarm", async || {
+    eventually("there is no alarm", async || {
         client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms.is_empty().then_some(())
     })
     .await;
@@ -104,7 +104,7 @@ async fn without_space_for_the_backend(kind: Kind) -> Option<(SmallDisk, Server,
     let log = server.log();
     assert!(refused.message().contains("database space exceeded"), "{refused}: {log}");
     // Clients receive the refusal just before the process logs the reason.
-    eventually("the reason in the log", async || {
+    eventually("the log contains the reason", async || {
         server.log().contains("no disk space for the backend file").then_some(())
     })
     .await;
@@ -117,7 +117,7 @@ async fn writing_the_backend_continues_when_disk_space_is_available_again(kind: 
     };
     check_acknowledged(&server.client(), acknowledged).await;
     disk.resize(1_000);
-    eventually("room", async || {
+    eventually("the log reports that disk space is available", async || {
         server.log().contains("disk space is available again for the backend file").then_some(())
     })
     .await;
@@ -169,7 +169,10 @@ async fn etcd_reads_a_disk_full_alarm(kind: Kind) {
     let server = held(kind).flag("--hold-cluster-version=3.5").start().await;
     disk.fill_but(0);
     let acknowledged = write_until_refused(&server.client(), 100_000).await;
-    eventually("the alarm", async || is_out_of_space(&server.client()).await.then_some(())).await;
+    eventually("an alarm is raised", async || {
+        is_out_of_space(&server.client()).await.then_some(())
+    })
+    .await;
     drop(server);
     disk.resize(1_000);
     let server = held(Kind::Etcd).start().await;

@@ -53,7 +53,7 @@ impl Drop for Load {
 /// Waits until the benchmark has written more.
 async fn grows(server: &Server) {
     let before = server.client().revision().await;
-    let what = "writes of the load";
+    let what = "the load writes keys";
     eventually(what, async || (server.client().revision().await > before + 100).then_some(()))
         .await;
 }
@@ -89,7 +89,7 @@ async fn an_interrupted_bench_run_is_reported(kind: Kind) {
     // Each client of this load keeps one stream open.
     let load = Load::start(&server, &["lease-keepalive"]);
     let renewals = || server.metric("etcd_debugging_lease_renewed_total").unwrap_or_default();
-    eventually("renewals", async || (renewals() > 20.0).then_some(())).await;
+    eventually("leases are renewed", async || (renewals() > 20.0).then_some(())).await;
     let (report, content) = load.interrupt().await;
     assert!(!content);
     assert_eq!(
@@ -119,7 +119,7 @@ async fn bench_kubernetes_simulates_an_api_server(kind: Kind) {
     );
     let count = |kind: &str| report["kinds"][kind]["count"].as_u64().unwrap();
     for kind in ["get", "list page", "update", "heartbeat", "lease", "event", "compact"] {
-        assert!(count(kind) > 0, "{kind} in {output}");
+        assert!(count(kind) > 0, "no {kind} in {output}");
     }
     // Lists of a few hundred objects have several pages, and updates read before they write.
     assert!(count("list page") > 50 && count("get") > count("update"), "{output}");

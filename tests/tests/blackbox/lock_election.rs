@@ -154,12 +154,12 @@ async fn a_lock_passes_to_the_next_waiter(kind: Kind) {
     unlock(&client, "l/3").await;
     client.write("k", "v").await;
     let freed = unlock(&client, &first.key).await;
-    let second = within("the second", second).await.unwrap().unwrap();
+    let second = within("the lock for the second client", second).await.unwrap().unwrap();
     assert_eq!((&second.key[..], revision(&second)), (&b"l/2"[..], freed));
     unlock(&client, "l/2").await;
-    let fourth = within("the fourth", fourth).await.unwrap().unwrap();
+    let fourth = within("the lock for the fourth client", fourth).await.unwrap().unwrap();
     assert_eq!(fourth.key, "l/4");
-    let third = within("the third", third).await.unwrap();
+    let third = within("the lock for the third client", third).await.unwrap();
     refused(third, Code::Unknown, "mutex: session is expired");
 }
 
@@ -172,7 +172,7 @@ async fn a_cancelled_wait_for_a_lock_deletes_its_key(kind: Kind) {
     let first = lock(&client, "l", 1).await.unwrap();
     let mut request = client.signed(lock_request("l", 2));
     request.set_timeout(Duration::from_millis(300));
-    let answer = within("the deadline", client.locks().lock(request)).await;
+    let answer = within("the timeout of the request", client.locks().lock(request)).await;
     assert!(matches!(answer.unwrap_err().code(), Code::DeadlineExceeded | Code::Cancelled));
     await_no_key(&client, "l/2").await;
 
@@ -182,7 +182,7 @@ async fn a_cancelled_wait_for_a_lock_deletes_its_key(kind: Kind) {
     await_no_key(&client, "l/2").await;
     assert_eq!(keys(&client, "l/").await, ["l/1", "l/3"]);
     unlock(&client, first.key).await;
-    assert_eq!(within("the third", third).await.unwrap().unwrap().key, "l/3");
+    assert_eq!(within("the lock for the third client", third).await.unwrap().unwrap().key, "l/3");
 }
 
 async fn a_lock_passes_to_the_next_waiter_when_its_lease_is_revoked(kind: Kind) {
@@ -195,9 +195,9 @@ async fn a_lock_passes_to_the_next_waiter_when_its_lease_is_revoked(kind: Kind) 
     let second = wait_for_lock(&client, "l", 2).await;
     let third = wait_for_lock(&client, "l", 3).await;
     client.lease_revoke(pb::LeaseRevokeRequest { id: 1 }).await.unwrap();
-    assert_eq!(within("the second", second).await.unwrap().unwrap().key, "l/2");
+    assert_eq!(within("the lock for the second client", second).await.unwrap().unwrap().key, "l/2");
     client.lease_revoke(pb::LeaseRevokeRequest { id: 2 }).await.unwrap();
-    assert_eq!(within("the third", third).await.unwrap().unwrap().key, "l/3");
+    assert_eq!(within("the lock for the third client", third).await.unwrap().unwrap().key, "l/3");
 }
 
 async fn a_waiter_with_an_expired_lease_is_refused_at_its_turn(kind: Kind) {
@@ -211,7 +211,7 @@ async fn a_waiter_with_an_expired_lease_is_refused_at_its_turn(kind: Kind) {
     await_no_key(&client, "l/2").await;
     assert!(!second.is_finished());
     unlock(&client, "l/1").await;
-    let answer = within("the second", second).await.unwrap();
+    let answer = within("the lock for the second client", second).await.unwrap();
     refused(answer, Code::Unknown, "mutex: session is expired");
 }
 
@@ -322,7 +322,7 @@ async fn candidates_are_elected_in_turn(kind: Kind) {
     let stood_at = client.range(key("e/2")).await.unwrap().kvs[0].fields().create_revision;
     assert_eq!(leader(&client).await.as_deref(), Some("one"));
     resign(&client, Some(first)).await.unwrap();
-    let answer = within("the second", second).await.unwrap().unwrap();
+    let answer = within("the election of the second candidate", second).await.unwrap().unwrap();
     assert_eq!(
         answer.header.unwrap().revision,
         stood_at,
@@ -330,7 +330,7 @@ async fn candidates_are_elected_in_turn(kind: Kind) {
     );
     assert_eq!(leader(&client).await.as_deref(), Some("two"));
     client.lease_revoke(pb::LeaseRevokeRequest { id: 2 }).await.unwrap();
-    let answer = within("the third", third).await.unwrap().unwrap();
+    let answer = within("the election of the third candidate", third).await.unwrap().unwrap();
     assert_eq!(answer.leader.unwrap().key, "e/3");
 }
 
@@ -362,7 +362,7 @@ async fn a_cancelled_campaign_deletes_its_key(kind: Kind) {
     let second = stand(&client, 2, "two").await;
     client.delete_range(delete("e/2", "")).await.unwrap();
     resign(&client, Some(first)).await.unwrap();
-    let answer = within("the second", second).await.unwrap().unwrap();
+    let answer = within("the election of the second candidate", second).await.unwrap().unwrap();
     assert_eq!(answer.leader.unwrap().key, "e/2");
     assert_eq!(leader(&client).await, None);
 }
@@ -423,7 +423,8 @@ async fn observers_see_each_leader_and_proclamation(kind: Kind) {
     let second = stand(&client, 2, "two").await;
     let resigned = resign(&client, Some(first)).await.unwrap();
     assert_eq!(next(&mut observed).await, ("two".to_owned(), resigned));
-    let second = within("the second", second).await.unwrap().unwrap().leader;
+    let second =
+        within("the election of the second candidate", second).await.unwrap().unwrap().leader;
     let said = proclaim(&client, second.clone(), "and more").await.unwrap();
     assert_eq!(next(&mut observed).await, ("and more".to_owned(), said));
 
@@ -446,7 +447,10 @@ async fn an_observer_waits_for_a_leader(kind: Kind) {
     };
     client.grant(1, 60).await;
     let first = campaign(&client, 1, "one").await;
-    assert_eq!(within("the first", observing).await.unwrap(), ("one".to_owned(), first.rev));
+    assert_eq!(
+        within("the first response to the observer", observing).await.unwrap(),
+        ("one".to_owned(), first.rev)
+    );
 }
 
 /// Creates ann with permission to read and write everything under `l/` and `e/`, and eve with permission to write there
@@ -504,7 +508,7 @@ async fn locks_use_the_permissions_of_the_caller(kind: Kind) {
     lock(&ann, "l", 1).await.unwrap();
     let second = wait_for_lock(&ann, "l", 2).await;
     unlock(&ann, "l/1").await;
-    assert_eq!(within("the second", second).await.unwrap().unwrap().key, "l/2");
+    assert_eq!(within("the lock for the second client", second).await.unwrap().unwrap().key, "l/2");
     let elected = campaign(&ann, 1, "v").await;
     let mut observed = observe(&ann).await;
     assert_eq!(next(&mut observed).await, ("v".to_owned(), elected.rev));
@@ -526,7 +530,7 @@ async fn waiters_survive_the_loss_of_the_raft_leader(kind: Kind) {
     assert_eq!(next(&mut observed).await.0, "one");
     cluster.kill(old);
     let freed = async || other.unlock(UnlockRequest { key: "l/1".into() }).await.ok().map(drop);
-    eventually_within(TIMEOUT, "another leader", freed).await;
+    eventually_within(TIMEOUT, "the new leader releases the lock", freed).await;
     assert_eq!(within("the lock", waiting).await.unwrap().unwrap().key, "l/2");
     assert!(!standing.is_finished());
     other.delete_range(delete("e/1", "")).await.unwrap();
@@ -550,7 +554,7 @@ async fn hundreds_of_waiters_get_a_lock_in_order_of_arrival(kind: Kind) {
         }
     }
     let all = async || (keys(&client, "l/").await.len() as i64 == WAITERS).then_some(());
-    eventually("all clients to wait", all).await;
+    eventually("all clients wait", all).await;
     // Clients get the lock in the order in which they arrived, not in the order of their lease ids.
     let request = pb::RangeRequest {
         sort_order: pb::range_request::SortOrder::Ascend.into(),
@@ -560,7 +564,7 @@ async fn hundreds_of_waiters_get_a_lock_in_order_of_arrival(kind: Kind) {
     for record in client.range(request).await.unwrap().kvs {
         let text = std::str::from_utf8(record.key()).unwrap().strip_prefix("l/").unwrap();
         let lease = usize::from_str_radix(text, 16).unwrap();
-        let held = within("its turn", &mut waiting[lease - 1]).await.unwrap().unwrap();
+        let held = within("the next lock", &mut waiting[lease - 1]).await.unwrap().unwrap();
         assert_eq!(held.key, record.key());
         unlock(&client, held.key).await;
     }
@@ -574,7 +578,7 @@ async fn waiters_are_notified_when_the_member_stops(kind: Kind) {
     lock(&client, "l", 1).await.unwrap();
     let second = wait_for_lock(&client, "l", 2).await;
     server.stop().await;
-    let answer = within("the end", second).await.unwrap();
+    let answer = within("the end of the wait", second).await.unwrap();
     assert_eq!(answer.unwrap_err().code(), Code::Unavailable);
     // The waiting client's key survives the restart.
     server.start_again().await;

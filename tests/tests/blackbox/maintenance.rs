@@ -89,7 +89,7 @@ async fn status_reports_the_backend_sizes(kind: Kind) {
     for number in 0..50 {
         client.write(format!("k{number}"), vec![b'v'; 10_000]).await;
     }
-    let grown = eventually("the backend to grow", async || {
+    let grown = eventually("the backend file grows", async || {
         let now = status(&client).await;
         (now.db_size_in_use >= empty.db_size_in_use + 500_000).then_some(now)
     })
@@ -265,7 +265,7 @@ async fn the_hash_of_the_whole_store_changes_with_every_change(kind: Kind) {
 async fn snapshot(server: &Server, client: &Client) -> (Vec<u8>, Bytes) {
     if server.is_3_7() {
         // A new cluster sets its version shortly after it starts to serve.
-        eventually("a storage version", async || {
+        eventually("the member reports a storage version", async || {
             let status = client.status(pb::StatusRequest {}).await.unwrap();
             (status.storage_version == "3.7.0").then_some(())
         })
@@ -371,7 +371,7 @@ async fn defragmentation_shrinks_the_backend_file(kind: Kind) {
     let hash = hash_kv(&client, 0).await.unwrap().hash;
     let answer = client.defragment(pb::DefragmentRequest {}).await.unwrap();
     assert!(answer.header.is_none());
-    let after = eventually("the space to be returned", async || {
+    let after = eventually("the backend file shrinks", async || {
         let now = status(&client).await;
         (now.db_size < before.db_size / 2).then_some(now)
     })
@@ -525,7 +525,7 @@ async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
     let last = client.revision().await;
     let own_id = status(&client).await.header.unwrap().member_id;
     // A new cluster stores its version shortly after it starts to serve.
-    eventually("a cluster version", async || {
+    eventually("the cluster version is decided", async || {
         let version = server.get("/version").text();
         let version: serde_json::Value = serde_json::from_str(&version).unwrap();
         let has_cluster = version["etcdcluster"].as_str().unwrap().starts_with("3.");

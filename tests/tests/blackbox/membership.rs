@@ -78,7 +78,7 @@ async fn members_log_a_warning_if_their_settings_differ(kind: Kind) {
         (odd, vec![notice("3", "1", 0), notice("3", "1", 2)]),
     ] {
         for fields in &expected {
-            eventually("the warning", async || {
+            eventually("the warning is logged", async || {
                 let holds = |line: &String| fields.iter().all(|field| line.contains(field));
                 warnings(member).iter().any(holds).then_some(())
             })
@@ -103,7 +103,7 @@ async fn a_learner_refuses_most_requests(kind: Kind) {
     let status = client.status(pb::StatusRequest {}).await.unwrap();
     assert!(status.is_learner);
     let local = pb::RangeRequest { serializable: true, ..key("k") };
-    eventually("the learner to have the key", async || {
+    eventually("the learner has the key", async || {
         (client.range(local.clone()).await.unwrap().count == 1).then_some(())
     })
     .await;
@@ -123,7 +123,7 @@ async fn a_learner_refuses_most_requests(kind: Kind) {
     refused(client.health().check(check).await, refusal, TEXT);
     let watching = client.watch().watch(tokio_stream::pending()).await;
     let ended = match watching {
-        Ok(stream) => within("the stream ends", stream.into_inner().next()).await.unwrap(),
+        Ok(stream) => within("the end of the stream", stream.into_inner().next()).await.unwrap(),
         Err(status) => Err(status),
     };
     refused(ended, refusal, TEXT);
@@ -131,7 +131,7 @@ async fn a_learner_refuses_most_requests(kind: Kind) {
 
     // After the promotion, the member answers all requests.
     cluster.promote(learner).await;
-    eventually("the voter to take a write", async || client.put(put("k", "w")).await.ok()).await;
+    eventually("the voter accepts a write", async || client.put(put("k", "w")).await.ok()).await;
     refused(
         promote(&client, cluster.id(learner)).await,
         Code::FailedPrecondition,
@@ -249,7 +249,7 @@ async fn leadership_is_transferred_only_to_voters(kind: Kind) {
     move_to(leader, cluster.id(leader)).await.unwrap();
     // A leader aborts a transfer if its successor is not ready within an election timeout. The caller waits until its
     // own timeout and must retry.
-    eventually("the follower to lead", async || {
+    eventually("the follower becomes leader", async || {
         let asked = tokio::time::timeout(Duration::from_secs(2), move_to(leader, target)).await;
         let status = cluster.client(leader).status(pb::StatusRequest {}).await.unwrap();
         match asked {
@@ -319,8 +319,10 @@ async fn a_member_that_missed_changes_accepts_new_members(kind: Kind) {
     cluster.remove(leader).await;
     cluster.ended(leader).await;
     let client = cluster.client(newcomer);
-    eventually("a write without the removed member", async || client.put(put("k", "v")).await.ok())
-        .await;
+    eventually("a write succeeds without the removed member", async || {
+        client.put(put("k", "v")).await.ok()
+    })
+    .await;
     cluster.kill(stays);
     // The returning member knows only members that have been removed since.
     cluster.restart(absent).await;
@@ -330,7 +332,7 @@ async fn a_member_that_missed_changes_accepts_new_members(kind: Kind) {
 
 async fn an_election_is_logged_before_its_outcome(kind: Kind) {
     let server = Server::start(kind).await;
-    let said = eventually("the outcome", async || {
+    let said = eventually("the member has elected itself", async || {
         let said = server.log();
         said.contains("\"elected leader\"").then_some(said)
     })
@@ -421,7 +423,7 @@ async fn the_completion_of_a_downgrade_is_checked_at_the_configured_interval(kin
         let mut cluster = start_unchecked(kind, 1).await;
         let client = cluster.client(0);
         downgrade(&client, DowngradeAction::Enable, "3.6").await.unwrap();
-        eventually_within(TIMEOUT, "the lowered version", async || {
+        eventually_within(TIMEOUT, "the lower cluster version is reported", async || {
             let status = client.status(pb::StatusRequest {}).await.unwrap();
             status.storage_version.starts_with("3.6").then_some(())
         })
@@ -453,7 +455,11 @@ async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {
         refused(act(DowngradeAction::Validate, version).await, Code::InvalidArgument, target);
     }
     assert_eq!(act(DowngradeAction::Validate, "3.6.9").await.unwrap(), "3.7");
-    assert_eq!(act(DowngradeAction::Cancel, "").await.unwrap(), "3.7", "there is none");
+    assert_eq!(
+        act(DowngradeAction::Cancel, "").await.unwrap(),
+        "3.7",
+        "no downgrade is in progress"
+    );
     assert_eq!(act(DowngradeAction::Enable, "3.6").await.unwrap(), "3.7");
     refused(
         act(DowngradeAction::Validate, "3.6").await,
@@ -463,7 +469,7 @@ async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {
     let request = pb::DowngradeRequest { action: 7, version: String::new() };
     let unknown = client.downgrade(request).await;
     refused(unknown, Code::Unknown, "etcdserver: unknown method");
-    let status = eventually_within(TIMEOUT, "the lowered version", async || {
+    let status = eventually_within(TIMEOUT, "the lower cluster version is reported", async || {
         let status = client.status(pb::StatusRequest {}).await.unwrap();
         (status.storage_version == "3.6.0").then_some(status)
     })
@@ -487,7 +493,7 @@ async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
     for minor in ["3.6", "3.5"] {
         let client = cluster.client(0);
         downgrade(&client, DowngradeAction::Enable, minor).await.unwrap();
-        eventually_within(TIMEOUT, "the lowered version", async || {
+        eventually_within(TIMEOUT, "the lower cluster version is reported", async || {
             let status = client.status(pb::StatusRequest {}).await.unwrap();
             status.storage_version.starts_with(minor).then_some(())
         })
@@ -533,7 +539,7 @@ async fn members_that_stop_together_do_not_wait_for_one_another(kind: Kind) {
         cluster.server(member).signal("TERM");
     }
     for member in 0..3 {
-        eventually("a member to stop", async || {
+        eventually("the member stops", async || {
             cluster.server(member).log_of_this_run().contains("closed etcd server").then_some(())
         })
         .await;

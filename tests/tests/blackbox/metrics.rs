@@ -172,7 +172,11 @@ async fn messages_and_their_bytes_are_counted(kind: Kind) {
         client.write("k", "v").await;
         watch.events(1).await;
         let counts = Seen::of(&server, names).since(&before);
-        assert_eq!(counts, [1.0, 1.0 + f64::from(number)], "the creation, and events");
+        assert_eq!(
+            counts,
+            [1.0, 1.0 + f64::from(number)],
+            "the response to the creation, and responses with events"
+        );
     }
 }
 
@@ -211,7 +215,10 @@ async fn undecodable_requests_are_counted(kind: Kind) {
         let id = connection.open(&call_head(path));
         // The message contains a field with an invalid wire type.
         connection.send_body(id, &[0, 0, 0, 0, 1, 0x0f], true);
-        eventually("the failure", async || (server.metric(&name) == Some(1.0)).then_some(())).await;
+        eventually("the failure is counted", async || {
+            (server.metric(&name) == Some(1.0)).then_some(())
+        })
+        .await;
     }
 }
 
@@ -308,5 +315,8 @@ async fn only_valid_client_versions_become_metric_labels(kind: Kind) {
     }
     assert_eq!(count("unknown"), unknown + 3.0);
     let page = server.get("/metrics").text();
-    assert!(!page.contains(&long[..100]) && !page.contains("and more"), "a client filled the page");
+    assert!(
+        !page.contains(&long[..100]) && !page.contains("and more"),
+        "a client's version became a label value"
+    );
 }

@@ -145,7 +145,7 @@ impl Model {
                 },
                 Request::RequestPut(request) => change.put(request),
                 Request::RequestDeleteRange(request) => change.delete(request),
-                Request::RequestTxn(_) => panic!("the model knows no nested transactions"),
+                Request::RequestTxn(_) => panic!("the model does not support nested transactions"),
             });
         }
         change.commit(self);
@@ -317,7 +317,7 @@ fn answer_of(response: Response, request: &Request) -> Answer {
                 .collect();
             Answer::Txn { succeeded: answer.succeeded, answers }
         }
-        (answer, request) => panic!("{answer:?} answers {request:?}"),
+        (answer, request) => panic!("{answer:?} is not a response to {request:?}"),
     }
 }
 

@@ -65,7 +65,8 @@ async fn a_full_store_accepts_writes_again_after_cleanup(kind: Kind) {
     client.write("before", "v").await;
     client.grant(5, 600).await;
     fill(&client).await;
-    let raised = eventually("the alarm", async || alarms(&client).await.first().copied()).await;
+    let raised =
+        eventually("an alarm is raised", async || alarms(&client).await.first().copied()).await;
     assert_eq!(
         (raised.member_id, raised.alarm),
         (client.status(pb::StatusRequest {}).await.unwrap().leader, 1)
@@ -101,7 +102,7 @@ async fn a_full_store_accepts_writes_again_after_cleanup(kind: Kind) {
     let revision = client.revision().await;
     client.compact_to(revision).await;
     client.defragment(pb::DefragmentRequest {}).await.unwrap();
-    eventually("space to be returned", async || {
+    eventually("the file shrinks", async || {
         let size = client.status(pb::StatusRequest {}).await.unwrap().db_size;
         (size < QUOTA / 2).then_some(())
     })
@@ -116,7 +117,7 @@ async fn requests_that_need_no_space_are_accepted(kind: Kind) {
     let server = small(kind).await;
     let client = server.client();
     fill(&client).await;
-    eventually("the alarm", async || alarms(&client).await.first().copied()).await;
+    eventually("an alarm is raised", async || alarms(&client).await.first().copied()).await;
     client.txn(txn(vec![get_op("fill"), write_op(delete("nothing", ""))])).await.unwrap();
     client.txn(txn(vec![write_op(delete("fill", ""))])).await.unwrap();
     // A transaction with a put is refused even if the put is in a branch that is not executed, or in a nested
@@ -142,7 +143,7 @@ async fn a_larger_quota_applies_after_a_restart(kind: Kind) {
     let mut server = small(kind).await;
     let client = server.client();
     fill(&client).await;
-    eventually("the alarm", async || alarms(&client).await.first().copied()).await;
+    eventually("an alarm is raised", async || alarms(&client).await.first().copied()).await;
     assert!(server.stop().await.code().is_none(), "the server ends by the signal that stopped it");
     server.set_flags(&["--quota-backend-bytes=100000000"]);
     server.start_again().await;
@@ -172,8 +173,8 @@ async fn a_full_store_disarms_its_alarm_if_a_flag_permits_it(kind: Kind) {
     let client = server.client();
     assert_eq!(server.metric("quorate_quota_warning"), Some(0.0));
     fill(&client).await;
-    eventually("the alarm", async || alarms(&client).await.first().copied()).await;
-    eventually("the warning", async || {
+    eventually("an alarm is raised", async || alarms(&client).await.first().copied()).await;
+    eventually("a warning is logged", async || {
         let is_logged = server.log().contains("is close to its quota");
         (is_logged && server.metric("quorate_quota_warning") == Some(1.0)).then_some(())
     })
@@ -185,13 +186,13 @@ async fn a_full_store_disarms_its_alarm_if_a_flag_permits_it(kind: Kind) {
     eventually("writes are accepted again", async || client.put(put("k", "v")).await.ok()).await;
     assert!(alarms(&client).await.is_empty());
     assert!(server.log().contains("disarmed the NOSPACE alarm of this member"));
-    eventually("the warning has ended", async || {
+    eventually("the warning is withdrawn", async || {
         (server.metric("quorate_quota_warning") == Some(0.0)).then_some(())
     })
     .await;
     // The alarm is raised and disarmed a second time.
     fill(&client).await;
-    eventually("the next alarm", async || alarms(&client).await.first().copied()).await;
+    eventually("the alarm is raised again", async || alarms(&client).await.first().copied()).await;
     let revision = client.delete_range(delete("fill", "")).await.unwrap().header.unwrap().revision;
     client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
     eventually("writes are accepted again", async || client.put(put("k", "v")).await.ok()).await;

@@ -80,7 +80,10 @@ async fn says(cluster: &Cluster, member: usize, what: &str) {
 async fn is_rebuilt(cluster: &mut Cluster, member: usize) {
     says(cluster, member, REBUILT).await;
     cluster.ready(member).await;
-    eventually("no alarm", async || alarms(cluster, member).await.is_empty().then_some(())).await;
+    eventually("the alarm is cleared", async || {
+        alarms(cluster, member).await.is_empty().then_some(())
+    })
+    .await;
     cluster.client(member).put(put("after", "the rebuild")).await.unwrap();
     cluster.check_same_content().await;
     cluster.stop(member).await;

@@ -122,7 +122,7 @@ async fn recovered(kind: Kind, directories: &[&Path], more: &[&str]) -> Vec<Serv
     }
     for server in &mut servers {
         let ready = server.ready().await;
-        ready.unwrap_or_else(|exit| panic!("{} does not start: {exit}", server.name()));
+        ready.unwrap_or_else(|exit| panic!("{} failed to start: {exit}", server.name()));
     }
     servers
 }
@@ -172,8 +172,10 @@ async fn the_recovered_cluster_contains_every_acknowledged_write(kind: Kind) {
     let before = cluster.settle().await;
     let writing = write_on(&cluster, leader);
     let client = cluster.client((leader + 1) % 3);
-    eventually("a hundred writes", async || client.read("k100").await.is_some().then_some(()))
-        .await;
+    eventually("a hundred keys are written", async || {
+        client.read("k100").await.is_some().then_some(())
+    })
+    .await;
     kill_all(&mut cluster);
     let acknowledged = writing.await.unwrap();
     assert!(acknowledged > 100);
@@ -222,7 +224,7 @@ async fn write_alone(cluster: &mut Cluster, key: &str) -> usize {
         client.put(request).await
     });
     let wanted = format!("put \"{key}\"");
-    eventually("the write in the leader's log", async || {
+    eventually("the write is in the leader's log", async || {
         let dumped = Utl::Quorate.run(&["wal", "dump", text(data(cluster, leader))]).success();
         dumped.contains(&wanted).then_some(())
     })

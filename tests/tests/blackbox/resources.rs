@@ -72,7 +72,7 @@ async fn a_member_on_a_nearly_full_disk_starts_and_frees_space(kind: Kind) {
         let client = server.client();
         free_space(&client).await;
         client.write("after", "v").await;
-        eventually("a smaller backend", async || {
+        eventually("the backend file is smaller", async || {
             let status = client.status(pb::StatusRequest {}).await.ok()?;
             (status.db_size < 2_000_000).then_some(())
         })
@@ -98,8 +98,10 @@ async fn connections_from_one_address_are_limited(kind: Kind) {
         assert!(!connect().1, "a connection beyond the limit was answered");
     }
     held.pop();
-    eventually("a closed connection makes room for another", async || connect().1.then_some(()))
-        .await;
+    eventually("a connection is accepted after another has closed", async || {
+        connect().1.then_some(())
+    })
+    .await;
     let line = "an address has reached its connection limit";
     eventually("a log line about the limit", async || server.log().contains(line).then_some(()))
         .await;
@@ -166,7 +168,7 @@ async fn a_locked_directory_is_reported_at_once(kind: Kind) {
     .await;
     assert!(!waiting.log().contains("taking too long"), "this line is logged only after 10 s");
     holder.stop().await;
-    eventually("the start", async || {
+    eventually("the second server starts", async || {
         waiting.log().contains("ready to serve client requests").then_some(())
     })
     .await;
@@ -258,7 +260,7 @@ async fn a_member_that_waits_for_a_quorum_stops_on_a_signal(kind: Kind) {
     let cluster = format!("default={},other=http://127.0.0.1:2", server.peer_url());
     server.set_cluster(cluster, false);
     server.launch();
-    eventually("an election", async || {
+    eventually("the member starts an election", async || {
         server.log().contains("is starting a new election").then_some(())
     })
     .await;

@@ -125,7 +125,10 @@ async fn peers_that_do_not_read_are_disconnected_after_the_write_timeout(kind: K
             && (is_given_up || begun.elapsed() < Duration::from_secs(8))
         {
             cluster.client(leader).put(put("k", &*value)).await.unwrap();
-            assert!(begun.elapsed() < DEADLINE, "the log does not contain {given_up:?}");
+            assert!(
+                begun.elapsed() < DEADLINE,
+                "the log does not contain {given_up:?} after {DEADLINE:?}"
+            );
         }
         let log = cluster.server(leader).log();
         assert_eq!(log.contains(given_up), is_given_up, "{log}");

@@ -43,7 +43,7 @@ fn not_in_order(files: &Files) -> Vec<(&'static str, Credentials)> {
         ("not valid yet", sign(Leaf { from: now + DAY, ..client() })),
         ("for servers only", sign(Leaf { for_clients: false, ..client() })),
         ("self-signed", client().self_signed()),
-        ("of a stranger", Files::new().authority.sign(&client())),
+        ("of an unknown authority", Files::new().authority.sign(&client())),
         ("revoked", sign(Leaf { serial: 7, ..client() })),
     ]
 }
@@ -84,7 +84,10 @@ async fn invalid_client_certificates_are_refused(kind: Kind) {
     if kind == Kind::Quorate {
         // Each refusal is logged or counted. Clients retry until their timeout.
         let refused = cases.len() * tools().len();
-        assert!(logged as u64 + left_out + 1 >= refused as u64, "{logged} {left_out}");
+        assert!(
+            logged as u64 + left_out + 1 >= refused as u64,
+            "{logged} refusals were logged, {left_out} were omitted"
+        );
     }
     assert!(!server.log().contains("PRIVATE KEY"));
 }
@@ -357,6 +360,10 @@ async fn incomplete_handshakes_and_headers_are_aborted(kind: Kind) {
     }
     let (logged, left_out) = rejections(&server);
     // Connections that are closed together share a log line, which contains the number of omitted lines.
-    assert!((1..=50).contains(&logged), "{logged} {left_out}: {}", server.log());
+    assert!(
+        (1..=50).contains(&logged),
+        "{logged} refusals were logged, {left_out} were omitted: {}",
+        server.log()
+    );
     assert!(server.log().contains("the handshake took too long"));
 }

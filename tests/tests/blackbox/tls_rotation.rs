@@ -187,12 +187,15 @@ async fn expiring_certificates_cause_a_warning(kind: Kind) {
     let warned = || times_logged(&server, "a certificate expires soon", "path", &path);
     let soon = SystemTime::now() + DAY * 10;
     for flag in ["cert-file", "trusted-ca-file", "peer-cert-file", "peer-trusted-ca-file"] {
-        eventually("the end", async || metric(flag).filter(|expiry| *expiry > soon)).await;
+        eventually("the expiry time is shown", async || {
+            metric(flag).filter(|expiry| *expiry > soon)
+        })
+        .await;
     }
     assert_eq!((metric("peer-client-cert-file"), warned()), (None, 0));
     suite_authority().sign(&Leaf { until: soon, ..Leaf::new("server") }).write(&dir, "server");
     // The certificate is used for two flags, and each of them causes a warning.
-    eventually("warnings", async || (warned() == 2).then_some(())).await;
+    eventually("both warnings are logged", async || (warned() == 2).then_some(())).await;
     let log = server.log();
     for said in ["\"flag\":\"cert-file\"", "\"flag\":\"peer-cert-file\"", "\"days-left\":9"] {
         assert!(log.contains(said), "{log}");
@@ -200,7 +203,9 @@ async fn expiring_certificates_cause_a_warning(kind: Kind) {
     let expiry = metric("cert-file").unwrap();
     assert!(soon.duration_since(expiry).unwrap() < Duration::from_secs(1), "{expiry:?}");
     suite_authority().sign(&Leaf::new("server")).write(&dir, "server");
-    eventually("the new expiry time", async || metric("cert-file").filter(|expiry| *expiry > soon))
-        .await;
+    eventually("the new expiry time is shown", async || {
+        metric("cert-file").filter(|expiry| *expiry > soon)
+    })
+    .await;
     assert_eq!(warned(), 2);
 }

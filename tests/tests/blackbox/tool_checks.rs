@@ -49,7 +49,10 @@ async fn a_mirror_follows_its_source(kind: Kind, tool: Tool) {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut working = Working(command.spawn().unwrap());
     let reaches = async |expected: &[&str]| {
-        eventually("the mirror", async || (pairs(&to, "m/") == expected).then_some(())).await;
+        eventually("the mirror contains the expected keys", async || {
+            (pairs(&to, "m/") == expected).then_some(())
+        })
+        .await;
     };
     reaches(&["m/1", "one", "m/2", "two"]).await;
     let put = PutRequest { key: "a/3".into(), value: "three".into(), ..Default::default() };
@@ -144,7 +147,10 @@ async fn an_interrupted_check_perf_deletes_its_keys(kind: Kind, tool: Tool) {
     let mut command = ctl.command(&["check", "perf", "--prefix=p/"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut working = Working(command.spawn().unwrap());
-    eventually("puts", async || (server.client().revision().await > 100).then_some(())).await;
+    eventually("the check puts keys", async || {
+        (server.client().revision().await > 100).then_some(())
+    })
+    .await;
     let id = working.0.id().to_string();
     assert!(Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
     let status = working.0.wait().unwrap();

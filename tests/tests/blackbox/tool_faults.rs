@@ -114,8 +114,10 @@ async fn kill(cluster: &mut Cluster, member: usize) {
     if cluster.leader().await == member {
         let request = MoveLeaderRequest { target_id: cluster.id(target) };
         cluster.client(member).move_leader(request).await.unwrap();
-        eventually("the new leader", async || (cluster.leader().await == target).then_some(()))
-            .await;
+        eventually("the member becomes leader", async || {
+            (cluster.leader().await == target).then_some(())
+        })
+        .await;
     }
     cluster.kill(member);
 }
@@ -206,7 +208,10 @@ async fn a_watch_that_resumes_after_a_compaction_is_cancelled(kind: Kind, tool: 
         "watch was canceled (etcdserver: mvcc: required revision has been compacted)",
         "Error: watch is canceled by the server",
     ];
-    eventually("its last messages", async || (watch.errors() == expected).then_some(())).await;
+    eventually("the watch prints the cancellation", async || {
+        (watch.errors() == expected).then_some(())
+    })
+    .await;
 }
 
 async fn a_tool_whose_output_is_closed_is_killed_by_sigpipe(kind: Kind, tool: Tool) {

@@ -59,7 +59,7 @@ impl Lines {
                 return last;
             }
         }
-        panic!("no {what}: {last:#}");
+        panic!("timed out; expected: {what}; last output: {last:#}");
     }
 }
 
@@ -155,7 +155,7 @@ async fn top_prints_members_requests_and_key_prefixes(kind: Kind) {
 async fn printed_output_is_plain_text(kind: Kind) {
     let server = Server::start(kind).await;
     fill(&server).await;
-    let printed = eventually("a count of all keys", async || {
+    let printed = eventually("a count of all keys is printed", async || {
         let args = ["top", "--iterations=2", "--interval=500ms"];
         let printed = of(&server).run(&args).success();
         printed.contains(r"prefixes: 44 keys in 3").then_some(printed)
@@ -193,7 +193,7 @@ async fn a_killed_leader_is_shown_as_down_and_the_next_as_leader(kind: Kind) {
     let expected = format!("{name} has not answered for ");
     assert!(troubles.iter().any(|trouble| trouble.as_str().unwrap().starts_with(&expected)));
     cluster.restart(leader).await;
-    let again = lines.until("all three", |line| roles(line, "follower") == 2);
+    let again = lines.until("three members again", |line| roles(line, "follower") == 2);
     assert!(again["troubles"].as_array().unwrap().is_empty(), "{again:#}");
 }
 
@@ -231,7 +231,7 @@ async fn an_alarm_is_shown_with_the_name_of_its_member(kind: Kind) {
     let calm = lines.until("a report", |_| true);
     assert_eq!(calm["alarms"], Value::Array(Vec::new()));
     let (client, value) = (server.client(), vec![b'v'; 200_000]);
-    eventually("a full store", async || client.put(put("fill", &value)).await.err()).await;
+    eventually("the store is full", async || client.put(put("fill", &value)).await.err()).await;
     let expected = Value::from(vec![format!("NOSPACE of {}", server.name())]);
     lines.until("an alarm", |line| line["alarms"] == expected);
 }
@@ -267,9 +267,9 @@ async fn a_user_sees_only_permitted_keys(kind: Kind) {
         assert_eq!(ctl.run(&line.split(' ').collect::<Vec<_>>()).code, Some(0), "{line}");
     }
     let lines = Lines::of(ctl.command(&["--user=root:r00t"]));
-    lines.until("count", |line| keys(line, "/registry/pods/") == 40);
+    lines.until("the count of all pods, for root", |line| keys(line, "/registry/pods/") == 40);
     let lines = Lines::of(ctl.command(&["--user=ann:s3cret"]));
-    let refused = lines.until("refusal", |line| {
+    let refused = lines.until("refused counts, for ann", |line| {
         line["prefixes_note"].as_str().unwrap().matches("permission denied").count() == 2
     });
     assert_eq!(refused["prefixes"], Value::Array(Vec::new()));

@@ -355,6 +355,9 @@ async fn an_independent_client_can_use_maintenance_calls(kind: Kind) {
     assert_eq!(list.members().len(), Place::of_suite().members());
     let alarms = client.alarm(ec::AlarmAction::Get, ec::AlarmType::None, None).await.unwrap();
     assert!(alarms.alarms().is_empty());
-    let answer = eventually("another write", async || client.put("k", "w", None).await.ok()).await;
+    let answer = eventually("the member accepts another write", async || {
+        client.put("k", "w", None).await.ok()
+    })
+    .await;
     assert_eq!(answer.header().unwrap().revision(), 3);
 }

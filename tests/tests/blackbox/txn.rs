@@ -638,7 +638,7 @@ async fn readers_see_whole_transactions_in_order(kind: Kind) {
                     continue;
                 };
                 assert!(a == b && b == c, "half a transaction: {values:?}");
-                assert!(a >= newest, "{a} after {newest}");
+                assert!(a >= newest, "value {a} was read after value {newest}");
                 let revision = answer.header.unwrap().revision;
                 assert!(answer.kvs[0].fields().mod_revision <= revision);
                 newest = a;

@@ -110,7 +110,7 @@ async fn restore(utl: Utl, kind: Kind, names: &[&str], file: &Path, more: &[&str
     }
     for server in &mut servers {
         let ready = server.ready().await;
-        ready.unwrap_or_else(|exit| panic!("{} does not start: {exit}", server.name()));
+        ready.unwrap_or_else(|exit| panic!("{} failed to start: {exit}", server.name()));
     }
     servers
 }

@@ -473,7 +473,7 @@ async fn a_watch_stream_that_requires_a_leader_gets_events(kind: Kind) {
     client.put(put("k", "v")).await.unwrap();
     assert_eq!(watch.events(1).await.len(), 1);
     // Other readers are not affected.
-    let seen = eventually("the write", async || {
+    let seen = eventually("the write is visible", async || {
         let answer = client.range(prefix("k")).await.unwrap();
         (answer.count == 1).then_some(answer.count)
     })

@@ -200,7 +200,11 @@ async fn invalid_websocket_handshakes_are_refused(kind: Kind) {
     let old = ask("GET", "/v3/watch", &[("Sec-WebSocket-Version", "8"), key]);
     assert_eq!((old.status, old.text().as_str()), (400, "Bad Request\n"));
     assert_eq!(old.header("sec-websocket-version"), Some("13"));
-    assert_eq!(ask("GET", "/v3/watch", &[version]).status, 400, "no key");
+    assert_eq!(
+        ask("GET", "/v3/watch", &[version]).status,
+        400,
+        "a handshake without a key is refused"
+    );
     let post = ask("POST", "/v3/watch", &[version, key]);
     assert_eq!((post.status, post.text().as_str()), (405, "Method Not Allowed\n"));
     // On paths outside the gateway, the upgrade header has no effect.
@@ -279,14 +283,17 @@ async fn websockets_count_against_the_limit_of_their_address(kind: Kind) {
     let server = options.start().await;
     // The test connects only once the connections of its readiness check are closed.
     let connected = async || WebSocket::try_connect(server.port(), "/v3/watch", &[]).ok();
-    let mut first = eventually("a place", connected).await.unwrap();
+    let mut first = eventually("a connection is accepted", connected).await.unwrap();
     first.send(&json!({"create_request": {"key": K}}).to_string());
     assert_eq!(next(&mut first)["result"]["created"], json!(true));
-    assert!(WebSocket::try_connect(server.port(), "/v3/watch", &[]).is_err(), "a second one");
+    assert!(
+        WebSocket::try_connect(server.port(), "/v3/watch", &[]).is_err(),
+        "a second connection is refused"
+    );
     first.send(&json!({"progress_request": {}}).to_string());
     assert!(next(&mut first)["result"]["header"].is_object());
     drop(first);
-    eventually("its place", connected).await.unwrap();
+    eventually("the next connection is accepted", connected).await.unwrap();
 }
 
 async fn other_origins_are_refused_if_origins_are_listed(kind: Kind) {
@@ -296,10 +303,13 @@ async fn other_origins_are_refused_if_origins_are_listed(kind: Kind) {
     let error = connect(&[("Origin", "https://b.example")]).unwrap_err();
     assert!(error.starts_with("HTTP/1.1 403"), "{error}");
     assert!(connect(&[("Origin", "https://a.example:8443")]).is_ok());
-    assert!(connect(&[]).is_ok(), "a client that is not a browser");
+    assert!(connect(&[]).is_ok(), "a request without an origin is accepted");
     let open = start(kind).await;
     let origin = [("Origin", "https://b.example")];
-    assert!(WebSocket::connect(open.port(), "/v3/kv/range", &origin).is_ok(), "no list");
+    assert!(
+        WebSocket::connect(open.port(), "/v3/kv/range", &origin).is_ok(),
+        "without --cors, every origin is accepted"
+    );
 }
 
 async fn long_messages_are_refused(kind: Kind) {

@@ -130,7 +130,11 @@ async fn a_delete_removes_a_range(kind: Kind) {
     };
     assert_eq!(deleted("d", "b").await, 0, "an inverted range is empty");
     assert_eq!(deleted("b", "d").await, 2);
-    assert_eq!(deleted("d", "\0").await, 2, "a zero end includes all keys from the start on");
+    assert_eq!(
+        deleted("d", "\0").await,
+        2,
+        "a range that ends with a zero byte includes all keys from its start"
+    );
     assert_eq!(client.revision().await, 8, "the deletion of a range increments the revision once");
     assert_eq!(client.range(from_key("\0")).await.unwrap().count, 1);
 }

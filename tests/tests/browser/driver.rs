@@ -61,7 +61,7 @@ impl Browser {
         let mut browser = Self { driver: child, port, session: String::new(), pictures, downloads };
         let start = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", browser.port.number())).is_err() {
-            assert!(start.elapsed() < DEADLINE, "the driver does not start");
+            assert!(start.elapsed() < DEADLINE, "the driver did not start within {DEADLINE:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
         let options = json!({
@@ -148,7 +148,10 @@ impl Browser {
                 let page = self.run("return document.body.innerText;");
                 self.picture("failed");
                 let log = self.log();
-                panic!("never true: {expression}\n{}\n{log:?}", page.as_str().unwrap_or_default());
+                panic!(
+                    "this condition did not become true: {expression}\n{}\n{log:?}",
+                    page.as_str().unwrap_or_default()
+                );
             }
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -14,7 +14,7 @@ on_clusters_of_quorate! {
 fn clock(cluster: &Cluster, member: usize) -> String {
     let answer = get(cluster.server(member).peer_port(), "/raft/probing").text();
     let time = answer.split("\"Now\":\"").nth(1).and_then(|rest| rest.get(..13));
-    time.unwrap_or_else(|| panic!("no time: {answer}")).to_owned()
+    time.unwrap_or_else(|| panic!("there is no time in {answer}")).to_owned()
 }
 
 async fn the_cluster_survives_jumps_of_the_leaders_clock(kind: Kind) {
@@ -32,7 +32,7 @@ async fn the_cluster_survives_jumps_of_the_leaders_clock(kind: Kind) {
             assert_ne!(clock(&ordeal.cluster, leader), before, "the clock did not jump");
             ordeal.load.work(Duration::from_millis(1_500)).await;
             ordeal.progress().await;
-            assert_eq!(ordeal.cluster.leader().await, leader, "a clock decided an election");
+            assert_eq!(ordeal.cluster.leader().await, leader, "the clock jump caused an election");
         }
     })
     .await;

@@ -91,7 +91,7 @@ async fn keeps_its_leader(cluster: &Cluster, leader: usize, disk: &Shim) {
     let client = cluster.client(leader);
     // The answer does not matter: the put may time out on a slow machine.
     let stalled = tokio::task::spawn_local(async move { client.put(put("stalled", "v")).await });
-    eventually("the leader to notice its stalled disk", async || {
+    eventually("the leader notices its stalled disk", async || {
         cluster.server(leader).log().contains(STALLED).then_some(())
     })
     .await;
@@ -110,7 +110,10 @@ async fn keeps_its_leader(cluster: &Cluster, leader: usize, disk: &Shim) {
     assert_eq!(cluster.leader().await, leader);
     assert_eq!(term(cluster, leader).await, term_before, "there was no election");
     for member in cluster.members() {
-        assert!(!cluster.server(member).log().contains(HANDS_OVER), "m{member} hands over");
+        assert!(
+            !cluster.server(member).log().contains(HANDS_OVER),
+            "m{member} transferred its leadership"
+        );
     }
     drop(stalled.await);
 }
@@ -158,7 +161,7 @@ async fn puts_through_any_member_succeed_or_may_be_retried_while_leadership_move
     let writers = Writers::start(&cluster, &[0, 1, 2], Pace::AfterAnswer);
     writers.progress().await;
     for _ in 0..rounds(40) {
-        eventually_within(TIMEOUT, "leadership to move", async || {
+        eventually_within(TIMEOUT, "leadership is transferred", async || {
             let leader = cluster.leader_now().await?;
             let target_id = cluster.id((leader + 1) % 3);
             let client = cluster.client(leader);
@@ -173,7 +176,7 @@ async fn puts_through_any_member_succeed_or_may_be_retried_while_leadership_move
     assert!(answers.count > 100, "{answers:?}");
     let is_final = |status: &Status| status.code() != Code::Unavailable;
     let refused: Vec<&Status> = answers.failures.iter().filter(|one| is_final(one)).collect();
-    assert!(refused.is_empty(), "clients do not retry: {refused:?}");
+    assert!(refused.is_empty(), "clients do not retry after these errors: {refused:?}");
     answers.assert_prompt();
     cluster.check_same_content().await;
 }
@@ -244,7 +247,7 @@ impl Writers {
     /// Waits for further answers.
     async fn progress(&self) {
         let before = self.answers.borrow().count;
-        eventually_within(TIMEOUT, "puts", async || {
+        eventually_within(TIMEOUT, "clients put keys", async || {
             (self.answers.borrow().count >= before + Self::SOME).then_some(())
         })
         .await;

@@ -153,7 +153,7 @@ async fn a_small_snapshot_count_cuts_the_log_early(kind: Kind) {
         client.put(put("k", vec![b'v'; 10_000])).await.unwrap();
     }
     // The leader keeps entries for a follower until the follower has been silent for an election timeout.
-    eventually("the leader to cut its log", async || {
+    eventually("the leader cuts its log", async || {
         client.put(put("k", "v")).await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
         let held = cluster.server(leader).metric("quorate_log_memory_bytes").unwrap();
@@ -185,7 +185,7 @@ async fn open_led(client: &Client) -> Result<Watch, Status> {
 /// Opens one stream after another until it is stopped.
 async fn open_many_led(client: Client, stopped: watch::Receiver<bool>) {
     while !*stopped.borrow() {
-        drop(open_led(&client).await.expect("a stream that requires a leader"));
+        drop(open_led(&client).await.expect("the stream is accepted"));
     }
 }
 

@@ -63,7 +63,7 @@ async fn leadership_can_be_transferred_under_load(kind: Kind) {
             let target = ordeal.cluster.follower().await;
             let request = pb::MoveLeaderRequest { target_id: ordeal.cluster.id(target) };
             ordeal.cluster.client(leader).move_leader(request).await.unwrap();
-            eventually("the new leader", async || {
+            eventually("the member becomes leader", async || {
                 (ordeal.cluster.leader().await == target).then_some(())
             })
             .await;

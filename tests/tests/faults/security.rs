@@ -61,7 +61,10 @@ async fn security_settings_can_change_under_load(kind: Kind) {
     })
     .await;
     for (failure, count) in &summary.failures {
-        assert!(is_of_an_unavailable_member(failure), "{count} times {failure}: {summary:?}");
+        assert!(
+            is_of_an_unavailable_member(failure),
+            "an unexpected error occurred {count} times: {failure}: {summary:?}"
+        );
     }
 }
 
@@ -258,7 +261,7 @@ async fn change_users(ordeal: &Ordeal) {
         grant(&root, kind).await;
         for visitor in &visitors {
             // A member may apply the change later than the member that received the request.
-            let what = format!("a visitor who may write: {is_writer}");
+            let what = format!("the permission to write is {is_writer}");
             eventually_within(TIMEOUT, &what, async || {
                 let answer = visitor.put(put(format!("{HALL}k"), "v")).await;
                 (answer.is_ok() == is_writer).then_some(())

@@ -267,7 +267,7 @@ async fn the_use_of_resources_does_not_grow_under_load(kind: Kind) {
         let (early, late) = samples[samples.len() / 2..].split_at(samples.len() / 4);
         let (early, late) = (Held::most(early), Held::most(late));
         let growth = late.growth_since(&early);
-        assert!(growth.is_empty(), "m{member}: {growth:?} grow: {early:?}, then {late:?}");
+        assert!(growth.is_empty(), "m{member}: {growth:?} increased from {early:?} to {late:?}");
         has_seen_everything(&cluster, member, &log_dirs[member]);
     }
     cluster.settle().await;

@@ -38,7 +38,7 @@ pub(crate) async fn prepare(cluster: &Cluster) {
 
 /// Checks that all members have the same users and auth revision, and enforce the same permissions.
 pub(crate) async fn check(cluster: &Cluster) {
-    eventually_ok(TIMEOUT, "members that know the same users", async || {
+    eventually_ok(TIMEOUT, "all members have the same users", async || {
         let answers = cluster.ask_running(|client| async move { users(&client).await }).await;
         let same = answers.iter().all(|(_, users)| users.is_some() && *users == answers[0].1);
         if same { Ok(()) } else { Err(answers) }

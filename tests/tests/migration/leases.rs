@@ -89,7 +89,7 @@ impl Leases {
     /// early.
     pub(crate) async fn check_left(&self, witness: &Witness) {
         for Left { key, granted } in &self.left {
-            let what = format!("the lease of {key} to expire");
+            let what = format!("the lease of {key} expires");
             let gone = eventually_within(TIMEOUT, &what, async || witness.deleted(key)).await;
             let lived = gone.duration_since(*granted);
             assert!(lived >= Duration::from_secs(LEFT_TTL.unsigned_abs()), "{key}: {lived:?}");
@@ -100,7 +100,7 @@ impl Leases {
     pub(crate) async fn check_kept(&self) {
         const MORE: u64 = 6;
         let before = *self.renewals.lock().unwrap();
-        eventually("renewals", async || {
+        eventually("the lease is renewed", async || {
             for keeper in &self.keepers {
                 assert!(!keeper.is_finished(), "a lease was lost, see above");
             }
@@ -149,7 +149,7 @@ async fn keep(
     let opened = tokio::time::timeout(SILENCE, opened).await;
     let mut stream = opened.map_err(|_| Status::cancelled("silent"))??.into_inner();
     while let Some(answer) = soon(&mut stream).await? {
-        assert!(answer.ttl > 0, "m{number} returned that lease {id} does not exist");
+        assert!(answer.ttl > 0, "m{number} reported that lease {id} does not exist");
         assert_eq!((answer.id, answer.ttl), (id, KEPT_TTL));
         *renewals.lock().unwrap() += 1;
         tokio::time::sleep(PACE).await;

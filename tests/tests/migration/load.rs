@@ -85,7 +85,7 @@ impl Load {
         const MORE: usize = 5;
         let answered = || self.journal.lock().unwrap().answered.clone();
         let before = answered();
-        eventually_ok(TIMEOUT, "writes through every member", async || {
+        eventually_ok(TIMEOUT, "writes through every member are acknowledged", async || {
             let now = answered();
             let more = |member: &usize| {
                 let count = |answered: &BTreeMap<usize, usize>| {
@@ -247,7 +247,7 @@ async fn carry_out(
     }
     let answer = tokio::time::timeout(WRITER_TIMEOUT, ask(step, client)).await;
     let (header, changes) =
-        answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")))?;
+        answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no response")))?;
     let revision = header.expect("an answer has a header").revision;
     journal.lock().unwrap().acknowledge(member, revision, changes);
     Ok(())
@@ -285,7 +285,7 @@ async fn ask(
                 return Ok((answer.header, Vec::new()));
             }
             let Some(Response::ResponseDeleteRange(first)) = &answer.responses[0].response else {
-                panic!("not the answer to a deletion: {answer:?}");
+                panic!("this is not the response to a deletion: {answer:?}");
             };
             let gone = deleted(from, first.deleted);
             Ok((answer.header, gone.into_iter().chain([written(to)]).collect()))

@@ -162,7 +162,7 @@ impl Mixed {
     /// Makes a member the leader.
     pub(crate) async fn lead(&self, member: usize) {
         let target_id = self.cluster.id(member);
-        eventually_ok(TIMEOUT, &format!("m{member} to lead"), async || {
+        eventually_ok(TIMEOUT, &format!("m{member} becomes leader"), async || {
             let leader = self.cluster.leader().await;
             if leader == member {
                 return Ok(());
@@ -223,7 +223,7 @@ impl Mixed {
                 return;
             }
         }
-        panic!("no snapshot was sent by m{leader} to m{target}");
+        panic!("m{leader} did not send a snapshot to m{target}");
     }
 
     /// Makes a member absent, writes more than the leader keeps in its log, and brings the member back.
@@ -251,11 +251,15 @@ impl Mixed {
     async fn catch_up(&self, member: usize) {
         let revision = self.revision().await;
         let client = self.cluster.client(member);
-        eventually_ok(TIMEOUT, &format!("m{member} to catch up"), async || {
+        eventually_ok(TIMEOUT, &format!("m{member} catches up"), async || {
             let status = timeout(Duration::from_secs(2), client.status(pb::StatusRequest {})).await;
             let header = status.map_err(|_| "silent".to_owned())?;
             let at = header.map_err(|status| status.to_string())?.header.unwrap().revision;
-            if at >= revision { Ok(()) } else { Err(format!("at {at} of {revision}")) }
+            if at >= revision {
+                Ok(())
+            } else {
+                Err(format!("it is at revision {at}, the target is {revision}"))
+            }
         })
         .await;
     }
@@ -263,7 +267,10 @@ impl Mixed {
     /// Returns the newest revision of a running member.
     async fn revision(&self) -> i64 {
         let statuses = self.cluster.statuses().await.into_iter().filter_map(|(_, status)| status);
-        statuses.map(|status| status.header.unwrap().revision).max().expect("somebody answers")
+        statuses
+            .map(|status| status.header.unwrap().revision)
+            .max()
+            .expect("at least one member returns its status")
     }
 
     fn snapshots_sent(&self, from: usize, to: usize) -> u64 {
@@ -316,7 +323,7 @@ impl Mixed {
     /// member wrote, installed or compacted them.
     async fn members_agree(&self) {
         let request = pb::HashKvRequest { revision: self.revision().await };
-        let what = format!("the same history up to {}", request.revision);
+        let what = format!("all members have the same history up to revision {}", request.revision);
         eventually_ok(TIMEOUT, &what, async || {
             let answers: Vec<_> = self
                 .cluster
@@ -341,7 +348,7 @@ impl Mixed {
             assert_eq!(version["etcdcluster"], "3.5.0", "m{member}: {version}");
         }
         for (number, status) in self.cluster.statuses().await {
-            let status = status.unwrap_or_else(|| panic!("m{number} does not return its status"));
+            let status = status.unwrap_or_else(|| panic!("m{number} did not return its status"));
             assert!(status.version.starts_with("3.5."), "m{number}: {status:?}");
             assert!(status.errors.is_empty(), "m{number}: {status:?}");
         }
@@ -349,7 +356,7 @@ impl Mixed {
         let request = pb::MemberListRequest { linearizable: false };
         let ask = |client: Client| async move { client.member_list(request).await };
         for (number, answer) in self.cluster.ask_running(ask).await {
-            let answer = answer.unwrap_or_else(|| panic!("m{number} does not list members"));
+            let answer = answer.unwrap_or_else(|| panic!("m{number} did not list the members"));
             let mut listed = BTreeSet::new();
             for member in &answer.members {
                 let found = self.cluster.by_id(member.id).expect("a member of this cluster");

@@ -19,7 +19,7 @@ async fn three(kind: Kind) -> Cluster {
 
 /// Waits until every running member reports this cluster version.
 async fn cluster_version(cluster: &Cluster, version: &str) {
-    eventually_ok(TIMEOUT, &format!("cluster version {version}"), async || {
+    eventually_ok(TIMEOUT, &format!("the cluster version is {version}"), async || {
         let versions: Vec<_> = cluster
             .running()
             .into_iter()
@@ -70,7 +70,7 @@ pub(crate) async fn deeply_nested_transactions_are_replicated_in_a_mixed_cluster
         for member in 0..3 {
             let request = deep_put(format!("{depth} by {member}, led by {to}"), depth);
             let client = cluster.client(member);
-            eventually_ok(TIMEOUT, "a deep transaction", async || {
+            eventually_ok(TIMEOUT, "a deep transaction succeeds", async || {
                 client.raw("/etcdserverpb.KV/Txn", &request).await
             })
             .await;
@@ -102,7 +102,8 @@ pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
     cluster.server_mut(1).set_kind(Kind::Etcd);
     cluster.server_mut(1).set_flags(&[]);
     cluster.launch(1);
-    let exit = cluster.try_ready(1).await.expect_err("an older member on a newer directory");
+    let exit =
+        cluster.try_ready(1).await.expect_err("an older member must refuse a newer directory");
     assert!(exit.status.is_some() && exit.log.contains("invalid downgrade"), "{exit}");
     // The refused start has not changed the data of the member.
     cluster.restart_as(1, Kind::Quorate, OTHER_FLAGS).await;

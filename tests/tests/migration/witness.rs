@@ -95,7 +95,7 @@ impl Witness {
 
     /// Waits until the witness has received a revision, which must contain an event.
     pub(crate) async fn reach(&self, revision: i64) {
-        let what = format!("{} to see revision {revision}", self.name);
+        let what = format!("{} sees revision {revision}", self.name);
         eventually_ok(TIMEOUT, &what, async || {
             assert!(!self.task.is_finished(), "{} saw an impossible event, see above", self.name);
             let next = self.next();

@@ -70,7 +70,7 @@ fn the_image_is_consistent_and_its_layer_contains_the_root_filesystem() {
     let recipe = std::fs::read_to_string(root.join("packaging/container/Dockerfile")).unwrap();
     let said = |instruction: &str| {
         let line = recipe.lines().find_map(|line| line.strip_prefix(instruction));
-        line.unwrap_or_else(|| panic!("no {instruction}")).trim().to_owned()
+        line.unwrap_or_else(|| panic!("the Dockerfile has no {instruction}")).trim().to_owned()
     };
     assert_eq!(said("USER"), run["User"]);
     assert_eq!(said("ENTRYPOINT"), run["Entrypoint"].to_string());
@@ -116,7 +116,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
         assert!(!is_root(), "{tried:?}");
         return skipped("tests of the container (no permission to change the root directory)");
     }
-    assert!(!root.join("bin/sh").exists(), "no shell");
+    assert!(!root.join("bin/sh").exists(), "the image contains no shell");
     let ports = Options::new(kind).unguarded().prepare();
     let (client, peer) = (ports.url(), ports.peer_url());
     let mut command = within(root, "/usr/bin/quorate");
@@ -131,7 +131,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     let log = ports.scratch().join("container.log");
     let mut member = Running(command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap());
     // The test uses the health check of the Dockerfile.
-    eventually_ok(quorate_tests::DEADLINE, "the member to be healthy", async || {
+    eventually_ok(quorate_tests::DEADLINE, "the member is healthy", async || {
         let ended = member.0.try_wait().unwrap();
         assert!(ended.is_none(), "{}", std::fs::read_to_string(&log).unwrap());
         let mut health = within(root, "/usr/bin/quorate");

@@ -164,7 +164,7 @@ impl Init {
             while child.try_wait().unwrap().is_none() {
                 if start.elapsed() > DEADLINE {
                     child.kill().unwrap();
-                    panic!("{name} does not stop");
+                    panic!("{name} did not stop within {DEADLINE:?}");
                 }
                 std::thread::sleep(PAUSE);
             }

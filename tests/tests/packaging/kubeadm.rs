@@ -135,7 +135,7 @@ async fn a_member_runs_with_the_manifest(kind: Kind) {
 
     // The kubelet repeats the startup probe until it succeeds. After that, no probe may fail.
     let probe = |path: &str| get(metrics.port(), &format!("/{path}"));
-    eventually("the member to be ready", async || {
+    eventually("the member is ready", async || {
         let ended = member.0.try_wait().unwrap();
         assert!(ended.is_none(), "{}", std::fs::read_to_string(&log).unwrap());
         std::net::TcpStream::connect(("127.0.0.1", metrics.port())).ok()?;

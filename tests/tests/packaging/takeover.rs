@@ -143,7 +143,7 @@ fn a_cluster_cannot_be_handed_back_after_its_version_hold_is_released() {
     machine.assert_runs(QUORATE);
     let start = std::time::Instant::now();
     while machine.place.cluster_version() != "3.7.0" {
-        assert!(start.elapsed() < quorate_tests::DEADLINE, "the cluster version does not rise");
+        assert!(start.elapsed() < quorate_tests::DEADLINE, "the cluster version did not rise");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     machine.fails(&["back"], "was released");

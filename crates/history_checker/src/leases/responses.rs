@@ -29,9 +29,9 @@ pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lea
                 let had = |keys| ever_had(attachments.get(id).map_or(&[], Vec::as_slice), keys);
                 let most = nanos(*granted_ttl_secs).saturating_add(rules.lease_extension);
                 let wrong = if is_wrong || nanos(*ttl_secs) > most {
-                    Some("was granted with another TTL")
+                    Some("was returned with a wrong TTL")
                 } else if keys.as_ref().is_some_and(|keys| !had(keys)) {
-                    Some("never had exactly these keys")
+                    Some("never had exactly the returned keys")
                 } else {
                     None
                 };
@@ -43,7 +43,10 @@ pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lea
             ) => {
                 let asked = |grant: &usize| history.operations[*grant].called <= *returned;
                 let exists = leases.get(id).is_some_and(|lease| lease.grants.iter().any(asked));
-                (id, (!exists).then_some("already exists, but no other operation granted it"))
+                (
+                    id,
+                    (!exists).then_some("was reported to exist, but no other operation granted it"),
+                )
             }
             (
                 Request::Kv(_)

@@ -308,7 +308,7 @@ fn a_deposed_leader_may_renew_within_the_renewal_slack() {
     assert!(check(&scenario.history, &rules).is_ok());
     scenario.answered(7, 8, renewal, renewed);
     let violation =
-        check(&scenario.history, &rules).expect_err("the renewal is after the renewal slack");
+        check(&scenario.history, &rules).expect_err("the renewal exceeds the renewal slack");
     assert_eq!(violation.property, Property::LeaseEnd);
 }
 

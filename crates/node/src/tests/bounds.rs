@@ -48,7 +48,7 @@ fn a_follower_with_too_many_unapplied_entries_drops_appends_and_recovers() {
             return;
         }
     }
-    panic!("the follower does not catch up");
+    panic!("the follower did not catch up");
 }
 
 #[test]
@@ -169,7 +169,11 @@ fn an_append_does_not_exceed_the_size_limit() {
         sent = appends_to_two(&mut members[0]);
     }
     entry_counts.retain(|count| *count > 0);
-    assert_eq!(entry_counts, [2, 2, 2, 1], "400 KiB of entries, in appends of 1 MiB");
+    assert_eq!(
+        entry_counts,
+        [2, 2, 2, 1],
+        "an append holds at most 1 MiB of entries, of 400 KiB each"
+    );
 }
 
 #[test]
@@ -195,5 +199,9 @@ fn the_log_keeps_entries_until_raft_counts_them_as_applied() {
     for _ in 0..30 {
         member.handle(Event::Tick);
     }
-    assert_eq!(member.node.leadership().role, Role::Follower, "a change is not applied");
+    assert_eq!(
+        member.node.leadership().role,
+        Role::Follower,
+        "the membership change is not applied yet"
+    );
 }

@@ -63,7 +63,11 @@ fn a_request_forwarded_to_a_former_leader_is_executed_by_the_next_leader() {
     members[1].finish_writes();
     let to_first = members[1].sent.iter().filter(|message| message.to == 1).cloned().collect();
     members[0].handle(Event::Received(to_first));
-    assert_eq!(members[0].node.leadership().leader, NONE, "it has voted for its successor");
+    assert_eq!(
+        members[0].node.leadership().leader,
+        NONE,
+        "the former leader has voted for its successor"
+    );
     members[0].handle(Event::Received(forwarded));
     exchange_messages(&mut members);
     assert_eq!(members[1].node.leadership().role, Role::Leader);
@@ -95,7 +99,7 @@ fn stall_leader_with(members: &mut [Member], answering: &[u64]) {
     for _ in 0..15 {
         members[0].handle(Event::Tick);
         for message in std::mem::take(&mut members[0].sent) {
-            assert_ne!(message.kind, MessageKind::TimeoutNow, "no member could succeed the leader");
+            assert_ne!(message.kind, MessageKind::TimeoutNow, "no other member can become leader");
             let to = usize::try_from(message.to).unwrap() - 1;
             members[to].handle(Event::Received(vec![message.clone()]));
             // The disk of a member that does not answer is stalled as well.

@@ -183,7 +183,7 @@ impl Group {
                 if let Some(committed) = self.reads.remove(&(member.id, round)) {
                     assert!(
                         index >= committed,
-                        "a read misses entries that were committed before it"
+                        "a read sees all entries that were committed before it"
                     );
                 }
             }
@@ -222,7 +222,7 @@ impl Group {
                 self.propose(0);
             }
         }
-        panic!("the group does not converge");
+        panic!("the group did not converge");
     }
 
     fn is_converged(&self) -> bool {

@@ -47,5 +47,8 @@ fn nodes_apply_the_same_entries_and_converge_after_faults() {
         group.heal_and_converge();
         snapshot_count += group.installed_count();
     }
-    assert!(seeds.count() == 1 || snapshot_count > 20, "snapshots are part of the schedules");
+    assert!(
+        seeds.count() == 1 || snapshot_count > 20,
+        "only {snapshot_count} snapshots were installed"
+    );
 }

@@ -187,7 +187,7 @@ impl Member {
                     node.handle(Event::SnapshotTaken { index });
                 }
                 Effect::Stop(fault) => {
-                    panic!("no disk of these schedules loses synced data: {fault}")
+                    panic!("the member stopped, although no disk loses synced data here: {fault}")
                 }
                 Effect::Leadership(_)
                 | Effect::BarrierFailed { .. }

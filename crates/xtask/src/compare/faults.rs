@@ -54,7 +54,7 @@ fn failover(programs: &Programs, options: &Options) -> Result<Row, String> {
             for _ in 0..KILLS {
                 let outage = kill_leader(&mut cluster)?;
                 say(&format!(
-                    "compare: {} acknowledged no put for {:.0} ms",
+                    "compare: {} did not acknowledge puts for {:.0} ms",
                     side.name,
                     outage * 1e3
                 ));
@@ -133,7 +133,7 @@ fn catch_up(programs: &Programs, options: &Options) -> Result<[Row; 2], String> 
     };
     for (side, (idle, meanwhile)) in programs.sides.iter().zip([latency(0), latency(1)]) {
         say(&format!(
-            "compare: {}: put p99 {idle:.2} ms idle, {meanwhile:.2} meanwhile",
+            "compare: {}: put p99 {idle:.2} ms idle, {meanwhile:.2} ms while a member catches up",
             side.name
         ));
     }
@@ -144,7 +144,7 @@ fn catch_up(programs: &Programs, options: &Options) -> Result<[Row; 2], String> 
         Row {
             measured: ours,
             ..Row::of_pairs(
-                format!("put p99 while a member {missed} entries behind returns ÷ idle"),
+                format!("put p99 while a member {missed} entries behind catches up ÷ idle"),
                 "",
                 &slowdown,
                 3.0,

@@ -131,7 +131,7 @@ fn defragment(service: &Service, keys: &str, figures: &mut Figures) -> Result<()
     let (after, used) = (number(&status, "/dbSize") / 1e6, number(&status, "/dbSizeInUse") / 1e6);
     figures.file_slack = after / used;
     say(&format!(
-        "compare: defragmented in {took:.2} s, from {before:.0} MB to {after:.0}, {used:.0} in use"
+        "compare: defragmented in {took:.2} s, from {before:.0} MB to {after:.0} MB, of which {used:.0} MB are in use"
     ));
     Ok(())
 }

@@ -196,7 +196,10 @@ impl Server {
                 return Err(format!("{name} exited before it was healthy: {status}"));
             }
             if start.elapsed() > TIMEOUT {
-                return Err(format!("{name} is not healthy after {} s", TIMEOUT.as_secs()));
+                return Err(format!(
+                    "{name} did not become healthy within {} s",
+                    TIMEOUT.as_secs()
+                ));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -280,7 +283,7 @@ impl Proxy {
         let start = Instant::now();
         while proxy.service().ctl(&["get", "a"]).is_err() {
             if start.elapsed() > TIMEOUT {
-                return Err(format!("the proxy does not answer after {} s", TIMEOUT.as_secs()));
+                return Err(format!("the proxy did not respond within {} s", TIMEOUT.as_secs()));
             }
             std::thread::sleep(POLL_INTERVAL);
         }

@@ -133,7 +133,7 @@ pub(super) fn render(rows: &[Row], [first, second]: [&str; 2], options: &Options
         1 => "One alternating pair".to_owned(),
         pairs => format!("Medians of {pairs} alternating pairs"),
     };
-    let quick = if options.quick { ", a fifth of the work" } else { "" };
+    let quick = if options.quick { ", with a fifth of the usual number of operations" } else { "" };
     lines.push(String::new());
     lines.push(format!("{pairs}{quick}; one machine for servers and load."));
     lines.join("\n") + "\n"

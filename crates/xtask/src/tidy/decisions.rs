@@ -58,7 +58,9 @@ pub(super) fn check_decisions(sources: &[Source], complaints: &mut Vec<String>) 
     for (name, path) in DECISIONS {
         let owner = sources.iter().find(|source| source.path == *path);
         if !owner.is_some_and(|owner| declares(owner, name)) {
-            complaints.push(format!("{path}: {name}, a decision of a member, is not declared"));
+            complaints.push(format!(
+                "{path}: the item {name}, which makes decisions for a member, is not declared"
+            ));
         }
         for source in simulator.iter().filter(|source| declares(source, name)) {
             complaints.push(format!(

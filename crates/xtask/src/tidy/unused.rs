@@ -16,12 +16,15 @@ const DEFINING: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "
 
 /// Items that only tests use, each with the reason.
 const EXEMPT: &[(&str, &str)] = &[
-    ("override_election_timeout", "the scenarios of etcd's raft choose the first candidate"),
+    ("override_election_timeout", "the test scenarios of etcd's raft choose the first candidate"),
     (
         "set_hard_state",
         "synchronous writes, which the scenarios of etcd's raft use and `node` does not",
     ),
-    ("clear_bucket", "bbolt has the operation, so tests of the engine read files that it changed"),
+    (
+        "clear_bucket",
+        "bbolt has this operation, so tests of the engine read files on which bbolt executed it",
+    ),
     ("inject", "a simulated disk with failing operations, for tests"),
     ("limit_growth", "a simulated full disk, for tests"),
     ("crash", "a simulated disk that loses power, for tests"),
