@@ -132,7 +132,7 @@ mod tests {
         }
 
         #[test]
-        fn any_number_text_is_parsed_or_refused_without_a_panic(text in "\\PC{0,12}") {
+        fn parsing_any_text_as_a_number_never_panics(text in "\\PC{0,12}") {
             let _outcome = parse_int(&text, 0);
         }
     }

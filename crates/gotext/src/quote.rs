@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_text_is_unquoted_unchanged() {
+    fn unquoting_restores_the_original_text() {
         for (bytes, text) in [
             (&b"it's a b"[..], r#""it's a b""#),
             (b"\"\\\n\t\x00\x7f", r#""\"\\\n\t\x00\x7f""#),

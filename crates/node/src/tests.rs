@@ -331,7 +331,7 @@ fn the_size_of_the_log_in_memory_is_bounded() {
 }
 
 #[test]
-fn a_restart_continues_after_the_applied_index() {
+fn a_restarted_member_continues_after_the_applied_index() {
     let mut first = Member::start(config(1, &[1]));
     first.finish_writes();
     for request_id in 0..5 {

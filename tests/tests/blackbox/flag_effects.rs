@@ -27,7 +27,7 @@ on_both_servers! {
     peer_certificates_need_an_allowed_name,
     revoked_peer_certificates_are_refused,
     peers_without_a_certificate_are_refused_if_a_flag_requires_one,
-    peers_with_other_addresses_are_accepted_if_a_flag_permits_it,
+    peers_at_addresses_missing_from_their_certificate_are_accepted_if_a_flag_permits_it,
     members_use_a_separate_client_certificate_for_peers,
     self_signed_certificates_have_the_configured_validity,
     tls_versions_outside_the_limits_are_refused,
@@ -231,7 +231,9 @@ async fn peers_without_a_certificate_are_refused_if_a_flag_requires_one(kind: Ki
     }
 }
 
-async fn peers_with_other_addresses_are_accepted_if_a_flag_permits_it(kind: Kind) {
+async fn peers_at_addresses_missing_from_their_certificate_are_accepted_if_a_flag_permits_it(
+    kind: Kind,
+) {
     let files = Files::new();
     let elsewhere = Leaf { hosts: vec!["127.0.0.9".to_owned()], ..Leaf::new("peer") };
     let elsewhere = files.authority.sign(&elsewhere);

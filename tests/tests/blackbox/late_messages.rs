@@ -23,7 +23,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    a_snapshot_over_a_web_socket_is_authorized_when_its_message_arrives,
+    a_snapshot_over_a_websocket_is_authorized_when_its_message_arrives,
 }
 
 /// Returns the paths of all methods of etcd's services.
@@ -205,7 +205,7 @@ async fn calls_opened_before_authentication_was_enabled_are_refused_when_the_mes
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-async fn a_snapshot_over_a_web_socket_is_authorized_when_its_message_arrives(kind: Kind) {
+async fn a_snapshot_over_a_websocket_is_authorized_when_its_message_arrives(kind: Kind) {
     let server = options(kind).unguarded().start().await;
     let client = server.client();
     let path = "/v3/maintenance/snapshot";

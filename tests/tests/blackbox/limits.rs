@@ -19,7 +19,7 @@ on_both_servers! {
 on_quorate! {
     alone:
     writing_the_backend_continues_when_disk_space_is_available_again,
-    a_backend_without_disk_space_does_not_delay_a_stop,
+    a_backend_without_disk_space_does_not_delay_shutdown,
     a_disk_full_alarm_is_cleared_after_a_kill,
     etcd_reads_a_disk_full_alarm,
 }
@@ -130,7 +130,7 @@ async fn writing_the_backend_continues_when_disk_space_is_available_again(kind: 
     assert!(server.client().read("after").await.is_some());
 }
 
-async fn a_backend_without_disk_space_does_not_delay_a_stop(kind: Kind) {
+async fn a_backend_without_disk_space_does_not_delay_shutdown(kind: Kind) {
     let Some((disk, mut server, acknowledged)) = without_space_for_the_backend(kind).await else {
         return;
     };

@@ -32,7 +32,7 @@ on_quorate! {
     an_election_is_logged_before_its_outcome,
     members_log_a_warning_if_their_settings_differ,
     a_downgrade_is_limited_to_one_minor_version,
-    a_cluster_steps_down_to_the_oldest_release_and_back,
+    a_cluster_is_downgraded_to_the_oldest_release_and_upgraded_again,
     the_completion_of_a_downgrade_is_checked_at_the_configured_interval,
     members_that_stop_together_do_not_wait_for_one_another,
 }
@@ -487,7 +487,7 @@ async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {
 }
 
 /// Each step of the downgrade is a restart with the older version, after which the older release itself takes over.
-async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
+async fn a_cluster_is_downgraded_to_the_oldest_release_and_upgraded_again(kind: Kind) {
     let mut cluster = start_unchecked(kind, 1).await;
     cluster.client(0).write("k", "v").await;
     for minor in ["3.6", "3.5"] {

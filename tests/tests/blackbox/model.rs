@@ -14,7 +14,7 @@ use quorate_tests::{
 
 on_both_servers! {
     responses_to_random_requests_match_the_model,
-    random_requests_survive_restarts,
+    responses_match_the_model_after_restarts,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -524,7 +524,7 @@ async fn responses_to_random_requests_match_the_model(kind: Kind) {
     compare_with_model(&server.client(), &mut Model::new(), &mut requests(true), count).await;
 }
 
-async fn random_requests_survive_restarts(kind: Kind) {
+async fn responses_match_the_model_after_restarts(kind: Kind) {
     let mut server = Server::start(kind).await;
     let (mut model, mut requests) = (Model::new(), requests(server.is_3_7()));
     for round in 0..if is_long() { 40 } else { 4 } {

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 on_both_servers! {
     alone:
     a_full_log_file_is_rotated,
-    an_invalid_rotation_prevents_the_start,
+    an_invalid_log_rotation_configuration_prevents_the_start,
     a_client_with_too_many_pings_is_disconnected,
     pings_are_accepted_at_the_configured_minimum,
     the_backend_is_defragmented_at_start,
@@ -69,7 +69,7 @@ async fn a_full_log_file_is_rotated(kind: Kind) {
     assert!(now.contains("starting an etcd server") && !now.contains("an old line"), "{now}");
 }
 
-async fn an_invalid_rotation_prevents_the_start(kind: Kind) {
+async fn an_invalid_log_rotation_configuration_prevents_the_start(kind: Kind) {
     for (flags, text) in [
         (
             &["--enable-log-rotation"][..],

@@ -18,7 +18,7 @@ on_both_servers! {
     the_token_is_read_from_the_protocol_or_the_cookie,
     errors_and_unknown_paths_are_reported_as_messages,
     invalid_websocket_handshakes_are_refused,
-    fragments_are_joined_and_pings_answered,
+    fragments_are_joined_and_pings_are_answered,
     a_protocol_violation_is_reported,
     websockets_work_over_tls,
     websocket_requires_the_gateway,
@@ -214,7 +214,7 @@ async fn invalid_websocket_handshakes_are_refused(kind: Kind) {
     assert_eq!(answer.status / 100, 5, "a GET without an upgrade to WebSocket: {}", answer.text());
 }
 
-async fn fragments_are_joined_and_pings_answered(kind: Kind) {
+async fn fragments_are_joined_and_pings_are_answered(kind: Kind) {
     let server = start(kind).await;
     let mut socket = open(&server, "/v3/kv/put");
     let body = json!({"key": K, "value": V}).to_string();

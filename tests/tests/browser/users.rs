@@ -11,7 +11,7 @@ use super::{add_users, check_log, go, log_in, one_member, visit};
 on_both_servers! {
     alone:
     a_user_logs_in_and_sees_which_actions_are_forbidden,
-    after_an_expired_token_the_user_logs_in_and_returns_to_the_page,
+    a_user_whose_token_has_expired_logs_in_and_returns_to_the_page,
     the_page_notices_when_authentication_is_turned_on_or_off,
 }
 
@@ -65,7 +65,7 @@ async fn a_user_logs_in_and_sees_which_actions_are_forbidden(kind: Kind) {
     check_log(&browser);
 }
 
-async fn after_an_expired_token_the_user_logs_in_and_returns_to_the_page(kind: Kind) {
+async fn a_user_whose_token_has_expired_logs_in_and_returns_to_the_page(kind: Kind) {
     let Some(browser) = Browser::start() else { return };
     let options =
         Options::new(kind).unguarded().flag("--bcrypt-cost=4").flag("--auth-token-ttl=3600");

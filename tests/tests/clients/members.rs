@@ -18,7 +18,7 @@ impl Drop for Running {
     }
 }
 
-async fn etcd3_of_npm_survives_restarts(kind: Kind) {
+async fn the_npm_client_etcd3_survives_restarts_of_members(kind: Kind) {
     let Some(script) = Script::javascript("of_etcd3_members.js") else { return };
     let mut cluster = Cluster::start(kind, 3).await;
     let mut command = script.command();
@@ -51,11 +51,11 @@ async fn etcd3_of_npm_survives_restarts(kind: Kind) {
 }
 
 #[test]
-fn etcd3_of_npm_survives_restarts_of_quorate() {
-    run_cluster(Kind::Quorate, etcd3_of_npm_survives_restarts);
+fn the_npm_client_etcd3_survives_restarts_of_quorate_members() {
+    run_cluster(Kind::Quorate, the_npm_client_etcd3_survives_restarts_of_members);
 }
 
 #[test]
-fn etcd3_of_npm_survives_restarts_of_etcd() {
-    run_cluster(Kind::Etcd, etcd3_of_npm_survives_restarts);
+fn the_npm_client_etcd3_survives_restarts_of_etcd_members() {
+    run_cluster(Kind::Etcd, the_npm_client_etcd3_survives_restarts_of_members);
 }

@@ -12,10 +12,10 @@ use crate::servers::{plain, secured, with_users};
 const LIMIT_SECS: &str = "90";
 
 on_both_servers! {
-    etcd3_of_pypi_works_with_tls_and_authentication,
-    etcd3gw_of_pypi_works,
-    aetcd_of_pypi_works,
-    etcd3_of_npm_works,
+    the_pypi_client_etcd3_works_with_tls_and_authentication,
+    the_pypi_client_etcd3gw_works_with_tls_and_authentication,
+    the_pypi_client_aetcd_works_with_authentication,
+    the_npm_client_etcd3_works_with_tls_and_authentication,
 }
 
 /// A script with its interpreter.
@@ -84,7 +84,7 @@ fn missing(why: &str) {
     skipped(&format!("tests of a client library, which cannot be installed ({why})"));
 }
 
-async fn etcd3_of_pypi_works_with_tls_and_authentication(kind: Kind) {
+async fn the_pypi_client_etcd3_works_with_tls_and_authentication(kind: Kind) {
     let Some(script) = Script::python("of_etcd3.py", "python") else { return };
     script.run("plain", &plain(kind).await, &[]);
     let secured = secured(kind).await;
@@ -93,7 +93,7 @@ async fn etcd3_of_pypi_works_with_tls_and_authentication(kind: Kind) {
     script.run("auth", &secured.server, &secured.files);
 }
 
-async fn etcd3gw_of_pypi_works(kind: Kind) {
+async fn the_pypi_client_etcd3gw_works_with_tls_and_authentication(kind: Kind) {
     let Some(script) = Script::python("of_etcd3gw.py", "upb") else { return };
     let server = plain(kind).await;
     script.run("plain", &server, &[]);
@@ -103,7 +103,7 @@ async fn etcd3gw_of_pypi_works(kind: Kind) {
     script.run("tls", &secured.server, &secured.files);
 }
 
-async fn aetcd_of_pypi_works(kind: Kind) {
+async fn the_pypi_client_aetcd_works_with_authentication(kind: Kind) {
     let Some(script) = Script::python("of_aetcd.py", "upb") else { return };
     let server = plain(kind).await;
     script.run("plain", &server, &[]);
@@ -111,7 +111,7 @@ async fn aetcd_of_pypi_works(kind: Kind) {
     script.run("auth", &server, &[]);
 }
 
-async fn etcd3_of_npm_works(kind: Kind) {
+async fn the_npm_client_etcd3_works_with_tls_and_authentication(kind: Kind) {
     let Some(script) = Script::javascript("of_etcd3.js") else { return };
     let server = plain(kind).await;
     script.run("plain", &server, &[]);

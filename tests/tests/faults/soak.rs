@@ -26,7 +26,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use crate::on_clusters_of_quorate;
 
 on_clusters_of_quorate! {
-    the_use_of_resources_does_not_grow_under_load,
+    resource_usage_does_not_grow_under_load,
 }
 
 const MEMBERS: usize = 3;
@@ -239,7 +239,7 @@ fn paced(period: Duration) -> Interval {
     pace
 }
 
-async fn the_use_of_resources_does_not_grow_under_load(kind: Kind) {
+async fn resource_usage_does_not_grow_under_load(kind: Kind) {
     let times = if is_long() { LONG } else { SHORT };
     if is_long() {
         notice("this test applies normal load for an hour");

@@ -29,9 +29,9 @@ use learner::{
 };
 use versions::{
     a_directory_can_be_downgraded_after_the_cluster_version_rose,
+    a_promoted_etcd_learner_serves_after_the_other_members_are_removed,
     a_snapshot_after_a_refused_membership_change_is_accepted,
-    a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind,
-    an_etcd_learner_joins_a_cluster_of_the_other_kind,
+    a_wiped_member_is_replaced_by_one_that_runs_the_other_program,
     deeply_nested_transactions_are_replicated_in_a_mixed_cluster,
     the_cluster_version_rises_when_its_hold_is_released, the_cluster_version_rises_without_a_hold,
 };
@@ -67,9 +67,9 @@ fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
 from_etcd! {
     members_are_migrated_in_place_and_back,
     members_are_migrated_through_learners_and_back,
-    a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind,
+    a_wiped_member_is_replaced_by_one_that_runs_the_other_program,
     deeply_nested_transactions_are_replicated_in_a_mixed_cluster,
-    an_etcd_learner_joins_a_cluster_of_the_other_kind,
+    a_promoted_etcd_learner_serves_after_the_other_members_are_removed,
     a_snapshot_after_a_refused_membership_change_is_accepted,
 }
 

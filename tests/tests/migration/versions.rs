@@ -180,7 +180,7 @@ pub(crate) async fn the_cluster_version_rises_when_its_hold_is_released(kind: Ki
 }
 
 /// A member with a lost disk is restored through a snapshot from the other kind.
-pub(crate) async fn a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind(kind: Kind) {
+pub(crate) async fn a_wiped_member_is_replaced_by_one_that_runs_the_other_program(kind: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     fill(&cluster).await;
     for kind in [kind, Kind::Etcd] {
@@ -226,7 +226,7 @@ pub(crate) async fn a_snapshot_after_a_refused_membership_change_is_accepted(kin
 }
 
 /// An etcd learner catches up from a leader of the other kind, and serves once it is promoted.
-pub(crate) async fn an_etcd_learner_joins_a_cluster_of_the_other_kind(kind: Kind) {
+pub(crate) async fn a_promoted_etcd_learner_serves_after_the_other_members_are_removed(kind: Kind) {
     let mut cluster = three(kind).await;
     fill(&cluster).await;
     let learner = cluster.add_with(true, |options| with_flags(options, Kind::Etcd)).await;

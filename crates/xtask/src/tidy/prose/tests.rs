@@ -55,7 +55,7 @@ fn complaints(table: &str, text: &str) -> usize {
 }
 
 #[test]
-fn a_count_above_that_in_the_prose_table_is_reported() {
+fn a_count_above_the_maximum_in_the_prose_table_is_reported() {
     let stilted = "//! Nobody reads the log.\n//!\n//! Somebody writes the log.\n";
     assert_eq!(complaints("[stilted-sentences]\n\"crates/log\" = 2\n", stilted), 0);
     assert_eq!(complaints("[stilted-sentences]\n\"crates/log\" = 3\n", stilted), 0);
