@@ -102,7 +102,7 @@ impl Unknown {
     }
 }
 
-/// Returns whether an operation, executed right before this revision, would write it.
+/// Returns whether an operation, executed on the state before this revision, would cause exactly its events.
 fn produces(history: &History, operation: usize, revision: i64) -> bool {
     let Request::Kv(request) = &history.operations[operation].request else { return false };
     let events = history.event_log.events(revision);

@@ -34,7 +34,7 @@ struct Change {
     stored: Option<KeyValue>,
 }
 
-/// Two sources disagree about a revision, or a revision is recorded out of order.
+/// The reason why a revision could not be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// Two sources recorded different events for one revision.
@@ -65,7 +65,7 @@ pub enum RecordError {
     },
 }
 
-/// The lease of each key after the applied events of the log.
+/// The lease of each key after the events applied so far.
 ///
 /// A transaction may change a key twice in one revision, by putting the key in one nested transaction and deleting it
 /// in a later one. Therefore the leases at the previous revision are not enough.
@@ -73,7 +73,7 @@ pub enum RecordError {
 pub(crate) struct KeyLeases<'a>(BTreeMap<&'a Bytes, i64>);
 
 impl<'a> KeyLeases<'a> {
-    /// Applies the next event. Returns the lease to which its key was attached before the event, or 0.
+    /// Applies the next event. Returns the lease to which the key of the event was attached before, or 0.
     pub(crate) fn apply(&mut self, event: &'a Event) -> i64 {
         let lease = if event.is_delete { 0 } else { event.kv.lease };
         self.0.insert(&event.kv.key, lease).unwrap_or_default()

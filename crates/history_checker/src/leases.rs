@@ -50,7 +50,7 @@ struct Lease {
     ttl_secs: Option<i64>,
     alive: Vec<Alive>,
     gone: Vec<Gone>,
-    /// The moments of the calls of all revocations that may have been executed.
+    /// The call times of all revocations that may have been executed.
     revoked: Vec<Moment>,
     /// The revision that deleted the lease's keys, if only the end of the lease could have caused that revision.
     ended: Option<i64>,
@@ -64,8 +64,8 @@ impl Lease {
         self.alive.iter().filter_map(|alive| alive.returned).min()
     }
 
-    /// Returns the observations that the lease was gone. Observations from before the first moment at which it was
-    /// certainly alive are left out, because the lease may not have been granted yet.
+    /// Returns the observations that the lease was gone. Observations from before the lease was certainly alive are
+    /// left out, because the lease may not have been granted yet.
     fn gone(&self) -> impl Iterator<Item = &Gone> {
         let first_alive = self.first_alive();
         self.gone
@@ -319,8 +319,8 @@ fn check_reads(history: &History, reads: &Reads, id: i64, lease: &Lease) -> Verd
     }
 }
 
-/// Linearizable reads, sorted by the moments of their calls. Each read is stored with the lowest revision that it or
-/// any later read returned.
+/// Linearizable reads, sorted by their call times. Each read is stored with the lowest revision that it or any later
+/// read returned.
 struct Reads(Vec<(Moment, i64, usize)>);
 
 impl Reads {

@@ -83,14 +83,14 @@ pub struct History {
 /// The tolerances of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The maximum time before the end of its TTL at which a lease may end, in nanoseconds, because the clocks of
+    /// The maximum time by which a lease may end before its TTL has passed, in nanoseconds, because the clocks of
     /// members are not exact. `None` means that leases may end at any time, because clocks jump.
     pub lease_slack: Option<u64>,
     /// The maximum time by which the reported remaining time of a lease may exceed its granted TTL, in nanoseconds. A
     /// new leader extends leases by the time during which they could not be renewed.
     pub lease_extension: u64,
-    /// The maximum time after its end at which a lease may still be renewed, in nanoseconds. Only the leader decides a
-    /// renewal, and a deposed leader notices that it has lost its quorum only after this time.
+    /// The maximum time for which a lease may still be renewed after its end, in nanoseconds. Only the leader decides
+    /// on renewals, and a deposed leader notices only after this time that it has lost its quorum.
     pub renewal_slack: u64,
     /// A period without faults at the end of the run, in which leases must end unless they are renewed.
     pub fault_free: Option<FaultFree>,
@@ -103,7 +103,7 @@ pub struct FaultFree {
     pub since: Moment,
     /// The end of the period, when the event log was read.
     pub until: Moment,
-    /// The maximum time after the end of its TTL at which a lease may end, in nanoseconds.
+    /// The maximum time by which a lease may outlive its TTL, in nanoseconds.
     pub lease_grace: u64,
 }
 

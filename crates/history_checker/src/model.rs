@@ -161,7 +161,7 @@ impl Model<'_> {
             );
         }
         if range.keys_only {
-            // Since 3.7, etcd answers requests for keys only from its index, which does not store leases.
+            // Since 3.7, etcd answers keys-only requests from its index, which does not store leases.
             kvs.iter_mut().for_each(|kv| {
                 kv.value.clear();
                 kv.lease = 0;

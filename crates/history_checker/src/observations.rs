@@ -1,7 +1,7 @@
 //! The moments at which clients observed each revision.
 //!
-//! A revision that a client has observed exists. Therefore the operation that wrote it was called before the
-//! observation, and an operation called after the observation must see that revision or a newer one.
+//! If a client has observed a revision, that revision exists. Therefore the operation that wrote the revision was
+//! called before the observation, and an operation called after the observation must see that revision or a newer one.
 
 use crate::operation::{Outcome, Response};
 use crate::watcher::{Event, WatchMessage};

@@ -1,4 +1,4 @@
-//! Bounds of a node's queues and buffers, and its intervals.
+//! Bounds of a node's queues and buffers, and intervals in ticks and entries.
 
 /// Maximum number of proposals that wait for a leader. Further proposals are refused. The caller
 /// limits their size.

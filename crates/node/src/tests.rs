@@ -613,8 +613,8 @@ fn a_member_stops_if_the_group_has_lost_its_committed_entries() {
         exchange_messages_without(&mut members, 2);
     }
     assert_eq!(members[0].applied.len(), 4);
-    // The third member has lost its state. It votes for the second member, which lacks the entry,
-    // although it had acknowledged the entry itself.
+    // The third member has lost its state. Although the third member had acknowledged the entry, it now votes for the
+    // second member, which lacks the entry.
     members[2] = Member::start(config(3, &[1, 2, 3]));
     while members[1].node.leadership().role != Role::Leader {
         members[1].handle(Event::Tick);

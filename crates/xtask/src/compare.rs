@@ -133,8 +133,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         return Ok(());
     }
     let (folders, tools) = (folders(&options)?, tools(&options)?);
-    // The directories are checked before the first measurement: a directory without etcd must not fail the run hours
-    // later.
+    // The directories are checked before the first measurement: otherwise a directory without etcd would fail the run
+    // hours later.
     let ours = (!options.noise).then(|| tools.quorate.clone());
     let programs: Vec<Programs> = folders
         .into_iter()

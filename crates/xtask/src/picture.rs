@@ -1,7 +1,7 @@
 //! `cargo xtask picture` creates the screenshot of `quorate ctl top` for the README.
 //!
 //! The command starts a cluster of three members on this machine, applies the load of a Kubernetes API server, runs
-//! `ctl top` in a terminal of fixed size, and writes its last screen as an SVG image with text ([`PICTURE`]). `script`
+//! `ctl top` in a terminal of fixed size, and writes the last screen as an SVG image with text ([`PICTURE`]). `script`
 //! from util-linux provides the terminal.
 //!
 //! The member names, the load and the size of the terminal are fixed. The figures on the screen are measured, so each

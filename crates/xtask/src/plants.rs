@@ -29,7 +29,7 @@ const FOLDER: &str = "crates/sim/plants";
 /// The default maximum time for one plant.
 const MINUTES: u64 = 10;
 
-/// A number of seeds larger than any run completes.
+/// A number of seeds that no run completes within its time limit.
 const SEEDS: &str = "1000000000";
 
 /// The two fixed parts of a line that reports a failed seed.
@@ -136,7 +136,7 @@ fn try_plant(plant: &Plant, folder: &Path, options: &Options) -> Result<Option<F
     }
     let mut command = cargo(&tree, &build);
     command.args(["build", "--profile", PROFILE, "--package", "quorate-sim", "--bin", PROGRAM]);
-    // The output with the compiler's warnings is dropped, because a defect may leave code unused.
+    // The compiler's warnings are not shown, because a defect may leave code unused.
     output(&mut command).map_err(|why| format!("{}: {why}", plant.name))?;
     let mut simulator = Command::new(build.join(PROFILE).join(PROGRAM));
     simulator.args(["--first", &options.first.to_string(), "--seeds", SEEDS]);
@@ -162,8 +162,8 @@ fn cargo(tree: &Path, build: &Path) -> Command {
     command
 }
 
-/// Builds the server and the tests with the defect, and runs the selected tests. Returns `None` if they all pass. A
-/// filter that selects no test and a compilation error are errors.
+/// Builds the server and the tests with the defect, and runs the selected tests. Returns `None` if they all pass.
+/// Returns an error if the code does not compile or the filter selects no tests.
 fn run_tests(
     name: &str,
     tests: &[String],

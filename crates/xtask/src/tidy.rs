@@ -18,7 +18,7 @@
 //! * The number of stilted sentences, and of headings that are sentences, does not rise.
 //! * Log and error messages that the documentation quotes occur in the sources.
 //! * Every entry in the skip lists of the black-box tests, and every test in the table of plants, names a test.
-//! * No file contains a marker of unfinished work, or a path that exists on a single machine only.
+//! * No file contains a marker of unfinished work, or a path that exists on only one machine.
 //!
 //! Tests of the pure crates may use the environment. [`production`] determines which lines are not tests. The rules
 //! also run as a test of this crate.
@@ -65,7 +65,7 @@ const LONG_FILES: &[(&str, usize)] = &[];
 const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-protobuf", &[]),
     ("quorate-api", &["quorate-protobuf", "quorate-test-support"]),
-    // Always a dev-dependency. It reads scenario files, and mutates test inputs.
+    // Always a dev-dependency: it reads scenario files and mutates test inputs.
     ("quorate-test-support", &["quorate-seeded-random"]),
     ("quorate-raft", &["quorate-protobuf", "quorate-seeded-random", "quorate-test-support"]),
     ("quorate-node", &["quorate-raft", "quorate-seeded-random"]),
@@ -230,7 +230,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-test-support",
         ],
     ),
-    // Only a member has a peer port.
+    // A separate crate, because only a member has a peer port.
     (
         "quorate-peer-port",
         &[
@@ -396,7 +396,7 @@ const AMBIENT: [&str; 6] =
 /// Macros that mark unfinished work. Their names are split, because this file is checked as well.
 const UNFINISHED: [&str; 2] = [concat!("to", "do!("), concat!("unimple", "mented!(")];
 
-/// Prefixes of paths that exist on a single machine only.
+/// Prefixes of paths that exist on only one machine.
 const LOCAL_PATHS: [&str; 1] = [concat!("/wo", "rk/")];
 
 /// Prints every violation, and fails if there is any. `--lower` writes the table of [`prose`] instead, and `--prose`

@@ -3,8 +3,7 @@
 
 use super::*;
 
-/// Returns a group whose leader has dropped entries that the third member has not received, and
-/// that member.
+/// Returns a group whose leader has dropped entries that the third member has not received, and the third member.
 fn leader_and_laggard() -> (Vec<Member>, Member) {
     let policy = SnapshotPolicy {
         entry_count: 1 << 30,

@@ -83,8 +83,8 @@ fn a_leader_with_a_stalled_disk_and_no_quorum_steps_down() {
         exchange_messages(&mut members);
     }
     members[0].propose(1, "stuck");
-    // The stall is noticed after one election timeout. After two more, the leader has not heard from a quorum between
-    // two checks.
+    // The stall is noticed after one election timeout. After two more, the leader has received no responses from a
+    // quorum between two checks, so it steps down.
     for _ in 0..31 {
         members[0].sent.clear();
         members[0].handle(Event::Tick);

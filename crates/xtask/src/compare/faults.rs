@@ -169,7 +169,7 @@ fn catch_up_once(side: &Side, programs: &Programs, options: &Options) -> Result<
     let fill = ["fill", "--order", "random", "--keys", &keys, "--clients", "1000"];
     checked(service.bench(&fill)?)?;
     let probe = [&PROBE[..], &["--keys", &keys]].concat();
-    // The disk may still be writing the data of the fill.
+    // The disk may still be writing the filled keys, which would delay the measured puts.
     std::thread::sleep(AFTER_FILL);
     let idle_p99_ms = idle_p99_ms(&service, &probe)?;
     let (seconds, meanwhile) = come_back(&mut cluster, away, &service, &probe)?;
@@ -180,8 +180,8 @@ fn catch_up_once(side: &Side, programs: &Programs, options: &Options) -> Result<
     })
 }
 
-/// Measures the p99 latency of puts without other load, in milliseconds. The first puts of a run are slow and weigh
-/// more in a short run, so these runs are about as short as a return.
+/// Measures the p99 latency of puts without other load, in milliseconds. The first puts of a run are slow, and have
+/// more effect on the result of a short run. Therefore each run takes about as long as a member takes to catch up.
 fn idle_p99_ms(service: &Service, probe: &[&str]) -> Result<f64, String> {
     const RUNS: usize = 3;
     let run = [probe, &["--duration", "4s"]].concat();

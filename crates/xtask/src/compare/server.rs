@@ -315,7 +315,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns an unused address whose port is outside the range for outgoing connections. Therefore the port is still free
+/// Returns an unused address whose port is outside the range for outgoing connections, so that the port is still free
 /// when a killed server restarts.
 fn free_address() -> Result<String, String> {
     static NEXT: AtomicU16 = AtomicU16::new(0);

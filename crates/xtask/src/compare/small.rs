@@ -15,7 +15,7 @@ use crate::say;
 /// The load that writes all keys.
 const FILL: [&str; 3] = ["fill", "--clients", "1000"];
 
-/// A figure in a report that the table compares.
+/// A figure that the table compares, taken from the report of a load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Figure {
     CpuPerOperation,

@@ -46,7 +46,7 @@ fn minor_version(name: &str) -> String {
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// The work and the measured figure.
+    /// The description of the workload and of the measured figure.
     pub(super) work: String,
     pub(super) etcd: f64,
     pub(super) quorate: f64,

@@ -1,4 +1,4 @@
-//! Dependencies in the manifests: those forbidden between our crates, and unused ones.
+//! Forbidden dependencies between our crates, and unused dependencies, in the manifests.
 //!
 //! A dependency is used if a path begins with its name: `bytes::Bytes`, `use bytes as`. Production code must use the
 //! entries of `[dependencies]`; a dependency used only by tests must be a dev-dependency. A manifest must use each

@@ -56,7 +56,7 @@ pub(super) fn check_quotations(sources: &[Source], complaints: &mut Vec<String>)
     }
 }
 
-/// Returns whether a file is a page for users. Decision records are not, because they may quote former messages.
+/// Returns whether a file is a page for users. Decision records do not count, because they may quote former messages.
 fn is_page(path: &str) -> bool {
     let is_direct = |page: &str| page.ends_with(".md") && !page.contains('/');
     path.strip_prefix("docs/").is_some_and(is_direct)

@@ -166,8 +166,8 @@ fn public_items<'a>(files: &[(&'a str, Vec<&'a str>)]) -> Vec<(&'a str, &'a str)
     files.iter().flat_map(in_file).collect()
 }
 
-/// Returns the name of the first item, if its kind is checked. Items with `pub(crate)` are not, because the compiler
-/// checks them.
+/// Returns the name of the first item, if its kind is checked. Items with `pub(crate)` are not checked here, because
+/// the compiler checks them.
 fn item_name<'a>(tokens: &[&'a str]) -> Option<&'a str> {
     let mut rest = tokens.iter();
     let mut is_defined = false;
