@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{Client, Kind, Options, Server, skipped};
 
-/// Peer port of each member. The ports do not conflict, because every namespace has its own.
+/// Peer port of each member. The ports do not conflict, because every member has its own namespace.
 const PEER_PORT: u16 = 2380;
 
 /// A bridge with the namespaces of some members.

@@ -78,8 +78,8 @@ pub fn is_first_term(term: u64) -> bool {
 }
 
 impl Options {
-    /// Starts the server on a directory that may be in use, and waits briefly. Returns `None` if it does not serve by
-    /// then, whether it has exited or is still waiting.
+    /// Starts the server on a directory that may be in use, and waits briefly. Returns `None` if the server is not
+    /// serving by then, whether it has exited or is still waiting.
     pub async fn start_within_a_moment(self) -> Option<Server> {
         let timeout = Duration::from_secs(3);
         tokio::time::timeout(timeout, self.try_start()).await.ok()?.ok()
@@ -157,8 +157,8 @@ pub(crate) fn is_alone() -> bool {
     alone
 }
 
-/// With these flags a proxy hides less of its members: the member list contains the members, and only the members check
-/// the request size.
+/// With these flags, a proxy behaves more like its members: the member list contains the members, and only the members
+/// check the request size.
 const PROXY_FLAGS: [&str; 2] = ["--advertise-client-url=", "--max-send-bytes=8388608"];
 
 /// Tests that are skipped if clients connect to a proxy: the prefix of their names and the reason. etcd's proxy fails

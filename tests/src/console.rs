@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{DEADLINE, Kind, Port, Response, request_with};
 
-/// A console process. It is killed when this is dropped.
+/// A console process. The process is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Console {
     child: Child,

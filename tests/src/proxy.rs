@@ -12,8 +12,8 @@ use crate::{Client, Kind, Response, eventually, eventually_within, http};
 /// Time that a proxy may take to find its members.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// A process of `grpc-proxy start` or `gateway start`, with its own port and directory. It is killed when this is
-/// dropped.
+/// A process of `grpc-proxy start` or `gateway start`, with its own port and directory. The process is killed when this
+/// value is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     kind: Kind,

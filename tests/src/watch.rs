@@ -80,7 +80,7 @@ impl Watch {
         self.send(RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id })).await;
     }
 
-    /// Requests progress.
+    /// Requests a progress notification.
     pub async fn progress(&self) {
         self.send(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})).await;
     }

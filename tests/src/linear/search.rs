@@ -48,7 +48,7 @@ const END: usize = usize::MAX;
 struct Search<'a> {
     operations: &'a [Operation],
     entries: Vec<Entry>,
-    /// Index of each operation's return; `None` if it has no answer.
+    /// Index of each operation's return; `None` if the operation has no answer.
     returns: Vec<Option<usize>>,
     taken: Taken,
     /// Deletions without an answer, in the order of their calls. They are interchangeable, so only the first remaining

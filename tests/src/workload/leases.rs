@@ -120,7 +120,7 @@ async fn keep(everyone: Endpoints, shared: Arc<Shared>, id: i64, state: Arc<Mute
     for (id, ttl, which) in [(id, KEPT, "kept"), (id + 1, LEFT, "left")] {
         let grant = pb::LeaseGrantRequest { id, ttl: ttl.into() };
         let granted = async |client: Client| match client.lease_grant(grant).await {
-            // An earlier attempt succeeded after all.
+            // The lease already exists, because an earlier attempt succeeded although its response was lost.
             Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
             answer => answer.map(drop),
         };

@@ -199,7 +199,7 @@ async fn logins_return_tokens_only_for_correct_passwords(kind: Kind) {
     let (spelt, later) = (format!("bearer {}", answer.token), format!("{}1", answer.token));
     let mut bad = vec!["", "x", "x.y", "x.1", &spelt];
     if kind == Kind::Quorate {
-        // etcd waits for the log entry that the token names until the client's deadline.
+        // Quorate refuses a token that names a later log entry; etcd waits for this entry until the client's deadline.
         bad.push(&later);
     }
     for bad in bad {

@@ -101,7 +101,7 @@ fn change(backend: &Path) {
     let places: Vec<usize> =
         (0..bytes.len() - VALUE.len()).filter(|at| bytes[*at..].starts_with(VALUE)).collect();
     assert!(!places.is_empty(), "the value is in the file");
-    // A free page may contain another copy of the value.
+    // A free page may contain another copy of the value, so every copy is changed.
     for place in places {
         file.write_all_at(b"X", place as u64).unwrap();
     }

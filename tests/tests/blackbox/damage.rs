@@ -373,7 +373,7 @@ async fn a_truncated_backend_is_refused(kind: Kind) {
 
 async fn a_backend_without_valid_meta_pages_is_refused(kind: Kind) {
     let mut server = stopped_cleanly(kind).await;
-    // One of the two meta pages may be damaged.
+    // The member starts even if one of the two meta pages is damaged.
     let page = 4_096;
     flip(&server.backend(), 16 + 8);
     server.start_again().await;
@@ -395,7 +395,7 @@ async fn a_damaged_backend_never_panics(kind: Kind) {
     let original = Stopped { server, records, end };
     let mut random = Random::by_chance();
     for _ in 0..tries() {
-        // Page headers define the structure. All other bytes are data.
+        // Only bytes of page headers are changed, because they define the structure of the file.
         let page = random.below(size.min(600_000) / 4_096);
         let at = page * 4_096 + random.below(24);
         let what = format!("byte {at} of the backend");

@@ -96,7 +96,7 @@ async fn separate_listeners_serve_only_metrics_or_http(kind: Kind) {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.write_all(QUESTION.as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // In no case is HTTP served on the gRPC port.
+    // HTTP is never served on the gRPC port.
     drop(stream.read_to_end(&mut answer));
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
 }

@@ -114,7 +114,7 @@ fn send_halves(server: &Server, connections: usize, puts: usize) -> Vec<RawHttp2
         let mut connection = RawHttp2::connect(server.port());
         for _ in 0..puts {
             let id = connection.open(&head);
-            // Even for requests that are refused, most bytes are in transit before the answer arrives.
+            // Most bytes of a request are in transit before the answer arrives, even if the request is refused.
             connection.send_body_within_windows(id, part);
         }
         held.push(connection);

@@ -582,7 +582,8 @@ async fn the_proxy_supports_tls_on_both_sides(kind: Kind) {
     let without = [flag("cacert", "ca")];
     let words = ["get", "a", "--command-timeout=1s", "--dial-timeout=1s"];
     assert_ne!(ask(by_proxy, &without, &words).code, Some(0), "without a certificate");
-    // A member would treat all clients of the proxy as the user that the certificate names.
+    // The proxy refuses a certificate with a common name, because a member would treat all clients of the proxy as the
+    // user with this name.
     let named = [flag("cacert", "ca"), flag("cert", "client"), flag("key", "client.key")];
     let refused = run(kind, &named.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(refused.status.code(), Some(1));

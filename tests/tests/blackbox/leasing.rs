@@ -65,7 +65,7 @@ fn text(value: &str) -> Option<Vec<u8>> {
     Some(value.as_bytes().to_vec())
 }
 
-/// Writes a key with the value `old` by one of several methods. Returns the value after the write.
+/// Writes a key whose current value is `old`, by one of several methods. Returns the value after the write.
 async fn write_by_method(way: usize, by: &Client, name: &str) -> Option<Vec<u8>> {
     let is_old = || compare(name, CompareResult::Equal, TargetUnion::Value(bytes("old")));
     match way {

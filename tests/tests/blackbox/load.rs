@@ -50,7 +50,7 @@ impl Drop for Load {
     }
 }
 
-/// Waits until the benchmark has written more.
+/// Waits until the benchmark has written more keys.
 async fn grows(server: &Server) {
     let before = server.client().revision().await;
     let what = "the load writes keys";

@@ -280,7 +280,7 @@ async fn the_phases_of_a_commit_are_measured(kind: Kind) {
     let server = Server::start(kind).await;
     server.client().write("k", "v").await;
     let of = |name: &str| server.metric(&format!("{name}_duration_seconds_sum")).unwrap();
-    // There may be another commit between two scrapes.
+    // Each value comes from its own scrape, and another commit may happen in between, so the comparison is repeated.
     eventually("a commit that is longer than its parts", async || {
         let written = of("etcd_debugging_disk_backend_commit_write");
         let spilled = of("etcd_debugging_disk_backend_commit_spill");

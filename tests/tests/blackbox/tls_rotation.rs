@@ -112,7 +112,7 @@ async fn a_ca_is_replaced_while_connections_are_open(kind: Kind) {
     held.still_serves().await;
 }
 
-/// Returns the number of log lines that contain both texts.
+/// Returns the number of log lines that contain a text, and have this path in the field `of`.
 fn times_logged(server: &Server, text: &str, of: &str, path: &Path) -> usize {
     let of_file = format!("\"{of}\":\"{}", path.display());
     let is_such = |line: &&str| {

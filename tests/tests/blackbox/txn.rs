@@ -522,7 +522,7 @@ async fn overlapping_deletions_and_exclusive_branches_are_accepted(kind: Kind) {
         txn(vec![drop_range(), drop_range(), write_op(delete("k", ""))]),
         // A later nested transaction may delete what an earlier one wrote.
         txn(vec![nested(txn(vec![put_k()])), nested(txn(vec![drop_range()]))]),
-        // A deletion of all keys from a key on does not conflict with a put.
+        // A deletion of a key and all later keys does not conflict with a put.
         txn(vec![write_op(delete("a", "\0")), put_k()]),
         // A deletion of an inverted range does not conflict either.
         txn(vec![write_op(delete("z", "a")), put_k()]),
@@ -557,7 +557,8 @@ async fn errors_found_before_execution_are_returned_first(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
-    // The second operation could not be executed after the first one. The third could never be executed.
+    // The second operation would fail only after the first one has deleted its key. The third would always fail, so its
+    // error is returned.
     let keep = pb::PutRequest { ignore_value: true, ..put("k", "") };
     let request = txn(vec![
         write_op(delete("a", "\0")),

@@ -61,7 +61,7 @@ async fn progress_requests_are_not_answered_without_a_watcher(kind: Kind) {
     if server.is_3_7() {
         watch.progress().await;
     }
-    // An answer to the progress request would arrive before this response.
+    // If the server answered the progress request, the answer would arrive before the response to this one.
     watch.create(watch_key("k")).await;
     watch.progress().await;
     assert_eq!(watch.next().await.watch_id, -1);

@@ -64,8 +64,9 @@ fn call(server: &Server, path: &str, headers: &[(&str, &str)], body: &Value) -> 
     answer
 }
 
-/// The key `k` and, below, the value `v` in base64, as JSON represents bytes.
+/// The key `k` in base64, as JSON represents bytes.
 const K: &str = "aw==";
+/// The value `v` in base64.
 const V: &str = "dg==";
 
 async fn a_unary_call_is_one_websocket_message_in_each_direction(kind: Kind) {

@@ -25,7 +25,7 @@ async fn a_resumed_leader_does_not_serve_stale_reads(kind: Kind) {
             let awake = ordeal.cluster.running();
             ordeal.cluster.leader_among(&awake).await;
             ordeal.progress().await;
-            // These clients read keys that other clients change, through the suspended leader. Their requests wait
+            // Through the suspended leader, these clients read keys that other clients change. Their requests wait
             // until the leader resumes, when it still believes that it leads.
             ordeal.load.read_from(&ordeal.cluster, leader, &mut ordeal.random);
             ordeal.load.work(Duration::from_millis(300)).await;

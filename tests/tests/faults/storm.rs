@@ -296,7 +296,7 @@ impl Storm {
         let revision = self.cluster.settle().await;
         let request = pb::CompactionRequest { revision, physical: false };
         let compacted = async |client: quorate_tests::Client| match client.compact(request).await {
-            // An earlier attempt succeeded after all.
+            // The revision is already compacted, because an earlier attempt succeeded although its response was lost.
             Err(status) if status.code() == Code::OutOfRange => Ok(()),
             answer => answer.map(drop),
         };

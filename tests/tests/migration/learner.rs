@@ -1,10 +1,11 @@
-//! Members are replaced one at a time by a learner that is then promoted, and back.
+//! Each etcd member is replaced by a learner of another kind, which is then promoted. Then the replacements are
+//! replaced by etcd members in the same way.
 
 use quorate_tests::Kind;
 
 use crate::mixed::{Mixed, with_flags};
 
-/// Replaces etcd's members one at a time with members of another kind, and back.
+/// Replaces etcd's members one at a time with members of another kind, then replaces these with etcd members.
 pub(crate) async fn members_are_migrated_through_learners_and_back(kind: Kind) {
     change(Mixed::start().await, kind).await;
 }

@@ -1,7 +1,7 @@
 //! A cluster with members of two kinds under load, which performs all cluster operations with each mix of members.
 //!
-//! The founding members are on one side, their replacements on the other. If both sides run the same program, the test
-//! verifies that its requirements hold for that program alone.
+//! The founding members are on one side, their replacements on the other. As a control, both sides can run the same
+//! program: a cluster of that program alone must meet the same requirements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -48,7 +48,7 @@ fn founders() -> ClusterOptions {
     })
 }
 
-/// The method by which a member is made absent.
+/// How a member is made absent.
 #[derive(Clone, Copy, Debug)]
 enum Absence {
     /// The member's process is killed and later restarted.

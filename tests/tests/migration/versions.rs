@@ -179,7 +179,7 @@ pub(crate) async fn the_cluster_version_rises_when_its_hold_is_released(kind: Ki
     cluster.check_same_content().await;
 }
 
-/// A member with a lost disk is restored through a snapshot from the other kind.
+/// A member that has lost its disk is replaced by a member of another kind, which receives its data from the others.
 pub(crate) async fn a_wiped_member_is_replaced_by_one_that_runs_the_other_program(kind: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     fill(&cluster).await;
@@ -225,7 +225,8 @@ pub(crate) async fn a_snapshot_after_a_refused_membership_change_is_accepted(kin
     assert_eq!(cluster.list().await.len(), 3);
 }
 
-/// An etcd learner catches up from a leader of the other kind, and serves once it is promoted.
+/// An etcd learner receives its data from a leader of another kind, and is promoted. Then the other members are
+/// removed.
 pub(crate) async fn a_promoted_etcd_learner_serves_after_the_other_members_are_removed(kind: Kind) {
     let mut cluster = three(kind).await;
     fill(&cluster).await;
