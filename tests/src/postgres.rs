@@ -43,5 +43,5 @@ impl Database {
 /// Returns the URL of an empty keyspace.
 #[must_use]
 pub(crate) fn new_url() -> String {
-    try_new_url().expect("a run on a database needs PostgreSQL")
+    try_new_url().expect("PostgreSQL is installed")
 }

@@ -44,7 +44,9 @@ fn prepare(version: &str) -> Outcome {
     edit("CHANGELOG.md", |text| changelog::release(text, version, date.trim()))?;
     edit("Cargo.toml", |text| {
         let (from, to) = (format!("version = \"{present}\""), format!("version = \"{version}\""));
-        text.contains(&from).then(|| text.replacen(&from, &to, 1)).ok_or("no version".to_owned())
+        text.contains(&from)
+            .then(|| text.replacen(&from, &to, 1))
+            .ok_or(format!("no line contains {from}"))
     })?;
     // The lock file contains the versions of the workspace's packages.
     status(&mut cargo(&["update", "--workspace", "--offline"]))?;

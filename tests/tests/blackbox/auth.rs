@@ -530,7 +530,7 @@ async fn continual_logins_from_one_source_do_not_delay_other_logins(kind: Kind) 
     let metric = |name: &str| server.metric(name).unwrap();
     assert_eq!(metric("quorate_passwords_refused_total"), f64::from(refused_early));
     assert_eq!(metric("quorate_passwords_waiting"), 0.0);
-    assert!(metric("quorate_tokens_held") >= 2.0, "the tokens of root and ann");
+    assert!(metric("quorate_tokens_held") >= 2.0, "the tokens of root and ann are counted");
 }
 
 async fn failed_logins_lock_out_neither_the_user_nor_an_administrator(kind: Kind) {

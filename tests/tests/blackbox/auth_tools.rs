@@ -237,6 +237,6 @@ async fn passwords_are_not_echoed_on_a_terminal(kind: Kind) {
     keyboard.write_all(b"seen\n").unwrap();
     let mut shown = [0; 4];
     keyboard.read_exact(&mut shown).unwrap();
-    assert_eq!(&shown, b"seen", "nothing was echoed before");
+    assert_eq!(&shown, b"seen", "the passwords were not echoed");
     assert_eq!(output_of(&ctl, "user list"), "bob\n");
 }

@@ -37,7 +37,7 @@ fn run(files: &Files, server: &Server, tool: Tool, certificate: &str, line: &str
     match (done.code, failure) {
         (Some(0), None) => done.stdout,
         (_, Some(text)) => text.to_owned(),
-        _ => panic!("{line}: {done:?}"),
+        _ => panic!("unexpected result of {line}: {done:?}"),
     }
 }
 

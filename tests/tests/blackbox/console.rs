@@ -275,7 +275,7 @@ async fn a_snapshot_is_downloaded_once(kind: Kind) {
     let file = quorate_tests::get(console.port(), path);
     assert_eq!(file.status, 200);
     assert!(file.header("content-disposition").unwrap().starts_with("attachment; filename="));
-    assert_eq!(file.body.len() % 512, 32, "the database and its digest");
+    assert_eq!(file.body.len() % 512, 32, "the file consists of database pages and a digest");
     let state = eventually("the download is complete", async || {
         let state = progress();
         (state["state"] == "done").then_some(state)

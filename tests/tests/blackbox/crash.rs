@@ -97,10 +97,16 @@ async fn verify(client: &Client, progress: &[Arc<Progress>]) {
         let acknowledged = progress.acknowledged.load(Ordering::Relaxed);
         let attempted = progress.attempted.load(Ordering::Relaxed);
         let step = steps[0];
-        assert!(step >= acknowledged, "writer {writer}: {acknowledged} acknowledged, found {step}");
-        assert!(step <= attempted, "writer {writer}: {attempted} attempted, found {step}");
+        assert!(
+            step >= acknowledged,
+            "writer {writer}: step {acknowledged} was acknowledged, but the store has step {step}"
+        );
+        assert!(
+            step <= attempted,
+            "writer {writer}: step {attempted} was attempted last, but the store has step {step}"
+        );
         let even = client.read(format!("even/{writer}")).await.is_some();
-        assert_eq!(even, step % 3 != 0, "half a transaction at {step}");
+        assert_eq!(even, step % 3 != 0, "half a transaction at step {step}");
         progress.attempted.store(step, Ordering::Relaxed);
         progress.acknowledged.store(step, Ordering::Relaxed);
     }
@@ -254,7 +260,7 @@ async fn members_take_snapshots_and_start_from_them(kind: Kind) {
             client.write(format!("k{number}"), round.to_string()).await;
         }
         let saved = "saved snapshot";
-        eventually("the log line that tools wait for", async || {
+        eventually("the log contains the line that tools wait for", async || {
             server.log().contains(saved).then_some(())
         })
         .await;
@@ -284,7 +290,7 @@ async fn old_snapshot_and_log_files_are_purged(kind: Kind) {
     }
     let folder = server.data().join("member").join("snap");
     // The member checks its files every half minute.
-    eventually_ok(Duration::from_secs(90), "old files to be purged", async || {
+    eventually_ok(Duration::from_secs(90), "old files are purged", async || {
         let snapshots = std::fs::read_dir(&folder).unwrap().filter(|entry| {
             entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "snap")
         });

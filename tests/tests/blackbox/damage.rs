@@ -107,10 +107,11 @@ fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) -> Exit {
         Err(exit) => exit,
         Ok(keys) => panic!("the server started with a damaged file and serves {keys} keys"),
     };
-    let status = exit.status.unwrap_or_else(|| panic!("the server hangs: {exit}"));
+    let status =
+        exit.status.unwrap_or_else(|| panic!("the server neither serves nor exits: {exit}"));
     assert_ne!(status.code(), Some(0), "{exit}");
     if kind == Kind::Quorate {
-        assert!(status.code().is_some(), "ended by a signal: {exit}");
+        assert!(status.code().is_some(), "the server was ended by a signal: {exit}");
         calm(&exit.log);
         assert!(exit.log.contains(file), "the log does not name the file: {exit}");
     }
@@ -132,8 +133,10 @@ fn calm(log: &str) {
 
 #[track_caller]
 fn ended_by_itself(exit: &Exit, what: &str) {
-    let status = exit.status.unwrap_or_else(|| panic!("{what}: hangs: {exit}"));
-    assert!(status.code().is_some(), "{what}: ended by a signal: {exit}");
+    let status = exit
+        .status
+        .unwrap_or_else(|| panic!("{what}: the server neither serves nor exits: {exit}"));
+    assert!(status.code().is_some(), "{what}: the server was ended by a signal: {exit}");
     calm(&exit.log);
 }
 
@@ -153,7 +156,7 @@ async fn a_torn_last_log_record_is_truncated(kind: Kind) {
         // The backend may already contain the put. The log then ends before the backend's applied index, which only
         // etcd accepts.
         match keys {
-            Ok(keys) => assert!((19..=20).contains(&keys), "{keys} keys"),
+            Ok(keys) => assert!((19..=20).contains(&keys), "the store has {keys} keys"),
             Err(exit) => {
                 assert_eq!(kind, Kind::Quorate, "{exit}");
                 refuses(kind, Err(exit), ".wal");
@@ -177,7 +180,7 @@ async fn a_zeroed_last_log_record_is_truncated(kind: Kind) {
     let sector = (last + 8 + 512) / 512 * 512;
     overwrite(&wal, sector, &vec![0; usize::try_from(stopped.end - sector).unwrap()]);
     match stopped.start().await {
-        Ok(keys) => assert!((19..=20).contains(&keys), "{keys} keys"),
+        Ok(keys) => assert!((19..=20).contains(&keys), "the store has {keys} keys"),
         Err(exit) => {
             assert_eq!(kind, Kind::Quorate, "{exit}");
             refuses(kind, Err(exit), ".wal");
@@ -311,7 +314,7 @@ async fn try_damage(original: &Stopped, damage: impl FnOnce(&Path, &Path), what:
         Err(exit) => {
             ended_by_itself(&exit, what);
             let named = exit.log.contains(".wal") || exit.log.contains("/db");
-            assert!(named, "{what}: the log names no file: {exit}");
+            assert!(named, "{what}: the log does not name the file: {exit}");
         }
     }
 }
@@ -410,7 +413,7 @@ async fn a_damaged_backend_never_panics(kind: Kind) {
             }
             Err(exit) => {
                 ended_by_itself(&exit, &what);
-                assert!(exit.log.contains("db"), "{what}: the log names no file: {exit}");
+                assert!(exit.log.contains("db"), "{what}: the log does not name the file: {exit}");
             }
         }
     }

@@ -59,7 +59,7 @@ async fn fill(server: &Server, pairs: &[(&str, &str)]) {
 
 async fn differences_between_two_clusters_are_printed(kind: Kind) {
     let (source, destination) = (Server::start(kind).await, Server::start(kind).await);
-    assert_eq!(diff(&source, &destination, &[]).code, Some(SAME), "both are empty");
+    assert_eq!(diff(&source, &destination, &[]).code, Some(SAME), "both servers are empty");
     fill(&source, &[("a", "1"), ("b", "22"), ("c", "3"), ("e\n", "5")]).await;
     fill(&destination, &[("b", "2"), ("c", "3"), ("d", "4")]).await;
 

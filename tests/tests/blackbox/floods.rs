@@ -191,7 +191,7 @@ async fn streams_beyond_the_total_limit_are_refused(kind: Kind) {
         .await;
     }
     let refused = server.metric("quorate_calls_refused_total").unwrap();
-    assert!(refused > 20_000.0, "{refused} calls refused");
+    assert!(refused > 20_000.0, "only {refused} calls were refused");
     assert!(calls() < 75_000, "{} calls", calls());
     still_serves(&server).await;
     drop(held);
@@ -252,7 +252,7 @@ async fn unread_lists_do_not_stop_the_member(kind: Kind) {
     show(&format!("{readers} unread lists of {} MB", keys / 10), kind, before, &server);
     if kind == Kind::Quorate {
         let grown = (server.memory("VmHWM") - before) as usize / MIB;
-        assert!(grown < moved / 2 + 64, "{grown} MiB for {moved} MB of lists");
+        assert!(grown < moved / 2 + 64, "memory grew by {grown} MiB for {moved} MB of lists");
     }
 }
 

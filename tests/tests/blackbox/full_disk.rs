@@ -14,7 +14,7 @@ on_quorate! {
 
 /// Makes this member the leader.
 async fn make_leader(cluster: &Cluster, member: usize) {
-    eventually("the wanted member becomes leader", async || {
+    eventually("the requested member becomes leader", async || {
         let leader = cluster.leader().await;
         if leader == member {
             return Some(());
@@ -98,7 +98,9 @@ async fn writes_are_refused_while_the_disks_of_all_members_are_full(kind: Kind) 
     })
     .await;
     let raised = alarms(&cluster, 0).await;
-    let [alarm] = &raised[..] else { panic!("only one member raises the alarm: {raised:?}") };
+    let [alarm] = &raised[..] else {
+        panic!("exactly one member must raise the alarm: {raised:?}")
+    };
     let teller = cluster.by_id(alarm.member_id).unwrap();
     let log = cluster.server(teller).log();
     assert!(log.contains("no other member can lead"), "{log}");

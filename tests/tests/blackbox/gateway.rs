@@ -427,7 +427,7 @@ async fn long_requests_are_refused(kind: Kind) {
 
 /// Returns the `result` of the next line.
 fn result(stream: &mut JsonStream) -> Value {
-    let line = stream.next_line().expect("another line");
+    let line = stream.next_line().expect("the stream contains another line");
     let mut line: Value = serde_json::from_str(&line).unwrap();
     assert!(line["error"].is_null(), "{line}");
     line["result"].take()

@@ -552,15 +552,19 @@ async fn requests_with_any_authority_header_are_answered(kind: Kind) {
         for head in [b"\x01", b"\x11", b"\x41"] {
             assert_eq!(ask(&mut raw, &[head, &plain[..]].concat()), GOOD, "{what} {head:x?}");
         }
-        assert_eq!(ask(&mut raw, b"\xbe"), GOOD, "{what}, referred to");
+        assert_eq!(ask(&mut raw, b"\xbe"), GOOD, "{what}, as an indexed field");
         for head in [b"\x00", b"\x10", b"\x40"] {
             assert_eq!(ask(&mut raw, &[head, &named[..]].concat()), GOOD, "{what} {head:x?}");
         }
-        assert_eq!(ask(&mut raw, b"\xbf"), GOOD, "{what}, the older one");
+        assert_eq!(ask(&mut raw, b"\xbf"), GOOD, "{what}, as an older indexed field");
         if !coded.is_empty() {
             let length = u8::try_from(coded.len()).unwrap() | 0x80;
-            assert_eq!(ask(&mut raw, &[&[0x41, length], *coded].concat()), GOOD, "{what}, coded");
-            assert_eq!(ask(&mut raw, b"\xbe"), GOOD, "{what}, coded, referred to");
+            assert_eq!(
+                ask(&mut raw, &[&[0x41, length], *coded].concat()),
+                GOOD,
+                "{what}, Huffman-coded"
+            );
+            assert_eq!(ask(&mut raw, b"\xbe"), GOOD, "{what}, Huffman-coded, as an indexed field");
         }
     }
     let mut raw = RawHttp2::connect(server.port());

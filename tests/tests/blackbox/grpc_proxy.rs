@@ -327,7 +327,7 @@ async fn watchers_added_at_any_time_get_every_event_exactly_once(kind: Kind) {
         let asking = proxy.client();
         asking.revision().await;
     }
-    let end = within("the writes", writing).await.unwrap();
+    let end = within("the end of all writes", writing).await.unwrap();
     let mut expected: BTreeMap<i64, usize> = BTreeMap::new();
     let mut history = Watch::open(&server.client());
     history.create(pb::WatchCreateRequest { start_revision: first, ..watch_prefix("a/") }).await;
@@ -581,7 +581,11 @@ async fn the_proxy_supports_tls_on_both_sides(kind: Kind) {
     assert_eq!(read.trim(), "1");
     let without = [flag("cacert", "ca")];
     let words = ["get", "a", "--command-timeout=1s", "--dial-timeout=1s"];
-    assert_ne!(ask(by_proxy, &without, &words).code, Some(0), "without a certificate");
+    assert_ne!(
+        ask(by_proxy, &without, &words).code,
+        Some(0),
+        "a client without a certificate is refused"
+    );
     // The proxy refuses a certificate with a common name, because a member would treat all clients of the proxy as the
     // user with this name.
     let named = [flag("cacert", "ca"), flag("cert", "client"), flag("key", "client.key")];
@@ -757,7 +761,10 @@ async fn messages_are_logged_without_secrets(kind: Kind) {
     client.write("a", "1").await;
     let name = "somebody".to_owned();
     let request = pb::AuthenticateRequest { name, password: "swordfish".to_owned() };
-    client.authenticate(request).await.expect_err("authentication is off");
+    client
+        .authenticate(request)
+        .await
+        .expect_err("a login must fail while authentication is disabled");
     eventually("messages are logged", async || {
         let log = proxy.log();
         let is_there = log.contains(r#""grpc.method":"Put""#)

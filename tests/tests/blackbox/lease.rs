@@ -84,7 +84,7 @@ async fn a_short_ttl_is_raised_to_the_minimum(kind: Kind) {
     let client = server.client();
     for (id, ttl) in [(1, 0), (2, -10), (3, 1), (4, 2)] {
         let answer = client.lease_grant(pb::LeaseGrantRequest { id, ttl }).await.unwrap();
-        assert_eq!(answer.ttl, 2, "asked for {ttl}");
+        assert_eq!(answer.ttl, 2, "the requested TTL was {ttl}");
     }
 }
 
@@ -151,7 +151,11 @@ async fn revoking_a_lease_deletes_its_keys(kind: Kind) {
         })
         .collect();
     let gone = |name: &str| (1, name.as_bytes().to_vec(), 6, 0);
-    assert_eq!(seen, [gone("a"), gone("b"), gone("c")], "in key order, one revision");
+    assert_eq!(
+        seen,
+        [gone("a"), gone("b"), gone("c")],
+        "all deletions have one revision and are in key order"
+    );
     assert_eq!(client.range(prefix("")).await.unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(client.read("stays").await.unwrap(), b"v");
     assert_eq!(client.read("a").await, None);

@@ -46,7 +46,7 @@ async fn check_acknowledged(client: &Client, acknowledged: usize) {
     let count = answer.kvs.len();
     assert!(
         (acknowledged..=acknowledged + 1).contains(&count),
-        "{acknowledged} keys were acknowledged, found {count}"
+        "{acknowledged} keys were acknowledged, and {count} keys exist"
     );
     for (number, record) in answer.kvs.iter().enumerate() {
         assert_eq!(record.key(), format!("k{number:05}").as_bytes());
@@ -280,7 +280,7 @@ async fn parallel_lists_use_bounded_memory(kind: Kind) {
     let grown = highest.saturating_sub(before);
     show_figure("parallel lists", whole, grown);
     if kind == Kind::Quorate {
-        assert!(grown < whole / 2, "{grown} bytes for {whole} bytes of answers");
+        assert!(grown < whole / 2, "memory grew by {grown} bytes for {whole} bytes of answers");
     }
 }
 
@@ -307,7 +307,10 @@ async fn a_watcher_that_never_reads_uses_bounded_memory(kind: Kind) {
     show_figure("an idle watcher", moved, grown);
     if kind == Kind::Quorate {
         // The newest records are always in memory, in addition to the events held for the watcher.
-        assert!(grown < moved + (64 << 20), "{grown} bytes for {moved} bytes of events");
+        assert!(
+            grown < moved + (64 << 20),
+            "memory grew by {grown} bytes for {moved} bytes of events"
+        );
     }
     // The events arrive late, but completely and in order.
     let mut next = 2;

@@ -258,7 +258,7 @@ async fn the_hash_of_the_whole_store_changes_with_every_change(kind: Kind) {
     let written = hash().await;
     assert_ne!(written, empty);
     client.grant(1, 600).await;
-    assert_ne!(hash().await, written, "leases count");
+    assert_ne!(hash().await, written, "the hash covers leases");
 }
 
 /// Fetches a complete snapshot. Returns its data and the digest from its end.
@@ -296,7 +296,7 @@ async fn a_snapshot_contains_the_backend_and_its_sha256_digest(kind: Kind) {
     let (data, digest) = snapshot(&server, &client).await;
     assert_eq!(Sha256::digest(&data).as_slice(), &digest[..]);
     assert_eq!(data.len() % 512, 0);
-    eventually("the log line that tools wait for", async || {
+    eventually("the log contains the line that tools wait for", async || {
         server.log().contains("sent database snapshot").then_some(())
     })
     .await;
@@ -377,7 +377,10 @@ async fn defragmentation_shrinks_the_backend_file(kind: Kind) {
     })
     .await;
     let file = std::fs::metadata(server.backend()).unwrap().len();
-    assert!(i64::try_from(file).unwrap() < before.db_size, "{file} bytes on disk, {after:?}");
+    assert!(
+        i64::try_from(file).unwrap() < before.db_size,
+        "the file has {file} bytes after the defragmentation: {after:?}"
+    );
     assert_eq!(client.read("k").await.unwrap(), b"small");
     assert_eq!(hash_kv(&client, 0).await.unwrap().hash, hash);
     client.write("after", "v").await;
@@ -406,7 +409,11 @@ async fn alarms_are_raised_and_cleared(kind: Kind) {
     let mut expected = vec![(member, no_space), (77, corrupt)];
     expected.sort_unstable();
     assert_eq!(all, expected);
-    assert_eq!(alarm(&client, Get, 1234, corrupt).await, [(77, corrupt)], "the member is ignored");
+    assert_eq!(
+        alarm(&client, Get, 1234, corrupt).await,
+        [(77, corrupt)],
+        "the member id of the request is ignored"
+    );
     assert!(
         alarm(&client, Deactivate, 0, corrupt).await.is_empty(),
         "0 does not stand for all members"

@@ -52,7 +52,7 @@ fn names_in_protobuf(mut scrape: &[u8]) -> Vec<String> {
         let len = prost::decode_length_delimiter(&mut scrape).unwrap();
         let (family, rest) = scrape.split_at(len);
         scrape = rest;
-        let [10, name @ ..] = family else { panic!("a family begins with its name") };
+        let [10, name @ ..] = family else { panic!("a metric family must begin with its name") };
         let (len, name) = name.split_first().unwrap();
         names.push(String::from_utf8(name[..usize::from(*len)].to_vec()).unwrap());
     }

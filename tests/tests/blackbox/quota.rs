@@ -45,7 +45,7 @@ async fn fill(client: &Client) {
             return;
         }
     }
-    panic!("forty megabytes fit into a quota of four");
+    panic!("forty megabytes must not fit into a quota of four megabytes");
 }
 
 async fn disarm(client: &Client) {

@@ -454,7 +454,7 @@ async fn range_stream_messages_stay_small_when_records_become_larger(kind: Kind)
         let pieces = client.range_stream(request).await.unwrap();
         assert_eq!(pieces.iter().map(|piece| piece.kvs.len()).sum::<usize>(), 220);
         let largest = pieces.iter().map(prost::Message::encoded_len).max().unwrap();
-        assert!(largest < 3_000_000, "{largest} bytes in one message");
+        assert!(largest < 3_000_000, "one message contains {largest} bytes");
     }
 }
 

@@ -285,7 +285,7 @@ async fn the_state_is_sent_only_to_certificates_of_members(ours: Kind) {
         let answered = image(&cluster, Some(shown), (cluster_id, from)).await.unwrap();
         assert_eq!(answered, status, "{cluster_id} {from:?}");
     }
-    let lines = eventually("six lines of the audit log", async || {
+    let lines = eventually("six lines are in the audit log", async || {
         let text = std::fs::read_to_string(&log).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
         let is_about_it = |line: &Value| line["method"] == "/quorate.Peer/Image";

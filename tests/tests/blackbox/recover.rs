@@ -70,7 +70,11 @@ fn plan(directories: &[&Path], more: &[&str]) -> (Value, Finished) {
     let mut args = vec!["recover", "-w", "json", &output];
     args.extend(directories.iter().map(|path| text(path)));
     let finished = Utl::Quorate.run(&[&args[..], more].concat());
-    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "only a plan");
+    assert_eq!(
+        std::fs::read_dir(place.path()).unwrap().count(),
+        0,
+        "the tool prints only a plan and creates no files"
+    );
     let shown = serde_json::from_str(&finished.stdout);
     (shown.unwrap_or_else(|error| panic!("{error}: {finished:?}")), finished)
 }

@@ -183,7 +183,7 @@ async fn a_failed_start_logs_its_cause_once(kind: Kind) {
         let mut server = Options::new(kind).flag(flag).prepare();
         let exit = server.try_start_again().await.unwrap_err();
         let fatal = exit.log.lines().find(|line| line.contains("\"level\":\"fatal\""));
-        let fatal = fatal.unwrap_or_else(|| panic!("no fatal line: {exit}"));
+        let fatal = fatal.unwrap_or_else(|| panic!("the log has no line of level fatal: {exit}"));
         assert!(fatal.contains("\"msg\":\"failed to start etcd\""), "{fatal}");
         assert_eq!(fatal.to_lowercase().matches(cause).count(), 1, "{fatal}");
     }
@@ -237,7 +237,7 @@ async fn an_active_range_stream_ends_when_the_member_stops(kind: Kind) {
     }
     let mut stream =
         client.kv().range_stream(client.signed(prefix("k"))).await.unwrap().into_inner();
-    stream.message().await.unwrap().expect("a first chunk");
+    stream.message().await.unwrap().expect("the stream contains a first chunk");
     server.signal("TERM");
     eventually("the stop begins", async || {
         server.log().contains("closing etcd server").then_some(())

@@ -56,13 +56,16 @@ async fn a_full_log_file_is_rotated(kind: Kind) {
         .flag(r#"--log-rotation-config-json={"maxsize":1,"maxbackups":2,"compress":true}"#)
         .start()
         .await;
-    let backups = eventually("one file is set aside, compressed, and one removed", async || {
-        let mut backups = names(dir.path());
-        backups.retain(|name| name.starts_with("member-"));
-        backups.sort();
-        let is_done = backups.len() == 2 && backups.iter().all(|name| name.ends_with(".gz"));
-        is_done.then_some(backups)
-    })
+    let backups = eventually(
+        "a log file is set aside and compressed, and the oldest is removed",
+        async || {
+            let mut backups = names(dir.path());
+            backups.retain(|name| name.starts_with("member-"));
+            backups.sort();
+            let is_done = backups.len() == 2 && backups.iter().all(|name| name.ends_with(".gz"));
+            is_done.then_some(backups)
+        },
+    )
     .await;
     assert_eq!(backups[0], "member-2006-01-02T15-04-06.000.log.gz");
     let now = std::fs::read_to_string(&path).unwrap();

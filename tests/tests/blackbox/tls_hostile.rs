@@ -299,7 +299,7 @@ async fn half_open_handshakes_do_not_delay_other_clients(kind: Kind) {
     show(&format!("{count} half-open handshakes, {kind:?}: {} MiB, {longest:?}", grown >> 20));
     if kind == Kind::Quorate {
         let bound = count as u64 * (48 << 10) + (16 << 20);
-        assert!(grown < bound, "{grown} bytes for {count} connections");
+        assert!(grown < bound, "memory grew by {grown} bytes for {count} connections");
     }
     drop(held);
 }

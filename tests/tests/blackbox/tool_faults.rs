@@ -60,7 +60,7 @@ impl Running {
         let what = format!("{count} lines of output");
         eventually(&what, async || {
             let ended = self.process.try_wait().unwrap();
-            assert!(ended.is_none(), "ended with {ended:?}: {:?}", self.errors());
+            assert!(ended.is_none(), "the tool exited with {ended:?}: {:?}", self.errors());
             (self.output().len() >= count).then_some(())
         })
         .await;

@@ -54,7 +54,7 @@ impl Drop for Working {
 
 /// Waits until a queue has this number of entries.
 async fn places(ctl: &Ctl, queue: &str, count: usize) {
-    eventually("the expected number of entries in the queue", async || {
+    eventually("the queue has the expected number of entries", async || {
         let keys = ctl.run(&["get", queue, "--prefix", "--keys-only", "-w", "json"]).success();
         let keys: serde_json::Value = serde_json::from_str(&keys).unwrap();
         (keys["kvs"].as_array().map_or(0, Vec::len) == count).then_some(())

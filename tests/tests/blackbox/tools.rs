@@ -350,7 +350,7 @@ async fn an_independent_client_can_use_maintenance_calls(kind: Kind) {
     while let Some(message) = snapshot.message().await.unwrap() {
         size += message.blob().len();
     }
-    assert_eq!(size % 512, 32, "pages and a digest");
+    assert_eq!(size % 512, 32, "the snapshot consists of database pages and a digest");
     let list = client.member_list().await.unwrap();
     assert_eq!(list.members().len(), Place::of_suite().members());
     let alarms = client.alarm(ec::AlarmAction::Get, ec::AlarmType::None, None).await.unwrap();

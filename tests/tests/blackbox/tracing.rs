@@ -146,7 +146,7 @@ async fn calls_without_a_trace_are_sampled(kind: Kind) {
     assert!(root.parent_span_id.is_empty() && root.trace_id.iter().any(|byte| *byte != 0));
     let has_passed_over =
         collector.exported().iter().any(|exported| exported.span.trace_id == passed_over.id());
-    assert!(!has_passed_over, "a call that its parent does not sample is not exported");
+    assert!(!has_passed_over, "a call whose parent is not sampled is not exported");
 }
 
 async fn json_calls_are_traced(kind: Kind) {

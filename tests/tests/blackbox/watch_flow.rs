@@ -32,7 +32,10 @@ async fn read_through(watch: &mut Watch, last: i64) -> Vec<(i64, Vec<u8>)> {
         for event in response.events {
             let record = event.kv.unwrap();
             let revision = record.fields().mod_revision;
-            assert!(seen.last().is_none_or(|(earlier, _)| *earlier <= revision), "out of order");
+            assert!(
+                seen.last().is_none_or(|(earlier, _)| *earlier <= revision),
+                "the events are out of order"
+            );
             seen.push((revision, record.value().to_vec()));
         }
     }
@@ -107,7 +110,7 @@ async fn progress_is_sent_periodically_if_requested(kind: Kind) {
         let progress = watch.next().await;
         assert_eq!(
             progress.watch_id, 3,
-            "only watchers with progress notifications get them: {progress:?}"
+            "only the watcher with progress notifications receives one: {progress:?}"
         );
         assert!(progress.events.is_empty() && !progress.created && !progress.canceled);
         if progress.header.unwrap().revision == revision {
@@ -138,7 +141,7 @@ async fn large_responses_are_fragmented(kind: Kind) {
     let revision = write_large_revision(&client).await;
     let mut replay = Watch::open(&client);
     replay.create(pb::WatchCreateRequest { start_revision: revision, ..request }).await;
-    assert_eq!(live.next().await.events.len(), 100, "the first revision fits");
+    assert_eq!(live.next().await.events.len(), 100, "the first revision fits into one response");
     for watch in [&mut live, &mut replay] {
         let mut total = 0;
         let mut fragments = 0;
@@ -324,7 +327,11 @@ async fn a_slow_reader_overtaken_by_a_compaction_is_notified(kind: Kind) {
             return;
         }
         for event in response.events {
-            assert_eq!(event.kv.unwrap().fields().mod_revision, next, "a silent gap");
+            assert_eq!(
+                event.kv.unwrap().fields().mod_revision,
+                next,
+                "events are missing before this one"
+            );
             next += 1;
         }
     }
@@ -339,7 +346,7 @@ async fn watch_streams_end_when_the_server_stops(kind: Kind) {
     // A stopping server waits for open streams, but not indefinitely.
     let limit = Duration::from_secs(15);
     let ended = tokio::time::timeout(limit, watch.try_next()).await;
-    let ended = ended.expect("the stream did not end");
+    let ended = ended.expect("the stream ends within the limit");
     assert!(matches!(ended, Err(_) | Ok(None)), "{ended:?}");
     server.ended().await;
 }

@@ -249,7 +249,7 @@ async fn a_finished_compaction_is_logged(kind: Kind) {
         client.write("a", value).await;
     }
     client.compact(pb::CompactionRequest { revision: 3, physical: false }).await.unwrap();
-    eventually("the log line that tools wait for", async || {
+    eventually("the log contains the line that tools wait for", async || {
         server.log().contains("finished scheduled compaction").then_some(())
     })
     .await;

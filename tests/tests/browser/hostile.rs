@@ -140,7 +140,13 @@ async fn the_memory_of_an_open_console_page_does_not_grow(kind: Kind) {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     let (heap_after, nodes_after) = (heap(), nodes());
-    assert!(heap_after < heap_before + (4 << 20), "{heap_before} bytes became {heap_after}");
-    assert!(nodes_after < nodes_before + 200, "{nodes_before} elements became {nodes_after}");
+    assert!(
+        heap_after < heap_before + (4 << 20),
+        "the heap grew from {heap_before} to {heap_after} bytes"
+    );
+    assert!(
+        nodes_after < nodes_before + 200,
+        "the page grew from {nodes_before} to {nodes_after} elements"
+    );
     check_log(&browser);
 }

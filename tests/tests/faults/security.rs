@@ -172,7 +172,7 @@ type Try = fn(Client) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Status
 /// Returns whether a request was refused. Returns false if it failed for another reason, such as a lost connection. An
 /// accepted request fails the test.
 fn is_refused(answer: Result<(), Status>) -> bool {
-    let status = answer.expect_err("an intruder's request was accepted");
+    let status = answer.expect_err("an intruder's request must fail");
     match status.code() {
         Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied => true,
         Code::FailedPrecondition => panic!("authentication was off: {status:?}"),

@@ -143,7 +143,7 @@ async fn keep(
         answer.unwrap_or_else(|_| Err(Status::cancelled("silent")))
     };
     let renewal = || pb::LeaseKeepAliveRequest { id };
-    requests.send(renewal()).await.expect("nothing was sent before");
+    requests.send(renewal()).await.expect("the receiving end of the channel is open");
     let mut stub = client.lease();
     let opened = stub.lease_keep_alive(client.signed(ReceiverStream::new(receiver)));
     let opened = tokio::time::timeout(SILENCE, opened).await;

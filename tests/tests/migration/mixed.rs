@@ -359,7 +359,10 @@ impl Mixed {
             let answer = answer.unwrap_or_else(|| panic!("m{number} did not list the members"));
             let mut listed = BTreeSet::new();
             for member in &answer.members {
-                let found = self.cluster.by_id(member.id).expect("a member of this cluster");
+                let found = self
+                    .cluster
+                    .by_id(member.id)
+                    .expect("the listed member belongs to this cluster");
                 let server = self.cluster.server(found);
                 assert!(
                     member.name == server.name()

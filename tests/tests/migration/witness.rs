@@ -127,10 +127,20 @@ impl Witness {
         };
         let (own, others) = (common(self), common(other));
         for (one, another) in own.iter().zip(&others) {
-            assert_eq!(one, another, "{} differs from {}", self.name, other.name);
+            assert_eq!(
+                one, another,
+                "an event of {} differs from the event of {}",
+                self.name, other.name
+            );
         }
         let last = (own.last(), others.last());
-        assert_eq!(own.len(), others.len(), "{} and {} end with {last:?}", self.name, other.name);
+        assert_eq!(
+            own.len(),
+            others.len(),
+            "{} and {} have different numbers of events, and their last events are {last:?}",
+            self.name,
+            other.name
+        );
     }
 }
 
@@ -153,7 +163,7 @@ async fn follow(
     let create =
         pb::WatchCreateRequest { range_end: bytes([0]), start_revision, ..Default::default() };
     let create = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-    requests.send(create).await.expect("nothing was sent before");
+    requests.send(create).await.expect("the receiving end of the channel is open");
     let mut stub = client.watch();
     let opened = stub.watch(client.signed(ReceiverStream::new(receiver)));
     let mut stream = unless_silent(timeout, opened).await?.into_inner();

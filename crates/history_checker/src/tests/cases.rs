@@ -288,7 +288,8 @@ fn an_overdue_lease_in_a_fault_free_period_is_reported() {
         |until| Some(FaultFree { since: at(10), until: at(until), lease_grace: SECOND });
     let rules = |until| Rules { fault_free: fault_free(until), ..super::RULES };
     assert!(check(&scenario.history, &rules(29)).is_ok());
-    let violation = check(&scenario.history, &rules(31)).expect_err("the lease is overdue");
+    let violation =
+        check(&scenario.history, &rules(31)).expect_err("an overdue lease must be reported");
     assert_eq!(violation.property, Property::LeaseEnd);
 }
 
@@ -307,8 +308,8 @@ fn a_deposed_leader_may_renew_within_the_renewal_slack() {
     let rules = Rules { renewal_slack: 3 * (at(1).0 - at(0).0), ..super::RULES };
     assert!(check(&scenario.history, &rules).is_ok());
     scenario.answered(7, 8, renewal, renewed);
-    let violation =
-        check(&scenario.history, &rules).expect_err("the renewal exceeds the renewal slack");
+    let violation = check(&scenario.history, &rules)
+        .expect_err("a renewal beyond the renewal slack must be reported");
     assert_eq!(violation.property, Property::LeaseEnd);
 }
 
@@ -323,7 +324,7 @@ fn a_new_leader_may_extend_a_lease_up_to_the_limit() {
     assert!(check(&scenario.history, &rules).is_ok());
     scenario.answered(6, 7, asked, left(7));
     let violation = check(&scenario.history, &rules)
-        .expect_err("the remaining TTL exceeds the extension limit");
+        .expect_err("a remaining TTL beyond the extension limit must be reported");
     assert_eq!(violation.property, Property::Response);
 }
 
