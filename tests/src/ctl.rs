@@ -112,7 +112,10 @@ impl Ctl {
 pub fn has_etcd_tools() -> bool {
     let present = ["etcdctl", "etcdutl"].into_iter().all(|name| Kind::etcd_program(name).is_some());
     if !present {
-        missing("etcd", "tests that use etcdctl and etcdutl (they are missing: set ETCD_BIN_DIR)");
+        missing(
+            "etcd",
+            "tests that use etcdctl and etcdutl (these tools are missing: set ETCD_BIN_DIR)",
+        );
     }
     present
 }

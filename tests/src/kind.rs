@@ -46,7 +46,7 @@ impl Kind {
             Self::Etcd => {
                 let present = Self::etcd_program("etcd").is_some();
                 if !present {
-                    missing("etcd", "tests against etcd (it is missing: set ETCD_BIN_DIR)");
+                    missing("etcd", "tests against etcd (etcd is missing: set ETCD_BIN_DIR)");
                 }
                 present
             }

@@ -281,7 +281,7 @@ async fn the_phases_of_a_commit_are_measured(kind: Kind) {
     server.client().write("k", "v").await;
     let of = |name: &str| server.metric(&format!("{name}_duration_seconds_sum")).unwrap();
     // Each value comes from its own scrape, and another commit may happen in between, so the comparison is repeated.
-    eventually("a commit that is longer than its parts", async || {
+    eventually("the whole commit takes longer than its phases", async || {
         let written = of("etcd_debugging_disk_backend_commit_write");
         let spilled = of("etcd_debugging_disk_backend_commit_spill");
         let whole = of("etcd_disk_backend_commit");

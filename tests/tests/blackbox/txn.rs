@@ -54,7 +54,7 @@ fn read_all(answer: &pb::ResponseOp) -> Vec<String> {
                 String::from_utf8_lossy(&[fields.key, b"=", fields.value].concat()).into_owned()
             })
             .collect(),
-        other => panic!("expected the answer to a range: {other:?}"),
+        other => panic!("this is not the response to a range: {other:?}"),
     }
 }
 
@@ -69,7 +69,7 @@ fn nested(request: pb::TxnRequest) -> pb::RequestOp {
 fn nested_answer(answer: &pb::ResponseOp) -> &pb::TxnResponse {
     match answer.response.as_ref().unwrap() {
         Response::ResponseTxn(answer) => answer,
-        other => panic!("expected the answer to a transaction: {other:?}"),
+        other => panic!("this is not the response to a transaction: {other:?}"),
     }
 }
 

@@ -37,7 +37,7 @@ const SLOW_SYNC: Duration = Duration::from_millis(30);
 /// after it has voted for its successor, and before it knows that the successor was elected.
 const SLOW_LINK: Duration = Duration::from_millis(50);
 /// Log line of a member that has noticed its stalled disk.
-const STALLED: &str = "the write-ahead log could not be written for an election timeout";
+const STALLED: &str = "a write to the write-ahead log has taken longer than an election timeout";
 /// Log line of a leader that hands over because of its disk.
 const HANDS_OVER: &str = "because this member cannot write its write-ahead log";
 

@@ -28,8 +28,8 @@ impl Node {
         let (level, text) = match self.disk_watch.look(self.persistence.write_age()) {
             None => return,
             Some(Change::Stalled) => {
-                let text = "the write-ahead log could not be written for an election timeout; \
-                            this member does not campaign until it can be written";
+                let text = "a write to the write-ahead log has taken longer than an election timeout; \
+                            this member does not campaign until the log can be written again";
                 (NoteLevel::Warn, text)
             }
             Some(Change::Recovered) => {

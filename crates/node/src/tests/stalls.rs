@@ -54,7 +54,7 @@ fn a_leader_with_a_stalled_disk_transfers_leadership_and_sends_no_heartbeats() {
         );
     }
     let notes = members[0].node.take_notes();
-    assert!(notes.iter().any(|note| note.text.contains("could not be written")));
+    assert!(notes.iter().any(|note| note.text.contains("longer than an election timeout")));
 }
 
 #[test]

@@ -97,10 +97,10 @@ pub(super) fn package(program: &Program<'_>) -> Result<Package, String> {
             format!(
                 "{SUMMARY}\n \
                  A member of a cluster, its command-line tool, tools for its files and a load\n \
-                 generator in one program. Data directories and clusters of etcd 3.5 and 3.6\n \
-                 are taken over, and handed back: see quorate-takeover(8).\n .\n \
-                 The service is neither enabled nor started by the installation: a member\n \
-                 founds or joins a cluster when it starts for the first time, by the settings\n \
+                 generator in one program. It takes over data directories and clusters of etcd\n \
+                 3.5 and 3.6, and hands them back: see quorate-takeover(8).\n .\n \
+                 The installation neither enables nor starts the service: a member founds or\n \
+                 joins a cluster when it starts for the first time, according to the settings\n \
                  in /etc/default/quorate."
             ),
         ),

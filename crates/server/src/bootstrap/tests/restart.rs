@@ -182,7 +182,8 @@ fn election_flags_are_passed_to_the_node() {
             node.handle(Event::Tick);
         }
         let notes = node.take_notes();
-        let is_stalled = notes.iter().any(|note| note.text.contains("could not be written"));
+        let is_stalled =
+            notes.iter().any(|note| note.text.contains("longer than an election timeout"));
         assert_eq!(is_stalled, fences, "{notes:?}");
     }
 }
