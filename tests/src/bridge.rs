@@ -62,7 +62,7 @@ impl Bridge {
         Some(bridge)
     }
 
-    /// Returns a server that will run in the member's namespace. It is not launched yet.
+    /// Returns a server that will run in the member's namespace. The server is not launched yet.
     #[must_use]
     pub fn member(&self, member: usize, change: impl FnOnce(Options) -> Options) -> Server {
         let peer_url = |member| format!("{}://{}:{PEER_PORT}", self.peer_scheme, address(member));

@@ -1,8 +1,8 @@
 //! Infrastructure of the black-box tests: real server processes and real clients.
 //!
-//! Each test is one function that takes a [`Kind`] of server. It runs twice, once against Quorate and once against
-//! Debian's etcd, which verifies that its expectations hold for etcd. Where Debian's older release differs from the one
-//! that Quorate implements, the test checks [`Server::is_3_7`] and contains both answers.
+//! Each test is one function that takes a [`Kind`] of server. Each test runs twice, against Quorate and against
+//! Debian's etcd. The run against etcd verifies that the expectations of the test hold for etcd. Where Debian's older
+//! release differs from the one that Quorate implements, the test checks [`Server::is_3_7`] and contains both answers.
 //!
 //! # Rules
 //!

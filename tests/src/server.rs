@@ -197,7 +197,7 @@ impl Options {
         Err(last.unwrap())
     }
 
-    /// Returns a server with a directory and ports, whose process is not launched yet.
+    /// Returns a server that has a directory and ports, but whose process is not launched yet.
     #[must_use]
     pub fn prepare(self) -> Server {
         let home = TempDir::new().unwrap();
@@ -461,7 +461,7 @@ impl Server {
         self.guard.as_ref().expect("the server is guarded").log_in().await;
     }
 
-    /// Returns a client without a token, whose connection has a certificate.
+    /// Returns a client that has no token, and whose connection presents a certificate.
     #[must_use]
     pub fn client_without_token(&self) -> Client {
         Client::new(self.port())

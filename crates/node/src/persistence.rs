@@ -3,9 +3,8 @@
 //! With each write, the core returns the messages that may be sent only after it. Writes complete
 //! in the order in which they were returned to the caller, and so do applications.
 //!
-//! A new commit index alone does not cause a write. Losing it is harmless, because the member
-//! receives it again, and etcd does not write it either. It is kept here and added to the next
-//! necessary write.
+//! A new commit index alone does not cause a write. Losing it is harmless, because the member receives it again, and
+//! etcd does not write it either. The new commit index is kept here and added to the next necessary write.
 
 use std::collections::VecDeque;
 

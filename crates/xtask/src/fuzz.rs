@@ -16,8 +16,8 @@ const SECONDS: u64 = 60;
 /// The maximum input size. Small inputs run faster, and this size still allows every relevant kind of input.
 const INPUT_BYTES_MAX: u64 = 64 << 10;
 
-/// An in-memory directory for temporary files, if the machine has one. A target whose parser reads a file first writes
-/// the input to a file there.
+/// An in-memory directory for temporary files, if the machine has one. Targets whose parsers read files write their
+/// input there.
 const MEMORY_FOLDER: &str = "/dev/shm";
 
 const USAGE: &str = "usage: cargo xtask fuzz [TARGET] [--seconds N]";

@@ -22,8 +22,8 @@ use crate::{Outcome, deny, protoc, provision, say, sim, tidy};
 
 const BLACK_BOX: &str = "quorate-tests";
 
-/// The number of black-box tests that run in parallel. They mostly wait for servers. Tests with clusters have their own
-/// limit.
+/// The number of black-box tests that run in parallel. These tests mostly wait for servers. Tests with clusters have
+/// their own limit.
 const BLACK_BOX_THREADS: &str = "6";
 
 /// Test material: the name in `QUORATE_REQUIRE`, and the environment variable with the path.

@@ -1,5 +1,5 @@
-//! Handles requests to add entries to the log. They are proposed, forwarded to the leader, or kept
-//! until either is possible.
+//! Handles requests to add entries to the log: proposes them, forwards them to the leader, or keeps them until either
+//! is possible.
 
 use bytes::Bytes;
 use quorate_raft::{ConfChange, EntryKind, Message, NONE};

@@ -194,8 +194,8 @@ fn the_log_keeps_entries_until_raft_counts_them_as_applied() {
     let mut member = Member::start_with(Config { hard_state, entries, ..config(1, &[1]) }, true);
     assert_eq!(member.unapplied, [LogIndex(300)]);
     member.handle(Event::Applied { index: LogIndex(CHANGE - 1) });
-    // The entries were returned together, so the core does not count any of them as applied yet. It
-    // searches them for membership changes whenever an election is due.
+    // The entries were returned together, so the core does not count any of them as applied yet. The core searches
+    // these entries for membership changes whenever an election is due.
     for _ in 0..30 {
         member.handle(Event::Tick);
     }

@@ -13,7 +13,7 @@ use super::tree::Tree;
 use super::{SUMMARY, base, gzip};
 use crate::workspace::{output, output_bytes, root};
 
-/// The names of etcd's programs. When called by one of these names, our program acts as that program.
+/// The names of etcd's programs. If our program is called by one of these names, it acts as the program of that name.
 const NAMES: [&str; 3] = ["etcd", "etcdctl", "etcdutl"];
 
 /// The directory with links that have the names of etcd's programs. Users may add this directory to their `PATH`.
