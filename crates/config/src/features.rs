@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn printing_lists_the_feature_gates_that_are_set() {
+    fn only_feature_gates_that_are_set_are_printed() {
         assert_eq!(gates("").to_string(), "");
         assert_eq!(
             gates(" PriorityRequest = t ,CompactHashCheck=F,").to_string(),

@@ -352,7 +352,7 @@ impl<T, R> BackendWriter<T, R> {
             let (before, _) = self.backend.read().consistent_index()?;
             assert!(
                 index >= before,
-                "the index of the backend file never decreases: otherwise a start would apply entries twice"
+                "the index of the backend file never decreases: otherwise a restarted member would apply entries twice"
             );
         }
         self.backend.commit(batch)

@@ -211,7 +211,8 @@ pub enum Refusal {
     Metadata(#[from] prost::DecodeError),
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {held} (by \
-         --hold-cluster-version) < {cluster}; start without this flag and first lower the version with `ctl downgrade enable`; after that, wait until `/version` shows the lower version"
+         --hold-cluster-version) < {cluster}; start without this flag and first lower the version with `ctl \
+         downgrade enable`; after that, wait until `/version` shows the lower version"
     )]
     HeldBack { held: Version, cluster: Version },
     #[error("the member has been permanently removed from the cluster")]
@@ -221,7 +222,7 @@ pub enum Refusal {
     #[error(
         "the write-ahead log was created for member {logged_member:x} of cluster {logged_cluster:x} and is \
          still empty, but the flags describe cluster {cluster:x} with this member as {member:x}; remove the \
-         data directory, or start with the flags of the first start"
+         data directory, or start with the same flags as the first time"
     )]
     OtherFounding { logged_cluster: u64, logged_member: u64, cluster: u64, member: u64 },
     #[error("couldn't find local name {0:?} in the initial cluster configuration")]

@@ -91,8 +91,8 @@ impl Log {
         let hard_state = persist.hard_state.map(to_wal_state);
         assert!(
             hard_state.as_ref().is_none_or(|state| state.commit >= self.wal.hard_state().commit),
-            "the commit index never decreases: otherwise a start would ignore the newest mark, whose earlier segments \
-             are released"
+            "the commit index never decreases: otherwise a restarted member would ignore the newest mark, \
+             although the segments before it are released"
         );
         let entries = persist.entries.iter().map(to_wal_entry);
         let appended = self.wal.append(hard_state.as_ref(), entries)?;
@@ -148,7 +148,7 @@ impl Log {
     fn write_mark(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
         assert!(
             LogIndex(mark.index) > self.marked,
-            "snapshot marks increase: otherwise a start would use an older mark and need purged segments"
+            "snapshot marks increase: otherwise a restarted member would use an older mark and need purged segments"
         );
         self.wal.save_snapshot(mark)?;
         self.wal.release_to(mark.index);

@@ -141,7 +141,8 @@ pub enum ApplyError {
     /// This version cannot apply the entry, but another version may be able to.
     #[error(
         "log entry {index} of term {term} ({kind}) cannot be applied by this version: {fault}; the member stops \
-         before this entry at every start. Start this data directory with the version that wrote the entry; if the entry should not exist, create a new cluster from a snapshot that was taken before the entry"
+         before this entry whenever it is started. Start this data directory with the version that wrote the entry; if \
+         the entry should not exist, create a new cluster from a snapshot that was taken before the entry"
     )]
     Entry {
         /// The entry's index.

@@ -54,7 +54,7 @@ pub enum FetchError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// The member refuses to provide its state, to any member or to this one.
-    #[error("the member answered {status}: {text}")]
+    #[error("the member responded with {status}: {text}")]
     Refused {
         /// The status of the answer.
         status: StatusCode,

@@ -251,7 +251,7 @@ impl Observer for StreamObserver {
 
     fn lost(&self, ended: Ended) {
         let attempt = Attempt { source: self.kind.name(), action: "write" };
-        self.contact.status.deactivate(attempt, &"the connection has ended");
+        self.contact.status.deactivate(attempt, &"the connection was closed");
         log_lost(&self.local, &self.contact, self.kind);
         self.report_losses(ended);
         if ended.lost_any {

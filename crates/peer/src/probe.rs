@@ -93,7 +93,7 @@ struct Findings {
 impl Findings {
     /// Creates the health of a peer before its first probe: unhealthy until a probe succeeds.
     fn none() -> Self {
-        let error = Some("no probe has been answered yet".to_owned());
+        let error = Some("no probe has received a response yet".to_owned());
         Self { round_trip: Duration::ZERO, clock_drift: Duration::ZERO, error }
     }
 }

@@ -23,7 +23,7 @@ pub enum UpgradeError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// The server does not switch to the protocol.
-    #[error("{url}: the server answered {status}")]
+    #[error("{url}: the server responded with {status}")]
     Refused {
         /// The URL of the request.
         url: String,

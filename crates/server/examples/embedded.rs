@@ -46,7 +46,7 @@ pub(crate) fn run(folder: &str) -> Result<(), Box<dyn Error>> {
     println!("revision {}, applied index {}", member.revision(), member.applied());
     let metrics = member.metrics();
     let puts = metrics.lines().find(|line| line.starts_with("etcd_mvcc_put_total"));
-    println!("{}", puts.ok_or("the metrics contain the number of puts")?);
+    println!("{}", puts.ok_or("the metrics do not contain etcd_mvcc_put_total")?);
 
     // Dropping the member would stop it as well, but would not return the result.
     match member.stop() {

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expiry_is_logged_daily_in_the_last_thirty_days() {
+    fn certificate_expiry_is_logged_daily_in_the_last_thirty_days() {
         let mut warned = Warned::new();
         let end = SystemTime::UNIX_EPOCH + DAY * 20_000;
         let certificate = |end| (Part::Certificate, end);

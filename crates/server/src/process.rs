@@ -80,7 +80,7 @@ fn end(outcome: Result<Ended, StartError>, config: &Config) -> i32 {
         }
         Ok(Ended::Fault(fatal)) => {
             log::fatal!(
-                "the member has failed and stops",
+                "the member has failed and is stopping",
                 "task" = fatal.task,
                 "error" = log::error_chain(&*fatal.error),
                 "what-to-do" = remedy::after_fault(&*fatal.error)
@@ -89,7 +89,7 @@ fn end(outcome: Result<Ended, StartError>, config: &Config) -> i32 {
         }
         Ok(Ended::LogFault { fault, member_id }) => {
             log::fatal!(
-                "the member can no longer take part in its cluster and stops",
+                "the member can no longer take part in its cluster and is stopping",
                 "error" = fault.to_string(),
                 "what-to-do" = remedy::after_log_fault(&fault, member_id, &config.data_dir)
             );

@@ -46,7 +46,7 @@ impl Watchdog {
                 drop(init_system::send(b"WATCHDOG=1", Some(&self.socket_name)));
             } else {
                 log::warn!(
-                    "consensus makes no progress; the init system's watchdog will end this process"
+                    "consensus is not making progress; the init system's watchdog will kill this process"
                 );
             }
         }

@@ -35,7 +35,7 @@ pub const RARE_STATES: &[&str] = &[
     "a running process is reported as ended",
     "a snapshot message names a different index than its image",
     "a snapshot transfer is interrupted",
-    "a start installs a snapshot that arrived earlier",
+    "a starting member installs a snapshot that arrived earlier",
     "a wall clock steps back",
     "a watcher is behind",
     "a watcher is cancelled by a compaction",

@@ -91,6 +91,6 @@ mod tests {
         assert!(same("WatchEvents: revision 9 was sent\n  #1: ..", "WatchEvents: an event again"));
         assert!(!same("WatchEvents: an event again", "RealTime: an event again"));
         assert!(!same("panic: a lease is gone", "panic: the log ends"));
-        assert!(!same("h2 ends: the log", "h2 does not start: the log"));
+        assert!(!same("h2 ends: the log", "h2 failed to start: the log"));
     }
 }

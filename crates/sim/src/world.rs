@@ -226,7 +226,7 @@ impl World {
             let Some((at, event)) = self.queue.pop() else { break };
             self.events += 1;
             if self.events > EVENTS_MAX {
-                self.judge.fail(|| "the run does not end".to_owned());
+                self.judge.fail(|| format!("the run did not end within {EVENTS_MAX} events"));
                 break;
             }
             self.now = at;

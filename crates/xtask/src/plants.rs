@@ -33,7 +33,7 @@ const MINUTES: u64 = 10;
 const SEEDS: &str = "1000000000";
 
 /// The two fixed parts of a line that reports a failed seed.
-const FAILED: (&str, &str) = ("seed ", " fails: ");
+const FAILED: (&str, &str) = ("seed ", " failed: ");
 
 /// The page with the table, from the root of the repository.
 const TABLE: &str = "docs/testing.md";
@@ -323,10 +323,10 @@ mod tests {
 
     #[test]
     fn a_failed_seed_is_parsed() {
-        let found = read_failure("seed 17 fails: RealTime: a|b").unwrap();
+        let found = read_failure("seed 17 failed: RealTime: a|b").unwrap();
         assert_eq!(found, (17, "RealTime: a|b".to_owned()));
         assert!(read_failure("17 seeds, 0.1 cluster-hours, 0 failures").is_none());
-        assert!(read_failure("seed x fails: y").is_none());
+        assert!(read_failure("seed x failed: y").is_none());
     }
 
     #[test]
@@ -346,9 +346,9 @@ mod tests {
         let long = Duration::from_secs(60);
         let run =
             |script: &str, limit| run_until_found(&mut shell(script), limit, |seed| Ok(seed != 2));
-        let found = run("echo 'seed 3 fails: x'; exec sleep 60", long);
+        let found = run("echo 'seed 3 failed: x'; exec sleep 60", long);
         assert_eq!(found.unwrap().unwrap().seed, Some(3));
-        let found = run("echo 'seed 2 fails: x'; echo 'seed 3 fails: y'; exec sleep 60", long);
+        let found = run("echo 'seed 2 failed: x'; echo 'seed 3 failed: y'; exec sleep 60", long);
         assert_eq!(found.unwrap().unwrap().seed, Some(3), "the failure of seed 2 does not count");
         let found = run("exec sleep 60", Duration::from_millis(10));
         assert!(found.unwrap().is_none());

@@ -229,7 +229,12 @@ async fn a_corrupt_member_is_not_rebuilt_if_no_member_sends_its_state(ours: Kind
     let mut cluster = start([Kind::Etcd, Kind::Etcd, ours], &[PERIODIC, REBUILD]).await;
     corrupt(&mut cluster, 2).await;
     cluster.restart(2).await;
-    says(&cluster, 2, "continues with a corrupt state: no other member provides its state").await;
+    says(
+        &cluster,
+        2,
+        "continues with a corrupt state, because no other member provides a correct one",
+    )
+    .await;
     assert!(cluster.server_mut(2).is_running());
     cluster.stop(2).await;
     let backend = cluster.server(2).backend();

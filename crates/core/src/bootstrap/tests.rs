@@ -130,7 +130,7 @@ fn a_founder_whose_client_urls_are_published_is_refused() {
     let mut world = World { initial: Some(initial(&["a", "b", "c"])), ..World::default() };
     world.rows = vec![row("a")];
     let Ok(Decision::Found(founding)) = world.create(false) else {
-        panic!("the member does not found the cluster")
+        panic!("the member did not found the cluster")
     };
     assert_eq!(founding.identity.member_id, id_of("a").0);
     assert_eq!(founding.others().len(), 2);
@@ -147,7 +147,7 @@ fn a_member_joins_the_cluster_listed_in_its_flags() {
         ..World::default()
     };
     let Ok(Decision::Join(joining)) = world.create(true) else {
-        panic!("the member does not join the cluster")
+        panic!("the member did not join the cluster")
     };
     assert_eq!((joining.identity.cluster_id, joining.identity.member_id), (7, id_of("a").0));
     assert_eq!(names(&joining.others), ["b"]);
@@ -253,7 +253,7 @@ fn a_sole_founder_with_an_empty_log_bootstraps_its_cluster_again() {
     world.initial = Some(initial(&["a", "b"]));
     assert!(matches!(world.begin_again(false, own()), Err(Refusal::OtherFounding { .. })));
     let Ok(Step::Initial(question)) = flags(false).begin_again(own(), None) else {
-        panic!("the member does not ask for the initial cluster")
+        panic!("the member did not ask for the initial cluster")
     };
     assert_eq!(question.purpose(), Purpose::FoundAgain);
     assert!(
@@ -273,7 +273,7 @@ fn a_member_without_a_stored_member_list_requests_the_list_from_its_peers() {
         ..World::default()
     };
     let Ok(Decision::Continue { others, unlearned: None }) = go_on(&world) else {
-        panic!("the member does not continue with its members")
+        panic!("the member did not continue with the other members")
     };
     assert_eq!(names(&others), ["b"]);
     let unlearned = |world: &World| match go_on(world) {

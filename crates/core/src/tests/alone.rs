@@ -28,7 +28,7 @@ fn run_workload(
     let until = client.asked + writes;
     let mut waiting = writes;
     for turn in 0.. {
-        assert!(turn < TURNS_MAX, "the member does not become idle: {client:?}");
+        assert!(turn < TURNS_MAX, "the member is not idle after {TURNS_MAX} turns: {client:?}");
         if waiting > 0 && draw.below(4) == 0 {
             waiting -= 1;
             member.inputs.push_back(Input::Ask);
@@ -52,7 +52,7 @@ fn settle(member: &mut Member, client: &mut Client, draw: &mut SplitMix64) -> Ou
             return Ok(());
         }
     }
-    panic!("the member does not become idle: {client:?}");
+    panic!("the member is not idle after {TURNS_MAX} turns: {client:?}");
 }
 
 fn begin(folder: &Folder, stop: Option<u64>) -> (FaultyDisk, Outcome<Member>) {

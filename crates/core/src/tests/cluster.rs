@@ -106,7 +106,9 @@ impl Cluster {
                 self.take_turn()?;
             }
         }
-        self.run_until("everything is acknowledged", |cluster| cluster.client.acknowledged >= until)
+        self.run_until("all writes are acknowledged", |cluster| {
+            cluster.client.acknowledged >= until
+        })
     }
 
     /// Proposes to add or to remove a learner.
@@ -122,12 +124,12 @@ impl Cluster {
 
     /// Runs the cluster until the first member leads.
     pub(super) fn elect(&mut self) -> Result<(), PowerCut> {
-        self.run_until("the first leads", |cluster| cluster.member(LEADER).leads())
+        self.run_until("the first member leads", |cluster| cluster.member(LEADER).leads())
     }
 
     /// Runs the cluster until all connected members have applied the same entries and are idle.
     pub(super) fn settle(&mut self) -> Result<(), PowerCut> {
-        self.run_until("all are idle", |cluster| {
+        self.run_until("all members are idle", |cluster| {
             let count = if cluster.is_cut_off { VICTIM } else { COUNT };
             let applied = cluster.member(LEADER).applied();
             (0..count).all(|at| {
@@ -150,7 +152,7 @@ impl Cluster {
         }
         let applied = [0, 1, 2].map(|at| self.members[at].as_ref().map(Member::applied));
         panic!(
-            "not reached: {what}; applied {applied:?}, {} writes acknowledged",
+            "the condition was not met: {what}; applied {applied:?}, {} writes acknowledged",
             self.client.acknowledged
         );
     }

@@ -55,7 +55,7 @@ impl Life {
             let turn = TURNS[self.draw.position(TURNS.len())];
             self.member.take_turn(turn, &mut self.client, &mut self.draw).unwrap();
         }
-        panic!("the condition is never met");
+        panic!("the condition was not met within 50000 turns");
     }
 
     fn write(&mut self, count: u64) {
@@ -68,7 +68,7 @@ impl Life {
             let turn = TURNS[self.draw.position(TURNS.len())];
             self.member.take_turn(turn, &mut self.client, &mut self.draw).unwrap();
         }
-        panic!("a full disk delays a write for which the log has space");
+        panic!("a full disk delayed a write for which the log had space");
     }
 }
 

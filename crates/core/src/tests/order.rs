@@ -77,7 +77,7 @@ fn segments_are_purged_only_after_the_hard_state_of_a_leaders_snapshot_is_synced
     let hard_state = Some(HardState { term: Term(2), vote: 0, commit: LogIndex(40) });
     let persist = Persist { token: 40, snapshot, hard_state, ..Persist::default() };
     log.append(&persist).unwrap();
-    purger.run(|path| panic!("{} is removed too early", path.display())).unwrap();
+    purger.run(|path| panic!("{} was removed too early", path.display())).unwrap();
     for seed in 0..20 {
         let found = after_crash(&disk, seed);
         assert!([(0, LAST), (40, 40)].contains(&found), "{found:?}");
@@ -186,7 +186,7 @@ fn a_membership_change_older_than_a_snapshot_is_ignored_while_the_snapshot_is_sy
 }
 
 #[test]
-fn consensus_receives_a_membership_decision_before_the_index_of_the_applied_entry() {
+fn an_applied_index_counts_only_after_its_membership_decision_reaches_consensus() {
     let mut third = Scripted::start();
     let removal =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };

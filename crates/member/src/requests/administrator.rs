@@ -154,7 +154,7 @@ impl Administrator {
         };
         if tokio::time::timeout(SEND_TIME_MAX, sent).await.is_err() {
             log::warn!(
-                "stopping before all messages to the new leader are sent",
+                "stopping before all messages to the new leader have been sent",
                 "local-member-id" = format!("{:x}", self.info.id()),
                 "remote-peer-id" = format!("{to:x}")
             );

@@ -212,7 +212,7 @@ impl<A> Awaiting<A> {
             return Slot { index, generation: slot.0 };
         }
         let index = u32::try_from(self.slots.len())
-            .expect("the number of requests in progress fits 32 bits");
+            .expect("the number of requests in progress fits in 32 bits");
         if self.slots.len().is_multiple_of(CHUNK_SLOTS) {
             let chunk = Generations::new(std::array::from_fn(|_| AtomicU32::new(0)));
             self.queue.generations.lock().push(Arc::clone(&chunk));

@@ -151,7 +151,10 @@ mod tests {
             }
             pending.withdraw(6);
             assert_eq!(pending.load().count, 3);
-            assert!(pending.take(4).is_none(), "the proposal was applied, so no request waits");
+            assert!(
+                pending.take(4).is_none(),
+                "the proposal was applied, so no request is waiting for it"
+            );
             assert_eq!(pending.load().count, 2);
             assert_eq!(pending.forget_withdrawn(false), [3, 5]);
             assert_eq!(pending.load(), Load::default());

@@ -90,7 +90,7 @@ mod tests {
             }
             assert!(list.is_empty());
             for one in waiting.into_iter().chain([staying]) {
-                assert!(one.await.is_some(), "a caller that still waits is answered");
+                assert!(one.await.is_some(), "a caller that is still waiting is notified");
             }
         };
         tokio::select! {

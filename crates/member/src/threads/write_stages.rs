@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_batch_is_dropped_at_the_bound() {
+    fn the_stages_of_the_oldest_batch_are_dropped_at_the_limit() {
         let (mut stages, now) = (WriteStages::default(), Instant::now());
         for index in 0..=BATCHES_KEPT as u64 {
             stages.append(&batch(index, index, 1), now);

@@ -127,7 +127,7 @@ fn a_member_of_another_cluster_is_refused() {
 }
 
 #[test]
-fn checks_of_stream_requests_have_the_same_order_as_in_etcd() {
+fn stream_requests_are_checked_in_the_same_order_as_in_etcd() {
     let one = TestMember::start(1);
     let two = TestMember::start(2);
     one.peers.set_members(&members(&[&one, &two]));
@@ -191,7 +191,7 @@ fn messages_addressed_to_another_member_are_refused() {
 }
 
 #[test]
-fn messages_of_unknown_senders_are_dropped() {
+fn messages_from_unknown_senders_are_dropped() {
     let one = TestMember::start(1);
     // The members of this cluster do not list member 9, and the members of the other cluster list member 2.
     let unlisted = TestMember::start(9);

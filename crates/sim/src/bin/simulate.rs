@@ -36,7 +36,7 @@ usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--thre
   --threads N   runs N seeds in parallel (default: one per core)
   --theme T     runs only seeds with this theme (Elections, Snapshots, ...)
   --until-failure
-                stops at the first seed that fails
+                stops at the first failed seed
   --seed S      runs one seed
   --trace       prints the trace of the run
   --without K   omits these kinds of faults and activities
@@ -94,8 +94,9 @@ impl Args {
                 "--seconds" => args.reduction.seconds_max = Some(number()?),
                 "--without" => {
                     for name in value.split(',').filter(|name| !name.is_empty()) {
-                        let kind =
-                            Kind::named(name).ok_or_else(|| format!("unknown kind: {name}"))?;
+                        let kind = Kind::named(name).ok_or_else(|| {
+                            format!("--without: unknown kind of fault or activity: {name}")
+                        })?;
                         args.reduction.without.insert(kind);
                     }
                 }
@@ -212,7 +213,7 @@ fn run_seed(seed: u64, args: &Args, origin: Instant, tally: &Mutex<Tally>) -> bo
     let Some(failure) = run.failure else { return true };
     lock(tally).failed.push(seed);
     let text: String = failure.chars().take(FAILURE_CHARS_MAX).collect();
-    print(&format!("seed {seed} fails: {text}"));
+    print(&format!("seed {seed} failed: {text}"));
     let reduction = shrink(seed, &failure, origin, |_, _| ());
     let mut command = format!("cargo xtask sim --seed {seed}");
     if !reduction.without.is_empty() {

@@ -71,7 +71,8 @@ impl World {
             self.ending.is_over = true;
         } else if self.now > self.ending.faults_ended_at + RECOVERY_MAX {
             let state = self.describe();
-            self.judge.fail(|| format!("the repaired cluster does not serve: {state}"));
+            self.judge
+                .fail(|| format!("the repaired cluster did not serve clients again: {state}"));
         } else {
             for host in 0..self.hosts.len() {
                 if self.hosts[host].process.is_some() {

@@ -197,7 +197,7 @@ impl World {
         });
         self.trace.add(found.last_index.get());
         if found.was_installed {
-            self.rare_states.note("a start installs a snapshot that arrived earlier");
+            self.rare_states.note("a starting member installs a snapshot that arrived earlier");
         }
         if found.term < promised.term || found.last_index < promised.log {
             self.judge
@@ -541,7 +541,7 @@ impl World {
         if let Err(fatal) = stopped
             && hit == FaultsHit::default()
         {
-            self.judge.fail(|| format!("h{at} fails to shut down cleanly: {fatal}"));
+            self.judge.fail(|| format!("h{at} failed to shut down cleanly: {fatal}"));
         }
         self.hosts[at].down = Down::Stopped;
         self.clean_up(at, hit);

@@ -39,7 +39,7 @@ impl World {
             let stalled = host.stalled_until.backend.max(host.stalled_until.log);
             let since = since.max(host.paused_until).max(stalled);
             if self.now > since + INSTALL_MAX {
-                self.judge.fail(|| format!("h{at} does not install a snapshot in time"));
+                self.judge.fail(|| format!("h{at} did not install a snapshot in time"));
             }
         }
     }

@@ -483,7 +483,7 @@ impl World {
 
     fn expect_tampering(&mut self, at: usize, refused: &Refused) {
         if !self.hosts[at].is_tampered {
-            self.judge.fail(|| format!("h{at} does not start: {refused}"));
+            self.judge.fail(|| format!("h{at} failed to start: {refused}"));
         }
     }
 
@@ -494,7 +494,7 @@ impl World {
             LogFault::GroupLost(_) => self.hosts.iter().any(|host| host.is_tampered),
         };
         if !is_excused {
-            self.judge.fail(|| format!("h{at} stops without a reason: {fault}"));
+            self.judge.fail(|| format!("h{at} stopped without a reason: {fault}"));
         }
     }
 }

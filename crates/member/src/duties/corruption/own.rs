@@ -99,7 +99,7 @@ pub async fn watch_own_state(
                     return;
                 }
                 log::error!(
-                    "this member continues with a corrupt state: no other member provides its state",
+                    "this member continues with a corrupt state, because no other member provides a correct one",
                     "local-member-id" = format!("{:x}", handles.info.id()),
                     "advice" = "remove this member, delete its directory, and add it again"
                 );

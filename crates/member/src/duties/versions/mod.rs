@@ -83,7 +83,7 @@ fn warn_of_rise(from: Version, to: Version) {
         "from" = from,
         "to" = to,
         "to-keep-it" = format!(
-            "before the rise, stop this member and start it with --hold-cluster-version={from}"
+            "before the version rises, stop this member and start it with --hold-cluster-version={from}"
         ),
         "way-back" = "one minor version at a time: `ctl downgrade enable MINOR`, restart every member with \
                       --hold-cluster-version=MINOR or as etcd MINOR, wait until the downgrade has ended"

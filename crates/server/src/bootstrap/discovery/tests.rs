@@ -84,7 +84,7 @@ impl Registry for Fake {
     async fn wait_for_change(&mut self, _prefix: &str, revision: i64) -> Result<(), RegistryError> {
         self.fail()?;
         assert_eq!(revision, self.rows.borrow().len() as i64 + 1);
-        let next = self.late.borrow_mut().pop().expect("no other founder registers");
+        let next = self.late.borrow_mut().pop().expect("another founder has yet to register");
         self.register(1, next);
         Ok(())
     }

@@ -159,7 +159,7 @@ fn campaigning(change: impl FnOnce(&mut Config)) -> (Node, u64) {
             return (node, ticks);
         }
     }
-    panic!("the node does not campaign within two election timeouts");
+    panic!("the node did not campaign within two election timeouts");
 }
 
 #[test]

@@ -51,5 +51,5 @@ fn only_a_removed_member_may_be_refused_because_of_an_outdated_member_list() {
     world.check_refusal(0, &published(ids[0]));
     assert_eq!(world.judge.failure(), None);
     world.check_refusal(1, &published(ids[1]));
-    assert!(world.judge.failure().is_some_and(|failure| failure.contains("does not start")));
+    assert!(world.judge.failure().is_some_and(|failure| failure.contains("failed to start")));
 }
