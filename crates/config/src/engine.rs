@@ -35,7 +35,9 @@ impl EngineUrl {
 pub(super) enum Reason {
     #[error("the data is in the database, not in files")]
     Files,
-    #[error("the servers elect no leader: the database decides which of them orders the writes")]
+    #[error(
+        "the servers do not elect a leader: the database decides which of them orders the writes"
+    )]
     Election,
     #[error("servers find each other in the database")]
     Founding,

@@ -18,7 +18,7 @@ pub(super) fn usage() -> String {
     Print the version.
 
   quorate -h | --help | help [TOOL]
-    Print this and every flag, or the help of a tool.
+    Print this text and all flags, or the help of a tool.
 
   quorate --config-file FILE
     Run a member with the settings in a file; other flags and the environment are then ignored.

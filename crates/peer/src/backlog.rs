@@ -66,14 +66,14 @@ mod tests {
         let Poll::Ready(first) =
             pin!(backlog.admit(Vec::new(), 2 * WAITING_BYTES_MAX)).poll(&mut context)
         else {
-            panic!("an empty backlog accepts a batch of any size");
+            panic!("an empty backlog did not accept a large batch");
         };
         let mut second = pin!(backlog.admit(Vec::new(), 1));
         assert!(second.as_mut().poll(&mut context).is_pending());
         assert_eq!(backlog.waiting_bytes(), WAITING_BYTES_MAX);
         drop(first.into_messages());
         let Poll::Ready(_second) = second.as_mut().poll(&mut context) else {
-            panic!("the backlog has space again");
+            panic!("the backlog did not accept a batch after space was released");
         };
         assert_eq!(backlog.waiting_bytes(), 1);
     }

@@ -68,7 +68,7 @@ impl SharedSettings {
     pub(crate) fn compare(&self, from: MemberId, headers: &HeaderMap) {
         for difference in self.differences(from, headers) {
             log::warn!(
-                "a member has a different value of a setting that should be equal on all members: \
+                "a member has a different value for a setting that should be equal on all members: \
                  its stored state and the membership changes that it accepts may differ; set the \
                  same flags on all members",
                 "setting" = difference.name,

@@ -85,7 +85,7 @@ impl PeerService {
         let permit = permit.map_err(unavailable)?;
         self.administrator.commit_backend().await.map_err(unavailable)?;
         log::warn!(
-            "a member requests this member's state to rebuild its own",
+            "another member is fetching this member's state to rebuild its own state",
             "local-member-id" = format!("{:x}", self.info.id()),
             "remote-peer-id" = from.to_string(),
             "remote-addr" = remote_of(request).map(|remote| remote.to_string()).unwrap_or_default()

@@ -217,7 +217,7 @@ fn open_backend(
         }
         if !std::mem::replace(&mut has_warned, true) {
             log::warn!(
-                "another process uses this data directory; waiting for its lock",
+                "another process is using this data directory; waiting until it releases the lock",
                 "path" = path.display().to_string(),
                 "advice" = "stop the other process, or give this member a --data-dir of its own"
             );

@@ -156,7 +156,7 @@ impl Sender {
                 self.tracer.note_given_up(batch);
                 rest = self.tracer.take_batch();
             }
-            self.log_losses("the member has ended");
+            self.log_losses("the member stopped before all spans were sent");
         }
     }
 

@@ -261,7 +261,7 @@ impl Member {
     }
 
     /// Stops the member as a signal stops a server: transfers the leadership, finishes requests and closes the files.
-    #[must_use = "the member may have ended before, for another reason"]
+    #[must_use = "the member may have ended earlier, for another reason"]
     pub fn stop(mut self) -> End {
         drop(self.stop.take());
         self.finish()

@@ -115,7 +115,7 @@ fn bind_all(
         let is_plain = of_place().any(|url| !url.scheme().is_tls());
         let is_secured = of_place().any(|url| url.scheme().is_tls());
         let acceptor =
-            || acceptor.cloned().expect("a URL with TLS and no certificate was refused before");
+            || acceptor.cloned().expect("a TLS URL without a certificate was refused earlier");
         let security = match (is_plain, is_secured) {
             (_, false) => Wire::Plain,
             (true, true) => Wire::Both(acceptor()),

@@ -21,7 +21,7 @@ pub(crate) fn replace_member(id: Option<u64>) -> String {
 }
 
 /// The advice if all members have lost their logs or are marked as having lost them.
-pub(crate) const GO_ON_ALONE: &str = "if no member runs and no other member can start, start the member with the \
+pub(crate) const GO_ON_ALONE: &str = "if no member is running and no other member can start, start the member with the \
                                       longest log with --force-new-cluster, and add the other members again: \
                                       acknowledged writes that are missing from that log are lost";
 
@@ -70,7 +70,7 @@ pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
         "the disk is full: free a few hundred megabytes on the disk that holds the file in the error, start the \
          member, then compact and defragment; no acknowledged write is lost, because the log contains all of them"
     } else {
-        "fix the cause that the error states, then start the member again; if its files are damaged, remove the \
+        "fix the cause named in the error, then start the member again; if its files are damaged, remove the \
          member from the cluster and add it again"
     }
 }

@@ -82,7 +82,7 @@ impl StopSignals {
             log::info!("received signal; shutting down", "signal" = signal.name());
             let is_taken_over = taken_over.lock();
             if !*is_taken_over {
-                log::info!("the member had not finished starting");
+                log::info!("the member has not finished starting; ending the process immediately");
                 signal.end_process();
             }
             drop(is_taken_over);

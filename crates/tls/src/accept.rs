@@ -126,7 +126,7 @@ struct Shared {
 enum Rejection {
     #[error("{}", handshake_error(.0))]
     Handshake(#[from] io::Error),
-    #[error("tls: the handshake took too long")]
+    #[error("tls: the handshake took longer than {} s", HANDSHAKE_TIME_MAX.as_secs())]
     Timeout,
     #[error(transparent)]
     Elsewhere(#[from] origin::ElsewhereError),

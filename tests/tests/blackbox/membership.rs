@@ -64,7 +64,7 @@ async fn members_log_a_warning_if_their_settings_differ(kind: Kind) {
     cluster.restart_as(odd, kind, &["--max-learners=3"]).await;
     let warnings = |member: usize| -> Vec<String> {
         let log = cluster.server(member).log();
-        let lines = log.lines().filter(|line| line.contains("a different value of a setting"));
+        let lines = log.lines().filter(|line| line.contains("a different value for a setting"));
         lines.map(str::to_owned).collect()
     };
     let notice = |own: &str, other: &str, of: usize| {

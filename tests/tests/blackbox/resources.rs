@@ -163,7 +163,7 @@ async fn a_locked_directory_is_reported_at_once(kind: Kind) {
     let mut waiting = Options::new(kind).data(holder.data()).prepare();
     waiting.launch();
     eventually("a log line about the directory", async || {
-        waiting.log().contains("another process uses this data directory").then_some(())
+        waiting.log().contains("another process is using this data directory").then_some(())
     })
     .await;
     assert!(!waiting.log().contains("taking too long"), "this line is logged only after 10 s");

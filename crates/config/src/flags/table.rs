@@ -44,7 +44,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "initial-election-tick-advance",
         Bool(|d| &mut d.config.initial_election_tick_advance),
-        "Advance the election clock at the start, for a faster first election.",
+        "Advance the election clock at startup, for a faster first election.",
     ),
     flag(
         MEMBER,
@@ -88,7 +88,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "quota-backend-bytes",
         Int64(|d| &mut d.config.quota_backend_bytes),
-        "Size of the backend file in bytes from which writes are refused; 0 for 2 GiB, negative for no limit.",
+        "Size of the backend file, in bytes, at which writes are refused; 0 for 2 GiB, negative for no limit.",
     ),
     flag(
         MEMBER,
@@ -100,7 +100,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "quota-warning-percent",
         Uint(|d| &mut d.config.quota_warning_percent),
-        "Percentage of the quota from which a warning appears in the log and in the metrics; 0 for never.",
+        "Percentage of the quota at which a warning appears in the log and in the metrics; 0 for never.",
     ),
     flag(
         MEMBER,
@@ -380,7 +380,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "auto-compaction-retention",
         Text(|d| &mut d.config.auto_compaction_retention),
-        "History that automatic compaction keeps; 0 disables compaction.",
+        "History that automatic compaction keeps; 0 disables automatic compaction.",
     ),
     flag(
         CLUSTERING,
@@ -536,7 +536,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "peer-skip-client-san-verification",
         Bool(|d| &mut d.config.security.peer.skip_client_san_verification),
-        "Do not compare the names in a peer's certificate with its address.",
+        "Do not compare the names in a peer's certificate with the peer's address.",
     )
     .file_key("peer-transport-security.skip-client-san-verification"),
     flag(
@@ -600,7 +600,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         Text(|d| &mut d.log_level),
         "Minimum level to log: debug, info, warn, error, dpanic, panic or fatal.",
     ),
-    flag(MONITORING, "log-format", Text(|d| &mut d.log_format), "json or console."),
+    flag(MONITORING, "log-format", Text(|d| &mut d.log_format), "Format of the log lines: json or console."),
     flag(
         MONITORING,
         "enable-log-rotation",
@@ -702,7 +702,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         FEATURES,
         "bootstrap-defrag-threshold-megabytes",
         Uint(|d| &mut d.config.bootstrap_defrag_threshold_megabytes),
-        "Defragment the backend file at the start if that frees this many megabytes; 0 for never.",
+        "Defragment the backend file at startup if that frees this many megabytes; 0 for never.",
     ),
     flag(
         FEATURES,
@@ -756,13 +756,13 @@ pub(crate) static FLAGS: &[Flag] = &[
         UNSAFE,
         "force-new-cluster",
         Bool(|d| &mut d.config.force_new_cluster),
-        "Form a new single-member cluster from the data of this member. The other members must never return.",
+        "Form a new single-member cluster from the data of this member. The other members must never be started again.",
     ),
     flag(
         UNSAFE,
         "unsafe-no-fsync",
         Bool(|d| &mut d.config.unsafe_no_fsync),
-        "Never sync files. A crash loses data.",
+        "Never sync files. A crash of the machine may lose data.",
     ),
     flag(
         SPECIAL,

@@ -490,7 +490,7 @@ impl Member {
             match self.machine.take(job, now, &mut self.outputs)? {
                 Next::GoOn => self.machine.hand_over_if_due(now.instant, &mut self.outputs),
                 Next::AwaitInstall => self.is_installing = true,
-                Next::End => panic!("no test stops the machine in a turn"),
+                Next::End => panic!("the state machine stopped during a turn"),
             }
         } else {
             self.machine.compact(now.instant, &mut self.outputs);

@@ -171,7 +171,7 @@ impl Proposer {
             }
             Some(Outcome::ProposalFailed(failure)) => Err(proposal_error(failure)),
             Some(Outcome::BarrierFailed(_) | Outcome::Ready | Outcome::ConfChange(_)) => {
-                unreachable!("the slot of a proposal receives its outcome")
+                unreachable!("the slot of a proposal receives only the outcome of that proposal")
             }
             None => Err(self.explain_timeout(started)),
         }
@@ -226,7 +226,9 @@ impl Proposer {
             Some(Outcome::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
             Some(Outcome::ProposalFailed(failure)) => Err(proposal_error(failure)),
             Some(Outcome::Applied(_) | Outcome::BarrierFailed(_) | Outcome::Ready) => {
-                unreachable!("the slot of a membership change receives its outcome")
+                unreachable!(
+                    "the slot of a membership change receives only the outcome of that change"
+                )
             }
             None => Err(RequestError::Timeout),
         }

@@ -113,7 +113,7 @@ impl Reader {
                 })
             }
             Some(Outcome::Applied(_) | Outcome::ProposalFailed(_) | Outcome::ConfChange(_)) => {
-                unreachable!("the slot of a read barrier receives its outcome")
+                unreachable!("the slot of a read barrier receives only the outcome of that barrier")
             }
             None => {
                 self.info.metrics().server.slow_read_indexes.inc();

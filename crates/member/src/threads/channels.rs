@@ -293,7 +293,7 @@ mod tests {
                 match input {
                     Input::Unreachable(number) => seen.push(number),
                     Input::Stop => self.has_stopped.store(true, Ordering::Relaxed),
-                    _ => panic!("no other inputs are sent"),
+                    _ => panic!("the test received an input that it did not send"),
                 }
             }
         }

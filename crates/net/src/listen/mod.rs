@@ -562,8 +562,8 @@ fn take_window(permits: &ConnectionPermits) -> Option<OwnedSemaphorePermit> {
     let window = permits.try_take_window();
     if window.is_none() && permits.is_first_small_window() {
         log::info!(
-            "the limit on large receive windows is reached; further connections have small windows, on \
-             which large requests take more round trips",
+            "the limit on large receive windows is reached; further connections receive small windows, \
+             so large requests on them take more round trips",
             "small-window-bytes" = SMALL_WINDOW_BYTES,
             "connections-with-large-windows" = permits.load().large_windows
         );

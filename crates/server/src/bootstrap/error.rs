@@ -155,14 +155,14 @@ pub(crate) enum BootError {
     )]
     NoMajority { voters: usize, others: usize },
     #[error(
-        "this member's state is bad ({reason}), and no other member provides its state: members \
-         that run etcd do not, and members that run Quorate require a certificate of this member \
+        "this member's state is bad ({reason}), and no other member provides a correct one: members \
+         that run etcd never do, and members that run Quorate require a certificate of this member \
          (--peer-cert-allowed-cn, --peer-cert-allowed-hostname, or an alternative name for the host \
          of a peer URL); {}",
         remedy::replace_member(None)
     )]
     NoSource { reason: String },
-    #[error("this member's state is bad, and the members that answer belong to another cluster")]
+    #[error("this member's state is bad, and the members that responded belong to another cluster")]
     OtherCluster,
     #[error("failed to install the fetched state: {0}")]
     TakeOver(#[from] quorate_core::start::TakeOverError),

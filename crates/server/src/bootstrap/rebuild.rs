@@ -68,17 +68,17 @@ const MEMBERS_TIMEOUT: Duration = Duration::from_secs(5);
 enum Untaken {
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    #[error("its state is invalid: {0}")]
+    #[error("the state is invalid: {0}")]
     Image(#[from] ImageFault),
-    #[error("its state is invalid: {0}")]
+    #[error("the state is invalid: {0}")]
     Backend(#[from] Fault),
-    #[error("its state is invalid: {0}")]
+    #[error("the state is invalid: {0}")]
     State(#[from] RecoverError),
-    #[error("its state cannot be hashed: {0}")]
+    #[error("the state cannot be hashed: {0}")]
     Hash(#[from] MvccError),
-    #[error("its state ends at index {index}, before this member's own snapshot at {mark}")]
+    #[error("the state ends at index {index}, before this member's own snapshot at {mark}")]
     Old { index: u64, mark: u64 },
-    #[error("its state does not list this member")]
+    #[error("the state does not list this member")]
     Stranger,
     #[error("no quorum has the same state at revision {revision}")]
     Unconfirmed { revision: i64 },
@@ -112,7 +112,7 @@ pub(super) fn ordered(
         return Ok(Some(reason));
     }
     log::warn!(
-        "this member's state is bad and is not rebuilt: a rebuild needs --rebuild-corrupt-member and peer \
+        "this member's state is bad but will not be rebuilt: a rebuild requires --rebuild-corrupt-member and peer \
          certificates (--peer-client-cert-auth)",
         "path" = rebuild::path(dirs).display().to_string(),
         "reason" = reason
@@ -259,7 +259,7 @@ impl Place<'_> {
                 }
                 Ok(_) => return Err(BootError::OtherCluster),
                 Err(error) => {
-                    log::warn!("no other member has answered yet", "error" = error.to_string());
+                    log::warn!("no other member has responded yet", "error" = error.to_string());
                     Vec::new()
                 }
             };

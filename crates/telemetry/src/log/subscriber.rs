@@ -143,9 +143,9 @@ mod tests {
             super::super::write(Level::Warn, SOURCE, "it \"took\" long", &fields);
             let raft = Source { logger: Some("raft"), ..SOURCE };
             super::super::write(Level::Fatal, raft, "it ends", &[]);
-            tell(Level::Debug, SOURCE, "nobody wants this", &[]);
+            tell(Level::Debug, SOURCE, "the subscriber does not want this level", &[]);
         });
-        tell(Level::Error, SOURCE, "nobody is there any more", &[]);
+        tell(Level::Error, SOURCE, "there is no subscriber", &[]);
         let seen = keeper.0.lock().unwrap();
         let row = |pairs: &[(&str, &str)]| -> Seen {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

@@ -23,7 +23,7 @@ fn parts(message: &[u8], number: u32) -> Vec<&[u8]> {
     of_number
         .map(|(_, value)| match value {
             Value::Bytes(bytes) => bytes,
-            other => panic!("{other:?} in field {number}"),
+            other => panic!("unexpected {other:?} in field {number}"),
         })
         .collect()
 }

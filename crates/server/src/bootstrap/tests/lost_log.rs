@@ -76,7 +76,7 @@ fn a_log_repair_is_logged_before_missing_entries_are_reported() {
     let options = wal::Options::default();
     let refused = own_log::open_log(&real_disk(), &dirs, &start, options, LogIndex(1), report);
     let Err(BootError::LogLost { last_index, applied, .. }) = refused else {
-        panic!("a log that ends before the applied index is refused")
+        panic!("a log that ends before the applied index was accepted")
     };
     assert_eq!((last_index, applied), (LogIndex::ZERO, LogIndex(1)));
     let repair = reported.expect("the torn entry was removed");

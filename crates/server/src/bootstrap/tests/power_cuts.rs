@@ -139,7 +139,7 @@ fn run_until_power_cut(
     let then = vec![Then::Snapshot(order(LogIndex(OWN)))];
     writer.take(Order::Commit { batch: Batch::new(), then }, Instant::now());
     let Some(Report::SnapshotSaved(mark)) = writer.step()? else {
-        panic!("a snapshot mark is reported")
+        panic!("no snapshot mark was reported")
     };
     life.log.mark(&mark)?;
     life.promised.mark = OWN;
