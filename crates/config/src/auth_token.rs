@@ -131,7 +131,7 @@ mod tests {
         };
         assert_eq!(jwt, Ok(AuthToken::Jwt(expected)));
         let AuthToken::Jwt(short) = AuthToken::parse("jwt,sign-method=HS256").unwrap() else {
-            panic!("signed tokens")
+            panic!("the value was not parsed as signed tokens")
         };
         assert_eq!((short.ttl, short.private_key), (TTL, None));
         for (bad, fault) in [

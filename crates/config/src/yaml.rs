@@ -254,7 +254,7 @@ mod tests {
     fn value(text: &str) -> YamlValue {
         match read(&format!("key: {text}")) {
             Ok(YamlValue::Map(mut entries)) => entries.remove("key").unwrap(),
-            other => panic!("{other:?}"),
+            other => panic!("the document is not a mapping: {other:?}"),
         }
     }
 

@@ -187,7 +187,7 @@ mod tests {
         assert!(!state.is_confirmed(Millis(1_501)));
         assert!(
             state.is_confirmed(Millis(400)),
-            "the confirmation may be newer than the time that was read"
+            "the caller may have read the clock before the confirmation"
         );
         // A tick is not a confirmation.
         state.ticked_at = Millis(1_501);

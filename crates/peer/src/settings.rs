@@ -53,7 +53,7 @@ impl SharedSettings {
         let all = self.own.iter().chain(&self.announced);
         let pairs: Vec<String> = all.map(|(name, value)| format!("{name}={value}")).collect();
         let value = HeaderValue::try_from(pairs.join("; "));
-        (SETTINGS, value.expect("names of settings and numbers are visible characters"))
+        (SETTINGS, value.expect("the names and values of settings are valid in a header"))
     }
 
     /// Returns the last value of a setting that a peer sent; `None` if the peer does not send this setting, as etcd

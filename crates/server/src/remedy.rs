@@ -48,7 +48,7 @@ pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> Stri
 }
 
 /// The advice for a member whose state comes from a different snapshot than its cluster's state.
-const ONE_ORIGIN: &str = "do not start a member on this data directory while those members run. To replace one \
+const ONE_ORIGIN: &str = "do not start a member on this data directory while those members are running. To replace one \
     member of a running cluster, remove it (etcdctl member remove ID), delete its data directory, and add it again \
     (etcdctl member add NAME --peer-urls=URL, then start it with --initial-cluster-state=existing). To go \
     back to a snapshot, stop all members, restore each of them from the same snapshot with a new \

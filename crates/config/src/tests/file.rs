@@ -150,7 +150,7 @@ fn configuration_keys_without_effect_are_reported() {
         .filter(|p| p.line.message.starts_with("ignoring configuration key"))
         .map(|p| (p.line.field("key").unwrap(), p.line.field("reason").unwrap()))
         .collect();
-    let [(debug, why), (old, gone)] = &named[..] else { panic!("{named:?}") };
+    let [(debug, why), (old, gone)] = &named[..] else { panic!("unexpected warnings: {named:?}") };
     assert_eq!((debug.as_str(), old.as_str()), ("\"Debug\"", "\"enable-v2\""));
     assert!(why.contains("not a flag of etcd 3.7; use --log-level"), "{why}");
     assert!(gone.contains("not a flag of etcd 3.7: there is no v2 API"), "{gone}");

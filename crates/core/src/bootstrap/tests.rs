@@ -278,7 +278,7 @@ fn a_member_without_a_stored_member_list_requests_the_list_from_its_peers() {
     assert_eq!(names(&others), ["b"]);
     let unlearned = |world: &World| match go_on(world) {
         Ok(Decision::Continue { unlearned, .. }) => unlearned,
-        other => panic!("{other:?}"),
+        other => panic!("unexpected decision: {other:?}"),
     };
     world.cluster = Some(Cluster { id: 8, ..cluster([row("b")]) });
     assert_eq!(unlearned(&world), Some(Unlearned::OtherCluster(8)));

@@ -148,7 +148,7 @@ fn a_renewal_first_proposes_to_reset_the_checkpoint() {
     let options = LessorOptions { checkpoints: true, ..LessorOptions::default() };
     let mut member = Member::with(options, 30);
     let (mut task, step) = member.renewal(ID);
-    let LeaseStep::Propose(TERM, request) = step else { panic!("{step:?}") };
+    let LeaseStep::Propose(TERM, request) = step else { panic!("unexpected step: {step:?}") };
     let checkpoint = request.lease_checkpoint.unwrap().checkpoints[0];
     assert_eq!((checkpoint.id, checkpoint.remaining_ttl), (7, 0));
     member.lessor.checkpoint(ID, 0, Millis(0));

@@ -420,7 +420,7 @@ impl Member {
                 panic!("proposal {request_id} has failed: {failure:?}");
             }
             Effect::RefuseWrites(refuses) => self.outputs.alarms += u64::from(refuses),
-            Effect::Stop(fault) => panic!("an intact log is reported as faulty: {fault}"),
+            Effect::Stop(fault) => panic!("an intact log was reported as faulty: {fault}"),
         }
         Ok(())
     }

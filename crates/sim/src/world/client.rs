@@ -232,7 +232,7 @@ impl World {
             }
             OpResult::NotApplied => return,
             OpResult::Unknown => {
-                self.rare_states.note("an operation has no answer");
+                self.rare_states.note("an operation has no response");
                 Outcome::Unknown
             }
         };

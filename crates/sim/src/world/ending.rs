@@ -145,7 +145,9 @@ impl World {
         }
         if waited > COMPLETION_MAX + 30 * SECOND {
             let state = self.describe();
-            return self.judge.fail(|| format!("members do not apply the same entries: {state}"));
+            return self
+                .judge
+                .fail(|| format!("the members have not applied the same entries: {state}"));
         }
         self.queue.push(self.now + PROBE_EVERY, Event::Probe);
     }

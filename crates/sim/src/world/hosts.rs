@@ -518,7 +518,7 @@ impl World {
 
     fn note_fault(&mut self, at: usize, fault: &LogFault) {
         self.log(|| format!("h{at} ends: {fault:?}"));
-        self.rare_states.note("a member learns that its log is lost");
+        self.rare_states.note("a member detects that its log is lost");
         self.check_log_fault(at, fault);
         let host = &mut self.hosts[at];
         if let (LogFault::LogLost(_), Some(process)) = (fault, &host.process) {

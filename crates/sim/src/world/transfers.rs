@@ -134,7 +134,7 @@ impl World {
                 self.after_step(to.0, Ok(()));
             }
             Err(why) => {
-                self.log(|| format!("h{} fails to receive a snapshot: {why}", transfer.to.0));
+                self.log(|| format!("h{} failed to receive a snapshot: {why}", transfer.to.0));
                 let is_invalid = matches!(why, BrokenOff::Refused(Refused::Image(_)));
                 let is_expected = self.hosts[transfer.from.0].names_other_index
                     || self.hosts[transfer.to.0].disk.has_faults_hit();

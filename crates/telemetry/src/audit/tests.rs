@@ -31,7 +31,7 @@ fn an_audit_line_contains_the_user_the_request_and_the_result() {
         let took = Some(Duration::from_millis(3));
         account.end(Outcome { code: "CANCELLED", error: "why", took, ..outcome("/a.B/C") });
     });
-    let [line] = &lines_written[..] else { panic!("{lines_written:?}") };
+    let [line] = &lines_written[..] else { panic!("not exactly one line: {lines_written:?}") };
     let rest = line.strip_prefix("{\"ts\":\"20").unwrap();
     let (_, rest) = rest.split_once("\",").unwrap();
     assert_eq!(

@@ -89,7 +89,7 @@ impl Attribute {
 
 /// Fills in the length of a message whose encoding is complete.
 fn end(begun: Begun, out: &mut [u8]) {
-    begun.end(out).expect("the texts of a span are truncated to a length that fits");
+    begun.end(out).expect("the strings of a span are truncated to a length that fits");
 }
 
 /// The encoded resource, which identifies the sender of spans.

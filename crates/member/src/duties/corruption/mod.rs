@@ -285,7 +285,7 @@ fn survey(handles: &Handles) -> Survey {
 async fn raise_alarm(handles: &Handles, member: u64) {
     if let Err(error) = handles.proposer.raise_corrupt(member).await {
         log::warn!(
-            "failed to raise the alarm; the next check retries",
+            "failed to raise the alarm; the next check will try again",
             "member-id" = format!("{member:x}"),
             "error" = error.to_string()
         );

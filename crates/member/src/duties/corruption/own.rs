@@ -93,7 +93,7 @@ pub async fn watch_own_state(
                 }
                 if has_source(&handles) {
                     faults.report_rebuild(
-                        "its hash differs from the hash of a quorum of the other members"
+                        "the hash of its state differs from the hash of a quorum of the other members"
                             .to_owned(),
                     );
                     return;
@@ -189,7 +189,7 @@ async fn disarm_alarm(handles: &Handles) {
             "local-member-id" = format!("{:x}", handles.info.id())
         ),
         Err(error) => log::warn!(
-            "failed to disarm the alarm against this member; the next check retries",
+            "failed to disarm the alarm against this member; the next check will try again",
             "error" = error.to_string()
         ),
     }

@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(delivery.outstanding(), WINDOW);
             assert!(delivery.0.lock().unread.capacity() <= 2 * WINDOW);
             let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) else {
-                panic!("a part");
+                panic!("the body did not return the received parts");
             };
             assert_eq!(frame.into_data().unwrap().len(), WINDOW, "the parts are read together");
             assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());

@@ -274,10 +274,13 @@ async fn a_small_window_update_wakes_few_of_the_waiting_streams() {
         server.process(&frame(kind::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
         server.wake_for_room();
         let left = server.waiting_for_room.len();
-        assert!(waiting - left <= 16, "{left} of {waiting} streams still wait");
+        assert!(waiting - left <= 16, "{left} of {waiting} streams are still waiting");
         assert!(Pin::new(&mut server).poll(&mut cx).is_pending());
         assert!(!server.connection.has_room(), "a stream has used the byte");
-        assert!(waiting - server.waiting_for_room.len() <= 1, "the other streams wait again");
+        assert!(
+            waiting - server.waiting_for_room.len() <= 1,
+            "the other streams are waiting again"
+        );
     }
 }
 
@@ -314,7 +317,7 @@ async fn the_output_for_a_client_that_does_not_read_is_bounded() {
             return;
         }
     }
-    panic!("{} bytes", server.connection.output().len());
+    panic!("the output is not full: {} bytes", server.connection.output().len());
 }
 
 #[tokio::test]

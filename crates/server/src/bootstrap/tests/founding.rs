@@ -41,7 +41,7 @@ fn every_founder_starts_with_the_same_log_as_in_etcd() {
         logs.push(log.entries);
     }
     assert_eq!((&logs[0], &logs[0]), (&logs[1], &logs[2]));
-    let [first, _, last] = &logs[0][..] else { panic!("{logs:?}") };
+    let [first, _, last] = &logs[0][..] else { panic!("not exactly three entries: {logs:?}") };
     assert_eq!((first.index, first.term, first.kind), (1, 1, EntryKind::ConfChange as u8));
     assert_eq!((last.index, last.term, last.kind), (3, 1, EntryKind::ConfChange as u8));
     let json = r#"{"id":3131651684461204394,"peerURLs":["http://127.0.0.1:17182"],"name":"n2"}"#;

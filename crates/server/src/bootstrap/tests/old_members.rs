@@ -30,7 +30,7 @@ fn members_missing_from_the_backend_file_of_older_versions_are_restored() {
     loop {
         let booted = boot(&config, &real_disk(), &Dialer::default()).unwrap();
         let members: Vec<Member> = booted.state.members().iter().cloned().collect();
-        let [member] = &members[..] else { panic!("{members:?}") };
+        let [member] = &members[..] else { panic!("not exactly one member: {members:?}") };
         assert_eq!(member.id.0, booted.identity.member_id);
         assert_eq!(member.name, "m1");
         assert_eq!(member.client_urls, ["http://127.0.0.1:50359"]);
