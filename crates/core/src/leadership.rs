@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_transfers_leadership_for_a_stalled_disk_is_not_confirmed() {
+    fn a_leader_that_transfers_leadership_because_of_a_stalled_disk_is_not_confirmed() {
         let mut state = leading();
         state.confirm(Millis(500));
         state.gives_way = true;

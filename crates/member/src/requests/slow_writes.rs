@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_of_a_write_are_sorted_even_if_the_quorum_precedes_the_local_disk() {
+    fn steps_of_a_write_are_sorted_even_if_a_quorum_is_faster_than_the_local_disk() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let stages = Stages { appended: at(1), synced: Some(at(9)), committed: Some(at(5)) };

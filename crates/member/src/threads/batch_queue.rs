@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_ends_the_next_wait_without_items() {
+    fn an_interrupt_ends_the_next_wait_even_if_there_are_no_items() {
         let (sender, receiver) = unbounded::<u8>();
         let mut batch = Vec::new();
         sender.interrupt();
