@@ -105,7 +105,8 @@ impl Committer {
         let index = self.snapshots.newest();
         if self.writer.supersede(index)? {
             log::info!(
-                "no disk space for the backend file; a received snapshot replaces the changes that are waiting for space",
+                "no disk space for the backend file; a received snapshot replaces the changes that are waiting for \
+                 space",
                 "snapshot-index" = index.get()
             );
         }
