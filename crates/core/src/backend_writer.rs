@@ -281,8 +281,8 @@ impl<T, R> BackendWriter<T, R> {
     /// is already in the log, and its image will be installed after all earlier orders. Returns whether batches were
     /// dropped.
     ///
-    /// If the member crashes before the installation, its next start finds the snapshot's mark in the log and installs
-    /// the image.
+    /// If the member crashes before the installation, it finds the snapshot's mark in the log when it restarts, and
+    /// then installs the image.
     pub fn supersede(&mut self, index: LogIndex) -> Result<bool, BackendError> {
         let (reached, _) = self.backend.read().consistent_index()?;
         if !self.lacks_space || index.get() <= reached {

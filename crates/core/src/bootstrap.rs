@@ -1,8 +1,8 @@
 //! Decides how a member starts: it founds a cluster, joins one, continues from its log, or refuses to start.
 //!
-//! A start is a chain of [`Step`]s. A step is either a question for the caller (which members the flags name, what
-//! other members report) or the [`Decision`]. A question holds the facts known so far. Answering it returns the next
-//! step or a [`Refusal`]:
+//! The decision is reached in a chain of [`Step`]s. A step is either a question for the caller (which members the flags
+//! name, what other members report) or the [`Decision`]. A question holds the facts known so far. Answering it returns
+//! the next step or a [`Refusal`]:
 //!
 //! ```text
 //! log?  joins?
@@ -169,7 +169,7 @@ fn has_published(member: &Member) -> bool {
 /// Why no description of the cluster is available, printed as in etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCluster {
-    /// No URL answered.
+    /// No response was received from any URL.
     #[error("could not retrieve cluster information from the given URLs")]
     Unreachable,
     /// Only members that are still joining answered.
@@ -263,7 +263,7 @@ pub struct AskInitial {
     identity: Option<Identity>,
 }
 
-/// The next step of a start.
+/// The next step towards the decision.
 #[derive(Debug)]
 pub enum Step {
     /// Asks which members the flags name.
@@ -321,8 +321,8 @@ impl Flags {
 
     /// Creates a member in a directory without a log. `applied` is the last entry that a backend file in the directory
     /// contains. Such an entry came from a log. Without that log the entries that this member has acknowledged and the
-    /// votes that it has cast are unknown, so the start is refused. A backend file without applied entries comes from a
-    /// first start that stopped before it created the log.
+    /// votes that it has cast are unknown, so the member refuses to start. A backend file without applied entries comes
+    /// from a new member that stopped before it created the log.
     pub fn create(self, applied: LogIndex) -> Result<Step, Refusal> {
         if applied > LogIndex::ZERO {
             return Err(Refusal::LogMissing(applied));
@@ -389,7 +389,7 @@ impl AskInitial {
         }
     }
 
-    /// Continues without usable members in the flags. Returns `None` if the start depends on them.
+    /// Continues without usable members in the flags. Returns `None` if the decision depends on them.
     #[must_use]
     pub fn go_without(self) -> Option<Step> {
         let Self { flags, purpose, identity } = self;

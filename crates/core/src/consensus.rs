@@ -121,7 +121,8 @@ impl<R: WaitingReads> Consensus<R> {
         &mut self.barrier.next
     }
 
-    /// Returns the list of readers whose round's outcome was polled last. The caller empties it before the next poll.
+    /// Returns the readers of the round whose outcome was polled last. The caller empties the list before the next
+    /// poll.
     pub const fn waiting_reads(&mut self) -> &mut R {
         &mut self.barrier.under_way
     }
@@ -166,7 +167,7 @@ impl<R: WaitingReads> Consensus<R> {
     /// Records that the state machine has applied all entries up to this index.
     ///
     /// The report to the node may be delayed: the node must receive the outcome of a membership change before the
-    /// report that its entry is applied, and the outcome may still be in a queue.
+    /// report that the entry of the change is applied, and the outcome may still be in a queue.
     pub fn notice_applied(&mut self, applied: LogIndex) {
         assert!(
             applied <= self.node.commit_index(),

@@ -4,8 +4,8 @@
 //!
 //! * A token is reported only after all orders up to it are on disk.
 //! * A snapshot's mark is on disk only together with a hard state that covers it, except after a crash between the two
-//!   writes. In that case the next start ignores the mark. The log before a mark is released only when both are on
-//!   disk.
+//!   writes. In that case the mark is ignored when the member restarts. The log before a mark is released only when
+//!   both are on disk.
 //! * After a failed write or sync no token is reported, and the member stops, because the content of the disk is
 //!   unknown until the log is read again.
 //!
@@ -130,8 +130,8 @@ impl Log {
     /// first. Segments below the snapshot may be purged afterwards.
     pub fn mark(&mut self, mark: &SnapshotMark) -> Result<Marked, LogError> {
         let marked = Marked { synced: self.sync()?, index: LogIndex(mark.index) };
-        // A start uses the last mark in the log. If that is the newer mark of a leader's snapshot, it must stay the
-        // last one.
+        // A restarting member uses the last mark in the log. If the log already ends with the newer mark of a leader's
+        // snapshot, that mark must stay the last one.
         if marked.index <= self.marked {
             return Ok(marked);
         }

@@ -90,7 +90,7 @@ pub enum Ready {
     Propose,
     /// Read from the newest view.
     Read {
-        /// Whether a read barrier must come first.
+        /// Whether the read must wait for a read barrier first.
         needs_barrier: bool,
     },
 }

@@ -1,7 +1,8 @@
 //! Snapshots of the state at an index. A starting member reads the log from the newest snapshot on.
 //!
 //! A snapshot consists of a small file (`.snap`) with the membership, and a mark in the log. The state itself is in the
-//! backend file, which is committed first. Files and segments that no start can need are removed later, oldest first.
+//! backend file, which is committed first. Files and segments that are no longer needed to restart the member are
+//! removed later, oldest first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Start of a member from its disk. It recovers the backend file, the state, the log and the input of consensus.
+//! Starts a member from its disk: recovers the backend file, the state, the log and the input of consensus.
 //!
 //! # Invariants
 //!

@@ -28,7 +28,7 @@ enum Then {
 /// Why a restarting member does not know the other members yet. Such a member waits until the leader contacts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlearned {
-    /// No URL answered with a list of members.
+    /// No URL returned a list of members.
     NoCluster(NoCluster),
     /// The members that answered belong to another cluster, which has this id.
     OtherCluster(u64),
@@ -53,8 +53,8 @@ impl AskMembers {
         };
         let unlearned = match answer {
             Ok(cluster) if cluster.id == identity.cluster_id => {
-                // The files of a member that has published its client URLs list members, so this member's files have
-                // lost them.
+                // A member that has published its client URLs had a member list in its files, so this member's files
+                // have lost the list.
                 return match cluster.published(identity.id()) {
                     Some(own) => Err(Refusal::Published { id: own.id, name: own.name.clone() }),
                     None => Ok(Step::Decided(Decision::Continue {
@@ -79,8 +79,8 @@ pub fn is_blank(contents: &wal::Contents, mark: &SnapshotMark, applied: LogIndex
 }
 
 impl Flags {
-    /// Resumes a first start that a crash interrupted after the log was created and before its first entries were
-    /// written.
+    /// Resumes the first start of a member, which a crash interrupted after the log was created and before its first
+    /// entries were written.
     ///
     /// A founder repeats its founding, because it has not contacted any other member yet. The flags must still describe
     /// the same cluster, so that no second cluster is founded. A member that was joining waits for the leader, as
@@ -120,7 +120,7 @@ pub(super) fn found_again(
 ) -> Result<Step, Refusal> {
     match Founding::of(initial, &flags.name) {
         Ok(founding) if founding.is_of(&identity) => Ok(Step::Decided(Decision::Found(founding))),
-        // A sole founder has no other member to wait for, so a start with different flags is refused.
+        // A sole founder has no other member to wait for, so the member refuses to start with different flags.
         Ok(founding) if is_sole_founder(&identity) => Err(Refusal::OtherFounding {
             logged_cluster: identity.cluster_id,
             logged_member: identity.member_id,

@@ -88,7 +88,7 @@ impl World {
         self.decide(flags(joins).create(LogIndex::ZERO)?)
     }
 
-    /// Decides on a start of this member with an empty log.
+    /// Decides how this member starts with an empty log.
     fn begin_again(&self, joins: bool, identity: Identity) -> Result<Decision, Refusal> {
         self.decide(flags(joins).begin_again(identity, None)?)
     }
@@ -286,7 +286,7 @@ fn a_member_without_a_stored_member_list_requests_the_list_from_its_peers() {
     assert_eq!(unlearned(&world), Some(Unlearned::NoCluster(NoCluster::Unreachable)));
     world.initial = None;
     assert_eq!(unlearned(&world), None);
-    // The cluster lists client URLs for this member, so its files have lost entries.
+    // The cluster lists client URLs for this member, so this member's files have lost entries.
     world.initial = Some(initial(&["a", "b"]));
     world.cluster = Some(cluster([published("a"), published("b")]));
     assert!(matches!(go_on(&world), Err(Refusal::Published { .. })));

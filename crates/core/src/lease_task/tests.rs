@@ -68,7 +68,7 @@ impl Member {
         self.state.set(LeadershipState { leadership, ..self.state.get() });
     }
 
-    /// Returns a renewal whose lease has just been renewed, and the step that followed.
+    /// Creates a renewal and runs it until the lease is renewed in memory. Returns the renewal and its next step.
     fn renewal(&self, id: LeaseId) -> (LeaseTask, LeaseStep) {
         let mut task = LeaseTask::renew(id, false);
         assert_eq!(task.step(true, self), LeaseStep::AwaitApplied);

@@ -34,7 +34,7 @@ impl<T> StateMachine<T> {
                 outlet.put(Output::ChangeRefused(*refusal));
                 None
             }
-            // The entry was already applied before the start, and consensus started with the resulting members.
+            // The entry was applied before the member started, and consensus started with the resulting members.
             None => None,
         };
         let members = configuration_of(self.state.members());

@@ -14,13 +14,13 @@ use super::{Client, Folder, Member};
 
 pub(super) const COUNT: usize = 3;
 
-/// The first member, which leads.
+/// The position of the first member, which leads.
 pub(super) const LEADER: usize = 0;
 
-/// The member whose disk loses power.
+/// The position of the member whose disk loses power.
 pub(super) const VICTIM: usize = 2;
 
-/// A member that never starts.
+/// The id of a learner that is added but never started.
 const LEARNER: u64 = 9;
 
 /// The maximum number of turns until a condition is met.

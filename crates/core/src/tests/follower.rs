@@ -10,8 +10,8 @@ use super::Folder;
 use super::cluster::{COUNT, Cluster, PowerCut, VICTIM};
 use super::member::Promised;
 
-/// Makes writes, disconnects the follower twice during a membership change and further writes, and reconnects it each
-/// time until it has caught up.
+/// Makes writes. Then disconnects the follower twice while a membership change and further writes are made, and each
+/// time reconnects the follower and waits until it has caught up.
 fn run_workload(cluster: &mut Cluster) -> Result<(), PowerCut> {
     cluster.elect()?;
     cluster.write(6)?;

@@ -238,7 +238,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Starts a member from its directory. The disk may be set to fail during the start.
+    /// Starts a member from its directory. The disk may be set to fail while the member starts.
     pub(super) fn start(
         id: u64,
         folder: &Folder,

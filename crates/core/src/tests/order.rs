@@ -28,7 +28,7 @@ use crate::{
     BackendError, BackendWriter, InstallError, Job, Log, Order, Purger, Report, SnapshotOrder, Then,
 };
 
-/// The last acknowledged entry in the log with many segments.
+/// Index of the last acknowledged entry in the log with many segments.
 const LAST: u64 = 12;
 
 fn log_of_many_segments(folder: &Folder) -> (FaultyDisk, Log, Purger) {
@@ -105,7 +105,7 @@ fn the_wal_mark_of_a_members_own_snapshot_is_durable_when_reported() {
     for seed in 0..20 {
         assert_eq!(after_crash(&disk, seed), (10, LAST + 1));
     }
-    // A mark for an older snapshot is not written, because a start uses the last mark in the log.
+    // A mark for an older snapshot is not written, because a restarting member uses the last mark in the log.
     let late = SnapshotMark { index: 8, term: 1, conf_state: Some(Bytes::new()) };
     assert_eq!(log.mark(&late).unwrap().synced, None);
     assert_eq!(after_crash(&disk, 1), (10, LAST + 1));
