@@ -81,7 +81,7 @@ pub struct Start {
     pub heartbeat: Duration,
     /// The disk that contains the member's files.
     pub disk: Arc<dyn Disk>,
-    /// The time spent on writes and syncs on that disk.
+    /// The time spent on writes and syncs of the member's files.
     pub disk_times: DiskTimes,
     /// The directory of snapshot files.
     pub snap_dir: PathBuf,

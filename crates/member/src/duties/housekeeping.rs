@@ -61,7 +61,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
         let own = facts.members.get(MemberId(handles.info.id()));
         own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
     };
-    // Attributes that were already known at the start do not prove that this member has caught up.
+    // Attributes that were already known at startup do not prove that this member has caught up.
     let was_known = is_known();
     let mut looks = interval(NAME_LOOK);
     while handles.info.facts().members.get(MemberId(handles.info.id())).is_none() {
@@ -180,8 +180,8 @@ pub async fn end_leases(handles: Arc<Handles>) {
     let leader = LeaderWatch::new(&handles);
     let permits = Arc::new(Semaphore::new(REVOKES_MAX));
     let mut ticks = interval(EXPIRY_SCAN);
-    // Delayed ticks are skipped, so that ticks coincide with those of other duties, because a wake-up costs more than
-    // the check.
+    // Delayed ticks are skipped, so that this duty wakes up together with other duties. A wake-up costs more than the
+    // check.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut leadership = handles.info.member_status().leadership();
     loop {

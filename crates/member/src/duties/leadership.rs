@@ -63,8 +63,8 @@ impl LeaderWatch {
         if leader.peer_urls.is_empty() { Err(RequestError::NoLeader) } else { Ok(leader) }
     }
 
-    /// Runs a request to the leader. Returns `None` if that member stops leading before it has answered, so that the
-    /// caller can ask the new leader. A paused leader might never answer.
+    /// Waits for the result of a request to the leader. Returns `None` if that member stops leading before it has
+    /// responded, so that the caller can ask the new leader. A paused leader might never respond.
     pub async fn while_leading<T>(
         &self,
         leader: u64,
@@ -78,8 +78,8 @@ impl LeaderWatch {
         }
     }
 
-    /// Returns whether a quorum has confirmed that this member leads, in a single term from before the call until after
-    /// the confirmation. Returns early if this member stops leading.
+    /// Asks a quorum to confirm that this member leads. Returns true only if this member leads in the same term from
+    /// the call until the confirmation. Returns early if this member stops leading.
     pub async fn confirm_leadership(&self) -> bool {
         let member_status = self.info.member_status();
         let mut leadership = member_status.leadership();

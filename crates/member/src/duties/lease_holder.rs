@@ -1,6 +1,6 @@
 //! Renewal and lookup of leases: the leader answers from memory, and other members forward the request to it.
 //!
-//! A member that does not lead forwards the request to the leader's peer port and returns the leader's answer. It
+//! A member that does not lead forwards the request to the leader's peer port and returns the leader's response. It
 //! retries until the request timeout.
 //!
 //! # Not here
@@ -38,10 +38,10 @@ pub const RENEW_PATH: &str = "/leases";
 /// The path on which the leader returns the remaining time of a lease to other members.
 pub const TIME_TO_LIVE_PATH: &str = "/leases/internal";
 
-/// Maximum size of the leader's answer. It is large because a lease may have many keys.
+/// Maximum size of the leader's response. It is large because a lease may have many keys.
 const ANSWER_BYTES_MAX: usize = 100 << 20;
 
-/// Why the leader gave no usable answer. A retry may succeed.
+/// Why the leader gave no usable response. A retry may succeed.
 #[derive(Debug, thiserror::Error)]
 enum Unanswered {
     #[error(transparent)]
@@ -264,7 +264,7 @@ async fn ask(
     Ok(call.send_over(pool, dialer).await?)
 }
 
-/// Returns the body of a successful answer, or `None` if there is no such lease.
+/// Returns the body of a successful response, or `None` if there is no such lease.
 fn body_of(answer: &Response<Bytes>) -> Result<Option<&Bytes>, Unanswered> {
     match answer.status() {
         StatusCode::OK => Ok(Some(answer.body())),

@@ -21,10 +21,10 @@ use quorate_telemetry::log;
 /// Interval at which a leadership transfer checks that its target is still connected.
 const PEER_LOOK: Duration = Duration::from_millis(50);
 
-/// Interval at which a stopping member checks whether its messages to the new leader are sent.
+/// Interval at which a stopping member checks whether its messages to the new leader have been sent.
 const SEND_LOOK: Duration = Duration::from_millis(1);
 
-/// Maximum time for which a stopping member waits until its messages to the new leader are sent.
+/// Maximum time for which a stopping member waits until its messages to the new leader have been sent.
 const SEND_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Sends orders and queries to the core threads.
@@ -141,7 +141,7 @@ impl Administrator {
         }
     }
 
-    /// Waits until the messages that consensus has decided to send to the other member are sent.
+    /// Waits until all messages that consensus has produced for the other member have been sent.
     async fn send_all(&self, to: u64) {
         // Consensus answers after it has passed on the messages of all earlier events.
         if self.raft_status().await.is_err() {
@@ -217,7 +217,7 @@ impl Administrator {
         receiver.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// Subscribes to whether the health service reports this member as serving.
+    /// Subscribes to changes in whether the health service reports this member as serving.
     pub fn serving(&self) -> watch::Receiver<bool> {
         self.serving.subscribe()
     }

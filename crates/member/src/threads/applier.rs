@@ -3,8 +3,8 @@
 //! The applier has a thread. While that thread is idle, the thread that runs the driver applies brief batches of
 //! entries itself ([`RunInline`]), because waking the applier's thread would cost more than applying them. All other
 //! work, including handing batches to the backend thread, is left to the applier's thread, so no other thread waits for
-//! the backend. A lock lets one thread run the applier at a time, and every job is taken from the queue under that
-//! lock, so jobs are carried out in order.
+//! the backend. A lock allows only one thread at a time to run the applier, and every job is taken from the queue under
+//! that lock, so jobs are carried out in order.
 //!
 //! After each batch of entries the applier publishes the new view, releases the requests that wait for an index in the
 //! batch, and sends all responses of the batch together.
@@ -69,7 +69,7 @@ pub(crate) struct Neighbours {
     pub(crate) compactions: AcceptedCompactions,
 }
 
-/// Maximum number of jobs that a thread other than the applier's own carries out at once.
+/// Maximum number of jobs that another thread carries out each time it runs the applier.
 const BRIEF_JOBS_MAX: usize = 4;
 
 /// The applier, which its own thread and other threads run in turn.

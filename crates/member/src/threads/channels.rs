@@ -100,7 +100,7 @@ pub(crate) enum Input {
         index: LogIndex,
         done: Done<Option<Stages>>,
     },
-    /// End the thread. The entries in the log remain for the next start.
+    /// End the thread. The entries stay in the log and are read again when the member restarts.
     Stop,
 }
 
@@ -214,8 +214,8 @@ impl DriverHandle {
 
     /// Sends a client's request, unless too many requests wait for the driver.
     ///
-    /// A request that is alone in the member is processed on the calling thread. Concurrent requests are left to the
-    /// driver's thread, which processes them as one batch.
+    /// If no other request is in progress on the member, the request is processed on the calling thread. Concurrent
+    /// requests are left to the driver's thread, which processes them as one batch.
     pub(crate) fn request(&self, input: Input, is_alone: bool) -> Result<(), Full> {
         if self.requests_queued.fetch_add(1, Ordering::Relaxed) >= REQUESTS_QUEUED_MAX {
             self.requests_queued.fetch_sub(1, Ordering::Relaxed);

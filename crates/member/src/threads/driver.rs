@@ -6,9 +6,9 @@
 //!
 //! The driver has a thread, which keeps the clock and processes what other threads queue. While that thread is idle, a
 //! thread with an urgent input runs the driver itself ([`RunInline`]): the network thread with a peer's message, the
-//! log thread after a sync, and a connection thread with a request that is alone. Each of these runs saves two context
-//! switches. A lock lets one thread run the driver at a time, and every input is taken from the queue under that lock,
-//! so inputs of one source keep their order.
+//! log thread after a sync, and a connection thread with the only request in progress. Each of these runs saves two
+//! context switches. A lock allows only one thread at a time to run the driver, and every input is taken from the queue
+//! under that lock, so inputs of one source keep their order.
 //!
 //! If only a few entries were committed, the thread that runs the driver also runs the applier, after it has released
 //! the driver ([`ApplierHandle::run_or_wake`]). The driver's own thread does so only if there is no other voter,

@@ -2,8 +2,8 @@
 //!
 //! A fault is a failure of this machine, for example a failing disk or a corrupt file. The thread that encounters a
 //! fault reports it here and ends. The task that waits for the member to end receives the first report and ends the
-//! process. No request is answered in between, because a response to a request that may not be durable is worse than no
-//! response.
+//! process. Until the process ends, no request is answered, because a response to a request that may not be durable is
+//! worse than no response.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Log lines about limits: at start, the configured limits and a warning about unwise values; later, the limits that
+//! Log lines about limits: at startup, the configured limits and a warning about unwise values; later, the limits that
 //! are reached.
 
 use quorate_state::quota::Quota;

@@ -34,7 +34,7 @@ use crate::threads::waitlist::SweepMark;
 /// Maximum number of committed entries that wait for the applier. Above it, new requests are refused.
 const UNAPPLIED_COUNT_MAX: u64 = 5_000;
 
-/// Like [`UNAPPLIED_COUNT_MAX`], for priority requests.
+/// Maximum number of committed entries that wait for the applier. Above it, priority requests are refused too.
 const UNAPPLIED_COUNT_MAX_FIRST: u64 = 10_000;
 
 /// Requests that wait for an applied index. Abandoned requests are swept, as in a [`Waitlist`].

@@ -2,7 +2,7 @@
 //!
 //! Dashboards show writes and syncs separately, because a slow sync is caused by the medium and a slow write by a lack
 //! of free memory. Files are distinguished by name. Each kind of file has one writer, which reads the time spent since
-//! its last reading.
+//! its previous reading.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice};

@@ -10,11 +10,11 @@
 //! # Bounds
 //!
 //! Hashing reads the whole keyspace once, on a separate thread, and keeps no copy. At most one compaction waits to be
-//! hashed. While it waits, the pages that it replaced stay allocated. Any further compaction is not hashed.
+//! hashed. While it waits, the pages that it replaced stay allocated. Further compactions are not hashed.
 //!
 //! # Not here
 //!
-//! The contents of a hash (`state::mvcc`), the effect of the alarm (`state::apply`), and the answers to other members
+//! The contents of a hash (`state::mvcc`), the effect of the alarm (`state::apply`), and the responses to other members
 //! (`peer_port`).
 
 mod own;
@@ -147,8 +147,8 @@ enum CompareError {
     NoBarrier(#[from] RequestError),
 }
 
-/// Compares all members once. Each answer is compared with two states of this member: the state before the request, and
-/// the state after a quorum has confirmed that this member leads.
+/// Compares all members once. Each response is compared with two states of this member: the state before the request,
+/// and the state after a quorum has confirmed that this member leads.
 async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     let before = hash_now(handles).await?;
     let answers = survey(handles).take(&before).await;

@@ -145,7 +145,7 @@ async fn compare(handles: &Handles) -> Result<Verdict, MvccError> {
     Ok(verdict(handles, &held, &answers))
 }
 
-/// Returns the verdict on this member's state according to these answers.
+/// Returns the verdict on this member's state according to these responses.
 pub(super) fn verdict(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> Verdict {
     let facts = handles.info.facts();
     rules::judge(held, Some(handles.info.id()), &voters(&facts.members), answers)
@@ -164,8 +164,8 @@ fn is_accused(handles: &Handles) -> bool {
     is_alarm_against(handles, &[handles.info.id()])
 }
 
-/// Returns whether an alarm names this member, or names no member. The latter means that an unidentified member is
-/// corrupt.
+/// Returns whether an alarm names this member, or names no member. An alarm that names no member means that an
+/// unidentified member is corrupt.
 fn may_name_this_member(handles: &Handles) -> bool {
     is_alarm_against(handles, &[handles.info.id(), rules::ANY_MEMBER])
 }

@@ -16,7 +16,7 @@ use quorate_telemetry::log;
 /// Number of attempts to compare with a member that does not answer or that compacts during the comparison.
 const ATTEMPTS: usize = 10;
 
-/// In a request, zeros mean the hash at the newest revision of the member that answers.
+/// The parameters of a request for a member's hash at its newest revision.
 const NEWEST: HashKv = HashKv { hash: 0, hash_revision: 0, compact_revision: 0 };
 
 const PAUSE: Duration = Duration::from_millis(500);

@@ -27,7 +27,7 @@ pub(super) struct Finding {
     pub(super) difference: Difference,
 }
 
-/// The way in which the state of a member is inconsistent.
+/// The kind of inconsistency between the state of a member and that of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Difference {
     #[error("the leader's own hash at revision {revision} has changed from {before} to {after}")]
@@ -44,7 +44,7 @@ pub(super) enum Difference {
     Hash { revision: i64, follower: u32, leader: u32 },
 }
 
-/// Compares the answers of all members with the leader's state, and returns the first difference.
+/// Compares the responses of all members with the leader's state, and returns the first difference.
 pub(super) fn compare(own: &Progress, answers: &[(u64, Answer)]) -> Option<Finding> {
     let Progress { member, before, after } = *own;
     let revision = before.hash_revision;

@@ -45,7 +45,7 @@ pub(super) enum Unanswered {
     NoUrl,
 }
 
-/// An answer in JSON, in which zero fields are omitted.
+/// A response in JSON, in which zero fields are omitted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Body {
@@ -94,8 +94,8 @@ impl Survey {
         }
     }
 
-    /// Queries all members concurrently for the hash that is comparable with `held`. The answers are in ascending order
-    /// of member id.
+    /// Queries all members concurrently for the hash that is comparable with `held`. The responses are in ascending
+    /// order of member id.
     pub(super) async fn take(&self, held: &HashKv) -> Vec<(u64, Result<Answer, Unanswered>)> {
         let wanted =
             Wanted { revision: held.hash_revision, compact_revision: held.compact_revision };
@@ -133,7 +133,7 @@ impl Wanted {
 }
 
 impl Asking {
-    /// Tries the URLs of a member until one of them returns an answer.
+    /// Tries the URLs of a member until one of them returns a response.
     async fn ask(&self, id: u64, urls: &[String], wanted: Wanted) -> Result<Answer, Unanswered> {
         let mut outcome = Err(Unanswered::NoUrl);
         for url in urls {
@@ -164,7 +164,7 @@ impl Asking {
     }
 }
 
-/// Parses the answer of a member. Refusals with the same status are distinguished by their text.
+/// Parses the response of a member. Refusals with the same status are distinguished by their text.
 fn read(answer: &Response<Bytes>) -> Result<Answer, Unanswered> {
     let text = || String::from_utf8_lossy(answer.body()).trim().to_owned();
     match answer.status() {

@@ -18,7 +18,7 @@ use quorate_telemetry::log;
 /// The path of the request. The learner's id is appended in decimal.
 pub const PROMOTE_PATH: &str = "/members/promote/";
 
-/// Why the leader gave no valid answer. A retry may succeed.
+/// Why the leader gave no valid response. A retry may succeed.
 #[derive(Debug, thiserror::Error)]
 enum Unanswered {
     #[error(transparent)]
@@ -80,7 +80,7 @@ async fn ask(
     read(&call.send(dialer).await?)
 }
 
-/// Parses the leader's answer, which contains either the members or a refusal.
+/// Parses the leader's response, which contains either the members or a refusal.
 fn read(answer: &Response<Bytes>) -> Result<Result<Vec<Member>, RequestError>, Unanswered> {
     let text = String::from_utf8_lossy(answer.body());
     match answer.status() {

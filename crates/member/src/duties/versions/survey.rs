@@ -17,7 +17,7 @@ use quorate_telemetry::log;
 /// The path from which a member's versions are requested.
 pub const VERSION_PATH: &str = "/version";
 
-/// The field of a member's answer that is used here.
+/// The field of a member's response that is used here.
 #[derive(Debug, Deserialize)]
 struct Answer {
     #[serde(rename = "etcdserver", default)]
