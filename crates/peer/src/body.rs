@@ -1,4 +1,4 @@
-//! Body types of requests and answers between members.
+//! Body types of requests and responses between members.
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -6,5 +6,5 @@ use http_body_util::combinators::UnsyncBoxBody;
 /// Why a body ended early.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of an answer, which may be an endless stream.
+/// The body of a response, which may be an endless stream.
 pub type PeerBody = UnsyncBoxBody<Bytes, BoxError>;

@@ -1,11 +1,11 @@
-//! A single request to a peer's HTTP port, with its complete answer.
+//! A single request to a peer's HTTP port, with its complete response.
 //!
 //! Occasional requests (members, versions, hashes, forwarded promotions) each use a connection of their own. Frequent
 //! requests use pooled connections, and continuous traffic uses streams.
 //!
 //! # Bounds
 //!
-//! The caller limits the length of the answer and the duration of the call.
+//! The caller limits the length of the response and the duration of the call.
 
 use std::time::Duration;
 
@@ -42,15 +42,15 @@ pub enum CallError {
         /// The error of the HTTP library.
         source: hyper::Error,
     },
-    /// The answer is longer than the limit.
+    /// The response is longer than the limit.
     #[error("{url}: the response is longer than {bytes_max} bytes")]
     TooLong {
         /// The URL of the call.
         url: String,
-        /// The maximum length of the answer in bytes.
+        /// The maximum length of the response in bytes.
         bytes_max: usize,
     },
-    /// The answer is incomplete.
+    /// The response is incomplete.
     #[error("{url}: the response is incomplete: {reason}")]
     Body {
         /// The URL of the call.
@@ -66,7 +66,7 @@ pub enum CallError {
     },
 }
 
-/// A request to a peer URL, with the limits for its answer.
+/// A request to a peer URL, with the limits for its response.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The method, usually GET.
@@ -81,12 +81,12 @@ pub struct Call {
     pub body: Bytes,
     /// The timeout of the whole call.
     pub timeout: Duration,
-    /// The maximum length of the answer in bytes.
+    /// The maximum length of the response in bytes.
     pub bytes_max: usize,
 }
 
 impl Call {
-    /// Returns a GET request for `path` whose answer may have at most 1 MiB.
+    /// Returns a GET request for `path` whose response may have at most 1 MiB.
     pub fn get(base: &str, path: &str, timeout: Duration) -> Self {
         Self {
             method: Method::GET,
@@ -99,7 +99,7 @@ impl Call {
         }
     }
 
-    /// Makes the call. Returns every complete answer, including one with an error status.
+    /// Makes the call. Returns every complete response, including one with an error status.
     pub async fn send(self, dialer: &Dialer) -> Result<Response<Bytes>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
         match tokio::time::timeout(timeout, self.send_without_timeout(&url, dialer)).await {
@@ -121,8 +121,8 @@ impl Call {
         }
     }
 
-    /// Makes the call and returns the answer with a streaming body. Neither a timeout nor a length limit applies to the
-    /// body.
+    /// Makes the call and returns the response with a streaming body. Neither a timeout nor a length limit applies to
+    /// the body.
     pub(crate) async fn open(self, dialer: &Dialer) -> Result<Response<Incoming>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
         let opening = async {
@@ -149,7 +149,7 @@ impl Call {
         let (mut sender, connection) = connect(dialer, &target, url).await?;
         let authority = target.authority().to_owned();
         let mut answer = std::pin::pin!(self.exchange(url, authority, &mut sender));
-        // The connection makes progress only while it is polled. It ends when the answer is complete.
+        // The connection makes progress only while it is polled. It ends when the response is complete.
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
             biased;
@@ -184,7 +184,7 @@ impl Call {
             }
         }
         let (mut sender, connection) = connect(dialer, &target, url).await?;
-        // The caller that waits for the answer also receives the errors of the connection, so this task ignores them.
+        // The caller that waits for the response also receives the errors of the connection, so this task ignores them.
         tokio::spawn(async move { drop(connection.await) });
         let answer = self.exchange(url, authority, &mut sender).await?;
         pool.put(self.base, sender);

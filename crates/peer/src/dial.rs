@@ -19,7 +19,7 @@ use crate::local::Local;
 use quorate_gotext::quote::go_dial_reason;
 use quorate_telemetry::log;
 
-/// Maximum length of an answer. Peers answer with a single line.
+/// Maximum length of a response. Peers answer with a single line.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Why a peer cannot be reached.
@@ -103,7 +103,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
         let (stream, authority) = connect(local, url, Some(timeout)).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         local.runtime.spawn(async move {
-            // The caller that waits for the answer also receives the errors of the connection, so this task ignores
+            // The caller that waits for the response also receives the errors of the connection, so this task ignores
             // them.
             drop(connection.await);
         });
@@ -115,7 +115,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
         self.url == url && !self.sender.is_closed()
     }
 
-    /// Sends a request whose URI is a path, and waits for the head of the answer.
+    /// Sends a request whose URI is a path, and waits for the head of the response.
     pub(crate) async fn send(
         &mut self,
         mut request: Request<B>,
@@ -128,7 +128,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
     }
 }
 
-/// Reads a short answer to its end.
+/// Reads a short response to its end.
 pub(crate) async fn read_answer(body: Incoming) -> Result<String, PostError> {
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(PostError::Answer)?;
     Ok(String::from_utf8_lossy(&body.to_bytes()).trim_end_matches('\n').to_owned())
@@ -150,7 +150,7 @@ pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch)
     mismatch.into()
 }
 
-/// Returns the error for an answer with an error status. All kinds of requests use this function.
+/// Returns the error for a response with an error status. All kinds of requests use this function.
 pub(crate) fn refusal(
     local: &Local,
     contact: &Contact,

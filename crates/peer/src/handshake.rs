@@ -61,7 +61,7 @@ impl Version {
     }
 }
 
-/// The headers that identify this member in requests and answers.
+/// The headers that identify this member in requests and responses.
 #[derive(Clone, Debug)]
 pub(crate) struct Introduction {
     version: Version,

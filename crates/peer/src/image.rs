@@ -2,7 +2,7 @@
 //!
 //! A leader sends its state to a member whose log is too far behind. A member with a sound log and a corrupt state
 //! requests the state instead, with `GET /quorate/image` on the peer port. etcd members do not have this path. The
-//! answer is the file followed by its SHA-256, as in a client's snapshot. The requesting member must present its peer
+//! response is the file followed by its SHA-256, as in a client's snapshot. The requesting member must present its peer
 //! certificate.
 //!
 //! # Bounds
@@ -44,7 +44,7 @@ pub const DIGEST_BYTES: usize = 32;
 /// Maximum number of bytes of a refusal's text that are read.
 const REFUSAL_BYTES: usize = 512;
 
-/// Timeout for the start of the answer, and for each further piece.
+/// Timeout for the start of the response, and for each further piece.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why the state could not be fetched.
@@ -56,12 +56,12 @@ pub enum FetchError {
     /// The member refuses to provide its state, to any member or to this one.
     #[error("the member responded with {status}: {text}")]
     Refused {
-        /// The status of the answer.
+        /// The status of the response.
         status: StatusCode,
-        /// The start of the answer's text.
+        /// The start of the response's text.
         text: String,
     },
-    /// The answer is incomplete.
+    /// The response is incomplete.
     #[error("the image is incomplete: {0}")]
     Body(#[from] BodyError),
     /// The digest does not match the file.
@@ -159,7 +159,7 @@ impl Storing {
         match self.file.write(&bytes) {
             Ok(()) => Ok(self),
             Err(error) => {
-                // If discarding fails as well, the next start removes the file.
+                // If discarding fails as well, the file is removed when the member restarts.
                 drop(self.file.discard());
                 Err(error)
             }

@@ -20,9 +20,9 @@
 //! # Terms
 //!
 //! A *member* is in the cluster according to the membership that this member has applied. A *peer* is another member
-//! with which the transport communicates. A *remote* claims to be a member; this member answers it but opens no streams
-//! to it. An *unknown sender* is neither a member nor confirmed as one, and its messages are dropped. A *contact* holds
-//! another member's URLs and status for all connections to it.
+//! with which the transport communicates. A *remote* claims to be a member; this member responds to it but opens no
+//! streams to it. An *unknown sender* is neither a member nor confirmed as one, and its messages are dropped. A
+//! *contact* holds another member's URLs and status for all connections to it.
 //!
 //! # Modules
 //!

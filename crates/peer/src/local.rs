@@ -70,7 +70,7 @@ impl Local {
         }
     }
 
-    /// Checks the origin in a member's answer. Reports a conflict that requires this member to stop.
+    /// Checks the origin in a member's response. Reports a conflict that requires this member to stop.
     pub(crate) fn check_origin(&self, from: MemberId, headers: &HeaderMap) -> Result<(), Mismatch> {
         let (checked, end) = self.origin.note(from, headers, self.known_members.member_count());
         if let Some(end) = end {

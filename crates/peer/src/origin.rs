@@ -3,16 +3,16 @@
 //! A data directory restored from a snapshot has the same member and cluster ids as the cluster that it is meant for,
 //! if the cluster token is the same. If such a member connected to members that were not restored from the same
 //! snapshot, it would join their cluster with a different state, and nothing in the log would reveal that. Therefore
-//! requests and answers between members carry the sender's origin in a Quorate-specific header: the restore mark in the
-//! backend file, or `never`. etcd members ignore the header and do not send it. A member without any state has no
+//! requests and responses between members carry the sender's origin in a Quorate-specific header: the restore mark in
+//! the backend file, or `never`. etcd members ignore the header and do not send it. A member without any state has no
 //! origin yet and is compatible with every origin.
 //!
 //! # Invariants
 //!
 //! * Members with different origins exchange no consensus messages.
 //! * A member stops if a quorum of the members has a different origin. A newly restored member also stops if any member
-//!   was never restored. Only answers on connections that the member itself has opened count, so that a forged request
-//!   cannot stop it.
+//!   was never restored. Only responses on connections that the member itself has opened count, so that a forged
+//!   request cannot stop it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,7 +82,7 @@ impl Origin {
         !self.0.lock().own.is_empty()
     }
 
-    /// Returns the header for requests and answers.
+    /// Returns the header for requests and responses.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let own = self.0.lock().own.clone();
         // Quorate writes only marks that are valid header values. A member with an invalid mark sends no header.
@@ -97,7 +97,7 @@ impl Origin {
         }
     }
 
-    /// Checks and stores the origin in the answer of a member that this one has connected to. The second value is the
+    /// Checks and stores the origin in the response of a member that this one has connected to. The second value is the
     /// conflict if this member must stop.
     pub(crate) fn note(
         &self,

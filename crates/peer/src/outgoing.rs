@@ -1,6 +1,6 @@
 //! The writing end of a stream: a queue of messages for the connection that the peer has opened.
 //!
-//! The consensus thread adds messages; the body of the answer to the peer's stream request takes them. Whenever the
+//! The consensus thread adds messages; the body of the response to the peer's stream request takes them. Whenever the
 //! connection can accept more, the body encodes all queued messages into one buffer, which is sent as one chunk. While
 //! the connection is busy, messages accumulate. No separate writer task is needed.
 //!
@@ -350,7 +350,7 @@ pub(crate) trait Observer: Send + 'static {
     fn lost(&self, ended: Ended);
 }
 
-/// The body of the answer to a stream request.
+/// The body of the response to a stream request.
 #[derive(Debug)]
 pub(crate) struct StreamBody<O: Observer> {
     outgoing: Arc<Outgoing>,

@@ -3,7 +3,7 @@
 //!
 //! Appends use the append stream, or the message stream if the peer has opened only that one. All other messages use
 //! the message stream. Without an open stream, messages go through the pipeline. A member that is not in the applied
-//! membership has only a pipeline: this member answers it but opens no streams to it.
+//! membership has only a pipeline: this member responds to it but opens no streams to it.
 
 use std::sync::Arc;
 
@@ -107,8 +107,8 @@ impl Peer {
         }
     }
 
-    /// Sends a message over the best available connection. Returns whether the message was accepted. Adds to `woken` the
-    /// streams that must be flushed after the whole batch is queued.
+    /// Sends a message over the best available connection. Returns whether the message was accepted. Adds to `woken`
+    /// the streams that must be flushed after the whole batch is queued.
     pub(crate) fn send(self: &Arc<Self>, message: Message, woken: &mut Vec<Woken>) -> bool {
         let kind = message.kind;
         // Consensus sends no more appends after the loss is reported. A stuck append stream is therefore detected here,
@@ -173,8 +173,8 @@ impl Peer {
         }
     }
 
-    /// Returns the body that answers the peer's request for this stream. It replaces any earlier body. `writer` writes to
-    /// the request's connection.
+    /// Returns the body that answers the peer's request for this stream. It replaces any earlier body. `writer` writes
+    /// to the request's connection.
     pub(crate) fn open_stream(
         &self,
         kind: StreamKind,

@@ -1,6 +1,6 @@
 //! Sends messages to a peer that has not opened streams, one request per message.
 //!
-//! Each peer has several workers, each with its own persistent connection, so that a slow answer does not delay later
+//! Each peer has several workers, each with its own persistent connection, so that a slow response does not delay later
 //! messages. Messages may therefore overtake each other. If the peer has closed an idle connection, the worker opens a
 //! new one and sends the message again. Proposals are an exception, because it is unknown whether the peer has received
 //! the first request. A proposal is therefore sent once, on a new connection.

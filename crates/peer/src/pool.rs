@@ -1,7 +1,7 @@
 //! A pool of persistent connections to peers' HTTP ports, for frequent calls: a follower forwards every lease renewal,
 //! and one connection per renewal would exhaust the local ports.
 //!
-//! A call takes an idle connection from the pool or opens a new one, and puts it into the pool once the answer is
+//! A call takes an idle connection from the pool or opens a new one, and puts it into the pool once the response is
 //! complete. If the peer has closed the idle connection, the call is repeated on a new one. The pool is therefore
 //! suitable only for calls that may be made twice.
 //!
@@ -24,7 +24,7 @@ const IDLE_MAX: usize = 32;
 /// Maximum time for which a connection may be idle.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// A connection that its own task drives; dropping it closes the connection.
+/// The sending side of a connection, which a separate task drives. Dropping this value closes the connection.
 pub(crate) type Sender = SendRequest<Full<Bytes>>;
 
 /// The pool of connections.
@@ -46,7 +46,7 @@ impl ConnectionPool {
         None
     }
 
-    /// Puts back a connection whose last answer is complete.
+    /// Puts back a connection whose last response is complete.
     pub(crate) fn put(&self, base: String, sender: Sender) {
         let mut idle = self.idle.lock();
         // Without this cleanup, the connections to a former leader would stay in the pool.

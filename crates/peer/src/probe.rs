@@ -47,7 +47,7 @@ impl Pace {
     }
 }
 
-/// Clock differences above this are logged.
+/// Maximum clock difference that is not logged.
 const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(1);
 
 /// The kind of probe.
@@ -68,7 +68,7 @@ impl Route {
     }
 }
 
-/// The answer to a probe.
+/// The response to a probe.
 #[derive(Debug, Deserialize)]
 struct Alive {
     #[serde(rename = "OK")]
@@ -77,7 +77,7 @@ struct Alive {
     now: String,
 }
 
-/// Returns the body of this member's answer to a probe.
+/// Returns the body of this member's response to a probe.
 pub(crate) fn answer() -> String {
     format!("{{\"OK\":true,\"Now\":\"{}\"}}\n", jiff::Timestamp::now())
 }
@@ -223,7 +223,7 @@ mod tests {
         let alive: Alive = serde_json::from_str(answer().trim_end()).unwrap();
         let now = SystemTime::from(alive.now.parse::<jiff::Timestamp>().unwrap());
         assert!(alive.is_ok && apart(SystemTime::now(), now) < Duration::from_secs(3600));
-        // An answer from etcd.
+        // A response from etcd.
         let alive: Alive =
             serde_json::from_str(r#"{"OK":true,"Now":"2026-11-21T02:37:29.123456Z"}"#).unwrap();
         assert!(alive.now.parse::<jiff::Timestamp>().is_ok());

@@ -192,7 +192,7 @@ impl Service {
         // Only the bodies of HTTP/1.1 are chunked.
         let is_chunked = request.version() == Version::HTTP_11;
         let writer = request.extensions().get::<DirectWriter>().filter(|_| is_chunked).cloned();
-        // The head of the answer is sent before the first message.
+        // The head of the response is sent before the first message.
         Response::new(PeerBody::new(peer.open_stream(kind, writer)))
     }
 
@@ -295,7 +295,7 @@ impl Service {
         Ok(())
     }
 
-    /// Adds the headers that every answer carries.
+    /// Adds the headers that every response carries.
     fn mark(&self, answer: &mut Response<PeerBody>) {
         let cluster = HeaderValue::try_from(&self.local.introduction.cluster);
         answer

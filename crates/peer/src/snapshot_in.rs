@@ -24,7 +24,7 @@ use quorate_telemetry::log;
 /// Maximum length of the message before the image. The message contains only the membership.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Minimum size of a piece that is written at once.
+/// Minimum number of bytes in a piece that is written to disk.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
 const LENGTH_BYTES: usize = 8;
@@ -211,7 +211,7 @@ async fn save(
             blocking(move || match piece.iter().try_for_each(|piece| arriving.write(piece)) {
                 Ok(()) => Ok(arriving),
                 Err(error) => {
-                    // If discarding fails as well, the next start removes the file.
+                    // If discarding fails as well, the file is removed when the member restarts.
                     drop(arriving.discard());
                     Err(error)
                 }

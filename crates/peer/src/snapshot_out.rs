@@ -36,7 +36,7 @@ const PIECE_BYTES: usize = 1 << 20;
 
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// Maximum time from the end of the body to the answer. The peer may need this long to sync a large file.
+/// Maximum time from the end of the body to the response. The peer may need this long to sync a large file.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(600);
 
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);

@@ -407,7 +407,7 @@ fn streams_are_opened_again_after_a_reconnect() {
     assert!(!received.is_empty());
 }
 
-/// Posts a snapshot message followed by part of a file. Returns the head of the answer.
+/// Posts a snapshot message followed by part of a file. Returns the head of the response.
 async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u8]) -> String {
     let mut encoded = bytes::BytesMut::new();
     wire::put_message(message, &mut encoded);
@@ -537,7 +537,7 @@ fn a_new_stream_replaces_the_previous_one() {
                 head.push(stream.read_u8().await.unwrap());
             }
             let head = String::from_utf8(head).unwrap();
-            // The head of the answer arrives immediately, before any message.
+            // The head of the response arrives immediately, before any message.
             assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
             assert!(head.contains("X-Server-Version: 3.7.1\r\n"), "{head}");
             assert!(head.contains("X-Etcd-Cluster-Id: c1\r\n"), "{head}");

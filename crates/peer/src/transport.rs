@@ -86,7 +86,7 @@ pub struct PeersLoad {
     pub waiting_bytes: usize,
     /// Number of large bodies that are being read.
     pub large_bodies: usize,
-    /// Number of senders that receive answers but are not in the applied membership.
+    /// Number of senders that receive responses but are not in the applied membership.
     pub remotes: usize,
     /// Number of senders that are confirmed as members but are not in the applied membership yet.
     pub confirmed: usize,

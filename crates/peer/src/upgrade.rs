@@ -27,7 +27,7 @@ pub enum UpgradeError {
     Refused {
         /// The URL of the request.
         url: String,
-        /// The status of the answer.
+        /// The status of the response.
         status: StatusCode,
     },
 }

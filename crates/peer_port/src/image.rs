@@ -1,8 +1,8 @@
 //! Serves a member's whole state to another member whose own state is damaged.
 //!
-//! The answer is identical to a snapshot that a client downloads, including the digest at its end. It contains all keys
-//! and password hashes, so only members may receive it. The request names the requesting member, and the connection's
-//! certificate must belong to that member. The rules are:
+//! The response is identical to a snapshot that a client downloads, including the digest at its end. It contains all
+//! keys and password hashes, so only members may receive it. The request names the requesting member, and the
+//! connection's certificate must belong to that member. The rules are:
 //!
 //! * The peer port must verify certificates. Requests in plaintext or with unverified certificates are
 //!   refused.

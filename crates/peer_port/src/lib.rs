@@ -121,7 +121,7 @@ impl PeerService {
         self.named(answer)
     }
 
-    /// Adds the cluster id to the headers of an answer.
+    /// Adds the cluster id to the headers of a response.
     fn named<B>(&self, mut answer: Response<B>) -> Response<B> {
         let id = header::HeaderValue::try_from(format!("{:x}", self.info.cluster_id()))
             .expect("hexadecimal digits are a header value");

@@ -100,7 +100,7 @@ fn rows_json(rows: &[Member]) -> String {
     format!("[{}]\n", rows.join(","))
 }
 
-/// Formats a hash as the JSON answer to a hash request. Fields with the value zero are omitted.
+/// Formats a hash as the JSON response to a hash request. Fields with the value zero are omitted.
 fn hash_json(current: i64, hash: &HashKv) -> String {
     let field = |name: &str, value: i64| match value {
         0 => String::new(),
