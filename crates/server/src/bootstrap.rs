@@ -14,7 +14,7 @@
 //!
 //! # Invariants
 //!
-//! * A refused start changes nothing in the directory, except that missing files may have been created.
+//! * A member that refuses to start leaves its directory unchanged, except that missing files may have been created.
 //! * A member whose id has already been used does not start without its log, unless all other members are removed.
 //!
 //! # Not here
@@ -146,7 +146,7 @@ fn lost_log_reason(disk: &dyn Disk, dirs: &DataDir) -> Result<Option<String>, Bo
         .map_err(|source| BootError::Mark { path: lost_log::path(dirs), source })
 }
 
-/// Returns the flags that affect the start.
+/// Returns the flags that affect how the member starts.
 fn flags(config: &Config) -> Flags {
     Flags {
         name: config.name.clone(),

@@ -3,7 +3,7 @@
 //!
 //! # Not here
 //!
-//! The rebuild at the next start (`bootstrap::rebuild`), and advice for the operator (`remedy`).
+//! The rebuild when the member restarts (`bootstrap::rebuild`), and advice for the operator (`remedy`).
 
 use std::error::Error;
 

@@ -57,7 +57,7 @@ pub enum StartError {
     /// The member was removed from its cluster. Its directory is no longer usable.
     #[error("the member has been permanently removed from the cluster")]
     Removed,
-    /// The start failed. Contains the reason.
+    /// The member failed to start. Contains the reason.
     #[error("{0}")]
     Start(String),
 }
@@ -69,7 +69,8 @@ pub enum End {
     Stopped,
     /// The member was removed from its cluster. Its directory is no longer usable.
     Removed,
-    /// The member's state is bad. The next start fetches the state from another member (`--rebuild-corrupt-member`).
+    /// The member's state is bad. When the member is started again, it fetches its state from another member
+    /// (`--rebuild-corrupt-member`).
     MustStartAgain(String),
     /// The member or its machine has failed.
     Failed {
@@ -151,7 +152,7 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// The flags are invalid, or the start failed. In both cases, no thread of the member is running.
+    /// The flags are invalid, or the member failed to start. In both cases, no thread of the member is running.
     pub fn start(flags: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, StartError> {
         let mut arguments = vec!["quorate".to_owned()];
         arguments.extend(flags.into_iter().map(Into::into));
@@ -338,7 +339,7 @@ fn live(config: &Config, arguments: &[String], shared: &Arc<Shared>, stop: onesh
         }),
         Err(error) => Err(StartError::Start(log::error_chain(&error))),
     };
-    // Releases the handles. A caller that is still waiting for the start receives the end of the member instead.
+    // Releases the handles. A caller that is still waiting for the member to start receives the reason why it ended.
     shared.note(|known| {
         known.started = None;
         known.end = Some(end);

@@ -1,8 +1,8 @@
 //! Reports, as metrics, when this member's certificates expire and its revocation lists become outdated. Also logs
 //! warnings, once a day for each file.
 //!
-//! Authorities issue a new revocation list every few days, often on the last day. Therefore a list is reported only
-//! when it is outdated.
+//! Authorities issue a new revocation list every few days, often only on the day on which the current one becomes
+//! outdated. Therefore a list is reported only when it is outdated.
 //!
 //! The files are checked every [`CHECK_INTERVAL`], with or without connections, so that a broken file is reported
 //! before it is needed.

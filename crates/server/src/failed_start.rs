@@ -1,4 +1,4 @@
-//! The fatal log line of a member that does not start: its message, and advice for the operator.
+//! The fatal log line of a member that fails to start: its message, and advice for the operator.
 //!
 //! # Not here
 //!
@@ -30,7 +30,7 @@ pub(crate) const fn heading(error: &StartError) -> &'static str {
     }
 }
 
-/// Returns advice for a member that does not start, unless its error already contains the advice.
+/// Returns advice for a member that failed to start, unless the error already contains the advice.
 pub(crate) fn what_to_do(error: &StartError, data_dir: &str) -> Option<String> {
     let StartError::Boot(error) = error else { return None };
     if let BootError::Refused(Refusal::Bootstrapped(id)) = error {

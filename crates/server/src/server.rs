@@ -1,9 +1,9 @@
 //! The life of a member from start to stop.
 //!
 //! The member starts from the bottom up: files, core threads, connection runtimes, background duties. Clients are
-//! served only after the member has published its name to the cluster. It stops in the reverse order, and each thread
-//! passes on its remaining work before it ends: streams end, requests finish, the last hard state is written, and the
-//! last batch is committed. The supervisor decides when to stop.
+//! served only after the member has published its name to the cluster. The member stops in the reverse order, and each
+//! thread passes on its remaining work before it ends: streams end, requests finish, the last hard state is written,
+//! and the last batch is committed. The supervisor decides when to stop.
 //!
 //! # Not here
 //!
@@ -50,7 +50,7 @@ pub(crate) enum Ended {
         member_id: u64,
     },
     Removed,
-    /// The member's state must be rebuilt, which happens at the next start.
+    /// The member's state must be rebuilt. The rebuild takes place when the member starts again.
     Rebuild(String),
     /// A thread failed because the backend file is damaged. The state must be rebuilt.
     Damaged(Fatal),
@@ -204,8 +204,8 @@ fn log_removal() {
     log::warn!("data-dir used by this member must be removed");
 }
 
-/// Stops the member in order. After a failure of this machine, it returns immediately, because nothing more may be
-/// written.
+/// Stops the parts of the member one after another. After a failure of this machine, returns immediately, because
+/// nothing more may be written.
 fn stop_member(
     ended: Ended,
     config: &Config,
@@ -246,7 +246,7 @@ fn stop_member(
     stop(ended, core)
 }
 
-/// Orders the next start to rebuild the state.
+/// Orders a rebuild of the state, which takes place when the member starts again.
 fn note_bad_state(core: &Core, reason: &str) {
     if let Err(error) = rebuild::order(&*core.disk, &core.dirs, reason) {
         log::error!(
@@ -275,7 +275,7 @@ fn stop(ended: Ended, core: Core) -> Ended {
     }
 }
 
-/// Marks a directory whose log has lost entries, so that no later start votes from it.
+/// Marks a directory whose log has lost entries, so that a member restarted on it does not vote.
 fn mark_if_lost(disk: &dyn Disk, dirs: &DataDir, fault: &LogFault) {
     match fault {
         LogFault::LogLost(_) => {}

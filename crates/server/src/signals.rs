@@ -1,10 +1,11 @@
-//! Handles signals. SIGTERM and SIGINT stop the member in order, and the same signal then ends the process.
+//! Handles signals. SIGTERM and SIGINT stop the member cleanly, and the same signal then ends the process.
 //!
-//! The handlers are installed before anything else. During the start, which may wait a long time for other members, a
-//! signal ends the process immediately. This is equivalent to a crash, which the files tolerate at any point. After
-//! [`StopSignals::take_over`] the member itself handles the signal. A second signal during the stop has no effect.
-//! Finally, the process raises the signal again, so that the sender sees it in the exit status. A process with id 1
-//! exits with status 0 instead, because the kernel does not allow an uncaught signal to end it.
+//! The handlers are installed before anything else. While the member is starting, which may take a long time because it
+//! may have to wait for other members, a signal ends the process immediately. This is equivalent to a crash, which the
+//! files tolerate at any point. After [`StopSignals::take_over`] the member itself handles the signal. A second signal
+//! during the stop has no effect. Finally, the process raises the signal again, so that the sender sees it in the exit
+//! status. A process with id 1 exits with status 0 instead, because the kernel does not allow an uncaught signal to end
+//! it.
 //!
 //! SIGUSR1 and SIGUSR2 are ignored from the start, as in a Go program.
 

@@ -20,7 +20,7 @@ pub(crate) enum Stop {
     Host,
 }
 
-/// The progress of a start.
+/// The progress of a starting member.
 #[derive(Debug)]
 pub(crate) enum Progress {
     /// The threads are running.
@@ -33,7 +33,7 @@ pub(crate) enum Progress {
 pub(crate) struct Host {
     /// Resolves when the host requests a stop or drops the sender.
     pub(crate) stop: oneshot::Receiver<()>,
-    /// Receives the progress of the start.
+    /// Receives the progress of the starting member.
     pub(crate) progress: Box<dyn FnMut(Progress) + Send>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum Supervisor {
 }
 
 impl Supervisor {
-    /// Records that the threads are running, and that the member handles stops itself from now on.
+    /// Records that the threads are running. From now on, the member itself handles requests to stop.
     pub(crate) fn note_started(&mut self, handles: &Arc<Handles>, metrics: &Arc<Metrics>) {
         match self {
             Self::Process(signals) => signals.take_over(),
@@ -56,7 +56,7 @@ impl Supervisor {
         }
     }
 
-    /// Records that the server handles stops itself from now on.
+    /// Records that the server itself handles requests to stop from now on.
     pub(crate) fn take_over(&mut self) {
         match self {
             Self::Process(signals) => signals.take_over(),

@@ -1,4 +1,4 @@
-//! Why a start fails.
+//! The errors that prevent a member from starting.
 
 use std::io;
 use std::path::PathBuf;

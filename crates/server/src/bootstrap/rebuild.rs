@@ -14,9 +14,9 @@
 //!
 //! * A file in the directory is replaced only with a state that a quorum of voters has, not counting this member.
 //! * A member that was rebuilt within [`REBUILDS_APART`] is not rebuilt again, because its machine is probably faulty.
-//! * An order stays in force until the rebuild is complete, across any number of starts.
-//! * If no other member provides its state (because it runs etcd, or does not accept this member's certificate), the
-//!   start is refused.
+//! * An order stays in force until the rebuild is complete, across any number of restarts.
+//! * If every other member refuses to provide its state (because it runs etcd, or does not accept this member's
+//!   certificate), this member does not start.
 //!
 //! # Not here
 //!
@@ -99,8 +99,8 @@ impl Untaken {
     }
 }
 
-/// Returns the reason given in the rebuild order, if there is an order and the flags allow a rebuild. If they do not,
-/// logs a warning and ignores the order.
+/// Returns the reason given in the rebuild order, if there is an order and the flags allow a rebuild. If there is an
+/// order but the flags do not allow a rebuild, logs a warning and ignores the order.
 pub(super) fn ordered(
     config: &Config,
     disk: &dyn Disk,

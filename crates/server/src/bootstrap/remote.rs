@@ -1,7 +1,7 @@
 //! Requests from a starting member to running members, for the member list and the versions.
 //!
-//! The parts of an answer that are used are validated. A peer that returns an invalid answer is treated like one that
-//! does not answer.
+//! The parts of a response that are used are validated. A peer that returns an invalid response is treated like one
+//! that does not answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_telemetry::log;
 
-/// Why an answer cannot be used.
+/// Why a response cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum NoAnswer {
     #[error(transparent)]
@@ -138,8 +138,8 @@ pub(super) async fn is_compatible(
     any
 }
 
-/// Returns whether a downgrade is in progress. The first answer is used, because the answering member has already asked
-/// the other members.
+/// Returns whether a downgrade is in progress. The first response is used, because the answering member has already
+/// asked the other members.
 async fn is_downgrade_enabled(
     others: &BTreeMap<MemberId, Vec<String>>,
     ways: (&Dialer, Duration),
@@ -160,14 +160,14 @@ fn to_bool(body: &[u8]) -> Option<bool> {
     }
 }
 
-/// Returns the cluster version in the answer, or an empty string if there is none.
+/// Returns the cluster version in the response, or an empty string if there is none.
 fn to_version(body: &[u8]) -> Option<String> {
     let versions: serde_json::Map<String, Value> = serde_json::from_slice(body).ok()?;
     let text = versions.get("etcdcluster").and_then(Value::as_str);
     Some(text.unwrap_or_default().to_owned())
 }
 
-/// Returns the first readable answer from a member's URLs.
+/// Returns the first readable response from a member's URLs.
 async fn first_answer<T>(
     urls: &[String],
     path: &str,

@@ -158,8 +158,8 @@ fn remove_passed_snapshots(
     Ok(())
 }
 
-/// Removes the lost-log mark of a member with `--force-new-cluster`, once no later start could make it rejoin
-/// its old cluster.
+/// Removes the lost-log mark of a member with `--force-new-cluster`, once the member can no longer rejoin its old
+/// cluster after a restart.
 fn forget_lost_log(
     start: &Start,
     wal: &mut Wal,

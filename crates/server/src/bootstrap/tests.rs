@@ -44,7 +44,7 @@ fn log_of(config: &Config) -> wal::Contents {
     wal::read(&RealDisk, dirs.wal(), &SnapshotMark::default()).unwrap()
 }
 
-/// Returns the error of a start that is expected to be refused.
+/// Starts a member that is expected to refuse to start, and returns its error.
 fn refusal(config: &Config) -> String {
     log::error_chain(&boot_with(config, &real_disk(), &NoNames).unwrap_err())
 }
@@ -71,7 +71,7 @@ fn boot_with(
     super::boot_with(config, disk, Outside { names, dialer: &Dialer::default() })
 }
 
-/// A peer that returns fixed answers until it is dropped.
+/// A peer that returns fixed responses until it is dropped.
 struct Peer {
     url: String,
     is_done: Arc<AtomicBool>,
@@ -123,16 +123,16 @@ fn answer(mut stream: TcpStream, answers: &[(&str, String)]) {
         "HTTP/1.1 {status}\r\nx-etcd-cluster-id: {CLUSTER:x}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    // A client that closes the connection early already has the answer.
+    // A client that closes the connection early already has the response.
     if stream.write_all(head.as_bytes()).is_ok() && stream.write_all(body.as_bytes()).is_ok() {
         drop(stream.shutdown(Shutdown::Write));
     }
 }
 
-/// The cluster id of the peers that answer.
+/// The cluster id that the peers report.
 const CLUSTER: u64 = 0xa08f_a521_472b_8d00;
 
-/// Returns the answer to `/version`.
+/// Returns the response to `/version`.
 fn version(cluster: &str) -> String {
     format!(r#"{{"etcdserver":"3.7.1","etcdcluster":"{cluster}","storage":"unknown"}}"#)
 }

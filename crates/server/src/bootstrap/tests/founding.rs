@@ -150,7 +150,7 @@ fn contradictory_flags_are_refused_with_the_errors_of_etcd() {
         "failed to resolve http://x:1 to match --initial-cluster=a=http://y:1 (failed to parse \
          string to URL: \"y\")"
     );
-    // The refused start leaves no log behind.
+    // A member that refuses to start leaves no log behind.
     for name in ["a", "n4"] {
         let dirs = DataDir::new(&folder.path().join(name), None);
         assert!(!dirs.is_initialised(&RealDisk));

@@ -19,7 +19,7 @@ fn joiner(folder: &TempDir, cluster: &str) -> Config {
     }
 }
 
-/// Returns a member of a two-member cluster that returns these answers about versions.
+/// Returns a member of a two-member cluster that returns these responses about versions.
 fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
     Peer::new(|url| {
         vec![

@@ -96,7 +96,7 @@ fn a_first_start_interrupted_after_creating_the_backend_file_is_repeated() {
     assert_eq!(log_of(&config).entries.len(), 1);
 }
 
-/// Marks the directory as lost and checks that a start is refused.
+/// Marks the log as lost and checks that the member refuses to start.
 fn check_marked(config: &Config) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     lost_log::mark(&RealDisk, &dirs, "the reason").unwrap();

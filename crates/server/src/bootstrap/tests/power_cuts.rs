@@ -14,7 +14,7 @@ use quorate_storage::snap::{IncomingDatabase, database_path};
 use super::restart::{config, create_used_directory};
 use super::*;
 
-/// Index of the last entry in the member's own state. It is beyond the commit index in the member's log.
+/// Index of the last entry in the member's own state. This index is beyond the commit index in the member's log.
 const OWN: u64 = 5;
 /// The indexes of the leader's snapshots.
 const FIRST: u64 = 20;

@@ -242,7 +242,7 @@ fn force_new_cluster_removes_the_other_members() {
     assert_eq!(left, [IDS[1]]);
     booted.backend.commit(&booted.state.take_batch()).unwrap();
     drop(booted);
-    // At the second start, no member is left to remove.
+    // When the member starts for the second time, there is no other member to remove.
     let mut booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
     assert_eq!(log_of(&config).entries.len(), 7);
     booted.node.start();
