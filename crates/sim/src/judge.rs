@@ -2,8 +2,9 @@
 //!
 //! The judge follows the log independently. It applies each entry once, when the first member reports it as committed,
 //! to a reference state that never crashes, never compacts and has no file. It compares every member with the reference
-//! state: the revision at every published index, all keys at every start, and from time to time all keys at a random
-//! revision. It therefore detects a crash that loses a change, or that causes a change to be applied partly or twice.
+//! state: the revision at every published index, all keys whenever a member starts, and from time to time all keys at a
+//! random revision. It therefore detects a crash that loses a change, or that causes a change to be applied partly or
+//! twice.
 //!
 //! # Checks
 //!

@@ -111,8 +111,8 @@ impl Kind {
         Self::OtherIndex,
     ];
 
-    /// Kinds that were added later. They are drawn from a separate generator, so that older seeds still yield the same
-    /// plans.
+    /// Kinds that were added after the other kinds. They are drawn from a separate generator, so that older seeds still
+    /// yield the same plans.
     const ADDED_LATER: [Self; 8] = [
         Self::HostHang,
         Self::Refusal,

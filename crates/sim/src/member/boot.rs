@@ -66,7 +66,7 @@ impl Flags {
 /// The reason why a process does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// Production code refused the start.
+    /// Production code refused to start the member.
     #[error(transparent)]
     Bootstrap(#[from] Refusal),
     /// The files are invalid or contradict each other.
@@ -133,7 +133,7 @@ pub fn dirs() -> DataDir {
     DataDir::new(Path::new("/sim/data"), None)
 }
 
-/// The log and snapshots found at the start.
+/// The log and snapshots that a starting member found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FoundLog {
     /// The last index of the log.
@@ -142,7 +142,7 @@ pub struct FoundLog {
     pub term: Term,
     /// The commit index of the hard state.
     pub commit: LogIndex,
-    /// Whether the start installed a leader's snapshot that had arrived earlier.
+    /// Whether the starting member installed a leader's snapshot that had arrived earlier.
     pub was_installed: bool,
 }
 

@@ -223,7 +223,8 @@ impl World {
         disk.set_faults(faults);
     }
 
-    /// Draws the number of disk operations after which the power fails during a start, or `None` if it does not fail.
+    /// Draws the number of disk operations after which the power fails while a process starts, or `None` if the power
+    /// does not fail.
     pub(super) fn draw_power_cut(&mut self, one_in: u64) -> Option<u64> {
         let has = self.plan.has(Kind::PowerCutInAStep) && !self.faults_ended();
         (has && self.one_in(one_in)).then(|| self.rng.below(30))

@@ -70,7 +70,7 @@ pub(super) struct Host {
     pub(super) awaits_member: bool,
     /// Whether the host's files were tampered with.
     pub(super) is_tampered: bool,
-    /// Whether the host's files contain damage that every start must detect.
+    /// Whether the host's files contain damage that must be detected whenever a member starts.
     pub(super) is_damaged: bool,
     /// The term of a leader whose heartbeat proved that the log has lost acknowledged entries.
     loss_proven_in: Option<Term>,
@@ -176,7 +176,7 @@ impl World {
         }
         let (flags, disk) = (self.hosts[at].flags.clone(), self.hosts[at].disk.clone());
         let numbers = (self.rng.next_u64(), self.wall_clock());
-        // The power may fail during the start, so that the next start finds files that this start did not remove.
+        // The power may fail while the process starts. The next process then finds files that this one did not remove.
         let one_in = if self.plan.theme == Theme::Crashes { 3 } else { 20 };
         disk.set_faults(Faults { power_cut_after: self.draw_power_cut(one_in), ..disk.faults() });
         let booted = boot(&disk, &flags, &ReachableMembers { world: self, requester: at }, numbers);
@@ -522,8 +522,8 @@ impl World {
         self.check_log_fault(at, fault);
         let host = &mut self.hosts[at];
         if let (LogFault::LogLost(_), Some(process)) = (fault, &host.process) {
-            // As in production, mark the log as lost before the process ends. If writing the mark fails, the next start
-            // detects the loss itself.
+            // As in production, mark the log as lost before the process ends. If writing the mark fails, the member
+            // detects the loss when it restarts.
             drop(lost_log::mark(&**process.disk(), process.dirs(), "lost"));
         }
         self.end_process(at, FaultsHit::default());

@@ -1,5 +1,5 @@
-//! Checks that the bytes after the last record of an opened log are zeros, so that the next start cannot read them as
-//! records.
+//! Checks that the bytes after the last record of an opened log are zeros, so that a restarting member cannot read them
+//! as records.
 
 use std::path::PathBuf;
 

@@ -39,7 +39,7 @@ const CHECKS_MAX: u32 = 400;
 /// The state of the operator.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
-    /// The request in progress, and the rare state that the run reaches if it succeeds.
+    /// The request in progress, and the rare state that the run reaches if the request succeeds.
     pending: Option<(OpId, &'static str)>,
     /// The second from which the last member id was derived.
     last_id_second: u64,
@@ -249,8 +249,8 @@ impl World {
     }
 
     /// Returns whether the process on a host has a different id than the host's current member. A removed member may
-    /// not have been informed of its removal because no peer is left to do so, or a member that is behind may have
-    /// given a new process the id of an earlier member.
+    /// not have been informed of its removal because it has no peers left, or a member that is behind may have given a
+    /// new process the id of an earlier member.
     fn has_wrong_member(&self, at: usize) -> bool {
         let row = self.row_of(at);
         let process = self.hosts[at].process.as_ref();
@@ -271,7 +271,7 @@ impl World {
         Self::dirs().is_initialised(&host.disk) || host.is_tampered && has_backend()
     }
 
-    /// Returns whether the other running voters form a quorum after this member is removed.
+    /// Returns whether the other running voters would form a quorum if this member were removed.
     fn may_remove(&self, at: usize) -> bool {
         let (mut running, count) = self.running_voters();
         let is_learner = self.row_of(at).is_some_and(|row| row.is_learner);
@@ -446,7 +446,7 @@ impl World {
         match failure {
             Refusal::PeerUrls { .. } | Refusal::NotInitial(_) | Refusal::NoCluster(_) => {
                 // The membership may have changed since the flags were set, so the operator starts the member again. A
-                // wiped member keeps its outdated flags.
+                // wiped member would start with the same outdated flags again, so it stays down.
                 if !host.is_tampered {
                     host.down = Down::Stopped;
                 }

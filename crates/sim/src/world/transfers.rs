@@ -144,7 +144,7 @@ impl World {
                 }
                 self.rare_states.note("a snapshot transfer is interrupted");
                 if let Some(arriving) = transfer.arriving.take() {
-                    // If removing the files fails, the next start removes them.
+                    // If removing the files fails, they are removed when the member restarts.
                     drop(arriving.discard());
                 }
                 let (from, to, peer) = (transfer.from, transfer.to.0, transfer.message.to);

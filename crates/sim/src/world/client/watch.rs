@@ -251,8 +251,8 @@ impl World {
         }
     }
 
-    /// Reads all streams that are still open at the end of the run until no events remain. Their events must then be
-    /// complete.
+    /// Reads all streams that are still open at the end of the run until no events remain. The events of each stream
+    /// must then be complete.
     pub(in crate::world) fn finish_watchers(&mut self) {
         let revision = self.judge.revision();
         for at in 0..self.watch_clients.len() {

@@ -225,7 +225,8 @@ fn copy_dir(from: &FaultyDisk, to: &FaultyDisk, dir: &Path) -> io::Result<()> {
     to.sync_dir(dir.parent().expect("the log directory has a parent"))
 }
 
-/// The number of bytes before each record. They contain the record's length and, in the highest byte, its padding.
+/// The number of bytes before each record. These bytes contain the record's length and, in the highest byte, its
+/// padding.
 const LENGTH_BYTES: usize = 8;
 
 /// An upper bound for the number of bytes at the beginning of a record that its checksum does not cover.
