@@ -23,13 +23,14 @@ use quorate_telemetry::log;
 /// Minimum number of reserved descriptors, as in etcd. A member does not start with a lower limit.
 const KEPT_BACK_MIN: u64 = 150;
 
-/// Descriptors for files of the log, the backend and snapshots, the standard streams, listeners with one waiting
-/// connection each, and outgoing connections.
+/// Number of descriptors for files of the log, the backend and snapshots, the standard streams, listeners with one
+/// waiting connection each, and outgoing connections.
 const FILES_AND_DIALED: u64 = 64;
 
-/// Further reserved descriptors, if the limit permits: the connections that a member of a seven-member cluster opens in
-/// the worst case. For each other member these are two streams, four pipeline workers, a probe for each stream, and one
-/// request. Sixteen snapshots, thirty-two pooled connections and name lookups need further descriptors.
+/// Number of further reserved descriptors, if the limit permits: the connections that a member of a seven-member
+/// cluster opens in the worst case. For each other member these are two streams, four pipeline workers, a probe for
+/// each stream, and one request. Sixteen snapshots, thirty-two pooled connections and name lookups need further
+/// descriptors.
 const DIALED_MORE: u64 = 128;
 
 /// Number of descriptors per runtime, including the one that wakes its thread.
@@ -45,10 +46,10 @@ const CLIENT_CONNECTIONS_MAX: u64 = 1 << 16;
 /// Maximum number of peer connections, even if the descriptor limit permits more.
 const PEER_CONNECTIONS_MAX: u64 = 4096;
 
-/// One in this many unreserved descriptors is for peer connections.
+/// The share of the unreserved descriptors for peer connections: one in this many.
 const PEER_SHARE: u64 = 8;
 
-/// The usual limit in a shell. If the limit is lower, the division of the descriptors is logged.
+/// The usual descriptor limit in a shell. If the process has a lower limit, the division of the descriptors is logged.
 const COMFORTABLE: u64 = 1024;
 
 /// Permits for the connections of clients and peers.

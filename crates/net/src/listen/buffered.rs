@@ -113,10 +113,10 @@ pub enum Written {
     Busy,
 }
 
-/// Writes to an HTTP/1 connection from any thread, without waiting and without waking the connection's task. It is an
-/// extension of the connection's requests.
+/// Writes to an HTTP/1 connection from any thread, without waiting and without waking the connection's task. Services
+/// find the writer in the extensions of the connection's requests.
 ///
-/// The written bytes are part of the answer in progress. The caller therefore writes whole chunks of a chunked body,
+/// The written bytes are part of the response in progress. The caller therefore writes whole chunks of a chunked body,
 /// and only after the body was polled for the first time, when the head has been sent.
 #[derive(Clone)]
 pub struct DirectWriter(Arc<dyn WriteDirectly>);

@@ -1,9 +1,9 @@
-//! Detects that an HTTP/1 client has disconnected while waiting for an answer.
+//! Detects that an HTTP/1 client has disconnected while waiting for a response.
 //!
-//! The HTTP library does not read between a request and its answer, because some clients close their sending side and
-//! still expect the answer. However, an endless answer, or an answer that waits for other events, must end when its
-//! client disconnects. A service can request this ([`EndsWithClient`]). The connection then reads one byte ahead. The
-//! byte belongs to the next request. If there is no byte because the client has closed its side, the connection is
+//! The HTTP library does not read between a request and its response, because some clients close their sending side and
+//! still expect the response. However, an endless response, or a response that waits for other events, must end when
+//! its client disconnects. A service can request this ([`EndsWithClient`]). The connection then reads one byte ahead.
+//! The byte belongs to the next request. If there is no byte because the client has closed its side, the connection is
 //! closed.
 //!
 //! A client may also stay connected and never read. A service can limit the time for which the client takes no data
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// A request extension by which a service requests that the answer end when the client disconnects or never reads.
+/// A request extension by which a service requests that the response end when the client disconnects or never reads.
 #[derive(Clone, Debug, Default)]
 pub struct EndsWithClient(Arc<Asked>);
 
@@ -35,7 +35,7 @@ struct Asked {
 }
 
 impl EndsWithClient {
-    /// Ends the answer to the current request when its client disconnects.
+    /// Ends the response to the current request when its client disconnects.
     pub fn ask(&self) {
         self.0.ends.store(true, Ordering::Relaxed);
     }
@@ -46,8 +46,8 @@ impl EndsWithClient {
         self.0.stall_ms.store(limit, Ordering::Relaxed);
     }
 
-    /// Clears what the service has requested, so that nothing is detected until its next request. The service and the
-    /// connection run in the same task, so relaxed ordering is sufficient.
+    /// Clears the requests of the service. Disconnects and stalls are ignored until the service requests their
+    /// detection again. The service and the connection run in the same task, so relaxed ordering is sufficient.
     pub(super) fn reset(&self) {
         self.0.ends.store(false, Ordering::Relaxed);
         self.0.stall_ms.store(0, Ordering::Relaxed);
@@ -269,7 +269,7 @@ mod tests {
         assert!(gone.await.is_err());
     }
 
-    /// A service whose answer never ends, and which limits the time for which its client takes nothing.
+    /// A service whose response never ends, and which limits the time for which its client takes nothing.
     #[derive(Clone)]
     struct Endless;
 

@@ -3,7 +3,7 @@
 //! A connection may be idle between two requests for minutes, but a head must arrive quickly. The HTTP library has only
 //! one timer for both cases. This wrapper therefore observes the reads. The deadline starts with the first byte that
 //! arrives while no request is in progress, and ends when the service is called. Bytes that arrive during a request
-//! belong to its body, which may arrive until the answer ends, or to the next request, which waits for that end.
+//! belong to its body, which may arrive until the response ends, or to the next request, which waits for that end.
 
 use std::future::Future;
 use std::io;
@@ -123,7 +123,7 @@ mod tests {
     /// A service that answers with the request body, piece by piece.
     #[derive(Clone)]
     struct Echoing {
-        /// Whether the answer ends together with the request body.
+        /// Whether the response ends together with the request body.
         does_end: bool,
     }
 

@@ -1,4 +1,4 @@
-//! The body of a request, whichever protocol it arrives by.
+//! The body of a request over HTTP/1 or HTTP/2.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

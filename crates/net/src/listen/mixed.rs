@@ -138,7 +138,7 @@ fn is_grpc(request: &Request<IncomingBody>) -> bool {
 
 const GRPC: &str = "application/grpc";
 
-/// The body of an answer from either service.
+/// The body of a response from either service.
 #[derive(Debug)]
 pub(super) enum MixedBody<G, H> {
     Grpc(G),

@@ -9,9 +9,9 @@
 //! * The number of connections is limited by their budget (`descriptors`). Further connections wait, and idle ones are
 //!   asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the connections from one address.
 //! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags announce no limit.
-//! * The data of an HTTP/2 connection that waits to be sent is limited (`http2`). Received data that no service has read
-//!   is limited by the connection's window, which is small if too many connections have large windows. Services count
-//!   the data that they have read.
+//! * The data of an HTTP/2 connection that waits to be sent is limited (`http2`). Received data that no service has
+//!   read is limited by the connection's window, which is small if too many connections have large windows. Services
+//!   count the data that they have read.
 //! * [`ConnectionTimeouts`] limits the time until a connection's first bytes identify its protocol, and the time of
 //!   each HTTP/1 head. A head that starts to arrive during the previous request has the time limit of an idle
 //!   connection. An idle HTTP/2 connection has no time limit. It stays open while it answers pings and its permit is
@@ -93,8 +93,8 @@ const WINDOW_BYTES_MAX: usize = 1 << 30;
 /// Both receive windows of a connection once [`WINDOW_BYTES_MAX`] is used up. This is the default of HTTP/2.
 const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;
 
-/// Maximum size of the headers of a request. Tokens have a few thousand bytes. Beyond the limit, the request is refused,
-/// and the connection of a client that sends twice as much is closed.
+/// Maximum size of the headers of a request. Tokens have a few thousand bytes. Beyond the limit, the request is
+/// refused, and the connection of a client that sends twice as much is closed.
 const HEADER_LIST_BYTES_MAX: usize = 256 << 10;
 
 /// Maximum number of streams that a client may open and reset before they are processed. The limit is high because a
@@ -102,7 +102,7 @@ const HEADER_LIST_BYTES_MAX: usize = 256 << 10;
 const STREAMS_GIVEN_UP_MAX: u32 = 1024;
 
 /// Minimum amount of data that the client of a closing connection must accept within one timeout. It exceeds the size
-/// of a few pings, which are not part of an answer.
+/// of a few pings, which are not part of a response.
 const TAKEN_BYTES_MIN: u64 = 1024;
 
 /// The connection limits set by flags.
@@ -253,7 +253,7 @@ pub trait HttpService:
     + Sync
     + 'static
 {
-    /// The body of the service's answers.
+    /// The body of the service's responses.
     type ResponseBody: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Unpin
         + Send
@@ -301,7 +301,8 @@ pub trait Http2Service: HttpService {
 
 /// An HTTP/1 service, which defines what happens when a client closes its sending side.
 pub trait Http1Service: HttpService {
-    /// Whether a client that has closed its sending side still receives its answer. Otherwise its connection is closed.
+    /// Whether a client that has closed its sending side still receives its response. Otherwise its connection is
+    /// closed.
     const ANSWERS_HALF_CLOSED: bool;
 }
 

@@ -54,7 +54,7 @@ pub struct Activity {
     pub begun: u64,
     /// Number of requests in progress.
     pub under_way: u64,
-    /// Number of bytes sent, counted because the client may still be receiving the last answer. Over HTTP/2 only
+    /// Number of bytes sent, counted because the client may still be receiving the last response. Over HTTP/2 only
     /// closing connections count them, because pings would otherwise keep an idle connection open.
     pub sent: u64,
 }

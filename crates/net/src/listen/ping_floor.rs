@@ -3,7 +3,7 @@
 //! Clients ping to check that the server is alive. Pings cost as much as requests if they are too frequent. grpc-go has
 //! rules against frequent pings that its clients know: a client that violates them receives `too_many_pings` and halves
 //! its ping rate. A ping is early if the time since the previous ping is less than the floor, or less than two hours if
-//! no request is in progress. The third early ping closes the connection. Sending any part of an answer resets the
+//! no request is in progress. The third early ping closes the connection. Sending any part of a response resets the
 //! count of early pings.
 
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub(super) struct Rules {
     floor: Duration,
     last_ping: Option<Instant>,
     early_count: u32,
-    /// Whether part of an answer was sent since the last ping.
+    /// Whether part of a response was sent since the last ping.
     has_answered: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Counts the requests to the HTTP endpoints on a connection, to determine whether it is idle.
 //!
-//! A request is in progress until the body of its answer is dropped, not just until the head is ready, because the
-//! streams between members are answers that start immediately and never end.
+//! A request is in progress until the body of its response is dropped, not just until the head is ready, because the
+//! streams between members are responses that start immediately and never end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// The body of an answer, which keeps its request in progress.
+/// The body of a response, which keeps its request in progress.
 #[derive(Debug)]
 pub(super) struct AnswerBody<B> {
     inner: B,

@@ -1,8 +1,8 @@
 //! Switches a connection from HTTP/1 to another protocol, as requested with `Upgrade`.
 //!
 //! A service that accepts the upgrade answers with 101 and registers a function for the connection ([`Takeover`]).
-//! After the answer has been sent, the connection's own task runs the function. The connection's permits are held until
-//! the function returns.
+//! After the response has been sent, the connection's own task runs the function. The connection's permits are held
+//! until the function returns.
 //!
 //! # Not here
 //!
@@ -53,7 +53,7 @@ impl fmt::Debug for Takeover {
 }
 
 impl Takeover {
-    /// Registers the function to run after the answer, which must be 101, has been sent.
+    /// Registers the function to run after the response, which must be 101, has been sent.
     pub fn begin<F>(&self, session: impl FnOnce(TakenOver) -> F + Send + 'static)
     where
         F: Future<Output = io::Result<()>> + Send + 'static,

@@ -257,7 +257,7 @@ async fn an_overlong_request_head_is_refused_and_the_connection_stays_open() {
     assert_eq!(answered, [3, 7]);
 }
 
-/// An endless answer that counts the bytes taken from it.
+/// An endless response that counts the bytes taken from it.
 struct Endless(Arc<AtomicU64>);
 
 impl Endless {
@@ -277,7 +277,7 @@ impl Body for Endless {
     }
 }
 
-/// A service whose answers never end. It counts the bytes of their bodies.
+/// A service whose responses never end. It counts the bytes of their bodies.
 #[derive(Clone)]
 struct Flooding(Arc<AtomicU64>);
 
@@ -421,7 +421,7 @@ async fn an_idle_connection_closes_when_a_permit_is_needed() {
     }
 }
 
-/// A service that starts an answer immediately and never ends it.
+/// A service that starts a response immediately and never ends it.
 #[derive(Clone)]
 struct Streaming;
 

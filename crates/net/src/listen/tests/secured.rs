@@ -179,7 +179,7 @@ async fn a_socket_file_is_created_and_removed_with_its_listener() {
     assert_eq!(serving.ask(false, false, "").await.as_deref(), Ok("http false None"));
     let path = serving.dir.path().join("another");
     let first = Listener::bind_file(&path).unwrap();
-    // Creates a file as left over from a killed process.
+    // Creates a socket file like one left over from a killed process.
     drop(std::os::unix::net::UnixListener::bind(serving.dir.path().join("left")).unwrap());
     drop(Listener::bind_file(&serving.dir.path().join("left")).unwrap());
     assert!(!serving.dir.path().join("left").exists());
