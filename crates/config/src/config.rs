@@ -130,7 +130,7 @@ pub struct Config {
     pub heartbeat_interval_ms: u64,
     /// The time without a leader before an election, in milliseconds.
     pub election_timeout_ms: u64,
-    /// Whether the election clock is advanced at the start, for a faster first election.
+    /// Whether the election clock is advanced at startup, for a faster first election.
     pub initial_election_tick_advance: bool,
     /// Whether a candidate holds a pre-vote before an election.
     pub pre_vote: bool,
@@ -148,7 +148,7 @@ pub struct Config {
     pub quota_disarm_percent: u64,
     /// Whether the entire backend file is locked in memory.
     pub memory_mlock: bool,
-    /// The number of megabytes that defragmentation at the start must free to be worthwhile; 0 for no defragmentation.
+    /// The number of megabytes that defragmentation at startup must free to be worthwhile; 0 for no defragmentation.
     pub bootstrap_defrag_threshold_megabytes: u64,
     /// How the backend tracks free pages.
     pub backend_freelist_type: FreelistType,

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The URL of a database, which may contain a password. Its debug output does not show it.
+/// The URL of a database. The debug output does not show the URL, because it may contain a password.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EngineUrl(pub(super) String);
 

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * A gate that is set by name keeps its value, regardless of the values of `AllAlpha` and `AllBeta` and of the order.
+//! * A gate that is set by name keeps its value, regardless of the values of `AllAlpha` and `AllBeta` and of the order
+//!   of the gates.
 //! * Printing lists exactly the gates that are set, by name or in bulk, sorted by name.
 
 use std::collections::BTreeMap;

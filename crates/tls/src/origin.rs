@@ -2,7 +2,8 @@
 //!
 //! etcd members check each other in this way, unless a flag turns the check off. One of the certificate's IP addresses
 //! must be the connection's remote address, or one of its host names must either be returned by a reverse lookup of
-//! that address or resolve to it. A certificate with neither IP addresses nor host names is valid from any address.
+//! that address or resolve to that address. A certificate with neither IP addresses nor host names is valid from any
+//! address.
 //!
 //! # Cost
 //!

@@ -28,7 +28,7 @@ const FINISH_TIME_MAX: Duration = Duration::from_secs(2);
 /// The minimum time between two log lines about lost audit lines.
 const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The permissions of the file, which only its owner may read.
+/// The permissions of the audit log file. Only the owner of the file may read it.
 const FILE_MODE: u32 = 0o600;
 
 /// The reason why the audit log cannot be opened.

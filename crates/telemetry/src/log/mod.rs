@@ -185,7 +185,7 @@ pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// Returns how many lines have been dropped since the start because the outputs were too slow.
+/// Returns how many lines have been dropped since the process started because the outputs were too slow.
 pub(crate) fn dropped_line_count() -> u64 {
     LOGGER.get().map_or(0, |logger| logger.outputs.dropped_count())
 }

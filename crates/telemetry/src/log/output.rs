@@ -70,7 +70,7 @@ enum Message {
 #[derive(Debug)]
 pub(super) struct Outputs {
     queue: Sender<Message>,
-    /// The number of lines dropped since the start.
+    /// The number of lines dropped since the process started.
     dropped: Arc<AtomicU64>,
 }
 
@@ -119,7 +119,7 @@ impl Outputs {
         }
     }
 
-    /// Returns the number of lines dropped since the start.
+    /// Returns the number of lines dropped since the process started.
     pub(super) fn dropped_count(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

@@ -55,7 +55,7 @@ impl Rotation {
 /// The format of the time in the name of a rotated file, without milliseconds.
 const NAME_TIME: &str = "%Y-%m-%dT%H-%M-%S";
 const COMPRESSED: &str = ".gz";
-/// The permissions of a log file, which only its owner may read.
+/// The permissions of a log file. Only the owner of the file may read it.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o755;
 

@@ -1,7 +1,7 @@
 //! The table of families, grouped by subsystem: name, type and help of each.
 //!
-//! To add a metric, add a row; the row's field is the handle. Names, types and buckets are etcd's, because dashboards
-//! and alerts depend on them.
+//! To add a metric, add a row. The row names the field that code uses to update the metric. Names, types and buckets
+//! are etcd's, because dashboards and alerts depend on them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -41,7 +41,8 @@ const MILLION: u32 = 1_000_000;
 /// The share of calls to trace among those without a `traceparent` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// The sampling bound. A trace is sampled if the last 8 bytes of its id, without their lowest bit, are below it.
+    /// The sampling bound. A trace is sampled if the number in the last 8 bytes of its id, without the lowest bit, is
+    /// below the bound.
     bound: u64,
 }
 
