@@ -74,8 +74,8 @@ pub fn flag_docs() -> Vec<FlagDoc> {
 /// Returns the reference page in Markdown, which has the same content as the help text.
 #[must_use]
 pub fn reference() -> String {
-    let mut text = "# Flags of a member\n\nThis page is generated from the table of flags (`config::flags`), and a test compares \
-     it with the table. Each flag\ncan also be set by an environment variable, `ETCD_` followed by its name in \
+    let mut text = "# Flags of a member\n\nThis page is generated from the table of flags (`config::flags`), and a test \
+     compares it with the table. Each flag\ncan also be set by an environment variable, `ETCD_` followed by its name in \
      capitals, or by its key in the configuration file.\n"
         .to_owned();
     let mut defaults = Draft::default();

@@ -316,8 +316,8 @@ impl<T> StateMachine<T> {
         let (last_index, last_term) = (last.index, last.term);
         assert!(
             self.verdicts.is_empty() && self.accepted.is_empty(),
-            "outcomes are returned with their batch: otherwise a client would receive the response before the change can \
-             be read"
+            "outcomes are returned with their batch: otherwise a client would receive the response before the change \
+             can be read"
         );
         let file_bytes = self.backend.size_bytes();
         let meta = |entry: &Entry, reply_wanted| EntryMeta {
