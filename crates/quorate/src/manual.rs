@@ -90,7 +90,7 @@ fn metrics_page() -> String {
     let mut page = Page::new("quorate-metrics", "the metrics of a member");
     page.section("DESCRIPTION");
     page.paragraph(
-        "A member reports these series at /metrics, as text, OpenMetrics or protobuf. A series with labels appears with its \
+        "A member reports these series at /metrics, as text or protobuf. A series with labels appears with its \
          first value. grpc_server_handling_seconds needs --metrics=extensive.",
     );
     let mut section = "";

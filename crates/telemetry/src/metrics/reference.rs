@@ -9,9 +9,9 @@ const HEAD: &str = "\
 # Series of a member
 
 This page is generated from the declarations of the series (`telemetry::metrics`), and a test checks
-that both agree. A member serves the series at `/metrics`, as text, OpenMetrics or protobuf. A
-series with labels appears when it has its first value. `grpc_server_handling_seconds` exists only
-with `--metrics=extensive`.
+that both agree. A member serves the series at `/metrics`, as text or protobuf. A series with labels
+appears when it has its first value. `grpc_server_handling_seconds` exists only with
+`--metrics=extensive`.
 ";
 
 /// The section of a metric on the page, by the prefix of its name.
