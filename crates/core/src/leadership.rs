@@ -97,8 +97,8 @@ impl LeadershipState {
     }
 
     /// Returns whether this member leads, and either no other member can lead or a quorum has confirmed the leadership
-    /// within the last election timeout. A leader with a stalled disk that hands over its leadership is not confirmed
-    /// unless no other member can lead.
+    /// within the last election timeout. A leader that hands over its leadership because of a stalled disk does not
+    /// count as confirmed, unless no other member can lead.
     #[must_use]
     pub fn is_confirmed(&self, now: Millis) -> bool {
         let timeout = self.election_timeout_millis;

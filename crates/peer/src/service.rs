@@ -462,7 +462,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn large_bodies_beyond_the_bound_wait_for_a_permit() {
         assert_eq!(time_of(LARGE_BODIES_MAX).await, 10);
-        // The first piece of the additional body has already arrived when the body gets its permit.
+        // The first piece of the additional body has already arrived when the body receives its permit.
         assert_eq!(time_of(LARGE_BODIES_MAX + 1).await, 19);
     }
 }

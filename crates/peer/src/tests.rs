@@ -638,7 +638,7 @@ fn no_message_is_lost_when_the_peer_closes_a_reused_connection() {
         assert!(request.contains("x-etcd-cluster-id: c1\r\n"), "{request}");
         assert!(request.contains("content-type: application/protobuf\r\n"), "{request}");
         stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-        // The workers take turns, so the worker of the first connection gets a message again eventually.
+        // The workers take turns, so the worker of the first connection receives another message eventually.
         let (mut others, mut sent) = (Vec::new(), 1);
         let again = loop {
             two.peers.send(vec![answer(2, 1, 2)]);

@@ -22,7 +22,7 @@ pub fn notify_ready() {
     }
 }
 
-/// Sends a message to the socket with this name. Does nothing without a name. A name that starts with `@` is an
+/// Sends a message to the socket with this name. Does nothing without a name. A name that starts with `@` denotes an
 /// abstract socket.
 ///
 /// # Errors

@@ -66,8 +66,8 @@ pub(crate) struct ClientVerifier {
 
 impl ClientCertVerifier for ClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // The list of acceptable authorities is sent at the start of a handshake. An empty list permits certificates
-        // from any authority, because the trusted authorities may change later.
+        // Clients receive this list of acceptable authorities at the start of a handshake. The list is empty, which
+        // permits any authority, because the trusted authorities may be reloaded later.
         &[]
     }
 

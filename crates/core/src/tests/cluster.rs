@@ -164,8 +164,8 @@ impl Cluster {
         if turn == Turn::Time && self.draw.below(10) != 0 {
             return Ok(());
         }
-        // The other members get no ticks before the first member leads, so that they do not start an election. After
-        // that, the leader's heartbeats arrive before their election timeouts.
+        // The other members receive no ticks before the first member leads, so that they do not start an election.
+        // After that, the leader's heartbeats arrive before their election timeouts.
         let leads = self.member(LEADER).leads() && !self.is_cut_off;
         let ticks = at == LEADER || leads && self.draw.below(4) == 0;
         let Some(member) = &mut self.members[at] else { return Ok(()) };

@@ -76,8 +76,8 @@ impl Proposer {
         Ok(())
     }
 
-    /// Sends a client's request through the log. The future waits for the outcome. Permissions are checked when the
-    /// entry is applied. `kept` receives the encoded request, which shares its memory with the log.
+    /// Sends a client's request through the log. The returned future waits for the outcome. Permissions are checked
+    /// when the entry is applied. `kept` receives the encoded request, which shares its memory with the log.
     pub(crate) fn propose_for<'a>(
         &'a self,
         Write { request, kind, user, trace }: Write<'a>,
