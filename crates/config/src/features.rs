@@ -100,7 +100,7 @@ impl FeatureGate {
     }
 }
 
-/// The reason why a `--feature-gates` text is refused. The texts are etcd's.
+/// The reason why a value of `--feature-gates` is refused. The error messages are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeatureGateError {
     /// The gate is unknown.

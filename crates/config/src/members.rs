@@ -12,7 +12,7 @@ pub struct InitialMembers {
     members: BTreeMap<String, Vec<Url>>,
 }
 
-/// The reason why the initial cluster is invalid. The texts are etcd's.
+/// The reason why the initial cluster is invalid. The error messages are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitialClusterError {
     /// A URL is invalid.

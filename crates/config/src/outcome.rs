@@ -1,4 +1,4 @@
-//! The result of reading a configuration: the configuration, or an exit code with texts to print. In both cases, the
+//! The result of reading a configuration: the configuration, or an exit code with text to print. In both cases, the
 //! result contains log lines.
 
 use quorate_telemetry::log::{self, Line, Settings};
@@ -43,7 +43,7 @@ pub struct Parsed {
     pub lines: Vec<Pending>,
 }
 
-/// The instruction to end the process, with texts to print, log lines and the exit code.
+/// The instruction to end the process, with text to print, log lines and the exit code.
 #[derive(Clone, Debug, Default)]
 pub struct Exit {
     /// The exit code of the process.
@@ -90,10 +90,10 @@ impl Parsed {
 }
 
 impl Exit {
-    /// Writes all texts and lines, and returns the exit code.
+    /// Writes the output and the log lines, and returns the exit code.
     pub fn report(&self) -> i32 {
         use std::io::Write;
-        // Errors are ignored, because there is no other output for the texts.
+        // Errors are ignored, because the text has no other destination.
         let _outcome = std::io::stderr().write_all(self.stderr.as_bytes());
         let _outcome = std::io::stdout().write_all(self.stdout.as_bytes());
         if self.log.as_ref().is_some_and(|settings| log::init(settings).is_ok()) {

@@ -12,7 +12,7 @@ use serde_json::Value;
 const MEGABYTES: u64 = 100;
 const DAY_SECS: u64 = 24 * 60 * 60;
 
-/// The reason why the settings are invalid. The texts are etcd's.
+/// The reason why the settings are invalid. The error messages are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RotationError {
     #[error("improperly formatted log rotation config: {0}")]

@@ -15,7 +15,7 @@ pub(super) type Place<T> = fn(&mut Draft) -> &mut T;
 
 /// The type of a flag, and the field that stores its value.
 ///
-/// There is a type for each of Go's number types, because the names of these types appear in error texts about the
+/// There is a type for each of Go's number types, because the names of these types appear in error messages about the
 /// file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Setting {

@@ -1,8 +1,8 @@
 //! URLs that members listen on and advertise: `http`, `https`, `unix` and `unixs`.
 //!
 //! A [`Url`] has the form that etcd accepts in its flags: a scheme, a host and a port without a path, or a scheme and
-//! the path of a socket. The error texts are etcd's, and for common mistakes (a missing scheme, an invalid host) those
-//! of Go's URL parser.
+//! the path of a socket. The error messages are etcd's, and for common mistakes (a missing scheme, an invalid host)
+//! those of Go's URL parser.
 //!
 //! # Invariants
 //!
@@ -59,7 +59,7 @@ pub struct Url {
     path: String,
 }
 
-/// The reason why a string is not a valid URL for a flag. The error texts are etcd's.
+/// The reason why a string is not a valid URL for a flag. The error messages are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// The string is not a URL.
@@ -166,7 +166,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// Returns the texts of URLs, for log fields.
+/// Returns the URLs as strings, for log fields.
 pub fn texts(urls: &[Url]) -> Vec<&str> {
     urls.iter().map(Url::as_str).collect()
 }

@@ -1,7 +1,7 @@
-//! Checks a configuration, in etcd's order and with etcd's texts.
+//! Checks a configuration, in etcd's order and with etcd's error messages.
 //!
-//! Operators and tools search for these texts, and only the first error is reported. Therefore both order and texts are
-//! part of the contract.
+//! Operators and tools search for these messages, and only the first error is reported. Therefore both the order and
+//! the messages are part of the contract.
 
 use quorate_gotext::duration::{ParseDurationError, SignedDuration};
 use quorate_gotext::quote::go_quote;
@@ -25,7 +25,7 @@ const ELECTION_TIMEOUT_MS_MAX: u64 = 50_000;
 /// The minimum interval of progress notifications.
 const PROGRESS_NOTIFY_MIN: SignedDuration = SignedDuration::from_millis(100);
 
-/// The reason why a configuration is invalid. The texts are etcd's.
+/// The reason why a configuration is invalid. The error messages are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("--logger=capnslog is removed in v3.5")]
@@ -446,7 +446,7 @@ fn quoted_list(texts: &[String]) -> String {
     format!("[{}]", quoted.join(" "))
 }
 
-/// The reason why the retention of automatic compaction is invalid. The texts are etcd's.
+/// The reason why the retention of automatic compaction is invalid. The error messages are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RetentionError {
     /// The retention is neither a number nor a duration.

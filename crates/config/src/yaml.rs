@@ -31,7 +31,7 @@ pub(super) enum YamlValue {
 }
 
 impl YamlValue {
-    /// Returns the name of the value's kind in error texts.
+    /// Returns the name of the value's kind in error messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",

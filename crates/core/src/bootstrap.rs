@@ -197,7 +197,7 @@ pub enum PeerUrlsMismatch {
     },
 }
 
-/// Why a member must not start. The text is etcd's if etcd has this error.
+/// Why a member must not start. The error message is etcd's if etcd has this error.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the error text describes each variant")]
 pub enum Refusal {

@@ -14,7 +14,7 @@ const SERVER_FROM: HeaderName = HeaderName::from_static("x-server-from");
 const PEER_URLS: HeaderName = HeaderName::from_static("x-peerurls");
 const RAFT_TO: HeaderName = HeaderName::from_static("x-raft-to");
 
-/// Why a member refuses another member's request. The texts are sent to that member.
+/// Why a member refuses another member's request. The error messages are sent to that member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Mismatch {
     #[error("incompatible version")]

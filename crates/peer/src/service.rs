@@ -1,6 +1,6 @@
 //! The paths of the peer port under `/raft`: streams, single messages, snapshots and probes.
 //!
-//! The order of the checks and the error texts are etcd's, because etcd members depend on both.
+//! The order of the checks and the error messages are etcd's, because etcd members depend on both.
 //!
 //! # Bound
 //!

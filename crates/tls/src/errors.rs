@@ -1,6 +1,6 @@
-//! TLS errors with the texts of Go's library, because operators search for them in logs and runbooks.
+//! TLS errors with the messages of Go's TLS library, because operators search for these messages in logs and runbooks.
 //!
-//! Errors without a counterpart in Go have Quorate's own texts.
+//! Errors without a counterpart in Go have Quorate's own messages.
 
 use std::error::Error as StdError;
 use std::io;
@@ -119,7 +119,7 @@ fn date(secs: u64) -> String {
     time.map_or_else(|| format!("{secs} s since 1970"), |time| time.to_string())
 }
 
-/// Alerts from the other side for which Go has texts.
+/// Alerts from the other side for which Go has messages.
 const ALERTS: [(AlertDescription, &str); 19] = [
     (AlertDescription::AccessDenied, "access denied"),
     (AlertDescription::BadCertificate, "bad certificate"),

@@ -1,7 +1,7 @@
 //! TLS for both sides of a connection: the certificates that listeners present, the client certificates that they
 //! accept, and connections to servers.
 //!
-//! The rules and the error texts are etcd's. Certificates, keys, authorities and revocation lists are files. Each
+//! The rules and the error messages are etcd's. Certificates, keys, authorities and revocation lists are files. Each
 //! handshake uses their current contents, or their last valid contents if they are now invalid. Changed files do not
 //! affect existing connections.
 //!

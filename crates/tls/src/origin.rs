@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 use crate::names::Names;
 
-/// The certificate does not match the address. The text is etcd's.
+/// The certificate does not match the address. The error message is etcd's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ElsewhereError {
     #[error("x509: certificate is valid for {valid}, not {from}")]

@@ -25,7 +25,7 @@ use crate::names::{Allowed, Names};
 use crate::observed::{note, refuse};
 use crate::revocation::Revocations;
 
-/// The certificate contains no allowed name. The text is etcd's for both sides.
+/// The certificate contains no allowed name. The error message is etcd's for both sides.
 #[derive(Debug, thiserror::Error)]
 #[error("client certificate authentication failed")]
 struct NotAllowed;

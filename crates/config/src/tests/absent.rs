@@ -4,7 +4,7 @@
 use super::super::absent::{ABSENT, Reason};
 use super::*;
 
-/// Returns all texts of an exit.
+/// Returns everything that an exit prints or logs.
 fn output_of(exit: &Exit) -> String {
     format!("{}{}{:?}", exit.stdout, exit.stderr, exit.lines)
 }

@@ -1,7 +1,7 @@
 //! Determines the probable reason why a proposal was not answered in time.
 //!
 //! Operators and retrying clients see one of three errors: the leader has failed, a connection is broken, or neither.
-//! The texts and the conditions are etcd's.
+//! The error messages and the conditions are etcd's.
 
 use std::time::{Duration, Instant};
 

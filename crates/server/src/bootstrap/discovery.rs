@@ -39,7 +39,7 @@ const RETRIES_MAX: u32 = u32::MAX;
 /// Number of consecutive failures after which the pauses stop growing.
 const GROWING_PAUSES_MAX: u32 = 8;
 
-/// Why discovery failed. The texts are etcd's.
+/// Why discovery failed. The error messages are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DiscoveryError {
     #[error("discovery: invalid peer URL")]

@@ -53,7 +53,7 @@ impl BootError {
     }
 }
 
-/// Why a member does not start. The texts are etcd's where etcd has the same error.
+/// Why a member does not start. The messages are etcd's where etcd has the same error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootError {
     #[error(

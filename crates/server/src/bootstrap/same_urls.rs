@@ -19,7 +19,7 @@ use quorate_telemetry::log;
 /// Pause after a failed lookup.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why two lists differ. The texts are etcd's.
+/// Why two lists differ. The error messages are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Difference {
     #[error("len({}) != len({})", quoted(.0), quoted(.1))]

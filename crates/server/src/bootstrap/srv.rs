@@ -12,7 +12,7 @@ use quorate_config::{Config, InitialMembers, Url, UrlError};
 use quorate_gotext::quote::{go_quote, go_reason};
 use quorate_telemetry::log;
 
-/// Why the SRV records do not define a cluster for this member. The texts are etcd's.
+/// Why the SRV records do not define a cluster for this member. The error messages are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SrvError {
     #[error("error setting up initial cluster: {0}")]

@@ -30,7 +30,7 @@ const WRITE_BYTES: usize = 64 << 10;
 
 const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
 
-/// The reason why an output cannot be opened. The texts are etcd's.
+/// The reason why an output cannot be opened. The error messages are etcd's.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A log file cannot be created or appended to.
