@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn rotation_errors_have_the_texts_of_etcd() {
+    fn rotation_errors_have_the_messages_of_etcd() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(
             error("{"),

@@ -363,7 +363,7 @@ fn flags_without_an_effect_on_a_database_are_refused() {
 }
 
 #[test]
-fn invalid_settings_are_refused_in_the_order_and_with_the_texts_of_etcd() {
+fn invalid_settings_are_refused_in_the_order_and_with_the_messages_of_etcd() {
     for (arguments, text) in [
         ("--logger capnslog", "--logger=capnslog is removed in v3.5"),
         ("--logger x", "unknown logger option \"x\""),
@@ -492,7 +492,7 @@ fn missing_advertised_urls_are_logged() {
 }
 
 #[test]
-fn an_unknown_log_level_exits_with_the_text_and_code_of_a_go_panic() {
+fn an_unknown_log_level_exits_with_the_message_and_code_of_a_go_panic() {
     let exit = exit("--log-level loud");
     assert_eq!((exit.code, exit.lines.len()), (2, 0));
     assert_eq!(exit.stderr, "panic: unrecognized level: \"loud\"\n");

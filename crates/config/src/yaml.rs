@@ -356,7 +356,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_parsed_or_refused_without_a_panic(text in "[-a-z0-9:#{}\\[\\]&*!|>'\" \n\t]{0,60}") {
+        fn any_input_is_parsed_or_refused_without_a_panic(text in "[-a-z0-9:#{}\\[\\]&*!|>'\" \n\t]{0,60}") {
             let _outcome = read(&text);
         }
     }

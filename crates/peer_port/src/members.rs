@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failed_promotions_return_the_error_texts_of_etcd() {
+    async fn failed_promotions_return_the_error_messages_of_etcd() {
         for (error, status, body) in [
             (
                 RequestError::Membership(MembershipRefusal::NotFound),

@@ -48,7 +48,7 @@ fn the_environment_may_name_a_configuration_file_in_json() {
 }
 
 #[test]
-fn invalid_files_are_refused_with_the_texts_of_etcd() {
+fn invalid_files_are_refused_with_the_messages_of_etcd() {
     let field = |text: &str| {
         format!("error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {text}")
     };

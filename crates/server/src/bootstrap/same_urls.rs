@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn url_differences_are_reported_with_the_texts_of_etcd() {
+    async fn url_differences_are_reported_with_the_messages_of_etcd() {
         for (left, right, expected) in [
             (
                 &["http://a:1"][..],

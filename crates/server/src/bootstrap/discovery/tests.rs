@@ -107,7 +107,7 @@ fn the_members_that_registered_first_are_the_founders() {
 }
 
 #[test]
-fn discovery_errors_have_the_texts_of_etcd() {
+fn discovery_errors_have_the_messages_of_etcd() {
     let refused = |fake: &Fake| fake.join().unwrap_err().to_string();
     assert_eq!(refused(&Fake::default()), "discovery: size key not found");
     for size in ["", "0", "-1", "x"] {
