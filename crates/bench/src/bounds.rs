@@ -102,7 +102,7 @@ mod tests {
             ("watch --watch-connections=9999999999", "--watch-connections"),
             ("put --value-size=67108864", "bytes in flight"),
         ] {
-            let refusal = refusal(line).unwrap_or_else(|| panic!("{line} is not refused"));
+            let refusal = refusal(line).unwrap_or_else(|| panic!("{line} was not refused"));
             assert!(refusal.contains(flag) && refusal.contains("the maximum is"), "{refusal}");
         }
     }

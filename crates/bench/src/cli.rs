@@ -140,9 +140,9 @@ const OPTIONS: &[Flag] = &[
         "",
         "Password of the user, if --user does not contain it [variable: ETCDCTL_PASSWORD]",
     ),
-    Flag::uint("clients", "100", "Requests in flight"),
-    Flag::uint("connections", "10", "Connections that the clients share"),
-    Flag::uint("threads", "1", "Threads that drive the connections"),
+    Flag::uint("clients", "100", "Number of requests in flight"),
+    Flag::uint("connections", "10", "Number of connections that the clients share"),
+    Flag::uint("threads", "1", "Number of threads that drive the connections"),
     Flag::uint("total", "0", "Operations"),
     text(
         "duration",
@@ -166,7 +166,7 @@ const OPTIONS: &[Flag] = &[
         default: "",
         usage: "Id of a server process whose CPU time and memory are reported; may be repeated",
     },
-    Flag::bool("json", "Report as JSON"),
+    Flag::bool("json", "Print the report as JSON"),
 ];
 
 /// Flags that environment variables set if the command line does not.
@@ -214,7 +214,11 @@ const LIST: Command<Leads> = load(
     "Read many keys in one call",
     &[
         Flag::uint("limit", "0", "Maximum number of keys in a response; 0 for the whole range"),
-        Flag::uint("span", "0", "Keys in the range; 0 for all from the start key to the last"),
+        Flag::uint(
+            "span",
+            "0",
+            "Number of keys in the range; 0 for all keys from the start key to the last",
+        ),
         Flag::bool("walk", "Read all keys page by page, at the revision of the first page"),
         Flag::uint("first-page", "0", "Begin the walk at this page"),
         SERIALIZABLE,
@@ -248,13 +252,13 @@ const KUBERNETES: Command<Leads> = Command {
             Flag::uint(
                 "watchers",
                 "10",
-                "Watchers of all keys below the prefix, with progress notifications",
+                "Number of watchers of all keys below the prefix, with progress notifications",
             ),
             Flag::uint("page", "500", "Number of objects in a page of a list"),
             text(
                 "compact-every",
                 "5m",
-                "Interval of compactions, each to the revision at the previous one",
+                "Interval between compactions; each compacts to the revision at the time of the previous one",
             ),
         ],
         kubernetes,
@@ -266,9 +270,9 @@ const WATCH: Command<Leads> = load(
     "Watch keys with many watchers while writing them",
     &[
         Flag::uint("watchers", "1000", "Watchers"),
-        Flag::uint("streams", "10", "Streams that the watchers share"),
-        Flag::uint("watched-keys", "1", "Keys that are watched and written in turn"),
-        Flag::uint("watch-connections", "10", "Connections that carry the watch streams"),
+        Flag::uint("streams", "10", "Number of streams that the watchers share"),
+        Flag::uint("watched-keys", "1", "Number of keys that are watched and written in turn"),
+        Flag::uint("watch-connections", "10", "Number of connections that carry the watch streams"),
     ],
     |matches| {
         Ok(Load::Watch(WatchArgs {
@@ -293,7 +297,7 @@ const LEASE_GRANT: Command<Leads> = load("lease-grant", "Grant leases", &[TTL], 
 
 const CONNECT: Command<Leads> = load(
     "connect",
-    "Open connections, each up to the server's first frame, including TLS handshakes",
+    "Open connections, and measure the time until the server's first frame, including the TLS handshake",
     &[],
     |_| Ok(Load::Connect),
 );

@@ -140,8 +140,8 @@ mod tests {
     fn an_abandoned_run_returns_the_reason() {
         let pace = Pace::start(u64::MAX, None, None);
         assert_eq!(pace.cut_short(), None);
-        pace.give_up("nobody there".to_owned());
+        pace.give_up("the server is unreachable".to_owned());
         assert!(pace.is_over(Instant::now()) && pace.draw(Instant::now()).is_none());
-        assert_eq!(pace.cut_short().unwrap(), "nobody there");
+        assert_eq!(pace.cut_short().unwrap(), "the server is unreachable");
     }
 }

@@ -73,7 +73,7 @@ fn every_load_logs_in() {
     let Some(server) = Server::start() else { return };
     let deadline = Instant::now() + Duration::from_secs(30);
     while !server.ctl("user add root:r00t") {
-        assert!(Instant::now() < deadline, "the server does not answer");
+        assert!(Instant::now() < deadline, "the server did not start in time");
     }
     // With authentication disabled, the login is skipped.
     assert!(server.bench("--user root:r00t put"));

@@ -99,7 +99,7 @@ export function isAbort(error) {
 export function asApiError(error) {
   if (error instanceof ApiError) return error;
   if (error instanceof DOMException && error.name === 'TimeoutError') {
-    return new ApiError('timeout', `The console did not answer within ${TIMEOUT_MS / 1000} s.`, {
+    return new ApiError('timeout', `The console did not respond within ${TIMEOUT_MS / 1000} s.`, {
       advice: 'Check whether the console process is still running, and whether its machine is overloaded.',
     });
   }
@@ -232,7 +232,7 @@ async function send(name, body, signal) {
     // The answer was not sent by the console but by a proxy in front of it.
   }
   if (error) throw errorOf(error, response.status);
-  throw new ApiError('unavailable', `The console answered with HTTP status ${response.status}.`, {
+  throw new ApiError('unavailable', `The console responded with HTTP status ${response.status}.`, {
     status: response.status,
     advice: 'If there is a proxy in front of the console, check whether it can reach the console.',
   });

@@ -34,7 +34,7 @@ async function enter() {
         return;
       }
       gate.showWaiting(
-        new ApiError('unavailable', 'No member of the cluster answers.', {
+        new ApiError('unavailable', 'No member of the cluster is responding.', {
           advice: 'Check the endpoints with which the console was started. The page tries again every 2 s.',
         }),
         info.endpoints ?? [],

@@ -79,9 +79,9 @@ pub(crate) async fn ask(places: &BTreeMap<String, u64>, transport: &Transport) -
                 not_after_ms: facts.not_after.and_then(ms),
                 ..empty
             },
-            Ok(Ok(None)) => failed("the certificate cannot be read".to_owned()),
+            Ok(Ok(None)) => failed("the server certificate cannot be decoded".to_owned()),
             Ok(Err(error)) => failed(error.to_string()),
-            Err(_) => failed("the address did not answer in time".to_owned()),
+            Err(_) => failed("the connection or its TLS handshake timed out".to_owned()),
         });
     }
     found

@@ -107,11 +107,11 @@ fn host_of<B>(request: &Request<B>) -> Result<Authority, Refusal> {
     let refused = |text: &str| Refusal::new(Kind::RefusedHost, text);
     let mut given = request.headers().get_all(HOST).iter();
     let (Some(host), None) = (given.next(), given.next()) else {
-        return Err(refused("the request must name one host"));
+        return Err(refused("the request must have exactly one Host header"));
     };
     let host = host.to_str().ok().filter(|host| !host.contains('@'));
     let host: Option<Authority> = host.and_then(|host| host.parse().ok());
-    let host = host.ok_or_else(|| refused("the host of the request is not valid"))?;
+    let host = host.ok_or_else(|| refused("the Host header of the request is invalid"))?;
     match request.uri().authority() {
         Some(other) if *other != host => Err(refused("the request names two hosts")),
         Some(_) | None => Ok(host),
@@ -161,7 +161,7 @@ fn check_fetch(headers: &HeaderMap, purpose: Purpose) -> Result<(), Refusal> {
 fn check_call<B>(request: &Request<B>) -> Result<(), Refusal> {
     let headers = request.headers();
     if request.method() != Method::POST {
-        return Err(Refusal::bad_request("API calls are POST requests"));
+        return Err(Refusal::bad_request("API calls must be POST requests"));
     }
     if headers.get(&MARK).is_none_or(|mark| mark.as_bytes() != b"1") {
         return Err(Refusal::new(

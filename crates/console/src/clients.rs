@@ -114,8 +114,8 @@ impl Slots {
         let of_origin = held.by_origin.get(&client.origin).copied().unwrap_or_default();
         if own >= free || of_origin >= free * ADDRESS_FACTOR {
             let text = match own {
-                0 => "too many requests from all users are in progress".to_owned(),
-                _ => format!("too many requests at once: {own} from this client are in progress"),
+                0 => "too many requests are in progress".to_owned(),
+                _ => format!("too many requests: {own} from this client are already in progress"),
             };
             let advice = "Close other pages of this console, and try again.";
             return Err(Refusal::new(Kind::Busy, text).advising(advice));

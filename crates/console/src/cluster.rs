@@ -167,7 +167,7 @@ impl Caller {
             Ok(asked) => asked.map_err(|status| self.refusal(&status)),
             Err(_) => Err(Refusal::new(
                 Kind::Timeout,
-                "the cluster did not answer in time; the change may still take effect",
+                "the cluster did not respond in time; the change may still take effect",
             )),
         }
     }

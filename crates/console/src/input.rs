@@ -47,7 +47,9 @@ impl<'de> Deserialize<'de> for Input {
                 let mut arguments = Vec::new();
                 while let Some(argument) = map.next_entry()? {
                     if arguments.len() == ARGUMENTS_MAX {
-                        return Err(de::Error::custom("too many arguments"));
+                        return Err(de::Error::custom(format!(
+                            "more than {ARGUMENTS_MAX} arguments"
+                        )));
                     }
                     arguments.push(argument);
                 }
@@ -100,7 +102,9 @@ impl<'de> Deserialize<'de> for Argument {
                 let mut texts = Vec::new();
                 while let Some(text) = list.next_element::<String>()? {
                     if texts.len() == TEXTS_MAX {
-                        return Err(de::Error::custom("a list is too long"));
+                        return Err(de::Error::custom(format!(
+                            "a list of more than {TEXTS_MAX} strings"
+                        )));
                     }
                     texts.push(text);
                 }
@@ -142,7 +146,7 @@ impl Input {
         match self.field(name) {
             None => Ok(None),
             Some(Argument::Text(text)) => Ok(Some(text)),
-            Some(_) => Err(mistake(name, "a text")),
+            Some(_) => Err(mistake(name, "a string")),
         }
     }
 
@@ -180,7 +184,7 @@ impl Input {
         match self.field(name) {
             None => Ok(None),
             Some(Argument::Number(number)) if *number >= 0 => Ok(Some(*number)),
-            Some(_) => Err(mistake(name, "a number that is not negative")),
+            Some(_) => Err(mistake(name, "a non-negative integer")),
         }
     }
 

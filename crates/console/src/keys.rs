@@ -212,7 +212,7 @@ pub(crate) async fn get(caller: &Caller, input: &Input, large: &Large) -> Result
     let at = input.number("revision")?.unwrap_or_default();
     let found = value_at(caller, &key, at, large, VALUE_BYTES_SHOWN).await?;
     let Found { revision, entry: Some(mut entry) } = found else {
-        return Err(Refusal::new(Kind::NotFound, "there is no such key at this revision"));
+        return Err(Refusal::new(Kind::NotFound, "the key does not exist at this revision"));
     };
     entry.insert("revision".to_owned(), revision.into());
     Ok(Value::Object(entry))

@@ -83,7 +83,7 @@ async fn time_to_live(caller: &Caller, id: i64) -> Result<LeaseTimeToLiveRespons
         async |channel, request| caller.client.lease(channel).lease_time_to_live(request).await;
     let found = caller.read(LeaseTimeToLiveRequest { id, keys: true }, ask).await?;
     if found.ttl < 0 {
-        return Err(Refusal::new(Kind::NotFound, "there is no such lease; it may have expired"));
+        return Err(Refusal::new(Kind::NotFound, "the lease does not exist; it may have expired"));
     }
     Ok(found)
 }

@@ -39,7 +39,10 @@ impl Members {
             None => {
                 let connected = self.cluster.connect(key.1.clone()).map_err(|failure| {
                     let text = failure.message.unwrap_or_default();
-                    Refusal::new(Kind::Unavailable, format!("the member has no address: {text}"))
+                    Refusal::new(
+                        Kind::Unavailable,
+                        format!("no client URL of the member can be used: {text}"),
+                    )
                 })?;
                 let client = Rc::new(connected);
                 let mut all = self.kept.borrow_mut();

@@ -301,7 +301,8 @@ async fn maintain(
         _ => {
             let alarm = AlarmType::from_str_name(input.required_text("name")?);
             let alarm = alarm.filter(|alarm| *alarm != AlarmType::None);
-            let alarm = alarm.ok_or_else(|| Refusal::bad_request("there is no such alarm"))?;
+            let alarm = alarm
+                .ok_or_else(|| Refusal::bad_request("\"name\" must be the name of an alarm"))?;
             let request = AlarmRequest {
                 action: AlarmAction::Deactivate.into(),
                 member_id: input.required_id("member")?,

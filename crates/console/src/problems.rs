@@ -218,8 +218,8 @@ fn of_cluster(report: &Report, found: &mut Vec<Problem>) {
             NO_LEADER,
             Severity::Critical,
             "The cluster has no leader".to_owned(),
-            "No member that answers has a leader, so writes and linearizable reads wait. Bring back the members that \
-             do not answer, and check the network between the members.",
+            "No reachable member has a leader, so writes and linearizable reads wait. Bring back the unreachable \
+             members, and check the network between the members.",
         ));
     } else if down > 0 && down == tolerated {
         found.push(Problem::new(
@@ -272,9 +272,10 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
     let name = &member.name;
     match &member.role {
         Role::Unreachable(since, reason) => {
-            let title = format!("Member {name} does not answer");
+            let title = format!("Member {name} is not responding");
             let text = format!(
-                "It has not answered for {} s: {reason}. The cluster tolerates one fewer failure until it is back.",
+                "It has not responded for {} s: {reason}. The cluster tolerates one fewer failure until this member is \
+                 back.",
                 since.as_secs()
             );
             found.push(Problem::new(MEMBER_DOWN, Severity::Critical, title, &text).of(member));
@@ -297,7 +298,7 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
     let gauge = |gauge: Gauge| member.gauges.get(&gauge).copied().unwrap_or_default();
     let (slow, pending) = (gauge(Gauge::SlowWatchers), gauge(Gauge::PendingEvents));
     if slow > 0.0 || pending > PENDING_EVENTS {
-        let title = format!("Watchers of member {name} do not keep up");
+        let title = format!("Watchers of member {name} are not keeping up");
         let text = format!(
             "{slow:.0} watchers are behind, and {pending:.0} events wait. A client that does not read its watch delays \
              its own events and uses memory on the member."
@@ -306,7 +307,7 @@ fn of_member(member: &MemberRow, found: &mut Vec<Problem>) {
     }
     let failed = member.counters_per_sec.get(&Counter::FailedProposals).copied();
     if failed.is_some_and(|failed| failed > FAILED_PROPOSALS_PER_SEC) {
-        let title = format!("Writes fail on member {name}");
+        let title = format!("Writes are failing on member {name}");
         let text = "Proposals fail while there is no leader or no quorum.";
         found.push(Problem::new(PROPOSALS_FAIL, Severity::Warning, title, text).of(member));
     }
@@ -320,8 +321,8 @@ fn of_latencies(member: &MemberRow, found: &mut Vec<Problem>) {
     if let Some(secs) = slow(Stage::Fsync, FSYNC_SECS) {
         let title = format!("The disk of member {name} is slow");
         let text = format!(
-            "99% of the syncs of its log take up to {:.0} ms. Writes wait for them. Use a fast local disk for the log \
-             alone.",
+            "99% of its log syncs take up to {:.0} ms, and writes wait for these syncs. Use a fast local disk for the \
+             log alone.",
             secs * 1e3
         );
         found.push(Problem::new(DISK_SLOW, Severity::Warning, title, &text).of(member));
@@ -329,7 +330,7 @@ fn of_latencies(member: &MemberRow, found: &mut Vec<Problem>) {
     if let Some(secs) = slow(Stage::Commit, COMMIT_SECS) {
         let title = format!("Commits of member {name} are slow");
         let text = format!(
-            "99% of the commits to its backend file take up to {:.0} ms. Its disk is slow or busy.",
+            "99% of the commits to its backend file take up to {:.0} ms. The disk is slow or busy.",
             secs * 1e3
         );
         found.push(Problem::new(COMMIT_SLOW, Severity::Warning, title, &text).of(member));
@@ -367,7 +368,7 @@ fn of_sizes(member: &MemberRow, found: &mut Vec<Problem>) {
     {
         let title = format!("Defragmenting member {name} would free {} MiB", free >> 20);
         let text = "Much of its backend file is unused. Defragment one member at a time, because a member that runs \
-                    etcd does not answer during its defragmentation.";
+                    etcd does not respond while it is defragmented.";
         found.push(Problem::new(DEFRAGMENTATION, Severity::Info, title, text).of(member));
     }
 }

@@ -94,7 +94,7 @@ impl Refusal {
     }
 
     pub(crate) fn no_answer() -> Self {
-        Self::new(Kind::Timeout, "the cluster did not answer in time")
+        Self::new(Kind::Timeout, "the cluster did not respond in time")
     }
 
     pub(crate) fn login_required() -> Self {

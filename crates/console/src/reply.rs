@@ -98,7 +98,8 @@ pub(crate) fn whole(content: impl Into<Bytes>) -> Reply {
 pub(crate) fn answer(value: &Value) -> Reply {
     let content = value.to_string();
     if content.len() > ANSWER_BYTES_MAX {
-        let text = format!("the answer is too large: {} bytes", content.len());
+        let text =
+            format!("the response is too large: {} bytes, limit {ANSWER_BYTES_MAX}", content.len());
         return refusal(&Refusal::new(Kind::TooLarge, text));
     }
     typed("application/json", content)

@@ -133,7 +133,10 @@ impl Console {
         let token = match request.headers().get(TOKEN).map(HeaderValue::to_str) {
             None | Some(Ok("")) => None,
             Some(Ok(text)) => token(text),
-            Some(Err(_)) => return Err(Refusal::bad_request("the token is not valid in a header")),
+            Some(Err(_)) => {
+                let text = "the token contains characters that are not visible ASCII";
+                return Err(Refusal::bad_request(text));
+            }
         };
         let client = self.client(&request, token.as_ref());
         let slot = self.slots(is_stream).take(&client)?;
@@ -211,7 +214,7 @@ where
             let text = format!("the body of a request must not exceed {BODY_BYTES_MAX} bytes");
             Err(Refusal::new(Kind::TooLarge, text))
         }
-        Err(_) => Err(Refusal::bad_request("the body did not arrive in time")),
+        Err(_) => Err(Refusal::bad_request("the request body did not arrive in time")),
     }
 }
 

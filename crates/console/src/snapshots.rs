@@ -124,13 +124,14 @@ impl Downloads {
         if all.iter().filter(|known| own(known)).count() >= OWN_DOWNLOADS_MAX {
             let ended = all.iter().position(|known| own(known) && known.has_ended());
             let busy = || {
-                let text = format!("{OWN_DOWNLOADS_MAX} downloads of this user have not ended yet");
-                Refusal::new(Kind::Busy, text).advising("Wait until one has ended, or cancel it.")
+                let text = format!("{OWN_DOWNLOADS_MAX} downloads of this user are unfinished");
+                Refusal::new(Kind::Busy, text)
+                    .advising("Wait until one has finished, or cancel one.")
             };
             all.remove(ended.ok_or_else(busy)?);
         }
         if all.len() >= DOWNLOADS_MAX {
-            let text = "too many downloads of all users are in progress";
+            let text = "the console is already serving too many downloads";
             return Err(Refusal::new(Kind::Busy, text).advising("Try again in a minute."));
         }
         all.push_back(download);
@@ -315,7 +316,7 @@ impl Checked {
             return broken("the member sent an incomplete snapshot");
         }
         if self.digest.finalize()[..] != self.end[..] {
-            return broken("the digest of the snapshot is wrong");
+            return broken("the snapshot does not match its digest");
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ pub const FLAGS: &[Flag] = &[
         short: None,
         kind: Kind::List,
         default: "",
-        usage: "Names under which browsers may open the console, in addition to its address, for example behind a proxy",
+        usage: "Additional host names under which browsers may open the console, such as the name of a proxy",
     },
     Flag::text("cert-file", "", "Certificate of the console, for https"),
     Flag::text("key-file", "", "Private key of the console's certificate"),

@@ -13,7 +13,7 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     summary: "command-line client for clusters of Quorate and etcd",
     description: &[
         "Reads, writes and watches keys, holds locks and leases, and manages members, users, roles and alarms. It \
-         sends each request to a server in --endpoints, and to the next one if that server does not answer. It works \
+         sends each request to a server in --endpoints, and to the next one if that server does not respond. It works \
          with etcd and with Quorate.",
         "Commands, flags, output and exit codes are the same as in etcdctl 3.7, so existing scripts work unchanged. \
          Command names may be abbreviated as long as they are unambiguous.",

@@ -148,7 +148,7 @@ pub(crate) const fn needs_of(service: &str, method: &str) -> Needs {
         }
         at += 1;
     }
-    panic!("NEEDS has an entry for every method")
+    panic!("NEEDS has no entry for a method that the code names")
 }
 
 /// Returns the services whose calls the metrics count.

@@ -347,9 +347,7 @@ impl Services {
             "v3lockpb.Lock" => self.lock.clone().call(request),
             "v3electionpb.Election" => self.election.clone().call(request),
             "grpc.health.v1.Health" => self.health.clone().call(request),
-            name => unreachable!(
-                "the router has a branch for each service of the table, but not for {name}"
-            ),
+            name => unreachable!("the router has no branch for the service {name}"),
         }
     }
 }
@@ -569,7 +567,7 @@ mod tests {
     fn a_learner_serves_only_range_status_and_snapshot_calls() {
         let answered = |path: &str| match route(SERVICES, path) {
             Route::Method { service, method, .. } => learner_answers(service, method),
-            other => panic!("{path} is routed to {other:?}"),
+            other => panic!("{path} is not routed to a method: {other:?}"),
         };
         assert!(answered("/etcdserverpb.KV/Range"));
         assert!(answered("/etcdserverpb.Maintenance/Status"));

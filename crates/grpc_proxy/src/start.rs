@@ -50,7 +50,7 @@ pub(crate) enum StartError {
     MetricsAddress(String),
     #[error("failed to start a thread: {0}")]
     Thread(#[source] io::Error),
-    #[error("failed to divide file descriptors: {0}")]
+    #[error("cannot divide the file descriptors between files and connections: {0}")]
     Descriptors(#[from] descriptors::TooFew),
 }
 

@@ -189,14 +189,17 @@ impl Connection {
                 if PREFACE.starts_with(input) {
                     return Ok(None);
                 }
-                return violation(Code::PROTOCOL_ERROR, "the connection preface is wrong");
+                return violation(Code::PROTOCOL_ERROR, "the connection preface is invalid");
             };
             *input = rest;
             self.preface_seen = true;
         }
         while let Some(header) = Header::parse(input) {
             if header.len > PAYLOAD_BYTES_DEFAULT {
-                return violation(Code::FRAME_SIZE_ERROR, "a frame is too long");
+                return violation(
+                    Code::FRAME_SIZE_ERROR,
+                    "a frame exceeds SETTINGS_MAX_FRAME_SIZE",
+                );
             }
             let Some((frame, rest)) = input.split_at_checked(HEADER_BYTES + header.len) else {
                 break;
@@ -283,11 +286,14 @@ impl Connection {
         }
         self.receive_window -= signed(payload.len());
         if self.receive_window < 0 {
-            return violation(Code::FLOW_CONTROL_ERROR, "the window of the connection is exceeded");
+            return violation(
+                Code::FLOW_CONTROL_ERROR,
+                "DATA exceeds the connection's flow-control window",
+            );
         }
         let ends = header.has(flag::END_STREAM);
         let Some(data) = without_padding(header, payload) else {
-            return violation(Code::PROTOCOL_ERROR, "the padding is longer than its frame");
+            return violation(Code::PROTOCOL_ERROR, "the padding is longer than the frame");
         };
         if data.is_empty() && !ends {
             self.idle_frame()?;

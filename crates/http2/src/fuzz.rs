@@ -33,7 +33,7 @@ pub(crate) fn check(pieces: &[u8], bytes: &[u8]) {
     let whole = run(&[], bytes, false);
     assert!(
         whole.output.len() <= OUTPUT_BYTES + OUTPUT_PER_BYTE * bytes.len(),
-        "the output is bounded by the input, but {} bytes of output answer {} bytes of input",
+        "too much output: {} bytes for {} bytes of input",
         whole.output.len(),
         bytes.len()
     );

@@ -520,7 +520,7 @@ mod tests {
         }
         assert!(
             fields(&mut Decoder::default(), &[0x3f, 0xe1, 0x1f]).is_some(),
-            "the largest table"
+            "the largest table size is accepted"
         );
     }
 
@@ -533,7 +533,11 @@ mod tests {
             encoder.begin(&mut block);
             block
         };
-        assert_eq!(announced(&mut encoder, &[4096, 8192]), b"", "the default remains");
+        assert_eq!(
+            announced(&mut encoder, &[4096, 8192]),
+            b"",
+            "the default size is not announced"
+        );
         assert_eq!(announced(&mut encoder, &[0, 200]), b"\x20\x3f\xa9\x01");
         assert_eq!(announced(&mut encoder, &[1000, 150, 10_000]), b"\x3f\x77\x3f\xe1\x1f");
         assert_eq!(announced(&mut encoder, &[300, 5]), b"\x20");

@@ -140,7 +140,9 @@ impl Profiles {
             "symbol" => self.symbols(request, query).await,
             "threadcreate" | "goroutine" => self.threads(page, request, query).await,
             other => match ABSENT.iter().find(|(name, _)| *name == other) {
-                Some((name, why)) => refusal(StatusCode::NOT_FOUND, &format!("no {name}: {why}")),
+                Some((name, why)) => {
+                    refusal(StatusCode::NOT_FOUND, &format!("no {name} profile: {why}"))
+                }
                 None => refusal(StatusCode::NOT_FOUND, "Unknown profile"),
             },
         };

@@ -13,7 +13,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::{Method, SignFault, pem};
 
 /// A message that is signed and verified to check whether two keys match.
-const PROBE: &[u8] = b"do these two belong together?";
+const PROBE: &[u8] = b"message to test whether two keys match";
 
 /// The reason why keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -38,7 +38,7 @@ const FILTER_PLACES: usize = 1 << 16;
 // A counter must not overflow even if all samples map to the same slot.
 const _: () = assert!(
     heap::LIVE_MAX <= u16::MAX as usize,
-    "a counter of the filter can count all samples: otherwise it would overflow"
+    "LIVE_MAX must fit in a counter of the filter, which would overflow otherwise"
 );
 
 /// The sampling state of a thread. It has no destructor, so it is available until the thread ends.

@@ -60,9 +60,9 @@ fn server_page() -> String {
          3.7. It can replace an etcd member on the same data directory, and etcd can replace it in turn.",
     );
     page.paragraph(
-        "Every flag can be set by an environment variable instead: ETCD_ and its name in capitals with underscores. \
-         Setting both is an error. With --config-file, all settings are read from a file, and other flags and the \
-         environment are ignored.",
+        "Every flag can also be set by an environment variable, whose name is ETCD_ followed by the flag's name in \
+         capitals with underscores. Setting both is an error. With --config-file, all settings are read from a \
+         file, and other flags and the environment are ignored.",
     );
     let mut section = "";
     for flag in flag_docs() {

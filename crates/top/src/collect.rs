@@ -284,7 +284,7 @@ impl Sample {
             Some(Some(first))
                 if is_silent(first) && troubles.all(|trouble| trouble.is_some_and(is_silent)) =>
             {
-                Err(Failure::error(format!("no endpoint answers: {}", first.text)))
+                Err(Failure::error(format!("no endpoint responded: {}", first.text)))
             }
             _ => Ok(()),
         }
@@ -302,7 +302,7 @@ impl Answer {
         let standing = match &self.status {
             Ok(_) if self.target.id != 0 && self.target.id != id => Err(Trouble {
                 is_refusal: false,
-                text: format!("a different member ({id:x}) answers at this address"),
+                text: format!("this address belongs to a different member ({id:x})"),
             }),
             Ok(status) => Ok(Standing::of(status)),
             Err(trouble) => Err(trouble.clone()),
@@ -329,7 +329,7 @@ fn place(endpoint: &str) -> &str {
 }
 
 async fn ask(target: Rc<Target>, start: Instant, time_limit: Duration) -> Answer {
-    let late = || Err(Status::deadline_exceeded("no answer in time"));
+    let late = || Err(Status::deadline_exceeded("no response in time"));
     let time_limit = if target.was_asked.replace(true) { time_limit } else { FIRST_ANSWER_TIME };
     let asking = async {
         let client = target.client.as_ref().map_err(|text| Status::unavailable(text.clone()))?;

@@ -87,7 +87,7 @@ fn head(report: &Report, view: &View, since_1970: Duration) -> Vec<Line> {
     let all = report.members.len();
     let style = if answering < all { Style::Bad } else { Style::Plain };
     first.push(Style::Plain, "  ");
-    first.push(style, format!("{answering} of {all} members answer"));
+    first.push(style, format!("{answering} of {all} members respond"));
     if report.cluster_id != 0 {
         first.push(Style::Faint, format!("  cluster {:x}", report.cluster_id));
     }
@@ -125,7 +125,7 @@ pub(super) fn troubles(report: &Report) -> Vec<String> {
         match &member.role {
             Role::Unreachable(since, reason) => {
                 let reason = escaped(reason.as_bytes());
-                troubles.push(format!("{name} has not answered for {}: {reason}", span(*since)));
+                troubles.push(format!("{name} has not responded for {}: {reason}", span(*since)));
             }
             Role::Refused(reason) => {
                 let reason = escaped(reason.as_bytes());

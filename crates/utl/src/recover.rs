@@ -78,7 +78,7 @@ join the new one.
         Flag::bool("yes", "Create the member's files; without it only the plan is printed"),
         Flag::bool(
             "accept-data-loss",
-            "Continue although acknowledged writes may be missing",
+            "Continue even if acknowledged writes may be missing",
         ),
     ],
     run: Some(run),
@@ -304,7 +304,7 @@ fn make(
     let path = [("path", source.path().display().to_string())];
     let fields = [&path[..], &member.log_fields()].concat();
     session.log("info", "recovering", &fields);
-    let image = source.image.as_ref().expect("a sound directory has one");
+    let image = source.image.as_ref().expect("a sound directory has a backend image");
     member.make(disk, |database| {
         copy_image(disk, image, database)?;
         let backend = Backend::open(disk, database, Options::default())?;

@@ -157,7 +157,9 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
     for name in &listing.snapshots {
         match snap::read(disk, &dirs.snap().join(name)) {
             Ok(snapshot) => read.push((snapshot.term, snapshot.index)),
-            Err(error) => findings.notable(PART, format!("{error}: the next start renames it")),
+            Err(error) => {
+                findings.notable(PART, format!("{error}: the file is renamed at the next start"))
+            }
         }
     }
     findings.sound(PART, format!("{} readable", read.len()));

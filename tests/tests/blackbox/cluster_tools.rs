@@ -306,7 +306,7 @@ async fn a_refused_promotion_reports_the_lag_of_the_learner(kind: Kind) {
     assert!(progress.ends_with("needs 90% to be promoted"), "{progress}");
     cluster.kill(learner);
     let output = promote(&cluster, Tool::QuorateCtl).unwrap();
-    assert!(output[1].starts_with(&format!("learner {id} does not answer")), "{output:?}");
+    assert!(output[1].starts_with(&format!("learner {id} is not responding")), "{output:?}");
 }
 
 async fn a_saved_snapshot_can_be_restored_as_a_cluster(kind: Kind) {

@@ -162,7 +162,7 @@ async fn printed_output_is_plain_text(kind: Kind) {
     })
     .await;
     assert!(!printed.contains(|c: char| c.is_control() && c != '\n'), "{printed:?}");
-    assert_eq!(printed.matches("1 of 1 members answer").count(), 2, "{printed}");
+    assert_eq!(printed.matches("1 of 1 members respond").count(), 2, "{printed}");
     for heading in ["MEMBER ", "REQUESTS ", "P50/P99 OF ", "WATCHES", "PREFIX "] {
         assert!(printed.contains(heading), "{printed}");
     }
@@ -190,7 +190,7 @@ async fn a_killed_leader_is_shown_as_down_and_the_next_as_leader(kind: Kind) {
     });
     assert_ne!(without["leader"], *name);
     let troubles = without["troubles"].as_array().unwrap();
-    let expected = format!("{name} has not answered for ");
+    let expected = format!("{name} has not responded for ");
     assert!(troubles.iter().any(|trouble| trouble.as_str().unwrap().starts_with(&expected)));
     cluster.restart(leader).await;
     let again = lines.until("three members again", |line| roles(line, "follower") == 2);
@@ -249,7 +249,7 @@ async fn a_secured_cluster_is_shown_with_credentials(kind: Kind) {
     assert!(member["requests_per_sec"].is_number(), "{line:#}");
     let refused = tls::ctl(Tool::QuorateCtl, &server.url(), &args[1..]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.stderr.starts_with("Error: no endpoint answers: "), "{refused:?}");
+    assert!(refused.stderr.starts_with("Error: no endpoint responded: "), "{refused:?}");
 }
 
 async fn a_user_sees_only_permitted_keys(kind: Kind) {
@@ -343,7 +343,7 @@ async fn the_terminal_is_restored_on_every_exit(kind: Kind) {
     for end in ["key", "-TERM", "-HUP", "-INT"] {
         let args = ["top", "--interval=300ms"];
         let Some(mut terminal) = terminal(&server, &args, "cols 80 rows 24") else { return };
-        sees(&terminal, "1 of 1 members answer").await;
+        sees(&terminal, "1 of 1 members respond").await;
         if end == "key" {
             terminal.types("\x03");
         } else {

@@ -55,9 +55,9 @@ async fn check(kind: Kind) {
     let victim = leader;
     cluster.kill(victim);
     go(&browser, "cluster");
-    browser.sees(&format!("Member m{victim} does not answer"));
+    browser.sees(&format!("Member m{victim} is not responding"));
     go(&browser, "problems");
-    browser.sees(&format!("Member m{victim} does not answer"));
+    browser.sees(&format!("Member m{victim} is not responding"));
     browser.sees("The loss of one more member stops the cluster");
     browser.check_accessibility("problems");
     browser.picture(&format!("problems-{kind:?}").to_lowercase());

@@ -219,17 +219,14 @@ async fn connection(
             let (code, message) = (status.code, status.message);
             if board.is_writing() {
                 // The events received so far are a valid result, but the number of missing events is unknown.
-                record.add_error(
-                    format!("a stream of watchers ended: {message} (gRPC code {code})"),
-                    1,
-                );
+                record.add_error(format!("a watch stream ended: {message} (gRPC code {code})"), 1);
                 board.failed.store(true, Ordering::Relaxed);
                 break;
             }
             return Err(BenchError::Refused { call: path::WATCH, code, message });
         }
         if news.canceled {
-            let message = "the server canceled a watcher".to_owned();
+            let message = "the server canceled a watch".to_owned();
             return Err(BenchError::Refused { call: path::WATCH, code: 0, message });
         }
         board.created.fetch_add(news.created, Ordering::Relaxed);

@@ -109,7 +109,7 @@ function keyNumbers() {
     setText(
       members.note,
       answering === overview.members.length
-        ? 'all answer'
+        ? 'all are responding'
         : `${count(overview.members.length - answering)} down`,
     );
     members.item.classList.toggle('bad', answering < overview.members.length);
@@ -140,7 +140,7 @@ function showAlarms(parent, overview) {
     (alarm) => {
       const member = overview.members.find((it) => it.id === alarm.member);
       const disarm = session.writes
-        ? h('a', { href: link('operate') }, 'Disarm it on the page Operate')
+        ? h('a', { href: link('operate') }, 'Disarm it on the Operate page')
         : null;
       const box = notice(
         'critical',

@@ -220,7 +220,7 @@ function grantLease(done) {
       h(
         'p',
         null,
-        'The lease expires after this time, unless a client renews it. Nothing in the console renews it.',
+        'The lease expires after this time, unless a client renews it. The console does not renew it.',
       ),
     ],
     fields: [ttl],

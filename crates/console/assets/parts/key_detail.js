@@ -75,7 +75,7 @@ export function keyDetail({ key, revision, signal, onclose, ongone, onrevision }
           notice(
             'info',
             `The key does not exist ${when}.`,
-            'Its history shows earlier values, if they are not compacted.',
+            'Its history shows earlier values that have not been compacted.',
           ),
           tabChoice,
           panel,

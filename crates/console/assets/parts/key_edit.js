@@ -34,7 +34,7 @@ function editor(value) {
     if (bytes.length > most)
       throw new ApiError(
         'bad_request',
-        `The value has ${size(bytes.length)}; the console accepts at most ${size(most)}.`,
+        `The value is ${size(bytes.length)}; the console accepts at most ${size(most)}.`,
       );
     return toBase64(bytes);
   };

@@ -82,7 +82,7 @@ function errorText(member) {
     member.down_secs === null || member.down_secs === undefined ? '' : ` for ${span(member.down_secs)}`;
   const what =
     member.role === 'down'
-      ? `Has not answered${since}`
+      ? `Not responding${since}`
       : member.role === 'refused'
         ? 'Refuses this user'
         : 'Error';

@@ -55,7 +55,7 @@ export function defragment(member) {
       notice(
         'warning',
         null,
-        'Meanwhile, a member that runs etcd answers no requests, but a member that runs Quorate continues to serve. Defragment one member at a time, and the leader last.',
+        'Meanwhile, a member that runs etcd does not respond, but a member that runs Quorate continues to serve requests. Defragment one member at a time, and the leader last.',
       ),
     ],
     action: 'Defragment',
@@ -93,7 +93,7 @@ export function updatePeerUrls(member) {
       spellcheck: 'false',
       value: (member.peer_urls ?? []).join('\n'),
     }),
-    'One on each line.',
+    'One per line.',
   );
   confirm({
     title: `Change the peer URLs of ${nameOf(member)}`,
@@ -133,7 +133,7 @@ export function removeMember(member) {
           : `${plural(left, 'voting member')} ${left === 1 ? 'remains' : 'remain'}. The cluster then tolerates the loss of ${plural(tolerates, 'member')}.`,
       ),
       member.role === 'leader'
-        ? notice('warning', null, 'This member is the leader. Another leader is elected.')
+        ? notice('warning', null, 'This member is the leader. Another leader will be elected.')
         : null,
     ],
     typed: nameOf(member),
@@ -154,7 +154,7 @@ export function addMember() {
       required: true,
       placeholder: 'http://10.0.0.4:2380',
     }),
-    'One on each line.',
+    'One per line.',
   );
   const learner = checkbox(
     'Add it as a learner, which does not vote until it is promoted (recommended)',
@@ -193,7 +193,7 @@ export function compact() {
     }),
     newest === null ? undefined : `The newest revision is ${count(newest)}.`,
   );
-  const physical = checkbox('Wait until the records are removed on the member that answers', true);
+  const physical = checkbox('Wait until the member that handles the request has removed the records', true);
   confirm({
     title: 'Compact the history',
     body: [

@@ -63,7 +63,7 @@ export function valueView(entry) {
     const text =
       entry.size === null
         ? 'The value is too large to be shown.'
-        : `The value has about ${size(entry.size)}, which is too large to be shown.`;
+        : `The value is about ${size(entry.size)}, which is too large to be shown.`;
     return notice(
       'info',
       null,

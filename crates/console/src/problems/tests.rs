@@ -79,7 +79,7 @@ fn unreachable_members_and_a_missing_leader_are_reported() {
     let five = |it: &mut Report| {
         it.members.extend([member(4, Role::Follower), member(5, down())]);
     };
-    assert_eq!(ids(five), ["member-down"], "one more may fail");
+    assert_eq!(ids(five), ["member-down"], "the cluster tolerates one more failure");
     let lost = |it: &mut Report| {
         it.leader_id = None;
         it.members[2].role = Role::Lost;
@@ -132,7 +132,11 @@ fn alarms_slow_watchers_and_differences_of_clocks_or_versions_are_reported() {
                 member.standing.as_mut().unwrap().alarms.push(alarm.clone());
             }
         };
-        assert_eq!(ids(raised), [id], "once, although every member reports it");
+        assert_eq!(
+            ids(raised),
+            [id],
+            "the alarm is reported once, although every member reports it"
+        );
     }
     let slow = |it: &mut Report| {
         it.members[0].gauges.insert(Gauge::SlowWatchers, 1.0);
@@ -143,7 +147,7 @@ fn alarms_slow_watchers_and_differences_of_clocks_or_versions_are_reported() {
         it.members[0].clock = Some(1_010.0);
         it.members[0].at = Duration::from_secs(10);
     };
-    assert!(ids(late).is_empty(), "this member only answered later");
+    assert!(ids(late).is_empty(), "a member that only responds later has no clock difference");
     assert_eq!(ids(|it| standing(it).version = "3.6.0".to_owned()), ["versions-differ"]);
 }
 

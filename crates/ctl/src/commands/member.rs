@@ -155,7 +155,7 @@ async fn promote(session: &Session) -> Result<(), Failure> {
             let refusal = status_text(&status);
             let progress = match timeout(PROGRESS_TIME, progress(session, client, id)).await {
                 Ok(progress) => progress.unwrap_or_else(|reason| reason),
-                Err(_) => format!("learner {id:x} does not answer"),
+                Err(_) => format!("learner {id:x} is not responding"),
             };
             Err(Failure::new(exit::ERROR, format!("{refusal}\n{progress}")))
         }
@@ -175,7 +175,7 @@ async fn progress(session: &Session, client: Client, id: u64) -> Result<String, 
     let Some(Member { client_urls, .. }) = learner.filter(|it| !it.client_urls.is_empty()) else {
         return Err(format!("learner {id:x} has not started, or cannot reach the leader"));
     };
-    let unreachable = |reason: String| format!("learner {id:x} does not answer: {reason}");
+    let unreachable = |reason: String| format!("learner {id:x} is not responding: {reason}");
     let learner =
         session.prepare(client_urls).map(|client| client.without_warnings().failing_fast());
     let learner = async { learner?.logged_in().await }.await;

@@ -66,7 +66,11 @@ impl Server {
             if outcome.code == 0 {
                 break outcome.output;
             }
-            assert!(Instant::now() < deadline, "the server does not answer: {}", outcome.errors);
+            assert!(
+                Instant::now() < deadline,
+                "the server did not start in time: {}",
+                outcome.errors
+            );
         };
         let members: serde_json::Value = serde_json::from_str(&members).unwrap();
         let cluster = members["header"]["cluster_id"].as_u64().unwrap();
@@ -167,7 +171,11 @@ impl Sink {
     fn wait_for(&self, text: &str) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !self.text().contains(text) {
-            assert!(Instant::now() < deadline, "no {text:?} in {:?}", self.text());
+            assert!(
+                Instant::now() < deadline,
+                "{text:?} did not appear in the output {:?}",
+                self.text()
+            );
             std::thread::yield_now();
         }
     }
@@ -197,7 +205,7 @@ fn bin_dir() -> Option<PathBuf> {
     let dir = std::env::var_os("ETCD_BIN_DIR").map(PathBuf::from);
     if dir.is_none() {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
-        assert!(!required.contains("etcd"), "ETCD_BIN_DIR is required and not set");
+        assert!(!required.contains("etcd"), "ETCD_BIN_DIR is required but not set");
         println!("skipped: ETCD_BIN_DIR names no folder with etcd and etcdctl");
     }
     dir

@@ -74,7 +74,7 @@ impl Future for Call {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let kind = self.stats.as_ref().map(|stats| stats.kind);
         let response = match &mut self.state {
-            State::Answered(response) => response.take().expect("a call is answered once"),
+            State::Answered(response) => response.take().expect("the response is taken only once"),
             State::Running { response, deadline } => match response.as_mut().poll(cx) {
                 Poll::Ready(Ok(response)) => reword(response, kind),
                 Poll::Pending => match deadline.as_mut().map(|sleep| sleep.as_mut().poll(cx)) {

@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(
             calls.request_bytes.used(),
             200 + (3 << 20),
-            "a message counts with at most the message limit"
+            "a message counts as at most the message limit"
         );
         drop((puts, bomb, beyond));
         assert_eq!(calls.request_bytes.used(), 0);
@@ -541,7 +541,7 @@ mod tests {
         let mut body = RequestBody::new(body, counted(kind), permit(&calls), 100, 1 << 30);
         let reading = async {
             loop {
-                if let Err(error) = body.frame().await.expect("the body does not end") {
+                if let Err(error) = body.frame().await.expect("the body has more frames") {
                     return Status::from_error(error);
                 }
             }

@@ -69,7 +69,7 @@ where
             }
         }
     };
-    let mut stats = counted.0.take().expect("the call is answered once");
+    let mut stats = counted.0.take().expect("the statistics are taken only once");
     stats.responded();
     match result {
         Ok(mut response) => {

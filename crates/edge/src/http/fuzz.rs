@@ -39,7 +39,7 @@ pub fn request(data: &[u8]) {
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    runtime.expect("a runtime without sockets starts")
+    runtime.expect("a runtime without I/O can be built")
 });
 
 static ENDPOINTS: LazyLock<Endpoints<Healthy>> = LazyLock::new(|| {

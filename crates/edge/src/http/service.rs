@@ -193,7 +193,7 @@ impl HttpService {
                     && !self.endpoints.admits_web_socket(request.headers()) =>
             {
                 pass_over(request.into_body()).await;
-                let text = "the origin of the page is not allowed by --cors";
+                let text = "--cors does not allow the origin of the page";
                 return reply::error(StatusCode::FORBIDDEN, text).map(AnswerBody::whole);
             }
             Some(takeover) if websocket::is_wanted(&request) => {

@@ -229,7 +229,7 @@ pub(crate) fn http_status(code: Code) -> StatusCode {
 /// The body of an answer.
 #[expect(
     missing_debug_implementations,
-    reason = "an answer in progress has no useful debug output"
+    reason = "a response in progress has no useful debug output"
 )]
 pub struct AnswerBody(Form);
 

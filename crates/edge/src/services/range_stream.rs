@@ -273,7 +273,7 @@ mod tests {
     fn read(records: &[KeyValue], query: &RangeQuery) -> RangeResult {
         let rest = records.iter().filter(|record| *record.key() >= query.key[..]);
         let limit = usize::try_from(query.limit).unwrap();
-        assert!(limit > 0, "a limit of zero means no limit");
+        assert!(limit > 0, "the query has a limit");
         let credentials = |record: &KeyValue| {
             if query.keys_only { without_value(record) } else { record.clone() }
         };
@@ -302,7 +302,7 @@ mod tests {
         let joined: Vec<KeyValue> = chunks.iter().flat_map(|chunk| chunk.kvs.clone()).collect();
         assert!(
             joined == records[..wanted],
-            "the chunks have {} of {wanted} records",
+            "the chunks contain {} records, which are not the first {wanted} records",
             joined.len()
         );
         let (last, earlier) = chunks.split_last().unwrap();

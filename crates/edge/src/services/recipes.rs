@@ -393,8 +393,8 @@ impl Recipes {
         };
         if let Err(why) = undone {
             quorate_telemetry::log::debug!(
-                "failed to delete the key of a lock or election request that has ended; it remains until \
-                 its lease expires",
+                "failed to delete the key of an ended lock or election request; the key remains until its \
+                 lease expires",
                 "error" = why.message()
             );
         }

@@ -51,10 +51,10 @@ pub(super) enum Violation {
     #[error("a frame is not masked")]
     Unmasked,
     /// A length that does not fit in 63 bits.
-    #[error("the length of a frame is too large")]
+    #[error("the length of a frame exceeds 63 bits")]
     Length,
     /// A fragmented control frame, or one that is too long.
-    #[error("a control frame is fragmented or too long")]
+    #[error("a control frame is fragmented or longer than 125 bytes")]
     Control,
     /// A message that starts within another one, or a continuation without a message.
     #[error("fragments are out of order")]

@@ -194,7 +194,7 @@ impl Sender {
                 if body.is_none() {
                     body = Some(call.as_mut().await.into_body());
                 }
-                body.as_mut().expect("the call has been answered").frame().await
+                body.as_mut().expect("the response has a body").frame().await
             };
             let sent = tokio::select! {
                 frame = next => match frame {

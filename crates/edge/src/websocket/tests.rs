@@ -147,7 +147,7 @@ async fn shutdown_closes_idle_connections_and_waits_for_requests() {
     assert_eq!(asking.receive_frame().await.0, 0x8a);
     asking.send_frame(0x81, b"x").await;
     asking.send_frame(0x89, b"").await;
-    assert_eq!(asking.receive_frame().await.0, 0x8a, "the earlier data was read");
+    assert_eq!(asking.receive_frame().await.0, 0x8a, "the data before the ping has been read");
     asking.stop.send_replace(true);
     answer.send(()).unwrap();
     assert_eq!(asking.receive_frame().await, (0x81, b"x".to_vec()));

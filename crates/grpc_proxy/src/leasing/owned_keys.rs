@@ -502,7 +502,7 @@ mod tests {
             let acquisition = owned_keys.begin_acquiring(&key(1), NOW).unwrap();
             assert!(
                 owned_keys.begin_acquiring(&key(1), NOW).is_none(),
-                "a key is acquired only once at a time"
+                "a key that is being acquired is not acquired again"
             );
             owned_keys.lose(&key(1), news);
             acquisition.succeed(7, known(1), NOW);
@@ -557,7 +557,7 @@ mod tests {
             assert!(is_owned(&owned_keys, &key(0), NOW));
         }
         let (count, held) = owned_keys.load();
-        assert!(count == 16 && held <= OWNED_BYTES_MAX, "{count} of {held}");
+        assert!(count == 16 && held <= OWNED_BYTES_MAX, "{count} keys of {held} bytes are owned");
         assert!(!is_owned(&owned_keys, &key(1), NOW));
         assert_eq!(owned_keys.take_released().len(), 4);
         own(&owned_keys, &key(99), 7, RECORD_BYTES_MAX);

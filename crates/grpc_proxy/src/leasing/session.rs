@@ -202,7 +202,7 @@ impl Leasing {
                 health.is_silent.notify_one();
             }
             if silent_periods > SILENCE_MAX {
-                return "the watch of the leasing keys receives no responses";
+                return "the watch on the leasing keys has stopped receiving responses";
             }
             loop {
                 match self.renew_once(granted).await {
@@ -227,7 +227,7 @@ impl Leasing {
         let asked_at = clock::now();
         let ttl = self.members.keep_alive(granted.lease).await?;
         if ttl <= 0 {
-            return Ok(Some("the lease of the session has ended"));
+            return Ok(Some("the session's lease has expired or was revoked"));
         }
         self.owned_keys.prolong(until(asked_at, ttl_of(ttl).min(granted.ttl)));
         Ok(None)

@@ -144,14 +144,17 @@ impl Proxy {
 
     fn check(&self, key: &Bytes, known: &Known, (from, revision, seen): (i64, i64, i64)) {
         let now = self.model.revision();
-        assert!(revision <= now, "revision {revision} is in the future, at {now}");
+        assert!(revision <= now, "revision {revision} is later than the current revision {now}");
         assert!(
             revision >= seen,
-            "revision {revision} is older than {seen}, which a client has received"
+            "revision {revision} is older than revision {seen}, which a client has received"
         );
-        assert!(self.model.was(key, known, revision), "{key:?} was not {known:?} at {revision}");
+        assert!(
+            self.model.was(key, known, revision),
+            "{key:?} was not {known:?} at revision {revision}"
+        );
         let was = (from..=now).any(|moment| self.model.was(key, known, moment));
-        assert!(was, "{key:?} was not {known:?} from {from} to {now}");
+        assert!(was, "{key:?} was not {known:?} at any revision from {from} to {now}");
         self.seen.fetch_max(revision, Ordering::SeqCst);
     }
 
@@ -291,8 +294,11 @@ async fn reads_of_owned_keys_return_the_current_record() {
         let ran = run(seed).await;
         (expired, sessions, reads) = (expired + ran.0, sessions + ran.1, reads + ran.2);
     }
-    assert!(expired > 20 && sessions > 20, "{expired} leases and {sessions} sessions have ended");
-    assert!(reads > 5000, "{reads} reads of owned keys");
+    assert!(
+        expired > 20 && sessions > 20,
+        "only {expired} leases and {sessions} sessions have ended"
+    );
+    assert!(reads > 5000, "only {reads} reads of owned keys");
 }
 
 /// A store that applies every transaction, and then returns the configured error, if any.

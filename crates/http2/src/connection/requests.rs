@@ -41,7 +41,7 @@ impl Connection {
             return violation(Code::PROTOCOL_ERROR, "HEADERS on a stream with a server's id");
         }
         let Some(mut block) = without_padding(header, payload) else {
-            return violation(Code::PROTOCOL_ERROR, "the padding is longer than its frame");
+            return violation(Code::PROTOCOL_ERROR, "the padding is longer than the frame");
         };
         let mut depends_on_itself = false;
         if header.has(flag::PRIORITY) {
@@ -72,7 +72,10 @@ impl Connection {
         if open.frame_count > BLOCK_FRAMES_MAX
             || open.block.len() + payload.len() > 2 * self.limits.header_list_bytes_max
         {
-            return violation(Code::ENHANCE_YOUR_CALM, "a header block is too long");
+            return violation(
+                Code::ENHANCE_YOUR_CALM,
+                "a header block is too long or has too many frames",
+            );
         }
         open.block.extend_from_slice(payload);
         if header.has(flag::END_HEADERS) {

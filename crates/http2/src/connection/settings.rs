@@ -36,7 +36,10 @@ impl Connection {
                     return violation(Code::PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1");
                 }
                 setting::INITIAL_WINDOW_SIZE if value > MAX_31_BITS => {
-                    return violation(Code::FLOW_CONTROL_ERROR, "a window is too large");
+                    return violation(
+                        Code::FLOW_CONTROL_ERROR,
+                        "a flow-control window exceeds 2^31 - 1 bytes",
+                    );
                 }
                 setting::INITIAL_WINDOW_SIZE => window = Some(value),
                 setting::MAX_FRAME_SIZE => {

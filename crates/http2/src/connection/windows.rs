@@ -21,7 +21,10 @@ impl Connection {
                 return violation(Code::PROTOCOL_ERROR, "WINDOW_UPDATE with an increment of zero");
             }
             if self.send_window > i64::from(MAX_31_BITS) {
-                return violation(Code::FLOW_CONTROL_ERROR, "a window is too large");
+                return violation(
+                    Code::FLOW_CONTROL_ERROR,
+                    "a flow-control window exceeds 2^31 - 1 bytes",
+                );
             }
             return Ok(Some(Event::Room { stream: 0, tag: NO_TAG }));
         }
@@ -54,7 +57,10 @@ impl Connection {
         for stream in self.streams.values_mut() {
             stream.send_window += more;
             if stream.send_window > i64::from(MAX_31_BITS) {
-                return violation(Code::FLOW_CONTROL_ERROR, "a window is too large");
+                return violation(
+                    Code::FLOW_CONTROL_ERROR,
+                    "a flow-control window exceeds 2^31 - 1 bytes",
+                );
             }
         }
         Ok(())

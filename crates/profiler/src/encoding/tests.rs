@@ -63,7 +63,7 @@ pub(crate) fn decode(gzipped: &[u8]) -> Read {
     GzDecoder::new(gzipped).read_to_end(&mut message).unwrap();
     let top = fields(&message);
     let texts = all(&top, 6);
-    assert_eq!(texts[0], b"", "the first text is empty");
+    assert_eq!(texts[0], b"", "the first string is empty");
     let text = |number: u64| String::from_utf8(texts[number as usize].to_vec()).unwrap();
     let value_type = |bytes: &[u8]| {
         let of = fields(bytes);

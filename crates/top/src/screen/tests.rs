@@ -129,10 +129,10 @@ fn every_screen_fits_the_terminal_and_contains_no_control_characters() {
 fn an_80_column_terminal_shows_members_requests_and_the_largest_prefixes() {
     let text = text(&view(Pane::Overview), (80, 24));
     for part in [
-        "01:01:01 UTC  every 2s  2 of 3 members answer  cluster abc",
+        "01:01:01 UTC  every 2s  2 of 3 members respond  cluster abc",
         "leader one  term 4  revision 900 (+56/s)  keys 5780  leases 3",
         "alarm NOSPACE of two",
-        "three has not answered for 12s: connection refused",
+        "three has not responded for 12s: connection refused",
         "MEMBER    ROLE       VERSION",
         "one       leader     3.7.1     25 MB   80%   1000",
         "three     down 12s   -",

@@ -195,7 +195,7 @@ fn verdict(directory: &Directory) -> &'static str {
 
 fn reason(directory: &Directory) -> String {
     if directory.damage.is_empty() && directory.is_removed {
-        return "its cluster has removed the member, so it does not vote".to_owned();
+        return "the member was removed from its cluster, so it does not vote".to_owned();
     }
     directory.damage.join("; ")
 }

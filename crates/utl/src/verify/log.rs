@@ -96,7 +96,7 @@ pub(super) fn examine(disk: &dyn Disk, dir: &Path, findings: &mut Findings) -> O
         );
     }
     if let Some((before, behind)) = facts.hole {
-        findings.damaged(PART, format!("entry {before} is followed by {behind}"));
+        findings.damaged(PART, format!("entry {before} is followed by entry {behind}"));
     }
     if facts.commit > facts.last_index {
         let (commit, last) = (facts.commit, facts.last_index);

@@ -60,7 +60,7 @@ fn section_3_4_the_preface_is_followed_by_settings() {
     assert_eq!(
         code_of(receive(&mut connection, &request(1))),
         Code::PROTOCOL_ERROR,
-        "an acknowledgement is not a first SETTINGS frame"
+        "a SETTINGS acknowledgement is not accepted as the first frame"
     );
 }
 
