@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_on_the_deepest_transaction_fit_the_stack() {
+    fn operations_on_the_deepest_transaction_fit_on_the_stack() {
         // The test uses only a part of the maximum depth and of the stack, because the time that the generated code
         // takes is quadratic in the depth.
         const PART: usize = 10;

@@ -225,7 +225,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn slots_of_a_user_are_counted_across_addresses_and_one_address_leaves_a_quarter() {
+    fn a_users_slots_are_counted_across_addresses_and_one_address_cannot_take_the_last_quarter() {
         let slots = Slots::new(32);
         let mut held: Vec<_> = (1..=4).flat_map(|at| take_all(&slots, &user("ann", at))).collect();
         assert_eq!(held.len(), 16);
@@ -239,7 +239,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn loopback_addresses_and_those_of_one_ipv6_network_are_one_origin() {
+    fn loopback_addresses_and_addresses_of_one_ipv6_network_count_as_one_origin() {
         let of = |text: &str| Origin::of(Some(text.parse().unwrap()));
         assert_eq!(of("127.0.0.1"), of("127.1.2.3"));
         assert_eq!(of("::1"), of("127.0.0.1"));

@@ -158,14 +158,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_overlong_answer_is_refused() {
+    fn an_overlong_response_is_refused() {
         let of = |len: usize| answer(&Value::from("x".repeat(len))).status();
         assert_eq!(of(1000), StatusCode::OK);
         assert_eq!(of(ANSWER_BYTES_MAX), StatusCode::PAYLOAD_TOO_LARGE);
     }
 
     #[test]
-    fn every_answer_has_the_common_security_headers() {
+    fn every_response_has_the_common_security_headers() {
         let reply = guarded(refusal(&Refusal::bad_request("x")));
         for (name, value) in HEADERS {
             assert_eq!(reply.headers()[name], value);

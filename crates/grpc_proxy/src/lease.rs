@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_answered_in_the_order_of_its_requests() {
+    fn keep_alive_responses_are_sent_in_request_order() {
         let client = Client::default();
         for lease in [5, 6, 5] {
             client.add_request(lease);

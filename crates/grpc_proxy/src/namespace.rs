@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_end_at_the_end_of_the_namespace() {
+    fn ranges_are_translated_into_the_namespace() {
         assert_eq!(range("n/", b"a", b""), pair(b"n/a", b""));
         assert_eq!(range("n/", b"a", b"b"), pair(b"n/a", b"n/b"));
         assert_eq!(range("n/", b"\0", b"\0"), pair(b"n/\0", b"n0"));

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_header_is_parsed_as_encoded() {
+    fn a_frame_header_survives_encoding_and_parsing() {
         let header = Header { len: 0x01_02_03, kind: kind::DATA, flags: 1, stream: 77 };
         let bytes = header.bytes();
         assert_eq!(bytes, [1, 2, 3, 0, 1, 0, 0, 0, 77]);

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn encoded_responses_are_decoded_unchanged() {
+    fn response_headers_round_trip_across_table_resizes() {
         let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
         let name = HeaderName::from_static("grpc-message");
         for (round, resized) in
@@ -565,7 +565,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encoded_header_blocks_are_decoded_unchanged(
+        fn header_blocks_round_trip(
             blocks in prop::collection::vec(
                 (prop::option::of(0..9000_usize), 100..600_u16, prop::collection::vec((any_name(), any_value()), 0..8)),
                 1..8,

@@ -128,7 +128,7 @@ fn each_kind_of_malformed_field_has_its_own_error() {
 }
 
 #[test]
-fn the_longest_and_padded_varints_are_decoded() {
+fn padded_varints_and_the_longest_varint_are_decoded() {
     let read = |bytes: &[u8]| take_varint(&mut &*bytes);
     assert_eq!(read(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), Ok(u64::MAX));
     assert_eq!(read(b"\x81\x80\x80\x80\x80\x80\x80\x80\x80\x00"), Ok(1));

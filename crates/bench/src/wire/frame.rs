@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_header_is_decoded_as_encoded() {
+    fn a_frame_header_survives_encoding_and_decoding() {
         let header = FrameHeader { len: 0x01_02_03, kind: kind::DATA, flags: 1, stream: 77 };
         let mut out = Vec::new();
         header.put(&mut out);

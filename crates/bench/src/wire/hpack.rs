@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_of_any_length_are_decoded_as_encoded() {
+    fn strings_of_any_length_round_trip() {
         for len in [0, 126, 127, 128, 300, 20_000] {
             let text = "x".repeat(len);
             let mut block = Vec::new();

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_compressed_message_counts_with_its_uncompressed_size() {
+    fn a_complete_compressed_message_is_counted_at_its_uncompressed_size() {
         let message = [1, 0, 0, 0, 6, 7, 7, 0x10, 0x27, 0, 0];
         for piece in 1..=message.len() {
             let mut compressed = Message::default();
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn complete_messages_are_counted_with_their_uncompressed_size() {
+    async fn metrics_count_complete_messages_and_their_uncompressed_bytes() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         for (kind, messages) in [(Kind::Unary, 0), (Kind::ServerStream, 1), (Kind::BidiStream, 2)] {
             let (metrics, received) = Received::of_any(kind);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn compressed_requests_count_with_their_uncompressed_size() {
+    async fn the_byte_limit_counts_the_uncompressed_size_of_compressed_requests() {
         let calls = Arc::new(Calls::new(10_000, 1, 512 << 20));
         let caller = Arc::new(Caller::new(Arc::clone(&calls)));
         let pass = async |message| {
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decoded_message_counts_with_its_decoded_size() {
+    fn the_byte_limit_counts_the_decoded_size_of_a_message() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         let put = |permit: &Arc<CallPermit>| {
             let value = vec![7; 90_000].into();

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn log_level_names_of_the_flag_and_of_older_etcd_are_accepted() {
+    fn log_level_names_of_the_flag_and_of_older_etcd_versions_are_accepted() {
         for (name, expected) in [
             ("DEBUG", Some(Level::Debug)),
             ("info", Some(Level::Info)),

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_end_at_their_size_if_large_records_follow_small_ones() {
+    fn a_chunk_ends_at_its_size_limit_if_large_records_follow_small_ones() {
         let mut sizes = vec![0; 2000];
         sizes.resize(2100, CHUNK_BYTES);
         check(&records(&sizes), 0);

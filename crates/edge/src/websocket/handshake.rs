@@ -136,7 +136,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_example_handshake_of_the_rfc_has_the_response_of_the_rfc() {
+    fn the_rfc_example_handshake_receives_the_response_given_in_the_rfc() {
         let good = request("GET", &GOOD);
         assert!(is_wanted(&good));
         let answer = accept(&good).unwrap();

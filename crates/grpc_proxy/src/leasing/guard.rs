@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn deleting_a_range_that_contains_leasing_keys_requires_that_none_has_an_owner() {
+    fn a_range_deletion_that_includes_leasing_keys_requires_that_no_key_has_an_owner() {
         let Some(request) = delete("o", "p").request else { panic!() };
         let (asked, _) = guarded(request, &Owned::new(), false);
         let conditions: Vec<String> = asked.compare.iter().map(shown).collect();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn leasing_keys_per_transaction_are_bounded_in_number_and_size() {
+    fn the_number_and_size_of_leasing_keys_per_transaction_are_bounded() {
         let key = |bytes: usize| {
             let name = vec![b'n'; bytes].into();
             LeasingKey { name, created: 3, lease: 4, is_revoked: false }

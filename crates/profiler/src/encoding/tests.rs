@@ -116,7 +116,7 @@ pub(crate) fn decode(gzipped: &[u8]) -> Read {
 }
 
 #[test]
-fn an_encoded_profile_is_decoded_unchanged() {
+fn a_profile_survives_encoding_and_decoding() {
     let value = |what, unit| ValueType { what, unit };
     let function = |name: &str| FunctionNames { name: name.to_owned(), symbol: format!("_{name}") };
     let profile = Profile {

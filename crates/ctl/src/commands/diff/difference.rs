@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_count_each_key_once() {
+    fn totals_count_compared_keys_and_differences() {
         let (left, right) = (record("a", "v", 2), record("a", "w", 3));
         let mut totals = Totals::default();
         for difference in [

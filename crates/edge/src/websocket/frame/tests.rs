@@ -74,7 +74,7 @@ fn control_frames_are_accepted_between_fragments() {
 }
 
 #[test]
-fn the_close_code_of_a_client_is_read() {
+fn the_close_code_sent_by_a_client_is_validated() {
     let close = |code: u16, reason: &[u8]| frame(0x88, &[&code.to_be_bytes()[..], reason].concat());
     check(&close(1000, b"done"), &Ok(vec![Event::Close(Some(1000))]));
     check(&close(4999, b""), &Ok(vec![Event::Close(Some(4999))]));

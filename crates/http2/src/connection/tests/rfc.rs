@@ -320,7 +320,7 @@ fn section_8_1_1_the_length_of_a_body_equals_its_content_length() {
 }
 
 #[test]
-fn section_8_2_field_names_are_lowercase_and_fields_of_connections_are_refused() {
+fn section_8_2_field_names_are_lowercase_and_connection_specific_fields_are_refused() {
     for (name, value) in [
         ("X", "y"),
         ("", "y"),
