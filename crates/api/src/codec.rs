@@ -20,7 +20,7 @@ use crate::{deep_txn, shape};
 /// larger message grows its buffer once, because its length is known.
 const BUFFER_BYTES: usize = 512;
 
-/// How many bytes of a stream's messages are encoded before the transport accepts them.
+/// Number of bytes of a stream's messages that are encoded before the transport accepts them.
 const AHEAD_BYTES: usize = 32 * 1024;
 
 /// Encodes `E` and decodes `D`.

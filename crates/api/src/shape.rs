@@ -52,7 +52,7 @@ pub fn decode<M: Message + Name + Default>(encoded: Bytes) -> Result<M, DecodeEr
     })
 }
 
-/// Copies the fields with the right wire type. Returns `None` if the bytes are not a message.
+/// Copies the fields with the right wire types. Returns `None` if the bytes are not a message.
 #[cold]
 fn without_mistyped(name: &str, encoded: &[u8]) -> Option<Vec<u8>> {
     let shape = SHAPES.iter().find(|shape| shape.name == name)?;
@@ -130,7 +130,7 @@ mod tests {
         let txn = decoded::<TxnRequest>(&bytes);
         assert_eq!(txn.compare[0].key, "k");
         assert_eq!(txn.success.len(), 1);
-        // Variants of a oneof: the variant with the wrong type does not replace the other variant.
+        // In a oneof, a variant with the wrong type does not replace the other variant.
         let txn = decoded::<TxnRequest>(b"\x0a\x08\x1a\x01k\x20\x05\x2a\x01x");
         assert_eq!(txn.compare[0].target_union, Some(TargetUnion::Version(5)));
     }
@@ -146,7 +146,7 @@ mod tests {
         };
         let expected =
             WatchCreateRequest { key: "k".into(), filters: vec![0, 1], ..Default::default() };
-        // Single and packed. A double is not part of the list.
+        // The list consists of single and packed numbers. The double is not part of the list.
         assert_eq!(filters(b"\x0a\x09\x0a\x01k\x28\x00\x28\x01\x10\x01"), expected);
         assert_eq!(filters(b"\x0a\x09\x0a\x01k\x2a\x02\x00\x01\x10\x01"), expected);
         let odd = b"\x0a\x10\x0a\x01k\x2a\x02\x00\x01\x29\x01\x02\x03\x04\x05\x06\x07\x08";

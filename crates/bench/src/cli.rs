@@ -22,7 +22,7 @@ const NAMES: Names = Names { of_etcd: "", own: "quorate bench" };
 /// The action that a command performs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leads {
-    /// Runs a load. The function reads its flags.
+    /// Runs a load. The function parses the load's flags.
     Load(fn(&Matches) -> Result<Load, String>),
     /// Prints the help of a command.
     Help,

@@ -3,7 +3,7 @@
  *
  * - The user's token exists only in a variable of this module, and is lost on reload.
  * - If a call needs a login, the call waits until the user has logged in, and is then sent again, unnoticed by the caller.
- * - Every failure is an [`ApiError`]; its `code` is stable, its `message` is the server's text.
+ * - Every failure is an [`ApiError`]. Its `code` is stable, and its `message` is the server's text.
  */
 
 /** The time after which an unanswered call fails. */

@@ -7,7 +7,7 @@
 
 /** The maximum number of changed lines for which the shortest difference is computed. */
 export const DISTANCE_MAX = 1000;
-/** A gap replaces more lines than this. */
+/** A run of more unchanged lines than this is replaced by a gap. */
 const GAP_LEAST = 2;
 
 /**

@@ -114,7 +114,7 @@ export class History {
   }
 
   /**
-   * Returns the time of the first sample that has a revision; `null` if the revision is older than the samples, or newer.
+   * Returns the time of the first sample that has a revision; `null` if the revision is older or newer than all samples.
    *
    * @param {number} revision
    */

@@ -50,7 +50,7 @@ export function encryptedBy(bytes) {
 }
 
 /**
- * Decodes an envelope. Returns `null` if the bytes are not one, or are cut off before the type.
+ * Decodes an envelope. Returns `null` if the bytes are not an envelope, or end before the type.
  *
  * @param {Uint8Array} bytes
  * @returns {Envelope | null}

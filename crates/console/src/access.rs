@@ -31,7 +31,7 @@ const PAGE_LOGINS_MAX: usize = 8;
 const KNOWN_MAX: usize = 64;
 const KNOWN_TIME: Duration = Duration::from_secs(10);
 
-/// How long the last answer to the question whether authentication is on remains valid.
+/// Time for which the last known authentication mode remains valid.
 const MODE_TIME: Duration = Duration::from_secs(5);
 
 /// The listener of a console.

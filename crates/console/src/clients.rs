@@ -5,8 +5,8 @@
 //!
 //! # Guarantees
 //!
-//! * A client gets a slot only if it holds fewer slots than are free. One client thus holds at most half of all slots,
-//!   two clients hold at most a third each, and a further client still finds a free slot.
+//! * A client receives a slot only if it holds fewer slots than are free. One client thus holds at most half of all
+//!   slots, two clients hold at most a third each, and a further client still finds a free slot.
 //! * All clients at one address together leave a quarter of the slots for other addresses.
 //! * Only digests of tokens are stored.
 //!

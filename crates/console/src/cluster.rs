@@ -183,7 +183,7 @@ impl Caller {
     }
 }
 
-/// Returns whether a call failed because of its connection, so another member may still answer it.
+/// Returns whether a call failed because of its connection, so that it may succeed on another member.
 fn is_lost(status: &Status) -> bool {
     status.code() == Code::Unavailable && !status.message().starts_with("etcdserver: ")
 }

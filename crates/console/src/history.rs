@@ -2,8 +2,8 @@
 //!
 //! A walk reads the key at its newest revision, then at the revision before that change, and so on, with one small read
 //! for each change. It ends at the creation of the key, because a read cannot find earlier incarnations of the key. A
-//! search watches the key from the oldest revision that the cluster still has. It also finds deletions, but the member
-//! reads its whole history for it.
+//! search watches the key from the oldest revision that the cluster still has. A search also finds deletions, but makes
+//! the member read its whole history.
 //!
 //! # Bound
 //!
@@ -121,8 +121,8 @@ struct Search {
 }
 
 impl Search {
-    /// Watches until the newest revision. If the watch starts at a compacted revision, returns the oldest revision that
-    /// the cluster still has.
+    /// Watches the key up to the newest revision. If the watch starts at a compacted revision, returns the oldest
+    /// revision that the cluster still has.
     async fn listen(
         &mut self,
         caller: &Caller,

@@ -40,7 +40,7 @@ const END_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of bytes of a value in an event.
 const VALUE_BYTES_MAX: usize = 4096;
 
-/// Interval of the lines that show that a stream is alive, and interval of the rows of prefixes.
+/// Interval of the lines that show that a stream is alive, and of the rows of prefixes.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const ROWS_INTERVAL: Duration = Duration::from_secs(2);
 

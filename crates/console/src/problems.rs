@@ -1,4 +1,4 @@
-//! The problems of a cluster, which an operator would find with the runbook, computed from the figures.
+//! Finds the problems of a cluster in the collected figures, as an operator would with the runbook.
 //!
 //! # Guarantees
 //!
@@ -54,7 +54,7 @@ const CLOCK_SECS: f64 = 2.5;
 const PENDING_EVENTS: f64 = 10_000.0;
 const FAILED_PROPOSALS_PER_SEC: f64 = 0.02;
 
-/// Number of leader changes within [`LEADER_CHANGES_MS`] from which a problem is reported.
+/// Number of leader changes within [`LEADER_CHANGES_MS`] at which a problem is reported.
 const LEADER_CHANGES: usize = 4;
 const LEADER_CHANGES_MS: u64 = 15 * 60 * 1000;
 

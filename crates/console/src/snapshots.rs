@@ -1,7 +1,7 @@
 //! Downloads of snapshots. The page requests a snapshot with an API call, and receives an id under which the browser
 //! then downloads it, because a browser cannot save a stream that it receives in answer to an API call. The id is valid
-//! only once and for a short time. It is not a credential of the cluster: it identifies one snapshot that the user was
-//! already permitted to request.
+//! only once and for a short time. It gives no other access to the cluster, because it identifies one snapshot that the
+//! user was permitted to request.
 //!
 //! # Guarantees
 //!
@@ -10,7 +10,7 @@
 //! # Bound
 //!
 //! * At most [`DOWNLOADS_MAX`] downloads are remembered, and at most [`OWN_DOWNLOADS_MAX`] of one client. Further
-//!   downloads are refused while these have not ended. Each download has at most [`PARTS_MAX`] parts in memory.
+//!   downloads are refused until one of these has ended. Each download has at most [`PARTS_MAX`] parts in memory.
 //! * A download that the browser does not start within [`BEGIN_TIME`] fails. A download is dropped from the list
 //!   [`KEEP_TIME`] after its end.
 

@@ -127,7 +127,7 @@ impl QueueKey {
         let txn = async |channel, request| client.kv(channel).txn(request).await;
         let reply = client.call(None, Repeat::Never, request, txn).await?;
         let revision = reply.header.as_ref().map_or(0, |header| header.revision);
-        // No other client has a key with this lease, so a key that exists is ours.
+        // No other client has a key with this lease, so an existing key belongs to this client.
         let found = reply.responses.first().and_then(|operation| match &operation.response {
             Some(Response::ResponseRange(found)) => found.kvs.first(),
             _ => None,

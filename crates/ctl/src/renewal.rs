@@ -22,8 +22,8 @@ pub(crate) async fn renew_once(client: &Client, id: i64) -> Result<LeaseKeepAliv
 }
 
 /// Renews the lease every third of its TTL until it is revoked or the server has been unreachable for a full TTL. Until
-/// the first response, the TTL is assumed to be `first_life`. Each response is passed to `on_response`; an error from
-/// it ends the renewals.
+/// the first response, the TTL is assumed to be `first_life`. Each response is passed to `on_response`. An error from
+/// `on_response` ends the renewals.
 pub(crate) async fn keep(
     client: &Client,
     id: i64,

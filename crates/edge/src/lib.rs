@@ -1,5 +1,5 @@
-//! The client ports of a server. They convert requests into calls on the server's handles: gRPC, HTTP and the JSON
-//! gateway. The services do not know which data store holds the keys.
+//! The client ports of a server: gRPC, HTTP and the JSON gateway. They convert requests into calls on the server's
+//! handles. The services do not know which data store holds the keys.
 //!
 //! ```text
 //! http ──► json_gateway ──► router ──► services ──► calls

@@ -23,7 +23,7 @@ pub const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
 /// Minimum timeout. A shorter timeout would expire before the call can be processed.
 const TIMEOUT_MIN: Duration = Duration::from_micros(1);
 
-/// Memory overhead of a header, in addition to its text.
+/// Memory overhead of a header in bytes, in addition to its text.
 pub const FIELD_BYTES: usize = 128;
 
 /// A call as described by the headers of its request.

@@ -2,8 +2,8 @@
 //!
 //! # Guarantees
 //!
-//! * No request can access a key without the prefix. A range up to the end of all keys is limited to keys with the
-//!   prefix, and a request with an empty key is refused before the prefix would make the key valid.
+//! * No request can access a key without the prefix. A range without an upper bound is limited to keys with the prefix,
+//!   and a request with an empty key is refused before the prefix would make the key valid.
 //!
 //! # Not here
 //!

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::{Compare, RequestOp};
 
-/// The encoding of "end of all keys" in requests, and also the first possible key.
+/// The `range_end` of a range without an upper bound. The same byte is also the first possible key.
 pub(crate) const OPEN_END: &[u8] = b"\0";
 
 /// A single key or a range of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
     key: Bytes,
-    /// `None` for a single key; empty for a range to the end of all keys.
+    /// `None` for a single key; empty for a range without an upper bound.
     end: Option<Bytes>,
 }
 
@@ -41,7 +41,7 @@ impl Span {
         &self.key
     }
 
-    /// Returns the end of the range; `None` for a single key, and an empty key for the end of all keys.
+    /// Returns the end of the range: `None` for a single key, or an empty key if the range has no upper bound.
     pub(crate) const fn end(&self) -> Option<&Bytes> {
         self.end.as_ref()
     }
@@ -144,7 +144,7 @@ fn add_written(request: &Request, with_conditions: bool, spans: &mut Vec<Span>) 
     }
 }
 
-/// Returns the first key after all keys with this prefix, or the end of all keys if there is no such key.
+/// Returns the first key after all keys with this prefix, or [`OPEN_END`] if there is no such key.
 pub(crate) fn after(prefix: &[u8]) -> Bytes {
     let mut after = prefix.to_vec();
     while let Some(last) = after.last_mut() {

@@ -6,10 +6,10 @@ pub const HEADER_BYTES: usize = 9;
 /// The preface with which every client begins.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The maximum payload that a peer accepts unless its settings specify another value.
+/// The maximum payload in bytes that a peer accepts unless its settings specify another value.
 pub const PAYLOAD_BYTES_DEFAULT: usize = 16_384;
 
-/// The initial window of a connection and of each stream unless the settings specify another value.
+/// The initial window of a connection and of each stream in bytes, unless the settings specify another value.
 pub const WINDOW_DEFAULT: u32 = 65_535;
 
 /// The maximum window, and the maximum stream id.

@@ -34,7 +34,7 @@ const QUICK_BITS: usize = 9;
 #[derive(Clone, Copy)]
 struct Codes {
     first: u32,
-    /// The position of the first byte in `bytes`.
+    /// The position in `bytes` of the first byte with a code of this length.
     start: usize,
     count: u32,
 }

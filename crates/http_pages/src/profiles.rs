@@ -54,7 +54,8 @@ const IS_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
 #[derive(Clone, Debug)]
 struct Posted(Bytes);
 
-/// Returns whether the answer to a request depends on its body. If so, [`read_body`] must read the body first.
+/// Returns whether the answer to a request depends on the request's body. If so, [`read_body`] must read the body
+/// first.
 pub fn takes_body<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/debug/pprof/symbol"
 }

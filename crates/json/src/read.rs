@@ -16,7 +16,7 @@ use crate::DEPTH_MAX;
 use crate::number::whole;
 use crate::schema::{self, Field, Kind, Message};
 
-/// Accepts padded and unpadded input, and ignores the spare bits of the last digit, as Go does.
+/// Base64 settings that accept padded and unpadded input and ignore the spare bits of the last digit, as Go does.
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);

@@ -102,7 +102,7 @@ fn the_readme_lists_exactly_the_missing_commands() {
     }
 }
 
-/// The document must state this, because operators do not expect tokens and watches to outlive a revocation.
+/// The document must list these tokens and watches, because operators do not expect them to outlive a revocation.
 /// `tests/tests/blackbox/auth.rs` tests the behaviour.
 #[test]
 fn security_md_states_which_tokens_and_watches_outlive_a_revocation() {
@@ -131,7 +131,7 @@ fn the_changelog_lists_every_command() {
     }
 }
 
-/// An operator who restarts the last member and lowers the version again at once gets an error.
+/// An operator who requests another downgrade right after the last member's restart receives an error.
 #[test]
 fn migration_md_explains_a_downgrade_request_right_after_the_last_restart() {
     let page = document("docs/migration.md").replace('\n', " ");

@@ -44,7 +44,7 @@ fn a_commit_is_found_in_every_git_layout() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     let git = root.join(".git");
-    // In a source archive, there is no commit.
+    // A source archive contains no commit.
     assert_eq!(found(&root, &root), (None, Vec::new()));
     // A branch may have a file of its own.
     write(&git.join("HEAD"), "ref: refs/heads/main\n");

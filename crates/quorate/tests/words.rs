@@ -1,4 +1,4 @@
-//! The first words that the program accepts: help, version, and errors for others.
+//! Tests the words that the program accepts as its first argument: help, version, and errors for other words.
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 

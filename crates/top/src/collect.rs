@@ -86,7 +86,7 @@ pub(super) struct Collector<'a> {
     cluster_id: u64,
     leases: Option<u64>,
     leases_due: Instant,
-    /// The member that serves reads of the whole cluster. When it is chosen, a follower is preferred.
+    /// The member to which reads about the whole cluster are sent, preferably a follower.
     reader: Option<Rc<Target>>,
 }
 

@@ -47,7 +47,7 @@ pub enum Form {
     Full,
     /// Keys with fewer separators. The group's name ends at their last separator.
     Short,
-    /// Keys as in `Short`. There are so many of them that they are grouped by their common beginning.
+    /// Keys as in `Short`, but grouped by their common beginning, because there are many of them.
     Stem,
 }
 

@@ -47,7 +47,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Explains why members that answer have no round-trip times; `None` if all of them have some.
+    /// Explains why answering members have no round-trip times. Returns `None` if all answering members have them.
     pub(super) fn round_trip_note(&self) -> Option<&'static str> {
         let timed = |row: &MemberRow| row.stages.get(&Stage::RoundTrip).and_then(|it| it.p99);
         let answering = self.members.iter().filter(|row| row.standing.is_some());

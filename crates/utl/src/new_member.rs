@@ -1,4 +1,4 @@
-//! Creates the files of a new member of a new cluster around an existing backend file.
+//! Creates the files of a new member of a new cluster from an existing backend file.
 //!
 //! The backend file keeps its content, except that the members of the new cluster replace the old ones. The new log is
 //! that of a founding member that has applied its first entries, one for each founding member. As a result, all members
@@ -200,7 +200,7 @@ impl NewMember {
         }
     }
 
-    /// Creates the member's files around the backend file, which `bring` writes to the path that it receives. After an
+    /// Creates the member's files, including the backend file, which `bring` writes to the path passed to it. After an
     /// error, no files remain.
     pub(crate) fn make(
         &self,

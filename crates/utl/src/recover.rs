@@ -16,8 +16,8 @@
 //!
 //! # Not here
 //!
-//! The files around the state (see `new_member`). Detection of older copies: an older copy of a directory cannot be
-//! recognised, so the user must not pass one.
+//! The other files of the new member (see `new_member`). Detection of older copies: an older copy of a directory cannot
+//! be recognised, so the user must not pass one.
 
 mod choice;
 mod outline;
@@ -293,7 +293,7 @@ fn described(
     Ok(outline::described(disk, source.dirs.wal(), &indexes)?)
 }
 
-/// Creates the member's files around a copy of the chosen backend file, onto which the log is replayed.
+/// Creates the member's files with a copy of the chosen backend file, onto which the log is replayed.
 fn make(
     session: &Session,
     disk: &Arc<dyn Disk>,

@@ -98,7 +98,7 @@ pub(crate) struct Assessment {
     pub(crate) findings: Findings,
     /// Facts from the backend file, if it can be read.
     pub(crate) backend: Option<BackendFacts>,
-    /// Id of the member if its cluster has removed it. The member's data may be sound nevertheless.
+    /// Id of the member, if the cluster has removed this member. The member's data may be sound nevertheless.
     pub(crate) removed: Option<MemberId>,
     /// Reason why the member must fetch its state from another member; `None` if it need not. The member fetches the
     /// state when it starts, and no other member must use its current state.

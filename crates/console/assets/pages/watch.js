@@ -135,7 +135,7 @@ class WatchPage {
     cancelAnimationFrame(this.frame);
   }
 
-  /** Watches until the page is left; connects again after failures. */
+  /** Watches until the user leaves the page. Reconnects after failures. */
   async start() {
     this.run.abort();
     this.run = new AbortController();

@@ -144,7 +144,7 @@ function metadata(entry, signal) {
   ]);
 }
 
-/** Calls `onchange` when the key gets a revision that is newer than the one that is shown. */
+/** Calls `onchange` when the key is changed or deleted after the shown revision. */
 async function watchForChanges(key, signal, shown, onchange) {
   try {
     await stream(

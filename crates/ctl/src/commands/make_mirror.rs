@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! Leases. Keys with a lease are copied without it, as etcdctl does.
+//! Leases. Keys are copied without their leases, as etcdctl does.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

@@ -43,7 +43,7 @@ impl<T> Authorized<T> {
     }
 }
 
-/// Authorizes the caller of a decoded request. A compressed message is counted with its decoded size.
+/// Authorizes the caller of a decoded request. A compressed message is counted at its decoded size.
 pub(crate) fn authorize<T: Asks + prost::Message>(
     access_control: &AccessControl,
     needs: Needs,

@@ -301,7 +301,7 @@ struct Permits {
     _bytes: Option<OwnedPermit>,
 }
 
-/// Bytes being sent, with a value that is dropped after them.
+/// Bytes being sent, with a value that is dropped after the bytes.
 struct Held<T> {
     bytes: Bytes,
     _held: T,

@@ -39,7 +39,7 @@ pub struct CallStats {
     remote: Option<SocketAddr>,
     /// Tracks the boundaries of the sent messages.
     sent: Follower,
-    /// The permit of the call; `None` if there was none.
+    /// The permit that the call holds, if it has one.
     permit: Option<Arc<CallPermit>>,
     /// Records of a traced or audited call. Boxed because most calls have none.
     followed: Option<Box<Followed>>,

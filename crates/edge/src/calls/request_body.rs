@@ -6,13 +6,13 @@
 //! must not occupy memory forever, and a client must not hold the permit of a single-message call without sending the
 //! message.
 //!
-//! A compressed message counts with its received size until it is complete. It then counts with the uncompressed size
-//! stored in its last bytes, because it is decompressed immediately on the connection's thread. The decompressor
-//! ignores bytes after the end of its data, so the stored size may be wrong. Compressed messages are therefore counted
-//! again after decoding ([`take_in`]).
+//! A compressed message is counted at its received size until it is complete, and then at the uncompressed size stored
+//! in its last bytes, because it is decompressed immediately on the connection's thread. The decompressor ignores bytes
+//! after the end of its data, so the stored size may be wrong. Compressed messages are therefore counted again after
+//! decoding ([`take_in`]).
 //!
 //! The body of a unary call ends after its message, because grpc-go reads only one message: the call is answered even
-//! if its caller has not ended the request, and the library ignores further data. For calls with a streaming answer,
+//! if its caller has not ended the request, and the library ignores further data. For calls with a response stream,
 //! grpc-go waits for the end of the request and refuses a second message.
 
 use std::future::Future;
@@ -144,7 +144,7 @@ fn is_plain(bytes: &[u8]) -> bool {
     bytes.first() == Some(&0) && whole_message(bytes).is_some()
 }
 
-/// Returns a decoded message. The router attaches the call's permit to compressed messages, which are counted here with
+/// Returns a decoded message. The router attaches the call's permit to compressed messages, which are counted here at
 /// their decoded size.
 pub(crate) fn take_in<M: prost::Message>(
     request: tonic::Request<M>,
@@ -534,7 +534,7 @@ mod tests {
         }
     }
 
-    /// Returns the error that ends such a trickling body within an hour, if any.
+    /// Returns the error, if any, that ends a [`Trickle`] body with these arguments within an hour.
     async fn ending(kind: Kind, first: usize, each: usize) -> Option<Status> {
         let calls = Arc::new(Calls::new(10, 1, 512 << 20));
         let body = Trickle { first, each, next: None };

@@ -41,7 +41,7 @@ impl Default for RequestStats {
     }
 }
 
-/// Returns whether the line will be logged for a call that began at `started` and ends now.
+/// Returns whether the line `request stats` will be logged for a call that began at `started` and ends now.
 pub(crate) fn is_wanted(info: &ServerInfo, started: Instant) -> bool {
     log::enabled(log::Level::Debug) || started.elapsed() > info.limits().slow_unary
 }

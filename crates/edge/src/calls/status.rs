@@ -17,7 +17,7 @@ pub(crate) fn status(error: impl Into<RequestError>) -> Status {
 }
 
 /// Returns the code of a failure. Several failures have the code Unknown although a better code exists, because etcd
-/// sends it and clients rely on it.
+/// sends Unknown and clients rely on that.
 const fn code(error: &RequestError) -> Code {
     match error {
         RequestError::Refused(refusal) => refusal_code(refusal),

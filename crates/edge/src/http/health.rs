@@ -1,4 +1,4 @@
-//! Health checks: `/health` returns a single result, `/livez` and `/readyz` return a list of checks.
+//! Health checks: `/health` returns a single result, whereas `/livez` and `/readyz` return a list of checks.
 //!
 //! Orchestrators use `/livez` to decide on restarts and `/readyz` for routing; older orchestrators use `/health`. A
 //! full backend fails `/health` only: the member still serves reads, and a restart would not help.

@@ -48,7 +48,8 @@ pub(crate) async fn answer(
     let remote = head.extensions.get::<Ends>().and_then(|ends| ends.remote);
     let body = read_short(body, BODY_BYTES_MAX).await;
     let credentials = access_control.read(credentials, &Remembered::default()).await;
-    // There must be no await between this check and the change of the level.
+    // There must be no await between this check and the change of the level, so that the caller cannot lose the
+    // permission in between.
     if let Err(error) = access_control.check_admin(&credentials) {
         let refused = status(error);
         log::warn!(

@@ -1,6 +1,6 @@
 //! Converts the messages of a call's answer to JSON.
 //!
-//! The answer to a unary call is one value. A streaming answer has one value per line, each under `result`. If the
+//! The answer to a unary call is one value. A response stream becomes one value per line, each under `result`. If the
 //! stream ends with an error, the last line contains the error under `error`. An error consists of its code and text.
 //! Its HTTP status corresponds to the code, unless part of the answer has already been sent.
 
@@ -135,7 +135,7 @@ fn convert(conversion: Conversion, message: &[u8], json: &mut Vec<u8>) -> Result
     conversion.response(message, json).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// Returns the answer to a call with a streaming answer. The HTTP head is sent together with the first message.
+/// Returns the answer to a call with a response stream. The HTTP head is sent together with the first message.
 pub(super) async fn stream(mut messages: Messages, conversion: Conversion) -> Response<AnswerBody> {
     match poll_fn(|cx| messages.poll_next(cx)).await {
         Ok(None) => Response::new(AnswerBody::whole(Full::default())),
@@ -247,7 +247,7 @@ impl AnswerBody {
     }
 }
 
-/// The lines of a streaming answer.
+/// The lines of a response stream.
 struct Lines {
     messages: Messages,
     conversion: Conversion,

@@ -15,7 +15,7 @@
 //!   its connection has a certificate.
 //! * A call ends when its request ends.
 //! * Buffered request data always counts against its limit. Large unary replies count against the limit on replies
-//!   until they are sent. Only one message of a streaming answer is buffered at a time.
+//!   until they are sent. Only one message of a response stream is buffered at a time.
 //!
 //! # Not here
 //!

@@ -53,7 +53,7 @@ pub(super) enum Violation {
     /// A length that does not fit in 63 bits.
     #[error("the length of a frame exceeds 63 bits")]
     Length,
-    /// A fragmented control frame, or one that is too long.
+    /// A control frame that is fragmented or longer than [`CONTROL_BYTES_MAX`].
     #[error("a control frame is fragmented or longer than 125 bytes")]
     Control,
     /// A message that starts within another one, or a continuation without a message.

@@ -88,7 +88,7 @@ pub(super) struct WatcherSet {
 struct State {
     groups: BTreeMap<u64, Group>,
     next: u64,
-    /// This set's current share of the gauge of watchers that share a watch.
+    /// Number of watchers that this set currently contributes to the gauge of watchers that share a watch.
     coalescing: i64,
 }
 
@@ -241,7 +241,7 @@ impl State {
         self.next
     }
 
-    /// Merges a group into another current group whose position is at most the group's own.
+    /// Merges a group into another group that has caught up and whose position is not later.
     fn coalesce(&mut self, number: u64) {
         let Some(position) = self.groups.get(&number).and_then(|group| group.position) else {
             return;

@@ -27,9 +27,9 @@ pub struct Limits {
     pub is_announced: bool,
     /// The maximum size of the header fields of one request, as counted by HTTP/2.
     pub header_list_bytes_max: usize,
-    /// The receive window of a stream.
+    /// The receive window of a stream, in bytes.
     pub stream_window: u32,
-    /// The receive window of the connection.
+    /// The receive window of the connection, in bytes.
     pub connection_window: u32,
     /// The maximum number of requests that the client may cancel before they are answered.
     pub given_up_max: u32,

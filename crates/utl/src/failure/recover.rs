@@ -96,7 +96,7 @@ pub(crate) enum ReplayError {
     /// The snapshot files cannot be read.
     #[error(transparent)]
     Snapshots(#[from] SnapError),
-    /// The kind of an entry is one that members never write.
+    /// An entry has a kind that members never write.
     #[error(transparent)]
     Start(#[from] StartError),
     /// An entry cannot be applied.

@@ -1,6 +1,6 @@
 //! `snapshot restore`: creates the files of a new member from a snapshot.
 //!
-//! The snapshot's content becomes the backend file. `new_member` creates the files around it.
+//! The snapshot's content becomes the backend file. `new_member` creates the other files.
 //!
 //! # Invariants
 //!

@@ -146,7 +146,7 @@ async fn a_watcher_does_not_join_a_group_that_is_catching_up() {
     let (past, now, later) = (Client::new(), Client::new(), Client::new());
     let group = new_group(set.add(past.watcher(1, 5)));
     assert!(set.deliver(group, created(20)));
-    // The watch delivers events from revision 5 on, and it is unknown when it will catch up.
+    // The watch delivers events from revision 5 on, and it is unknown when the watch will catch up.
     let other = new_group(set.add(now.watcher(1, 0)));
     assert!(set.deliver(other, created(20)));
     assert!(!set.deliver(group, progress(20)), "the group has caught up with the other group");

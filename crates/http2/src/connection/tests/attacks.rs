@@ -11,7 +11,8 @@ fn wide() -> Connection {
     open_with(Limits { streams_max: 1000, ..LIMITS })
 }
 
-/// Opens streams and provokes an error on each. Returns the number of streams that the connection survives.
+/// Opens streams and provokes an error on each until the connection ends. Returns the number of earlier streams, and
+/// the error code of the connection.
 fn provoke(error: impl Fn(u32) -> Vec<u8>) -> (usize, Code) {
     let mut connection = wide();
     for (count, stream) in (1..1000).step_by(2).enumerate() {
