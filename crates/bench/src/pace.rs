@@ -64,7 +64,7 @@ impl Pace {
 
     /// Returns why the run ended early, if it did.
     pub(crate) fn cut_short(&self) -> Option<String> {
-        let interrupted = || self.is_interrupted().then(|| "it was interrupted".to_owned());
+        let interrupted = || self.is_interrupted().then(|| "the run was interrupted".to_owned());
         self.given_up.get().cloned().or_else(interrupted)
     }
 
@@ -133,7 +133,7 @@ mod tests {
         assert!(pace.draw(Instant::now()).is_some());
         pace.interruption().store(true, Ordering::Relaxed);
         assert!(pace.draw(Instant::now()).is_none());
-        assert_eq!(pace.cut_short().unwrap(), "it was interrupted");
+        assert_eq!(pace.cut_short().unwrap(), "the run was interrupted");
     }
 
     #[test]

@@ -349,7 +349,7 @@ mod tests {
         let heading = Heading { load, clients: 2, connections: 1, value_size: 8 };
         let silence = Silence { seconds: 0.0125, began_unix_seconds: 1.5e9 };
         Report::new(heading, &["read", "write"], &[reads, writes], None, &cost)
-            .with_course(Some(silence), Some("it was interrupted".to_owned()))
+            .with_course(Some(silence), Some("the run was interrupted".to_owned()))
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(json["per_second"], 1.0);
         assert_eq!(
             (&json["cut_short"], &json["ended"][0]),
-            (&"it was interrupted".into(), &8.into())
+            (&"the run was interrupted".into(), &8.into())
         );
         assert_eq!(json["error_texts"]["no (gRPC code 8)"], 1);
         assert_eq!(json["kinds"]["read"]["count"], 1);
@@ -390,7 +390,7 @@ mod tests {
         let text = sample().to_text();
         for part in [
             "mixed: 2 clients on 1 connections",
-            "cut short   it was interrupted;",
+            "cut short   the run was interrupted;",
             "3 in 2.00 s, 1 per second, 1 errors",
             "process 8: has ended",
             "1 times: no (gRPC code 8)",

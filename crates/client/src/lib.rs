@@ -473,7 +473,11 @@ impl Client {
         if state.current.take_if(|current| current.number == connection.number).is_some() {
             let target = &self.targets[state.first];
             state.first = (state.first + 1) % self.targets.len();
-            self.tell("left the connection", target, Some(&status_text(reason)));
+            self.tell(
+                "closed the connection because of an error",
+                target,
+                Some(&status_text(reason)),
+            );
         }
     }
 

@@ -117,7 +117,8 @@ impl Access {
             Mode::Off if is_private => Ok(()),
             Mode::Off => Err(Refusal::new(
                 Kind::AuthenticationOff,
-                "authentication is off in this cluster, so everyone who can reach this console could use it",
+                "authentication is off in this cluster, so everyone who can reach this console could use \
+                 the cluster",
             )
             .advising(
                 "Turn authentication on, or use --trusted-ca-file to require client certificates, or run \

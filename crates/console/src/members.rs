@@ -30,8 +30,9 @@ impl Members {
     pub(crate) async fn of(&self, caller: &Caller, id: u64) -> Result<Caller, Refusal> {
         let members = caller.members().await?;
         let found = members.into_iter().find(|member| member.id == id);
-        let found =
-            found.ok_or_else(|| Refusal::new(Kind::NotFound, "the cluster has no such member"))?;
+        let found = found.ok_or_else(|| {
+            Refusal::new(Kind::NotFound, "the cluster has no member with this id")
+        })?;
         let key = (id, found.client_urls);
         let known = self.kept.borrow().get(&key).cloned();
         let client = match known {

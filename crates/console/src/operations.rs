@@ -146,7 +146,7 @@ async fn of_account(caller: &Caller, name: &str, input: &Input) -> Result<Value,
         }
         "auth_enable" => account!(caller, auth_enable, AuthEnableRequest {}),
         "auth_disable" => account!(caller, auth_disable, AuthDisableRequest {}),
-        _ => return Err(Refusal::new(Kind::NotFound, "there is no such call")),
+        _ => return Err(Refusal::new(Kind::NotFound, "there is no API call with this name")),
     })
 }
 

@@ -141,7 +141,9 @@ impl Downloads {
     fn find(&self, id: &str) -> Result<Rc<Download>, Refusal> {
         let all = self.0.borrow();
         let found = all.iter().find(|download| download.id == id);
-        found.cloned().ok_or_else(|| Refusal::new(Kind::NotFound, "there is no such download"))
+        found
+            .cloned()
+            .ok_or_else(|| Refusal::new(Kind::NotFound, "there is no download with this id"))
     }
 
     /// Returns the progress of a download.
@@ -394,7 +396,7 @@ mod tests {
         downloads.keep(download(9, 1)).unwrap();
         tokio::time::advance(KEEP_TIME + Duration::from_secs(1)).await;
         downloads.keep(download(10, 1)).unwrap();
-        assert_eq!(downloads.0.borrow().len(), 2, "only the last two are remembered");
+        assert_eq!(downloads.0.borrow().len(), 2, "only the last two downloads are remembered");
     }
 
     #[test]

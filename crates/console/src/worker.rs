@@ -183,7 +183,7 @@ impl Context {
             "auth/list" => accounts::list(&caller).await?,
             "auth/role" => accounts::role(&caller, &input).await?,
             "snapshot_progress" => self.downloads.progress(&input)?,
-            _ => return Err(Refusal::new(Kind::NotFound, "there is no such call")),
+            _ => return Err(Refusal::new(Kind::NotFound, "there is no API call with this name")),
         };
         Ok(Answer::of(&value))
     }

@@ -385,7 +385,7 @@ impl Catalog {
         let keys: u64 = found.values().map(|found| found.keys).sum();
         if found.len() >= PREFIXES_MAX {
             return format!(
-                "more than {PREFIXES_MAX}; reduce them with --prefix-depth or --prefix"
+                "more than {PREFIXES_MAX}; reduce their number with --prefix-depth or --prefix"
             );
         }
         format!("{keys} keys in {}", found.len())

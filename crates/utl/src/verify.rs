@@ -188,14 +188,17 @@ fn compare(
     if applied > last {
         findings.damaged(
             PART,
-            format!("the backend has applied entry {applied}, but the log ends with {last}: the log has lost entries"),
+            format!(
+                "the backend has applied entry {applied}, but the log ends with entry {last}: the log has lost \
+                 entries"
+            ),
         );
     }
     if applied < begin && snap::find_database(disk, &dirs.snap(), begin).is_err() {
         findings.damaged(
             PART,
             format!(
-                "the backend has applied only entry {applied}, but the log begins after {begin}"
+                "the backend has applied only entry {applied}, but the log begins after entry {begin}"
             ),
         );
     } else if let Some(first) =

@@ -80,7 +80,7 @@ async fn bench_continues_after_a_restart_of_the_server(kind: Kind) {
     assert!((number("per_second") - per_second).abs() < 0.01 * per_second, "{report}");
     assert_eq!(
         (&report["cut_short"], &report["ended"][0]),
-        (&"it was interrupted".into(), &first.into())
+        (&"the run was interrupted".into(), &first.into())
     );
 }
 
@@ -94,7 +94,7 @@ async fn an_interrupted_bench_run_is_reported(kind: Kind) {
     assert!(!content);
     assert_eq!(
         (&report["cut_short"], &report["errors"]),
-        (&"it was interrupted".into(), &0.into())
+        (&"the run was interrupted".into(), &0.into())
     );
     assert_eq!(report["servers"][0]["pid"], server.pid());
 }

@@ -166,7 +166,7 @@ function roleChip(user, role, reload) {
           h(
             'p',
             null,
-            `The user ${user.name} loses the role ${role}, and with it its permissions, immediately.`,
+            `The user ${user.name} immediately loses the role ${role} and its permissions.`,
           ),
         ],
         danger: true,
@@ -298,7 +298,7 @@ function rangeText(permission) {
   if (isOpen) return `keys from ${shorten(key, 200)}`;
   if (permission.is_prefix || compare(prefixEnd(fromBase64(permission.key)), end) === 0)
     return `prefix ${shorten(key, 200)}`;
-  return `keys from ${shorten(key, 200)} to before ${shorten(printable(end), 200)}`;
+  return `keys from ${shorten(key, 200)} up to, but not including, ${shorten(printable(end), 200)}`;
 }
 
 function permissions(role, list, reload) {

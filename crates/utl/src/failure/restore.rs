@@ -60,7 +60,7 @@ pub(crate) enum RestoreError {
     },
     /// The file is the backend file of a running member, which changes while it is read.
     #[error(
-        "{} is in use by a running member: a copy of it would be inconsistent; take a snapshot of it (`snapshot save`)",
+        "{} is in use by a running member: a copy would be inconsistent; take a snapshot instead (`snapshot save`)",
         .0.display()
     )]
     InUse(PathBuf),
