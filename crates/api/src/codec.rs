@@ -81,7 +81,7 @@ impl<M: Message> Encoder for Half<M> {
     }
 }
 
-/// Decodes a message that the generated decoder refuses, if it is a transaction.
+/// Decodes a message that the generated decoder refuses, if the message is a transaction.
 fn decode_deep<M: Message + Default + 'static>(bytes: &Bytes) -> Option<M> {
     let mut message = M::default();
     let txn = (&mut message as &mut dyn Any).downcast_mut::<TxnRequest>()?;

@@ -17,7 +17,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process may have exited already.
+        // An error is ignored, because the process may have exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }

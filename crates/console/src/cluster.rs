@@ -81,7 +81,8 @@ impl Cluster {
         })
     }
 
-    /// Returns the token for a call: the caller's token or, without a login, [`ANONYMOUS`] if it is needed.
+    /// Returns the token for a call: the caller's token or, without a login, [`ANONYMOUS`] if the console has a client
+    /// certificate.
     pub(crate) fn token_of(&self, caller: Option<Token>) -> Option<Token> {
         let needs_one = caller.is_none() && !self.transport.cert.is_empty();
         if needs_one { token(ANONYMOUS) } else { caller }

@@ -53,7 +53,7 @@ pub struct Part {
 pub enum Content {
     /// A complete body.
     Whole(Option<Bytes>),
-    /// A body that is still being produced. An error aborts the answer, so that the client detects that it is
+    /// A body that is still being produced. An error aborts the answer, so that the client detects that the answer is
     /// incomplete.
     Stream(mpsc::Receiver<io::Result<Part>>),
 }

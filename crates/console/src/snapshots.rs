@@ -211,7 +211,7 @@ impl Begun {
             match fetched {
                 Ok(()) => {}
                 Err(refused) => {
-                    // The browser may have disconnected, or may not read.
+                    // Sending fails if the browser has disconnected or does not read.
                     let error = Err(io::Error::other(refused.message));
                     drop(sender.send_timeout(error, PART_TIME).await);
                 }

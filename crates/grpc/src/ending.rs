@@ -33,7 +33,7 @@ pub enum Ending {
     Open,
     /// The buffered messages must still be sent, followed by this status.
     With(Status),
-    /// Everything has been sent.
+    /// All messages and the status have been sent.
     Sent,
 }
 

@@ -120,7 +120,7 @@ pub struct Passed {
 }
 
 impl Follower {
-    /// Processes the next bytes.
+    /// Processes the next bytes, and counts the messages and message bytes in them.
     pub fn pass(&mut self, mut bytes: &[u8]) -> Passed {
         // A piece is usually exactly one message.
         if self.missing == 0

@@ -32,7 +32,8 @@ use crate::heap::{self, HeapProfile, MEAN_BYTES, STACK_FRAMES_MAX};
 /// Whether allocations are sampled.
 static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 
-/// The number of samples whose address maps to each slot. If it is zero for an address, no sample has this address.
+/// The number of samples whose address maps to each slot. If the number is zero for an address, no sample has this
+/// address.
 static FILTER: [AtomicU16; FILTER_PLACES] = [const { AtomicU16::new(0) }; FILTER_PLACES];
 const FILTER_PLACES: usize = 1 << 16;
 // A counter must not overflow even if all samples map to the same slot.

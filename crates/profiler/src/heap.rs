@@ -98,8 +98,8 @@ pub(crate) fn begin() {
     heap().get_or_insert_default();
 }
 
-/// Stores a sample. Returns false if its memory need not be looked up when it is freed. The caller's own allocations
-/// must not be sampled.
+/// Stores a sample. Returns false if the sampled memory need not be looked up when it is freed. The caller's own
+/// allocations must not be sampled.
 pub(crate) fn add(address: usize, size: u64, frames: &[u64]) -> bool {
     heap().as_mut().is_some_and(|heap| heap.add(address, size, frames))
 }

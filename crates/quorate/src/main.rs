@@ -52,7 +52,7 @@ fn main() -> ExitCode {
             let text = format!(
                 "Error: unknown command {word:?} for \"quorate\"\nRun 'quorate help' for usage.\n"
             );
-            // Standard error may be closed.
+            // An error is ignored, because standard error may be closed.
             drop(std::io::stderr().write_all(text.as_bytes()));
             ExitCode::from(BAD_LINE)
         }

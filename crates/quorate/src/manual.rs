@@ -20,7 +20,7 @@ pub(crate) fn main(args: &[OsString]) -> ExitCode {
         Some(page) => (io::stdout().write_all(page.as_bytes()), 0),
         None => (io::stderr().write_all(USAGE.as_bytes()), BAD_LINE),
     };
-    // The reader may have closed the pipe early.
+    // An error is ignored, because the reader may have closed the pipe early.
     drop(written);
     ExitCode::from(code)
 }

@@ -238,7 +238,7 @@ mod tests {
         tokio::spawn(async move {
             let _dir = dir;
             while let Ok((stream, _)) = listener.accept().await {
-                // The client may reject the certificate.
+                // An error is ignored, because the client may reject the certificate.
                 drop(acceptor.accept(stream, None).await);
             }
         });

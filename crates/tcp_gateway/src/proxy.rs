@@ -81,7 +81,7 @@ impl Proxy {
             };
             let proxy = Arc::clone(&self);
             worker.spawn(async move {
-                // An error affects only this connection.
+                // An error affects only this connection, which is then dropped.
                 if let Ok(client) = TcpStream::from_std(client) {
                     drop(proxy.pass_on(client).await);
                 }

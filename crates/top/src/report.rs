@@ -42,7 +42,7 @@ pub struct Report {
     pub stages: Vec<StageRow>,
     /// The active alarms, as strings.
     pub alarms: Vec<String>,
-    /// The data on prefixes.
+    /// The counts, sizes and write rates of the prefixes.
     pub prefixes: Prefixes,
 }
 
@@ -65,7 +65,7 @@ impl Report {
     }
 }
 
-/// The data on prefixes.
+/// The counts, sizes and write rates of the prefixes.
 #[derive(Clone, Debug, Default)]
 pub struct Prefixes {
     /// The known prefixes.

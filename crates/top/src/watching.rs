@@ -130,7 +130,8 @@ async fn listen(
                 sleep(RETRY_PAUSE).await;
                 return None;
             }
-            // A watch without a start revision is never cancelled because of a compaction, so this is a refusal.
+            // A watch without a start revision is never cancelled because of a compaction, so this cancellation is a
+            // refusal.
             Ok(response) if response.canceled => return Some(cancel_text(&response)),
             Ok(response) => {
                 if response.created {

@@ -56,8 +56,8 @@ pub(crate) fn is_backend(path: &Path) -> bool {
     }
 }
 
-/// Returns how long to wait for the lock of a file: not at all without `--timeout`, and forever if it is zero, as in
-/// etcdutl.
+/// Returns how long to wait for the lock of a file: not at all without `--timeout`, and forever if `--timeout` is zero,
+/// as in etcdutl.
 fn time(session: &Session) -> Option<Duration> {
     let given = session.matches.duration("timeout");
     Some(given).filter(|_| !(session.matches.changed("timeout") && given.is_zero()))

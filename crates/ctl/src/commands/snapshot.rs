@@ -79,7 +79,7 @@ async fn save(session: &Session) -> Result<(), Failure> {
         },
     };
     if result.is_err() {
-        // The file may not exist.
+        // An error is ignored, because the file may not exist.
         drop(fs::remove_file(&part));
     }
     let version = result.map_err(|text| Failure::new(exit::INTERRUPTED, text))?;

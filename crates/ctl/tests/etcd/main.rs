@@ -152,7 +152,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process may have exited already.
+        // An error is ignored, because the process may have exited already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
@@ -454,7 +454,7 @@ fn saved_snapshots_are_accepted_by_the_tools_of_etcd() {
     assert!(!server.dir.path().join("snap.db.part").exists());
     let status = server.real(&bin, &["snapshot", "status", "<DIR>/snap.db"], "");
     assert_eq!(status.code, 0, "{}", status.errors);
-    // The directory does not exist.
+    // The command must fail, because the directory does not exist.
     let outcome = server.ours(&["snapshot", "save", "<DIR>/no/snap.db"], "");
     assert_eq!(outcome.code, 5);
     assert!(outcome.errors.contains("Error: could not open"), "{}", outcome.errors);

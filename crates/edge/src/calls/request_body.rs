@@ -161,7 +161,8 @@ pub(crate) fn take_in<M: prost::Message>(
 #[derive(Debug, Default)]
 struct Message {
     head: [u8; HEAD_BYTES],
-    /// The last bytes of the message.
+    /// The last received bytes of a compressed message. Once the message is complete, these bytes state its
+    /// uncompressed size.
     tail: [u8; GZIP_LENGTH_BYTES],
     /// Number of bytes processed, including the prefix.
     passed: usize,

@@ -33,7 +33,7 @@ impl DeletionWaiters {
     /// Notifies the waiters of a deleted leasing key.
     pub(super) fn notify(&self, name: &Bytes) {
         for waiting in self.0.lock().remove(name).unwrap_or_default() {
-            // The waiter may have timed out.
+            // Sending fails if the waiter has timed out.
             _ = waiting.send(());
         }
     }

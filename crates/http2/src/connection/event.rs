@@ -94,7 +94,7 @@ impl Event<'_> {
 pub struct Violation {
     /// The error code that the client receives.
     pub code: Code,
-    /// The reason as text.
+    /// The reason in words.
     pub reason: &'static str,
 }
 

@@ -58,7 +58,7 @@ pub(crate) enum RestoreError {
         /// Reason why the path cannot be a snapshot.
         reason: &'static str,
     },
-    /// The file is the backend file of a running member, which changes while it is read.
+    /// The file is the backend file of a running member, so its content may change during the copy.
     #[error(
         "{} is in use by a running member: a copy would be inconsistent; take a snapshot instead (`snapshot save`)",
         .0.display()
