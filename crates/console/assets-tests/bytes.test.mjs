@@ -7,7 +7,7 @@ import * as bytes from '../assets/bytes.js';
 const of = (...all) => Uint8Array.from(all);
 const text = (string) => new TextEncoder().encode(string);
 
-/** Keys that are hard to show: every byte, malformed UTF-8, escapes, marks of direction, markup. */
+/** Keys that are hard to show: every byte, malformed UTF-8, escapes, direction marks, markup. */
 const HARD = [
   of(),
   of(...Array(256).keys()),
@@ -18,7 +18,7 @@ const HARD = [
   text('<script>&"\'%23#?=&+'),
 ];
 
-test('the printable form and the fragment give back every key', () => {
+test('every key round-trips through its printable form, its fragment and base64', () => {
   for (const key of HARD) {
     assert.deepEqual(bytes.parseKey(bytes.printable(key)), key);
     assert.deepEqual(bytes.fromFragment(bytes.toFragment(key)), key);
@@ -26,7 +26,7 @@ test('the printable form and the fragment give back every key', () => {
   }
 });
 
-test('long values survive base64', () => {
+test('long values round-trip through base64', () => {
   const long = new Uint8Array(300_000).map((_, index) => index * 7);
   assert.deepEqual(bytes.fromBase64(bytes.toBase64(long)), long);
 });
@@ -37,23 +37,23 @@ test('invisible characters are escaped, and visible ones are not', () => {
   assert.equal(bytes.printable(of(0xff, 0x00, 0x61)), '\\xff\\x00a');
 });
 
-test('a fragment has no character that separates parts of a URL', () => {
+test('a fragment contains no character that separates parts of a URL', () => {
   assert.match(bytes.toFragment(text('a b&c=d?e#f%g')), /^[\w\-.~/:%]+$/);
 });
 
-test('the end of a prefix is the next key that does not have it', () => {
+test('the end of a prefix is the first key after all keys with the prefix', () => {
   assert.deepEqual(bytes.prefixEnd(text('a/')), text('a0'));
   assert.deepEqual(bytes.prefixEnd(of(0x61, 0xff)), of(0x62));
   assert.deepEqual(bytes.prefixEnd(of(0xff, 0xff)), of(0));
   assert.deepEqual(bytes.prefixEnd(of()), of(0));
 });
 
-test('long texts are cut in the middle', () => {
+test('the middle of a long string is omitted', () => {
   assert.equal(bytes.shorten('abcdefghij', 7), 'abcd…ij');
   assert.equal(bytes.shorten('abc', 7), 'abc');
 });
 
-test('a hexadecimal dump has offsets, two groups and text', () => {
+test('a line of a hexadecimal dump has an offset, two groups of bytes, and text', () => {
   const lines = bytes.hexDump(text('ABCDEFGHIJKLMNOPQ\n'), 0x20).split('\n');
   assert.deepEqual(lines, [
     '000020  41 42 43 44 45 46 47 48  49 4a 4b 4c 4d 4e 4f 50  ABCDEFGHIJKLMNOP',

@@ -26,7 +26,7 @@ function sides(lines) {
   return [side('add'), side('del')];
 }
 
-test('a difference contains both texts and is the shortest', () => {
+test('a difference contains both texts and is as short as possible', () => {
   const before = 'a\nb\nc\na\nb\nb\na';
   const after = 'c\nb\na\nb\na\nc';
   const lines = diffLines(before, after);
@@ -47,7 +47,7 @@ test('differences of random texts contain both texts', () => {
   }
 });
 
-test('texts that differ everywhere are shown without the shortest difference', () => {
+test('texts that differ in every line are shown as removed and then as added', () => {
   const make = (letter) => Array.from({ length: 3000 }, (_, index) => `${letter}${index}`).join('\n');
   const lines = diffLines(make('a'), make('b'));
   assert.equal(lines.length, 6000);
@@ -55,7 +55,7 @@ test('texts that differ everywhere are shown without the shortest difference', (
   assert.equal(lines.at(-1).op, 'add');
 });
 
-test('unchanged lines far from changes become gaps', () => {
+test('unchanged lines far from changes are replaced by gaps', () => {
   const before = Array.from({ length: 50 }, (_, index) => `line ${index}`);
   const after = before.with(25, 'changed');
   const shown = withGaps(diffLines(before.join('\n'), after.join('\n')), 2);
@@ -69,7 +69,7 @@ test('unchanged lines far from changes become gaps', () => {
 /** Encodes a field of bytes. */
 function field(number, content) {
   const bytes = typeof content === 'string' ? text(content) : content;
-  assert.ok(bytes.length < 128 && number < 16, 'one byte is enough for the tag and the length');
+  assert.ok(bytes.length < 128 && number < 16, 'one byte each is enough for the tag and the length');
   return Uint8Array.of(number * 8 + 2, bytes.length, ...bytes);
 }
 
@@ -95,7 +95,7 @@ const ENVELOPE = join(
   field(4, 'text'),
 );
 
-test('an envelope of Kubernetes gives type, name and labels', () => {
+test('the type, name and labels of an object are read from a Kubernetes envelope', () => {
   const envelope = decodeEnvelope(ENVELOPE);
   assert.equal(envelope.apiVersion, 'v1');
   assert.equal(envelope.kind, 'Pod');
@@ -107,18 +107,18 @@ test('an envelope of Kubernetes gives type, name and labels', () => {
   assert.deepEqual(envelope.labels, [['app', 'web']]);
 });
 
-test('an envelope that is cut off or damaged never throws', () => {
+test('decoding a truncated or damaged envelope never throws', () => {
   assert.equal(decodeEnvelope(text('no envelope')), null);
   for (let length = 0; length < ENVELOPE.length; length += 1) decodeEnvelope(ENVELOPE.subarray(0, length));
   for (let at = 4; at < ENVELOPE.length; at += 1) decodeEnvelope(ENVELOPE.with(at, 0xff));
 });
 
-test('encryption by Kubernetes is recognised', () => {
+test('values encrypted by Kubernetes are recognised', () => {
   assert.equal(encryptedBy(text('k8s:enc:aescbc:v1:key1:\x01\x02')), 'aescbc:v1:key1');
   assert.equal(encryptedBy(text('other')), null);
 });
 
-test('a tree shows the levels that are open, page by page', () => {
+test('a tree shows its open levels page by page', () => {
   const tree = new Tree('');
   assert.deepEqual(
     tree.rows().map((row) => row.type),
@@ -148,10 +148,10 @@ test('a tree shows the levels that are open, page by page', () => {
     ],
   );
   tree.toggle(b64('a/'));
-  assert.equal(tree.size, 2, 'a closed prefix forgets its keys');
+  assert.equal(tree.size, 2, 'closing a prefix drops its keys');
 });
 
-test('a tree has a bound', () => {
+test('the number of entries in a tree is bounded', () => {
   const tree = new Tree('');
   const page = Array.from({ length: 1000 }, (_, index) => ({ type: 'key', key: b64(String(index)) }));
   for (let i = 0; i < 7; i += 1) tree.add(tree.level(''), page, 'more');
@@ -175,12 +175,12 @@ test('the history keeps a fixed number of samples and finds revisions', () => {
   assert.deepEqual(values[0], [1995, 1996, 1997, 1998, 1999]);
   assert.ok(Number.isNaN(values[1][0]) && values[1][1] === 1996 && Number.isNaN(values[2][0]));
   assert.deepEqual(history.revisionAt(1990 * 2000 + 5), { timeMs: 1990 * 2000, revision: 19_900 });
-  assert.equal(history.revisionAt(10), null, 'older than the history');
+  assert.equal(history.revisionAt(10), null, 'the time is older than the history');
   assert.equal(history.timeOf(19_895), 1990 * 2000);
   assert.equal(history.timeOf(5), null);
 });
 
-test('the history forgets series of members that are gone, and has a bound', () => {
+test('the history drops the series of removed members, and the number of series is bounded', () => {
   const history = new History(2000);
   for (let i = 0; i < 2000; i += 1) history.add(i, i, null, [[`member ${i}`, i]]);
   assert.ok(history.series.size <= SERIES_MAX);
@@ -188,7 +188,7 @@ test('the history forgets series of members that are gone, and has a bound', () 
   assert.deepEqual([...history.series.keys()], ['one']);
 });
 
-test('changes of the leader are noted once', () => {
+test('each leader change is recorded once', () => {
   const history = new History(2000);
   ['a', 'a', null, 'a', 'b', 'b'].forEach((leader, index) => history.add(index, null, leader, []));
   assert.deepEqual(history.leaderChanges, [4]);
@@ -221,7 +221,7 @@ test('a line has gaps at missing values and at missing samples', () => {
   assert.equal(path, 'M0 1L1 1M3 1h.01M20 1L21 1');
 });
 
-test('a summary says that the newest value is missing', () => {
+test('a summary shows that the newest value is missing', () => {
   assert.deepEqual(summary([1, 3, NaN]), { last: null, min: 1, max: 3, mean: 2 });
   assert.deepEqual(summary([]), { last: null, min: null, max: null, mean: null });
 });
@@ -246,7 +246,7 @@ test('routes have a path and a query', () => {
   assert.equal(parseRoute('').path, '');
 });
 
-test('permissions cover keys, ranges and open ends', () => {
+test('permissions cover single keys, ranges, and ranges without an end', () => {
   const who = (...permissions) => ({ user: 'alice', roles: ['r'], is_root: false, permissions });
   const range = { type: 'read', key: b64('a'), range_end: b64('b') };
   assert.ok(may(who(range), 'read', text('a/1')));
@@ -257,7 +257,7 @@ test('permissions cover keys, ranges and open ends', () => {
   assert.ok(
     may(who({ type: 'read', key: b64('m'), range_end: toBase64(Uint8Array.of(0)) }), 'read', text('z')),
   );
-  assert.ok(may(null, 'write', text('z')), 'unknown permissions leave the decision to the cluster');
+  assert.ok(may(null, 'write', text('z')), 'an unknown user counts as allowed, so that the cluster decides');
 });
 
 test('the page requests all of its modules at once', () => {
@@ -270,14 +270,14 @@ test('the page requests all of its modules at once', () => {
   assert.deepEqual(listed, modules.sort());
 });
 
-test('JSON of great depth is recognized and not parsed', () => {
+test('deeply nested JSON is recognised and not parsed', () => {
   const deep = (levels) => '['.repeat(levels) + ']'.repeat(levels);
   assert.deepEqual(parseJson(deep(3)), [[[]]]);
   assert.ok(parseJson(deep(500)) !== undefined);
   assert.equal(parseJson(deep(501)), undefined);
   assert.ok(isDeep(deep(100_000)));
   assert.ok(isDeep('{"a":'.repeat(100_000)));
-  // Brackets in strings do not nest, and those that are closed do not add up.
+  // Brackets in strings do not count as nesting, and closed brackets reduce the depth again.
   assert.deepEqual(parseJson(JSON.stringify(['['.repeat(1000), '\\"['.repeat(1000)])).length, 2);
   assert.equal(parseJson(`[${'[],'.repeat(10_000)}1]`).length, 10_001);
   assert.equal(parseJson('12'), undefined);

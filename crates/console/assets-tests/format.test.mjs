@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import * as format from '../assets/format.js';
 
-test('an unknown value is a dash in every format, never a zero', () => {
+test('an unknown value is shown as a dash in every format, never as 0', () => {
   for (const name of ['count', 'number', 'rate', 'bytes', 'latency', 'span', 'percent', 'date']) {
     for (const value of [null, undefined, Number.NaN]) assert.equal(format[name](value), '–', name);
   }
@@ -34,7 +34,7 @@ test('sizes use binary units', () => {
   assert.equal(format.bytes(1024 ** 2 - 1), '1 MiB');
 });
 
-test('latencies keep their scale', () => {
+test('latencies are shown in the unit that fits', () => {
   assert.equal(format.latency(0.00025), '250 µs');
   assert.equal(format.latency(0.0012), '1.2 ms');
   assert.equal(format.latency(3.4), '3.4 s');
@@ -49,12 +49,12 @@ test('durations have at most two units', () => {
   assert.equal(format.span(86_400), '1 d');
 });
 
-test('distances say whether a time is past or to come', () => {
+test('distances show whether a time is in the past or in the future', () => {
   assert.equal(format.distance(86_400_000 * 12, 0), 'in 12 d');
   assert.equal(format.distance(0, 3_600_000 * 3), '3 h ago');
 });
 
-test('shares are percentages', () => {
+test('shares are shown as percentages', () => {
   assert.equal(format.percent(0.5), '50 %');
   assert.equal(format.percent(0.012), '1.2 %');
   assert.equal(format.percent(0.0001), '<0.1 %');
