@@ -32,7 +32,7 @@ impl Server {
         let Some(bin) = std::env::var_os("ETCD_BIN_DIR").map(PathBuf::from) else {
             let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
             assert!(!required.contains("etcd"), "ETCD_BIN_DIR is required but not set");
-            println!("skipped: ETCD_BIN_DIR names no folder with etcd and etcdctl");
+            println!("skipped: ETCD_BIN_DIR (the folder with etcd and etcdctl) is not set");
             return None;
         };
         let (endpoint, peer) = (free_address(), format!("http://{}", free_address()));

@@ -150,7 +150,7 @@ fn groups_are_skipped_as_a_whole() {
 }
 
 #[test]
-fn rest_returns_the_bytes_after_the_last_field() {
+fn rest_returns_the_bytes_not_yet_decoded() {
     let bytes = b"\x08\x96\x01\x12\x02hi";
     let mut fields = Fields::new(bytes);
     fields.next();

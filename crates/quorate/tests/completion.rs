@@ -9,7 +9,7 @@ use std::process::Command;
 /// installed.
 fn shell(program: &str, args: &[&str], script: &str) -> Option<String> {
     if Command::new(program).arg("--version").output().is_err() {
-        println!("skipped: {program} is not installed");
+        println!("skipped: {program} is not installed, so its completion script is not tested");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -26,7 +26,7 @@ fn shell(program: &str, args: &[&str], script: &str) -> Option<String> {
 }
 
 #[test]
-fn bash_completes_lines() {
+fn bash_completes_command_lines() {
     // bash passes `=` and `:` as separate words.
     let script = r#"
         set -u
@@ -64,7 +64,7 @@ fn zsh_loads_the_scripts() {
 }
 
 #[test]
-fn fish_completes_lines() {
+fn fish_completes_command_lines() {
     let script = "
         etcdctl completion fish | source; quorate utl completion fish | source
         complete -C'etcdctl get k --order=D'; complete -C'quorate '; complete -C'quorate utl snapshot st'

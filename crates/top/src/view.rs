@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn any_key_closes_the_help() {
+    fn any_key_closes_the_help_and_has_no_other_effect() {
         let (view, is_over) = pressed(b"hs");
         assert!(!view.shows_help && !is_over);
         assert_eq!(view.prefix_sort, Sort::Bytes);

@@ -206,7 +206,7 @@ fn bin_dir() -> Option<PathBuf> {
     if dir.is_none() {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("etcd"), "ETCD_BIN_DIR is required but not set");
-        println!("skipped: ETCD_BIN_DIR names no folder with etcd and etcdctl");
+        println!("skipped: ETCD_BIN_DIR (the folder with etcd and etcdctl) is not set");
     }
     dir
 }

@@ -147,7 +147,7 @@ mod tests {
     const STREAMS: [&str; 2] = ["Watch", "LeaseKeepAlive"];
 
     #[test]
-    fn every_method_that_needs_a_permission_is_checked() {
+    fn every_method_with_an_access_requirement_is_guarded() {
         let lists = [KV, LEASE, CLUSTER, MAINTENANCE, AUTH, LOCK, ELECTION];
         for service in SERVICES {
             let list = lists.iter().find(|(name, _)| *name == service.name);

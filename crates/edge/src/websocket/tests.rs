@@ -114,7 +114,7 @@ async fn a_close_frame_is_answered_with_the_same_code() {
 }
 
 #[tokio::test]
-async fn a_protocol_violation_is_reported() {
+async fn a_protocol_violation_is_reported_in_the_close_frame() {
     let mut client = Client::of(Vec::new(), echo);
     client.io.write_all(&[0x81, 0x01, b'x']).await.unwrap();
     client.ends_with(1002).await;

@@ -97,7 +97,7 @@ fn frames_of_the_allocator_are_hidden() {
 }
 
 #[test]
-fn memory_may_be_freed_by_another_thread() {
+fn memory_freed_by_another_thread_is_no_longer_in_use() {
     let before = heap_profile();
     let (give, taken) = mpsc::channel();
     let other = std::thread::spawn(move || taken.iter().for_each(free_memory_of_another_thread));
@@ -107,7 +107,7 @@ fn memory_may_be_freed_by_another_thread() {
     drop(give);
     other.join().unwrap();
     let [objects, _, in_use, _] =
-        at("memory_may_be_freed_by_another_thread", &heap_profile().since(&before));
+        at("memory_freed_by_another_thread_is_no_longer_in_use", &heap_profile().since(&before));
     assert_eq!((objects, in_use), (4, 0));
 }
 
