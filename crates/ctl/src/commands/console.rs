@@ -16,7 +16,7 @@ pub(crate) const CONSOLE: Command = Command {
 is the same command. etcdctl has no such command, but this one works with etcd 3.5 and later as well.
 
 The console is a client of the cluster and has no permissions of its own. If authentication is enabled, each person logs
-in on the page and has the permissions of that user; --user, --password and --auth-jwt-token are refused. If
+in on the page as a user and has the permissions of that user; --user, --password and --auth-jwt-token are refused. If
 authentication is disabled, the console can be used only on a loopback address, or with client certificates
 (--trusted-ca-file). On a loopback address, the page then needs the secret in the address that the command prints if the
 console itself uses a client certificate (--cert) or a Unix socket, or if --allowed-hosts names a proxy.
