@@ -3,7 +3,7 @@
 //! # Guarantees
 //!
 //! * The table names every file in `assets`, and a test compares the two.
-//! * Each answer has an ETag, so that a browser downloads a file again only after an update of the program.
+//! * Each response has an ETag, so that a browser downloads a file again only after an update of the program.
 
 use std::sync::LazyLock;
 

@@ -1,7 +1,7 @@
 //! The pause between two logins: each user name and each address has one attempt per [`PAUSE`], regardless of the
 //! number of its connections.
 //!
-//! An attempt counts from its start, so a client cannot avoid the pause by disconnecting before the answer. A
+//! An attempt counts from its start, so a client cannot avoid the pause by disconnecting before the response. A
 //! successful login causes no pause.
 //!
 //! # Guarantees

@@ -1,4 +1,4 @@
-//! Parts of answers as JSON: bytes in base64, ids as hexadecimal digits, records of keys.
+//! Parts of responses as JSON: bytes in base64, ids as hexadecimal digits, records of keys.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use quorate_api::etcdserverpb::ResponseHeader;
 use quorate_api::record::Fields;
 use serde_json::{Map, Value, json};
 
-/// Maximum length of a key in an answer. A longer key is truncated and marked as such.
+/// Maximum length of a key in a response. A longer key is truncated and marked as such.
 pub(crate) const KEY_BYTES_SHOWN_MAX: usize = 4096;
 
 pub(crate) fn base64(bytes: &[u8]) -> String {

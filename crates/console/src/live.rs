@@ -55,7 +55,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Creates the sending side of a stream, and the receiver for the answer's body.
+    /// Creates the sending side of a stream, and the receiver for the response's body.
     pub(crate) fn new() -> (Self, Parts) {
         let (parts, receiver) = mpsc::channel(LINES_MAX);
         (Self { parts, space: Arc::new(Semaphore::new(LINES_BYTES_MAX)), dropped: 0 }, receiver)

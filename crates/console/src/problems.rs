@@ -409,7 +409,7 @@ pub(crate) fn advice_for_alarm(name: &str) -> &'static str {
 }
 
 fn of_clocks(report: &Report, found: &mut Vec<Problem>) {
-    // The members answer at different times, so each member's clock is compared with the arrival time of its answer.
+    // The members answer at different times, so each member's clock is compared with the arrival time of its response.
     let offsets = report
         .members
         .iter()

@@ -1,4 +1,4 @@
-//! The HTTP answers, with the headers common to all answers.
+//! The HTTP responses, with the headers common to all responses.
 
 use std::io;
 use std::pin::Pin;
@@ -16,17 +16,17 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::refusal::{Kind, Refusal};
 
-/// An HTTP answer of the console.
+/// An HTTP response of the console.
 pub(crate) type Reply = Response<Content>;
 
-/// Maximum length of an answer that is not a stream.
+/// Maximum length of a response that is not a stream.
 const ANSWER_BYTES_MAX: usize = 1_000_000;
 
 /// The content-security policy: the page loads only files of the console itself, and runs no inline code.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// The headers of every answer.
+/// The headers of every response.
 const HEADERS: [(HeaderName, &str); 6] = [
     (CONTENT_SECURITY_POLICY, POLICY),
     (X_FRAME_OPTIONS, "DENY"),
@@ -48,13 +48,13 @@ pub struct Part {
     pub(crate) space: Option<OwnedSemaphorePermit>,
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub enum Content {
     /// A complete body.
     Whole(Option<Bytes>),
-    /// A body that is still being produced. An error aborts the answer, so that the client detects that the answer is
-    /// incomplete.
+    /// A body that is still being produced. An error aborts the response, so that the client detects that the response
+    /// is incomplete.
     Stream(mpsc::Receiver<io::Result<Part>>),
 }
 
@@ -88,13 +88,13 @@ impl Body for Content {
     }
 }
 
-/// Returns an answer with a complete body.
+/// Returns a response with a complete body.
 pub(crate) fn whole(content: impl Into<Bytes>) -> Reply {
     let content = content.into();
     Response::new(Content::Whole((!content.is_empty()).then_some(content)))
 }
 
-/// Returns the answer of an API call.
+/// Returns the response to an API call.
 pub(crate) fn answer(value: &Value) -> Reply {
     let content = value.to_string();
     if content.len() > ANSWER_BYTES_MAX {
@@ -105,7 +105,7 @@ pub(crate) fn answer(value: &Value) -> Reply {
     typed("application/json", content)
 }
 
-/// Returns the answer for an error.
+/// Returns the response for an error.
 pub(crate) fn refusal(refusal: &Refusal) -> Reply {
     let mut reply = typed("application/json", json!({ "error": refusal.json() }).to_string());
     *reply.status_mut() =
@@ -145,7 +145,7 @@ fn never_stored(headers: &mut HeaderMap, kind: &'static str) {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
-/// Adds the headers common to all answers.
+/// Adds the headers common to all responses.
 pub(crate) fn guarded(mut reply: Reply) -> Reply {
     for (name, value) in HEADERS {
         reply.headers_mut().insert(name, HeaderValue::from_static(value));

@@ -4,7 +4,7 @@
 //!
 //! * At most [`PAGE_CALLS_MAX`] calls and [`PAGE_STREAMS_MAX`] streams are in progress, of which each client may hold
 //!   only a part (`clients`). Further calls and streams are refused.
-//! * A client that reads nothing of a pending answer for [`STALL_TIME_MAX`] is disconnected.
+//! * A client that reads nothing of a pending response for [`STALL_TIME_MAX`] is disconnected.
 //! * The body of a request has at most [`BODY_BYTES_MAX`] bytes, and must arrive within [`BODY_TIME_MAX`].
 
 use std::convert::Infallible;
@@ -42,7 +42,7 @@ const BODY_BYTES_MAX: usize = 2 << 20;
 /// Maximum time for the body of a request to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Maximum time during which a client may read nothing of a pending answer.
+/// Maximum time during which a client may read nothing of a pending response.
 const STALL_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum number of jobs that wait for the console's thread. Each job holds a slot for calls or streams, so the queue
@@ -54,7 +54,7 @@ const SECRET: HeaderName = HeaderName::from_static("x-quorate-secret");
 const CALLS: &str = "/api/v1/";
 const DOWNLOADS: &str = "/download/";
 
-/// The names of the calls whose answers are streams.
+/// The names of the calls whose responses are streams.
 const STREAMS: [&str; 2] = ["keys/watch", "keys/prefixes"];
 
 /// An API call or a download to be handled by the console's thread.
@@ -68,7 +68,7 @@ pub(crate) struct Job {
     /// Whether the caller has sent the console's secret.
     pub(crate) knows_secret: bool,
     pub(crate) client: Client,
-    /// The slot, which is held until the answer or the stream has ended.
+    /// The slot, which is held until the response or the stream has ended.
     pub(crate) slot: Slot,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
@@ -218,14 +218,14 @@ where
     }
 }
 
-/// Requests that the answer ends as soon as its client disconnects.
+/// Requests that the response ends as soon as its client disconnects.
 fn end_with_client<B>(request: &Request<B>) {
     if let Some(client) = request.extensions().get::<EndsWithClient>() {
         client.ask();
     }
 }
 
-/// Returns the answer for an error. If the request's method is not allowed, the answer lists the allowed methods.
+/// Returns the response for an error. If the request's method is not allowed, the response lists the allowed methods.
 fn of_refusal(refused: &Refusal) -> Reply {
     let mut reply = reply::refusal(refused);
     if refused.message.starts_with("only GET and HEAD") {

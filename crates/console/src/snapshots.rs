@@ -1,7 +1,7 @@
 //! Downloads of snapshots. The page requests a snapshot with an API call, and receives an id under which the browser
-//! then downloads it, because a browser cannot save a stream that it receives in answer to an API call. The id is valid
-//! only once and for a short time. It gives no other access to the cluster, because it identifies one snapshot that the
-//! user was permitted to request.
+//! then downloads it, because a browser cannot save a stream that it receives in response to an API call. The id is
+//! valid only once and for a short time. It gives no other access to the cluster, because it identifies one snapshot
+//! that the user was permitted to request.
 //!
 //! # Guarantees
 //!
@@ -199,7 +199,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Splits the download into the data for the answer and the task that fetches the data.
+    /// Splits the download into the data for the response and the task that fetches the data.
     pub(crate) fn split(self) -> (String, Parts, impl Future<Output = ()>) {
         let Self { file, parts, download, caller, guard, stream, sender } = self;
         let fetching = async move {

@@ -270,7 +270,7 @@ impl Context {
     }
 }
 
-/// An answer, and the task that produces its stream, if it has one.
+/// A response, and the task that produces its stream, if it has one.
 struct Answer {
     reply: Reply,
     stream: Option<std::pin::Pin<Box<dyn Future<Output = ()>>>>,

@@ -1,4 +1,4 @@
-//! The start and end of answers: their headers, and the trailers with the status.
+//! The start and end of responses: their headers, and the trailers with the status.
 
 use std::task::Poll;
 
@@ -11,7 +11,7 @@ use tonic::body::Body;
 /// The content type of gRPC.
 pub const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Returns the answer to a call whose messages are sent by this body.
+/// Returns the response to a call whose messages are sent by this body.
 #[must_use]
 pub fn answer(body: Body) -> Response<Body> {
     let mut response = Response::new(body);

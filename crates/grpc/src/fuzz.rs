@@ -5,7 +5,7 @@ use http::{HeaderName, HeaderValue, Request};
 use crate::head::{Encoding, Head};
 
 /// Parses a request made of a method, a target and header lines, one per line. The request must be accepted, or refused
-/// with a valid answer.
+/// with a valid response.
 pub fn head(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let (method, target) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());

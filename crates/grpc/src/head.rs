@@ -108,7 +108,7 @@ pub(crate) struct Head<'a> {
     pub(crate) bytes: u64,
 }
 
-/// The answer to a request with refused headers: an HTTP status code and a gRPC status.
+/// The response to a request with refused headers: an HTTP status code and a gRPC status.
 #[derive(Debug)]
 pub struct Refusal {
     code: StatusCode,

@@ -4,7 +4,7 @@
 //! methods   the services and methods of etcd, and the routing of paths
 //! head      the headers of a request, checked like grpc-go
 //! framing   messages with their prefixes, in arbitrary pieces
-//! ending    the end of a call: trailers, and the headers of an answer
+//! ending    the end of a call: trailers, and the headers of a response
 //! observed  a body that reports the passing data and the end of the call
 //! status    names of codes, and the text of a status
 //! wording   errors of the gRPC library with grpc-go's texts

@@ -12,7 +12,7 @@ pub const IMAGE_METHOD: &str = "/quorate.Peer/Image";
 pub enum Kind {
     /// One message in each direction.
     Unary,
-    /// One request, and a stream of answers.
+    /// One request, and a stream of responses.
     ServerStream,
     /// A stream in each direction.
     BidiStream,
@@ -39,7 +39,7 @@ pub struct Method {
     pub path: &'static str,
     /// The sides of a call that send a stream of messages.
     pub kind: Kind,
-    /// Whether the method is read-only, so that a call without an answer may be repeated.
+    /// Whether the method is read-only, so that a call without a response may be repeated.
     pub only_reads: bool,
 }
 

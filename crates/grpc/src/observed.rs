@@ -1,6 +1,6 @@
 //! A body that reports the data passing through it and the end of its call.
 //!
-//! The status of a gRPC call is in the trailers, or in the headers if the answer has no messages. A client that
+//! The status of a gRPC call is in the trailers, or in the headers if the response has no messages. A client that
 //! disconnects ends the call without a status. In each case, the end is reported exactly once.
 
 use std::pin::Pin;
@@ -34,7 +34,7 @@ pub struct Observed<O: Observer> {
 }
 
 impl<O: Observer> Observed<O> {
-    /// Observes the body of an answer with these headers. They contain the status if there are no messages.
+    /// Observes the body of a response with these headers. They contain the status if there are no messages.
     pub fn new(headers: &HeaderMap, inner: Body, observer: Option<O>) -> Self {
         let mut observed = Self { inner, observer };
         if let Some(status) = Status::from_header_map(headers) {

@@ -3,7 +3,7 @@
 //! ```text
 //! connection   the server side of a connection, with its limits
 //! head         the head of a request, decoded once and shared
-//! hpack        header blocks: decoder with the dynamic table, encoder for answers
+//! hpack        header blocks: decoder with the dynamic table, encoder for responses
 //! huffman      the code of strings in header blocks
 //! frame        frame headers, kinds, flags and error codes
 //! ```

@@ -1,7 +1,7 @@
-//! HTTP answers in the format of Go's server, and the debug pages shared by members and proxies.
+//! HTTP responses in the format of Go's server, and the debug pages shared by members and proxies.
 //!
-//! `reply` builds answers, `query` parses request targets, `unread_body` receives bodies that an answer does not need,
-//! `profiles` serves `/debug/pprof/`, and `requests` renders `/debug/requests`.
+//! `reply` builds responses, `query` parses request targets, `unread_body` receives bodies that a response does not
+//! need, `profiles` serves `/debug/pprof/`, and `requests` renders `/debug/requests`.
 //!
 //! # Not here
 //!

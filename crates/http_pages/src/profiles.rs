@@ -54,7 +54,7 @@ const IS_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
 #[derive(Clone, Debug)]
 struct Posted(Bytes);
 
-/// Returns whether the answer to a request depends on the request's body. If so, [`read_body`] must read the body
+/// Returns whether the response to a request depends on the request's body. If so, [`read_body`] must read the body
 /// first.
 pub fn takes_body<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/debug/pprof/symbol"
@@ -121,7 +121,7 @@ pub struct Profiles {
 }
 
 impl Profiles {
-    /// Returns the answer, if the path is one of the pages. `arguments` is the command line of the process.
+    /// Returns the response, if the path is one of the pages. `arguments` is the command line of the process.
     pub async fn answer<B>(
         &self,
         path: &str,

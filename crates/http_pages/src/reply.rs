@@ -33,12 +33,12 @@ pub fn error(status: StatusCode, text: &str) -> Reply {
     reply
 }
 
-/// Returns the answer for an unknown path.
+/// Returns the response for an unknown path.
 pub fn not_found() -> Reply {
     error(StatusCode::NOT_FOUND, "404 page not found")
 }
 
-/// Returns the answer for a method other than GET, if only GET is allowed.
+/// Returns the response for a method other than GET, if only GET is allowed.
 pub fn method_not_allowed() -> Reply {
     let mut reply = error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));

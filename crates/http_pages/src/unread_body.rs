@@ -1,8 +1,8 @@
-//! Reads the bodies of requests whose answers do not depend on them, or need only a short body.
+//! Reads the bodies of requests whose responses do not depend on them, or need only a short body.
 //!
-//! A client may lose an answer that is sent before its request is complete. Over HTTP/1, the connection is closed after
-//! the answer, and data that arrives afterwards resets it. Over HTTP/2, some clients do not support early answers.
-//! Therefore the body is read and discarded first, unless it is very long or slow.
+//! A client may lose a response that is sent before its request is complete. Over HTTP/1, the connection is closed
+//! after the response, and data that arrives afterwards resets it. Over HTTP/2, some clients do not support early
+//! responses. Therefore the body is read and discarded first, unless it is very long or slow.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub async fn pass_over(mut body: IncomingBody) {
             passed += frame.data_ref().map_or(0, Bytes::len);
         }
     };
-    // The answer is sent even if the body could not be read completely.
+    // The response is sent even if the body could not be read completely.
     drop(tokio::time::timeout(PASSED_OVER_WITHIN, read).await);
 }
 

@@ -59,7 +59,7 @@ impl Call {
     }
 }
 
-/// Records the call as cancelled if it is dropped before its answer, which happens when the client disconnects.
+/// Records the call as cancelled if it is dropped before its response, which happens when the client disconnects.
 impl Drop for Call {
     fn drop(&mut self) {
         if let Some(mut stats) = self.stats.take() {

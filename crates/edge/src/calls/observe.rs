@@ -51,7 +51,7 @@ struct Followed {
     noted: Noted,
     /// The local address of the call's connection.
     local: Option<SocketAddr>,
-    /// Whether part of the call's answer was sent.
+    /// Whether part of the call's response was sent.
     has_sent: bool,
 }
 
@@ -236,7 +236,7 @@ impl Followed {
         trace.end(&SpanEnd { name: &name, attributes: &attributes, error });
     }
 
-    /// Records the revision from the header of an answer. The header is the first field of every answer.
+    /// Records the revision from the header of a response. The header is the first field of every response.
     fn read_revision(&mut self, part: &[u8]) {
         let is_first = !std::mem::replace(&mut self.has_sent, true);
         if let (true, Some(account)) = (is_first, &self.noted.account)
@@ -247,7 +247,7 @@ impl Followed {
     }
 }
 
-/// Returns the revision in the header of an answer that starts with these bytes. The bytes may end in the middle of a
+/// Returns the revision in the header of a response that starts with these bytes. The bytes may end in the middle of a
 /// later field.
 fn revision_of(part: &[u8]) -> Option<i64> {
     let (head, mut message) = part.split_at_checked(HEAD_BYTES)?;
@@ -258,7 +258,7 @@ fn revision_of(part: &[u8]) -> Option<i64> {
     Some(ResponseHeader::decode(message.get(..len)?).ok()?.revision)
 }
 
-/// Key of the header field, which is the same in all answers.
+/// Key of the header field, which is the same in all responses.
 const HEADER: (u32, WireType) = (1, WireType::LengthDelimited);
 
 /// Returns whether OpenTelemetry counts a call with this code as a failure of the server.

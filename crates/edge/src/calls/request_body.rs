@@ -1,10 +1,10 @@
 //! The body of a request. Counts its bytes, and limits it to one message if the call accepts only one.
 //!
 //! The received part of a message is buffered until the message is complete. The message of a unary call stays buffered
-//! until the answer is ready. The buffer counts against a limit (`admission`), and the call is refused if the limit is
-//! reached. The call is also refused if the rest of the message does not keep arriving (`pace`): an incomplete request
-//! must not occupy memory forever, and a client must not hold the permit of a single-message call without sending the
-//! message.
+//! until the response is ready. The buffer counts against a limit (`admission`), and the call is refused if the limit
+//! is reached. The call is also refused if the rest of the message does not keep arriving (`pace`): an incomplete
+//! request must not occupy memory forever, and a client must not hold the permit of a single-message call without
+//! sending the message.
 //!
 //! A compressed message is counted at its received size until it is complete, and then at the uncompressed size stored
 //! in its last bytes, because it is decompressed immediately on the connection's thread. The decompressor ignores bytes

@@ -2,8 +2,8 @@
 //! request statistics.
 //!
 //! The service creates a [`RequestScope`] when it receives the decoded request, begins it when the request has passed
-//! its checks, and ends it with the answer. The service states the kind, the keys and the outcome of the request once,
-//! and the scope passes them to every record that needs them.
+//! its checks, and ends it with the response. The service states the kind, the keys and the outcome of the request
+//! once, and the scope passes them to every record that needs them.
 //!
 //! # Cost
 //!

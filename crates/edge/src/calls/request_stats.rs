@@ -1,6 +1,6 @@
 //! The statistics of a KV call for etcd's log line `request stats`.
 //!
-//! The service computes the statistics, but the call decides later, when the answer is ready, whether the line is
+//! The service computes the statistics, but the call decides later, when the response is ready, whether the line is
 //! logged. Both run in the same poll on one thread, so the service stores the statistics in a thread-local variable and
 //! the call takes them from there. The statistics are created only if the line will be logged, so the only cost of a
 //! fast call is one check.
@@ -46,7 +46,7 @@ pub(crate) fn is_wanted(info: &ServerInfo, started: Instant) -> bool {
     log::enabled(log::Level::Debug) || started.elapsed() > info.limits().slow_unary
 }
 
-/// Stores the statistics for the call whose answer this thread is about to return.
+/// Stores the statistics for the call whose response this thread is about to return.
 pub(crate) fn leave(stats: RequestStats) {
     LEFT.set(Some(Box::new(stats)));
 }
@@ -56,10 +56,10 @@ pub(crate) fn take() -> Option<RequestStats> {
     LEFT.take().map(|stats| *stats)
 }
 
-/// An answer to a write.
+/// A response to a write.
 pub(crate) trait WriteResponse: Message {
-    /// Returns the number of responses that the log line reports for this answer: the number of deleted keys for a
-    /// delete, otherwise 0.
+    /// Returns the `response count` that the log line reports for this write: the number of deleted keys for a delete,
+    /// otherwise 0.
     fn responses(&self) -> i64 {
         0
     }

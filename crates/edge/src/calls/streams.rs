@@ -1,5 +1,5 @@
 //! Code shared by message streams: ending them from the server's side and, for hand-written bodies, reading requests
-//! and starting answers.
+//! and starting responses.
 
 use std::error::Error as _;
 use std::pin::Pin;
@@ -64,7 +64,7 @@ pub(crate) fn count_send_failure(metrics: &Metrics, api: Api) {
     metrics.network.stream_failures.with(&[api.name(), "send"]).inc();
 }
 
-/// Returns the answer to a call that sends its messages through this body.
+/// Returns the response to a call that sends its messages through this body.
 pub(crate) fn respond(
     body: impl Body<Data = Bytes, Error = Status> + Send + 'static,
 ) -> ResponseFuture {

@@ -33,7 +33,7 @@ use crate::methods::Needs;
 /// The error of a call that one of the common checks has refused, and the call's statistics.
 pub(crate) type Refused = (Status, CallStats);
 
-/// The statistics of a call. Dropping this value before the answer records the call as cancelled.
+/// The statistics of a call. Dropping this value before the response records the call as cancelled.
 struct Counted(Option<CallStats>);
 
 impl Drop for Counted {
@@ -44,7 +44,7 @@ impl Drop for Counted {
     }
 }
 
-/// Decodes the message, carries out the call, and encodes its answer.
+/// Decodes the message, carries out the call, and encodes its response.
 pub(crate) async fn answer_whole<M, R, F>(
     stats: CallStats,
     timeout: Option<Duration>,
@@ -109,7 +109,7 @@ fn observed(response: HttpResponse<Body>, stats: CallStats) -> HttpResponse<Obse
     HttpResponse::from_parts(head, body)
 }
 
-/// Returns the answer to a call that one of the common checks has refused.
+/// Returns the response to a call that one of the common checks has refused.
 pub(crate) fn refused((refusal, stats): Refused) -> WholeCall<Observed<CallStats>> {
     stats.responded();
     Box::pin(std::future::ready(Err(observed(refusal.into_http(), stats))))

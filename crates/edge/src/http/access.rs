@@ -67,7 +67,7 @@ This requirement has been added to help prevent \"DNS Rebinding\" attacks (CVE-2
         self.origins.contains("*") || self.origins.contains(origin) || is_own()
     }
 
-    /// Adds the CORS headers, if pages of this origin may read the answer.
+    /// Adds the CORS headers, if pages of this origin may read the response.
     pub(super) fn allow_origin(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         let origin = if self.origins.contains("*") {
             HeaderValue::from_static("*")

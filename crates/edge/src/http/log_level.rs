@@ -1,6 +1,6 @@
 //! `PUT /config/local/log`: changes the log level of a running member, as in etcd up to 3.4.
 //!
-//! The body is `{"Level":"DEBUG"}`; the answer has no body. If authentication is on, the caller must be an
+//! The body is `{"Level":"DEBUG"}`; the response has no body. If authentication is on, the caller must be an
 //! administrator, identified by a token (`Authorization`) or by the name in the connection's certificate. The changed
 //! level is not saved and applies until the process ends.
 

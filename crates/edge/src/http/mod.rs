@@ -6,8 +6,8 @@
 //!
 //! # Not here
 //!
-//! The format of answers and the debug pages (`http_pages`), the assignment of endpoints to listeners (`server`), gRPC
-//! on the same port, and the JSON gateway, to which [`Endpoints::addressee`] sends some paths.
+//! The format of responses and the debug pages (`http_pages`), the assignment of endpoints to listeners (`server`),
+//! gRPC on the same port, and the JSON gateway, to which [`Endpoints::addressee`] sends some paths.
 
 mod access;
 #[cfg(any(test, fuzzing))]
@@ -166,7 +166,7 @@ impl<P: Probe> Endpoints<P> {
         reply::refuse_without_host(request).or_else(|| self.access.refuse_host(request, is_tls))
     }
 
-    /// Adds the CORS headers to an answer.
+    /// Adds the CORS headers to a response.
     pub(crate) fn allow_origin(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         self.access.allow_origin(origin, headers);
     }

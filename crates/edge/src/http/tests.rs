@@ -1,4 +1,4 @@
-//! Tests that the answers of the endpoints are correct byte for byte.
+//! Tests that the responses of the endpoints are correct byte for byte.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! Converts the messages of a call's answer to JSON.
+//! Converts the messages of a call's response to JSON.
 //!
-//! The answer to a unary call is one value. A response stream becomes one value per line, each under `result`. If the
+//! The response to a unary call is one value. A response stream becomes one value per line, each under `result`. If the
 //! stream ends with an error, the last line contains the error under `error`. An error consists of its code and text.
-//! Its HTTP status corresponds to the code, unless part of the answer has already been sent.
+//! Its HTTP status corresponds to the code, unless part of the response has already been sent.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ const METADATA_CONTENT_TYPE: HeaderName = HeaderName::from_static("grpc-metadata
 /// Estimated memory of a message together with its JSON, as a multiple of the message size.
 const JSON_FACTOR: u64 = 3;
 
-/// The messages of a call's answer.
+/// The messages of a call's response.
 pub(super) struct Messages {
     body: Observed<CallStats>,
     /// Received bytes of the next message.
@@ -101,7 +101,7 @@ impl Messages {
     }
 }
 
-/// Returns the answer to a unary call.
+/// Returns the response to a unary call.
 pub(super) async fn unary(
     mut messages: Messages,
     conversion: Conversion,
@@ -135,7 +135,7 @@ fn convert(conversion: Conversion, message: &[u8], json: &mut Vec<u8>) -> Result
     conversion.response(message, json).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// Returns the answer to a call with a response stream. The HTTP head is sent together with the first message.
+/// Returns the response to a call with a response stream. The HTTP head is sent together with the first message.
 pub(super) async fn stream(mut messages: Messages, conversion: Conversion) -> Response<AnswerBody> {
     match poll_fn(|cx| messages.poll_next(cx)).await {
         Ok(None) => Response::new(AnswerBody::whole(Full::default())),
@@ -151,7 +151,7 @@ pub(super) async fn stream(mut messages: Messages, conversion: Conversion) -> Re
     }
 }
 
-/// Returns the answer to a failed request.
+/// Returns the response to a failed request.
 pub(super) fn refusal(status: &Status) -> Response<AnswerBody> {
     let mut json = Vec::new();
     put_error(status, &mut json);
@@ -226,7 +226,7 @@ pub(crate) fn http_status(code: Code) -> StatusCode {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[expect(
     missing_debug_implementations,
     reason = "a response in progress has no useful debug output"

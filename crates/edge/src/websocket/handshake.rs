@@ -46,7 +46,7 @@ pub(crate) enum Unfit {
 }
 
 impl Unfit {
-    /// Returns the answer to the client, as in etcd.
+    /// Returns the error response for the client, as in etcd.
     pub(crate) fn answer(self) -> Reply {
         let mut answer = match self {
             Self::Method => reply::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"),

@@ -6,14 +6,14 @@
 //!                                           frames ◄── one text frame per line ◄───────────┘
 //! ```
 //!
-//! Each message from the client, text or binary, becomes a line of the request body. Each line of the answer becomes a
-//! text message. The call ends when the client disconnects, and the connection ends with the call.
+//! Each message from the client, text or binary, becomes a line of the request body. Each line of the response becomes
+//! a text message. The call ends when the client disconnects, and the connection ends with the call.
 //!
 //! # Invariants
 //!
-//! * Data is not read while [`UNREAD_PIECES_MAX`] pieces wait for the call, and the call's answer is not read
-//!   while a frame waits for the client. Flow control therefore works in both directions. The gateway limits
-//!   the length of a message.
+//! * Data is not read while [`UNREAD_PIECES_MAX`] pieces wait for the call, and the call's response is not read while a
+//!   frame waits for the client. Flow control therefore works in both directions. The gateway limits the length of a
+//!   message.
 //! * The connection counts against the limit on connections until it is closed.
 //!
 //! # Not here
@@ -90,7 +90,7 @@ impl End {
 /// The lines of a request body, in pieces. The channel stays open until the call is dropped.
 pub(crate) type Lines = mpsc::Receiver<Bytes>;
 
-/// Makes one call with the data received on a connection and sends the answer.
+/// Makes one call with the data received on a connection and sends the response.
 pub(crate) async fn serve<B, F>(
     connection: TakenOver,
     call: impl FnOnce(Lines) -> F,
@@ -182,7 +182,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends the call's answer, one message per line, and answers pings in between.
+    /// Sends the call's response, one message per line, and answers pings in between.
     async fn answer<B>(&mut self, call: impl Future<Output = Response<B>>) -> End
     where
         B: Body<Data = Bytes, Error = Infallible> + Unpin,

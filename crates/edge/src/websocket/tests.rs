@@ -70,7 +70,7 @@ impl Client {
     }
 }
 
-/// Reads one line and returns it as the answer.
+/// Reads one line and returns it as the response.
 async fn echo_once(mut lines: Lines) -> Response<Full<Bytes>> {
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
