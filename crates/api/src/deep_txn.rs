@@ -1,9 +1,9 @@
 //! Decodes transactions that are nested more deeply than the generated decoder supports.
 //!
-//! The generated decoder limits the depth to about fifty nested transactions, which fits any stack. It needs a limit,
-//! because a level costs its sender only eight bytes. etcd's decoder allows ten thousand nested messages, and any
-//! transaction that `--max-txn-ops` permits may be in the log. Therefore this module decodes the transactions that the
-//! generated decoder refuses, up to the same depth as etcd.
+//! The generated decoder limits the depth to about fifty nested transactions, which fits any stack. A limit is
+//! necessary, because each level costs the sender only eight bytes. etcd's decoder allows ten thousand nested messages,
+//! and any transaction that `--max-txn-ops` permits may be in the log. Therefore this module decodes the transactions
+//! that the generated decoder refuses, up to the same depth as etcd.
 //!
 //! All processing of such a transaction (checks, encoding, execution, even dropping it) recurses to the same
 //! depth, so every thread that may handle one needs a stack of [`STACK_BYTES`].

@@ -26,7 +26,7 @@ impl Members {
         Self { cluster, kept: RefCell::default() }
     }
 
-    /// Returns the same caller on a connection to one member.
+    /// Returns a copy of the caller that uses a connection to one member.
     pub(crate) async fn of(&self, caller: &Caller, id: u64) -> Result<Caller, Refusal> {
         let members = caller.members().await?;
         let found = members.into_iter().find(|member| member.id == id);

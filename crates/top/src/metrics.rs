@@ -144,7 +144,7 @@ pub enum Counter {
     BytesIn,
     /// Bytes sent to clients.
     BytesOut,
-    /// Changes of the leader that the member has seen.
+    /// Leader changes that the member has seen.
     LeaderChanges,
     /// Proposals that failed.
     FailedProposals,

@@ -55,7 +55,7 @@ const SILENCE_MAX: u32 = 3;
 struct Granted {
     lease: i64,
     ttl: Duration,
-    /// The revision of the grant. All leasing keys with this lease are created after it.
+    /// The revision of the grant. All leasing keys with this lease are created at later revisions.
     revision: i64,
 }
 

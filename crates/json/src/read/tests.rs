@@ -3,7 +3,8 @@
 use super::*;
 use crate::Conversion;
 
-/// Converts a request to the wire format. The method belongs to the KV service unless it is listed here.
+/// Converts a request to the wire format. The method belongs to the KV service unless this function lists another
+/// service for it.
 fn request(method: &str, json: &str) -> Result<Vec<u8>, String> {
     let service = match method {
         "Watch" => "etcdserverpb.Watch",

@@ -86,7 +86,7 @@ pub(super) struct Plan {
     pub(super) committed: u64,
     /// Descriptions of the first entries that are carried over although they are not known to be committed.
     pub(super) uncommitted_described: Vec<String>,
-    /// Relation of each other directory to the chosen one, with its position in the list.
+    /// Relation of each other directory to the chosen one, with the other directory's position in the list.
     pub(super) others: Vec<(usize, Other)>,
     /// The resulting state.
     pub(super) outcome: Outcome,

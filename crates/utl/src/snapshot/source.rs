@@ -14,7 +14,8 @@ use sha2::{Digest, Sha256};
 use crate::failure::RestoreError;
 use crate::new_member::io_error;
 
-/// Size of a sector. Pages are multiples of it, so any remainder at the end of the file is a digest.
+/// Size of a sector. The page size is a multiple of the sector size, so any remainder at the end of the file is a
+/// digest.
 const SECTOR_BYTES: u64 = 512;
 const DIGEST_BYTES: u64 = 32;
 /// The size of the pieces in which a snapshot is read to compute its digest.
