@@ -107,7 +107,8 @@ pub(super) struct New {
 }
 
 impl Plan {
-    /// Returns the reasons why acknowledged changes may be missing. The list is empty if none can be missing.
+    /// Returns the reasons why acknowledged changes may be missing. The list is empty if no acknowledged change can be
+    /// missing.
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         if !self.has_majority {
