@@ -412,7 +412,7 @@ async fn unsupported_profiles_return_404_with_the_reason(kind: Kind) {
     for page in ["block", "mutex", "trace"] {
         let answer = server.get(&format!("/debug/pprof/{page}"));
         assert_eq!(answer.status, 404, "{page}");
-        assert!(answer.text().starts_with(&format!("no {page}: ")), "{}", answer.text());
+        assert!(answer.text().starts_with(&format!("no {page} profile: ")), "{}", answer.text());
         assert_eq!(answer.header("x-go-pprof"), Some("1"));
     }
 }
