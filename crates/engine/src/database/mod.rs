@@ -42,6 +42,14 @@ const SESSIONS_MAX: usize = 16;
 /// shorter than the time after which an operator would look.
 pub(crate) const STATEMENT_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// The additional time for each mebibyte that a statement sends, so that a large batch reaches the
+/// database over a slow network. Otherwise it would be sent again and again.
+const MEBIBYTE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// The maximum number of records that one statement writes or removes. A deletion may change millions
+/// of keys, and one statement for all of them would exceed the time limit however often it is repeated.
+pub(crate) const STATEMENT_RECORDS_MAX: usize = 2_000;
+
 /// The settings of every session.
 const SETTINGS: [&str; 3] = [
     // Compiling a statement to machine code takes PostgreSQL longer than executing it.
@@ -241,8 +249,20 @@ impl Session {
         statement: Statement,
         parameters: Parameters<'_>,
     ) -> Result<u64, DatabaseFault> {
+        self.execute_large(statement, parameters, 0).await
+    }
+
+    /// Like [`Session::execute`], with a longer time limit for a statement whose parameters have this many bytes.
+    pub(crate) async fn execute_large(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+        bytes: usize,
+    ) -> Result<u64, DatabaseFault> {
         let prepared = self.prepared(statement).await?;
-        limited(self.client.execute(&prepared, parameters)).await
+        let mebibytes = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
+        let time_max = STATEMENT_TIME_MAX + MEBIBYTE_TIME_MAX.saturating_mul(mebibytes);
+        limited_to(time_max, self.client.execute(&prepared, parameters)).await
     }
 
     /// Executes statements without parameters.
@@ -327,10 +347,15 @@ impl Drop for Lent<'_> {
 async fn limited<T>(
     answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, DatabaseFault> {
-    match tokio::time::timeout(STATEMENT_TIME_MAX, answer).await {
+    limited_to(STATEMENT_TIME_MAX, answer).await
+}
+
+async fn limited_to<T>(
+    time_max: Duration,
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, DatabaseFault> {
+    match tokio::time::timeout(time_max, answer).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => {
-            Err(DatabaseFault::Lost(format!("no answer within {} s", STATEMENT_TIME_MAX.as_secs())))
-        }
+        Err(_) => Err(DatabaseFault::Lost(format!("no answer within {} s", time_max.as_secs()))),
     }
 }

@@ -93,7 +93,7 @@ impl Appender {
         let (seq, epoch) = (seq.cast_signed(), self.epoch.cast_signed());
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
             [&seq, &epoch, &last_revision, &bytes];
-        if session.execute(Statement::AppendLog, &parameters).await? == 1 {
+        if session.execute_large(Statement::AppendLog, &parameters, bytes.len()).await? == 1 {
             return Ok(Appended::Done);
         }
         let row = session.query_opt(Statement::EpochInLog, &[&seq]).await?;

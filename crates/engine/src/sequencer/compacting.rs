@@ -21,8 +21,8 @@ use quorate_state::mvcc::Compaction;
 use quorate_telemetry::log;
 use tokio::sync::watch;
 
-use crate::batch::Committed;
-use crate::database::{Database, DatabaseFault, Session, Statement};
+use crate::batch::{Committed, Record};
+use crate::database::{Database, DatabaseFault, STATEMENT_RECORDS_MAX, Session, Statement};
 use crate::error::EngineError;
 use crate::replica::Replica;
 
@@ -187,10 +187,25 @@ async fn remove(
     batches: &[Committed],
     compacted: i64,
 ) -> Result<u64, DatabaseFault> {
+    let records = batches.iter().flat_map(|batch| &batch.records);
+    let records: Vec<&Record> =
+        records.filter(|record| record.at.revision.main <= compacted).collect();
+    let mut removed = 0;
+    for part in records.chunks(STATEMENT_RECORDS_MAX) {
+        removed += remove_part(session, part, compacted).await?;
+    }
+    Ok(removed)
+}
+
+/// Removes what these records make garbage. Returns the bytes of the removed versions.
+async fn remove_part(
+    session: &Session,
+    records: &[&Record],
+    compacted: i64,
+) -> Result<u64, DatabaseFault> {
     let (mut keys, mut mod_revisions, mut subs) = (Vec::new(), Vec::new(), Vec::new());
     let (mut dead_keys, mut dead_revisions) = (Vec::new(), Vec::new());
-    let records = batches.iter().flat_map(|batch| &batch.records);
-    for record in records.filter(|record| record.at.revision.main <= compacted) {
+    for record in records {
         let revision = record.at.revision;
         // A deletion below the compacted revision is garbage itself.
         let is_gone = record.at.tombstone && revision.main < compacted;
@@ -201,9 +216,6 @@ async fn remove(
             dead_keys.push(&record.key[..]);
             dead_revisions.push(revision.main);
         }
-    }
-    if keys.is_empty() {
-        return Ok(0);
     }
     let removed =
         session.query_opt(Statement::DeleteVersions, &[&keys, &mod_revisions, &subs]).await?;

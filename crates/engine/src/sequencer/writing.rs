@@ -19,7 +19,7 @@ use quorate_telemetry::log;
 use tokio::sync::watch;
 
 use crate::batch::{Committed, Record, number_of};
-use crate::database::{Database, DatabaseFault, Session, Statement};
+use crate::database::{Database, DatabaseFault, STATEMENT_RECORDS_MAX, Session, Statement};
 use crate::error::EngineError;
 use crate::replica::Replica;
 
@@ -141,22 +141,31 @@ impl Writing {
     }
 }
 
-/// Writes versions, and the newest one of each key, in a transaction.
+/// Writes versions, and the newest one of each key, in a transaction. A statement writes a limited
+/// number of them.
 pub(crate) async fn write_records(
     session: &Session,
     records: &[&Record],
 ) -> Result<(), DatabaseFault> {
-    if records.is_empty() {
-        return Ok(());
+    for part in records.chunks(STATEMENT_RECORDS_MAX) {
+        let Columns { keys, mod_revisions, subs, deleted, records: encoded } = &Columns::of(part);
+        session
+            .execute(Statement::AddVersions, &[keys, mod_revisions, subs, deleted, encoded])
+            .await?;
     }
-    let all = Columns::of(records.iter().copied());
-    let Columns { keys, mod_revisions, subs, deleted, records: encoded } = &all;
-    session.execute(Statement::AddVersions, &[keys, mod_revisions, subs, deleted, encoded]).await?;
     // Only the last version of each key remains the newest one.
     let newest: BTreeMap<&Bytes, &Record> =
         records.iter().map(|record| (&record.key, *record)).collect();
+    let newest: Vec<&Record> = newest.into_values().collect();
+    for part in newest.chunks(STATEMENT_RECORDS_MAX) {
+        set_newest(session, part).await?;
+    }
+    Ok(())
+}
+
+async fn set_newest(session: &Session, newest: &[&Record]) -> Result<(), DatabaseFault> {
     let fields: Vec<Fields<'_>> = newest
-        .values()
+        .iter()
         .map(|record| match record.at.tombstone {
             true => Fields::default(),
             false => Fields::decode(&record.record).unwrap_or_default(),
@@ -165,8 +174,7 @@ pub(crate) async fn write_records(
     let create_revisions: Vec<i64> = fields.iter().map(|fields| fields.create_revision).collect();
     let versions: Vec<i64> = fields.iter().map(|fields| fields.version).collect();
     let leases: Vec<i64> = fields.iter().map(|fields| fields.lease).collect();
-    let Columns { keys, mod_revisions, subs, deleted, records: encoded } =
-        &Columns::of(newest.into_values());
+    let Columns { keys, mod_revisions, subs, deleted, records: encoded } = &Columns::of(newest);
     session
         .execute(
             Statement::SetNewest,
@@ -199,7 +207,7 @@ async fn write_rows(session: &Session, part: &[Arc<Committed>]) -> Result<(), Da
 }
 
 impl<'a> Columns<'a> {
-    fn of(records: impl Iterator<Item = &'a Record>) -> Self {
+    fn of(records: &[&'a Record]) -> Self {
         let mut columns = Self::default();
         for record in records {
             columns.keys.push(&record.key);

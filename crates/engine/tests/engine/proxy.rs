@@ -24,6 +24,8 @@ pub(crate) enum Action {
     Conflict,
     /// The statement does not reach the server until the fault is removed.
     Hold,
+    /// The statement is only counted.
+    Count,
 }
 
 /// A fault that is injected into the statements whose text contains `text`, with a period: 1 for every
@@ -172,7 +174,7 @@ async fn relay(client: TcpStream, server: TcpStream, plan: &Plan) -> std::io::Re
                     plan.thawed().await;
                     send(&mut to_server, kind, &body).await?;
                 }
-                None => send(&mut to_server, kind, &body).await?,
+                Some(Action::Count) | None => send(&mut to_server, kind, &body).await?,
             }
         }
     };

@@ -9,6 +9,7 @@ use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
 use quorate_state::units::LeaseId;
 
 use crate::postgres::shared;
+use crate::proxy::{Action, Fault, Proxy};
 use crate::support::{
     compaction, delete, eventually, nobody, options, propose, put, put_at, put_request, range_of,
     read, shown, start_one,
@@ -421,5 +422,40 @@ async fn the_quota_counts_what_a_compaction_has_left() {
             assert!(engine.status().stored_bytes < 2 * 100_100, "{:?}", engine.status());
         }
     }
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_deletion_is_written_and_compacted_in_small_statements() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let engine = start_one(&postgres.url_through(proxy.port, "large_deletion")).await;
+    for part in 0..50 {
+        let op = |number| pb::RequestOp {
+            request: Some(pb::request_op::Request::RequestPut(
+                put(&format!("k{:05}", part * 100 + number), "").put.unwrap(),
+            )),
+        };
+        let success = (0..100).map(op).collect();
+        let txn = pb::TxnRequest { success, ..pb::TxnRequest::default() };
+        let request = pb::InternalRaftRequest { txn: Some(txn), ..Default::default() };
+        propose(&engine, request).await.unwrap();
+    }
+    wait_written(&engine).await;
+    let counted = |text| vec![Fault { text, action: Action::Count, period: 1 }];
+    proxy.set_faults(counted("INTO large_deletion."));
+    propose(&engine, delete("k", b"l")).await.unwrap();
+    wait_written(&engine).await;
+    // Tables `versions` and `newest` receive 5,000 records each. The log receives one batch.
+    let statements = proxy.injected();
+    assert!(statements >= 7, "{statements} statements wrote the deletion");
+    let last = put_at(&engine, "other", "").await;
+    proxy.set_faults(counted("DELETE FROM large_deletion.versions"));
+    let before = proxy.injected();
+    propose(&engine, compaction(last)).await.unwrap();
+    engine.wait_compacted().await.unwrap();
+    let statements = proxy.injected() - before;
+    assert!(statements >= 7, "{statements} statements removed the versions");
+    assert_eq!(engine.hash_kv(0).await.unwrap().unwrap().compact_revision, last);
     engine.stop().await;
 }
