@@ -10,6 +10,7 @@
 //! * The state is loaded after the fence is in the log, so it contains everything that earlier
 //!   sequencers have committed or will ever commit.
 //! * If one task ends, the term ends, and the state is dropped.
+//! * The lease on the role is extended from the first step on, however long the term takes to begin.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -85,7 +86,13 @@ pub(crate) async fn run_term(
     epoch: u64,
     begun: impl FnOnce(SequencerHandle),
 ) -> Ending {
-    match begin(&context, epoch).await {
+    let prepared = tokio::select! {
+        prepared = Box::pin(begin(&context, epoch)) => prepared,
+        // Beginning takes long if the tables lag or many keys are attached to leases. Without renewals, another server
+        // would take over meanwhile, and it would not finish in time either.
+        ended = renew_role(context.clone(), epoch) => ended.and(Err(EngineError::SequencerChanged)),
+    };
+    match prepared {
         Ok(prepared) => prepared.run(context, begun).await,
         Err(error) => error.into(),
     }

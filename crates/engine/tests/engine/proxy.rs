@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,6 +25,8 @@ pub(crate) enum Action {
     Conflict,
     /// The statement does not reach the server until the fault is removed.
     Hold,
+    /// The statement reaches the server after this many milliseconds.
+    Delay(u64),
     /// The statement is only counted.
     Count,
 }
@@ -172,6 +175,10 @@ async fn relay(client: TcpStream, server: TcpStream, plan: &Plan) -> std::io::Re
                 Some(Action::Hold) => {
                     plan.released(text.as_deref().unwrap_or_default()).await;
                     plan.thawed().await;
+                    send(&mut to_server, kind, &body).await?;
+                }
+                Some(Action::Delay(millis)) => {
+                    tokio::time::sleep(Duration::from_millis(millis)).await;
                     send(&mut to_server, kind, &body).await?;
                 }
                 Some(Action::Count) | None => send(&mut to_server, kind, &body).await?,

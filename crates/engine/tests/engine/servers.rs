@@ -392,3 +392,21 @@ async fn a_sequencer_that_freezes_while_it_writes_the_tables_is_replaced() {
     one.abandon().await;
     two.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_term_takes_long_to_begin_keeps_the_role() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let url = postgres.url_through(proxy.port, "slow_terms");
+    let network = Network::default();
+    // Reading the attached keys is the last step before the term begins.
+    let text = "SELECT key, lease";
+    proxy.set_faults(vec![Fault { text, action: Action::Delay(4_000), period: 1 }]);
+    let (one, two) = tokio::join!(start(&url, 1, &network), start(&url, 2, &network));
+    let begun = Instant::now();
+    eventually("a write succeeds", async || two.propose(put("k", "1")).await.is_ok()).await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(two.status().epoch, 1);
+    one.stop().await;
+    two.stop().await;
+}
