@@ -6,8 +6,9 @@
 //!
 //! # Invariants
 //!
-//! * A session on which a statement was interrupted is closed, never returned to the pool, because a
-//!   late answer could be taken for that of the next statement.
+//! * A session on which a statement was interrupted is closed, never returned to the pool, because the
+//!   next statement would wait for the interrupted one. The database ends a statement whose connection
+//!   is closed.
 //!
 //! # Not here
 //!
@@ -51,13 +52,15 @@ const MEBIBYTE_TIME_MAX: Duration = Duration::from_secs(1);
 pub(crate) const STATEMENT_RECORDS_MAX: usize = 2_000;
 
 /// The settings of every session.
-const SETTINGS: [&str; 3] = [
+const SETTINGS: [&str; 4] = [
     // Compiling a statement to machine code takes PostgreSQL longer than executing it.
     "SET jit = off",
     // The rows that a suspended server has locked are unlocked, so that another one can take over.
     "SET idle_in_transaction_session_timeout = '5s'",
     // A connection to a server whose machine or network has failed is closed after 15 seconds.
     "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2",
+    // A statement whose client has closed the connection is ended.
+    "SET client_connection_check_interval = '1s'",
 ];
 
 /// The parameters of a statement.
@@ -83,10 +86,11 @@ pub(crate) struct Session {
     connection: JoinHandle<()>,
 }
 
-/// A session of the pool, to which it returns unless [`Lent::discard`] is called.
+/// A session of the pool. It is closed unless [`Lent::give_back`] is called, because a read that is
+/// cancelled leaves its statement running.
 #[derive(Debug)]
-pub(crate) struct Lent<'a> {
-    session: Option<Session>,
+struct Lent<'a> {
+    session: Session,
     database: &'a Database,
     _permit: SemaphorePermit<'a>,
 }
@@ -168,7 +172,7 @@ impl Database {
     }
 
     /// Borrows a session for reads.
-    pub(crate) async fn lend(&self) -> Result<Lent<'_>, DatabaseFault> {
+    async fn lend(&self) -> Result<Lent<'_>, DatabaseFault> {
         let permit = self.permits.acquire().await.expect("the semaphore is never closed");
         let idle = {
             let mut idle = self.idle.lock();
@@ -179,7 +183,7 @@ impl Database {
             Some(session) => session,
             None => self.connect().await?,
         };
-        Ok(Lent { session: Some(session), database: self, _permit: permit })
+        Ok(Lent { session, database: self, _permit: permit })
     }
 
     /// Executes a statement that only reads, on a borrowed session. If the database interrupted it, it is repeated once
@@ -191,20 +195,21 @@ impl Database {
     ) -> Result<Vec<Row>, DatabaseFault> {
         let mut is_repeated = false;
         loop {
-            let mut lent = self.lend().await?;
-            match lent.session().query(statement, parameters).await {
+            let lent = self.lend().await?;
+            match lent.session.query(statement, parameters).await {
+                Ok(rows) => {
+                    lent.give_back();
+                    return Ok(rows);
+                }
                 Err(fault) if fault.is_transient() && !is_repeated => {
                     is_repeated = true;
-                    if !fault.is_conflict() {
-                        lent.discard();
+                    if fault.is_conflict() {
+                        lent.give_back();
+                    } else {
                         self.idle.lock().clear();
                     }
                 }
-                Err(fault) => {
-                    lent.discard();
-                    return Err(fault);
-                }
-                rows => return rows,
+                Err(fault) => return Err(fault),
             }
         }
     }
@@ -325,20 +330,10 @@ impl Drop for Session {
 }
 
 impl Lent<'_> {
-    pub(crate) fn session(&self) -> &Session {
-        self.session.as_ref().expect("a session is lent until it is discarded")
-    }
-
-    /// Closes the session.
-    pub(crate) fn discard(&mut self) {
-        self.session = None;
-    }
-}
-
-impl Drop for Lent<'_> {
-    fn drop(&mut self) {
-        if let Some(session) = self.session.take().filter(|session| !session.is_closed()) {
-            self.database.idle.lock().push(session);
+    /// Returns the session, on which no statement is running, to the pool.
+    fn give_back(self) {
+        if !self.session.is_closed() {
+            self.database.idle.lock().push(self.session);
         }
     }
 }

@@ -257,6 +257,54 @@ async fn a_database_that_cannot_be_used_is_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_read_does_not_delay_later_reads() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let engine = start_one(&postgres.url_through(proxy.port, "cancelled")).await;
+    put_at(&engine, "k", "1").await;
+    crate::requests::wait_written(&engine).await;
+    let query = range_of("k", b"l");
+    engine.range(&query).await.unwrap().unwrap();
+    // The first read does not reach the database.
+    proxy.set_faults(vec![Fault { text: "CASE WHEN", action: Action::Hold, period: 1_000 }]);
+    let cancelled = tokio::time::timeout(Duration::from_millis(300), engine.range(&query)).await;
+    assert!(cancelled.is_err() && proxy.injected() == 1);
+    for _ in 0..20 {
+        let found = tokio::time::timeout(Duration::from_secs(2), engine.range(&query)).await;
+        assert_eq!(shown(&found.unwrap().unwrap().unwrap()), ["k=1"]);
+    }
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_database_ends_the_statement_of_a_cancelled_read() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("cancelled_statement");
+    let engine = start_one(&url).await;
+    put_at(&engine, "k", "1").await;
+    crate::requests::wait_written(&engine).await;
+    let query = range_of("k", b"l");
+    engine.range(&query).await.unwrap().unwrap();
+    let locking = crate::requests::connect(&url).await;
+    let lock = "BEGIN; LOCK TABLE cancelled_statement.newest IN ACCESS EXCLUSIVE MODE";
+    locking.batch_execute(lock).await.unwrap();
+    let observing = crate::requests::connect(&url).await;
+    let waiting = async || {
+        let text = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                    AND query LIKE '%cancelled_statement.newest%'";
+        observing.query_one(text, &[]).await.unwrap().get::<_, i64>(0)
+    };
+    let (reader, cancelled) = (engine.clone(), query.clone());
+    let read = tokio::spawn(async move { reader.range(&cancelled).await.is_ok() });
+    eventually("the statement waits for the lock", async || waiting().await == 1).await;
+    read.abort();
+    eventually("the statement has ended", async || waiting().await == 0).await;
+    locking.batch_execute("ROLLBACK").await.unwrap();
+    engine.range(&query).await.unwrap().unwrap();
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_became_a_standby_is_not_read() {
     let Some(postgres) = shared() else { return };
     let admin = crate::requests::connect(&postgres.url("none")).await;
