@@ -24,11 +24,18 @@ use super::{Database, DatabaseFault, Session};
 /// The format that this version writes.
 const FORMAT: i32 = 1;
 
+/// The format of tables that were just created.
+const FIRST_FORMAT: i32 = 1;
+
 /// The format of a keyspace whose import has not finished.
 const IMPORTING: i32 = 0;
 
 /// How often a migration is repeated because another server migrates at the same time.
 const ATTEMPTS_MAX: usize = 10;
+
+/// The statements that lead to each later format from the one before. They are never changed, because
+/// tables of every format may exist.
+const MIGRATIONS: &[(i32, &[&str])] = &[];
 
 /// The first format.
 const TABLES: &[&str] = &[
@@ -76,18 +83,22 @@ impl Database {
     }
 
     /// Creates the tables, and marks the keyspace so that no server uses it until
-    /// [`Database::end_import`]. Refuses a keyspace that a server has used.
+    /// [`Database::end_import`]. Removes what an interrupted import has written. Refuses a keyspace that a
+    /// server has used.
     pub(crate) async fn begin_import(&self, new_id: i64) -> Result<(), DatabaseFault> {
         let session = self.connect().await?;
-        let text = self.with_schema("SELECT format FROM {s}.format WHERE id = 1");
-        let format = session.client().query_opt(&text, &[]).await.ok().flatten();
-        if format.is_none_or(|row| row.get::<_, i32>(0) != IMPORTING) {
-            self.migrate(new_id).await?;
+        match self.found_format(&session).await? {
+            Some((IMPORTING, _)) => self.upgrade(&session, FIRST_FORMAT).await?,
+            Some(_) | None => drop(self.migrate(new_id).await?),
         }
         let mark = self.with_schema(
             "UPDATE {s}.format SET format = 0 WHERE id = 1 AND (SELECT max(seq) FROM {s}.log) = 0",
         );
         if session.client().execute(&mark, &[]).await? == 1 {
+            for table in ["versions", "newest", "facts"] {
+                let text = self.with_schema(&format!("TRUNCATE TABLE {{s}}.{table}"));
+                session.client().batch_execute(&text).await?;
+            }
             return Ok(());
         }
         let problem = "the keyspace is not empty; choose another schema".to_owned();
@@ -103,31 +114,70 @@ impl Database {
     }
 
     async fn migrate_once(&self, session: &Session, new_id: i64) -> Result<i64, DatabaseFault> {
-        let exists = "SELECT count(*) FROM information_schema.tables \
-                      WHERE table_schema = $1 AND table_name = 'format'";
-        let schema: &str = self.schema();
-        let is_new = session.client().query_one(exists, &[&schema]).await?.get::<_, i64>(0) == 0;
-        if is_new {
-            for text in TABLES {
-                session.client().batch_execute(&self.with_schema(text)).await?;
-            }
-        }
-        let first = self.with_schema(
-            "INSERT INTO {s}.format (id, format, cluster_id) VALUES (1, $1, $2) ON CONFLICT DO NOTHING",
-        );
-        session.client().execute(&first, &[&FORMAT, &new_id]).await?;
-        let text = self.with_schema("SELECT format, cluster_id FROM {s}.format WHERE id = 1");
-        let row = session.client().query_one(&text, &[]).await?;
-        let found: i32 = row.get(0);
+        let (found, cluster_id) = match self.found_format(session).await? {
+            Some(found) => found,
+            None => self.create_tables(session, new_id).await?,
+        };
         if found == IMPORTING {
             let problem = "an import into this keyspace has not finished; repeat the import, or drop the schema";
             return Err(DatabaseFault::Content { table: "format", problem: problem.to_owned() });
         }
         if found > FORMAT {
-            let schema = schema.to_owned();
+            let schema = self.schema().to_owned();
             return Err(DatabaseFault::NewerFormat { schema, found, supported: FORMAT });
         }
-        Ok(row.get(1))
+        self.upgrade(session, found).await?;
+        let text =
+            self.with_schema("UPDATE {s}.format SET format = $1 WHERE id = 1 AND format = $2");
+        if found < FORMAT {
+            session.client().execute(&text, &[&FORMAT, &found]).await?;
+        }
+        Ok(cluster_id)
+    }
+
+    /// Returns the format of the tables and the id of the keyspace; `None` if the tables do not exist, or
+    /// were not created completely.
+    async fn found_format(&self, session: &Session) -> Result<Option<(i32, i64)>, DatabaseFault> {
+        let exists = "SELECT count(*) FROM information_schema.tables \
+                      WHERE table_schema = $1 AND table_name = 'format'";
+        let schema: &str = self.schema();
+        if session.client().query_one(exists, &[&schema]).await?.get::<_, i64>(0) == 0 {
+            return Ok(None);
+        }
+        let text = self.with_schema("SELECT format, cluster_id FROM {s}.format WHERE id = 1");
+        let row = session.client().query_opt(&text, &[]).await?;
+        Ok(row.map(|row| (row.get(0), row.get(1))))
+    }
+
+    /// Creates the tables. The row in table `format` is added last, so if a server stops before, the next
+    /// one creates the missing tables.
+    async fn create_tables(
+        &self,
+        session: &Session,
+        new_id: i64,
+    ) -> Result<(i32, i64), DatabaseFault> {
+        for text in TABLES {
+            session.client().batch_execute(&self.with_schema(text)).await?;
+        }
+        let first = self.with_schema(
+            "INSERT INTO {s}.format (id, format, cluster_id) VALUES (1, $1, $2) ON CONFLICT DO NOTHING",
+        );
+        session.client().execute(&first, &[&FIRST_FORMAT, &new_id]).await?;
+        // Another server may have created the tables at the same time.
+        self.found_format(session).await?.ok_or_else(|| DatabaseFault::Content {
+            table: "format",
+            problem: "the row is missing".to_owned(),
+        })
+    }
+
+    /// Executes the migrations from a format on.
+    async fn upgrade(&self, session: &Session, from: i32) -> Result<(), DatabaseFault> {
+        for (_, texts) in MIGRATIONS.iter().filter(|(format, _)| *format > from) {
+            for text in *texts {
+                session.client().batch_execute(&self.with_schema(text)).await?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -354,11 +354,32 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
     let network = std::sync::Arc::new(crate::support::Network::default());
     let refused = Engine::start(options(&url, 1), network).await.unwrap_err();
     assert!(refused.to_string().contains("has not finished"), "{refused}");
-    quorate_engine::import(target(), 5, &snapshot).await.unwrap();
+    // The repeated import is of a later snapshot, in which a key of the interrupted one is deleted.
+    propose(&source, delete("k5", b"")).await.unwrap();
+    let later = source.snapshot(&dir.path().join("later")).await.unwrap();
+    let before = read(&source, &range_of("a", ALL)).await.unwrap();
+    let imported = quorate_engine::import(target(), 5, &later).await.unwrap();
+    assert_eq!((imported.keys, imported.revision), (9, before.revision));
     let engine = start_one(&url).await;
     assert_eq!(read(&engine, &range_of("a", ALL)).await.unwrap(), before);
     engine.stop().await;
     source.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_were_not_created_completely_are_completed() {
+    let Some(postgres) = shared() else { return };
+    let url = postgres.url("incomplete");
+    start_one(&url).await.stop().await;
+    // As if the first server had been killed after it created a few tables.
+    let database = connect(&url).await;
+    let text = "DELETE FROM incomplete.format; DROP TABLE incomplete.servers, incomplete.sequencer, \
+                incomplete.progress, incomplete.facts";
+    database.batch_execute(text).await.unwrap();
+    let engine = start_one(&url).await;
+    put_at(&engine, "k", "1").await;
+    assert_eq!(shown(&read(&engine, &range_of("k", b"")).await.unwrap()), ["k=1"]);
+    engine.stop().await;
 }
 
 /// Returns random letters, which the database cannot compress.
