@@ -19,6 +19,7 @@ use quorate_state::mvcc::{Change, ChangeKind, Changes, Previous};
 use quorate_state::schema::{Bucket, RecordKey, Revision};
 
 use crate::database::DatabaseFault;
+use crate::term_id::TermId;
 
 /// The memory of a record in addition to its bytes.
 const RECORD_BYTES: usize = 128;
@@ -75,8 +76,8 @@ struct EncodedToken {
 pub(crate) struct Committed {
     /// Its position in the log.
     pub(crate) seq: u64,
-    /// The epoch of the sequencer that committed it.
-    pub(crate) epoch: u64,
+    /// The term of the sequencer that committed it.
+    pub(crate) term: TermId,
     /// The newest revision after the batch.
     pub(crate) last_revision: i64,
     /// The number of the last request in it.
@@ -176,28 +177,27 @@ impl Draft {
     pub(crate) fn committed(
         self,
         seq: u64,
-        epoch: u64,
+        term: TermId,
         last_revision: i64,
     ) -> Result<Committed, DatabaseFault> {
-        Committed::of(self.encoded, seq, epoch, last_revision)
+        Committed::of(self.encoded, seq, term, last_revision)
     }
 }
 
 impl Committed {
     /// Decodes a row of the log.
     pub(crate) fn decode(row: &tokio_postgres::Row) -> Result<Self, DatabaseFault> {
-        let number = |column: usize| row.get::<_, i64>(column);
-        let seq = number(0).cast_unsigned();
-        let bytes = Bytes::copy_from_slice(row.get(3));
+        let seq = row.get::<_, i64>(0).cast_unsigned();
+        let bytes = Bytes::copy_from_slice(row.get(4));
         let encoded = Encoded::decode(bytes)
             .map_err(|error| invalid(seq, &format!("the batch cannot be decoded: {error}")))?;
-        Self::of(encoded, seq, number(1).cast_unsigned(), number(2))
+        Self::of(encoded, seq, TermId::of_columns(row, 1), row.get(3))
     }
 
     fn of(
         encoded: Encoded,
         seq: u64,
-        epoch: u64,
+        term: TermId,
         last_revision: i64,
     ) -> Result<Self, DatabaseFault> {
         let mut byte_count = 0;
@@ -219,17 +219,7 @@ impl Committed {
         }
         let tokens = encoded.tokens.into_iter().map(|token| (token.token, token.user)).collect();
         let Encoded { index, written_seq, .. } = encoded;
-        Ok(Self {
-            seq,
-            epoch,
-            last_revision,
-            index,
-            records,
-            rows,
-            tokens,
-            written_seq,
-            byte_count,
-        })
+        Ok(Self { seq, term, last_revision, index, records, rows, tokens, written_seq, byte_count })
     }
 
     /// Returns the changes of keys as watchers receive them.
@@ -303,6 +293,8 @@ fn invalid(seq: u64, problem: &str) -> DatabaseFault {
 mod tests {
     use super::*;
 
+    const TERM: TermId = TermId { epoch: 2, nonce: 77 };
+
     fn sample() -> Draft {
         let mut batch = Batch::new();
         let record = |key: &[u8], value: &[u8], main| {
@@ -331,8 +323,8 @@ mod tests {
         let draft = sample();
         assert!(!draft.is_empty());
         let decoded = Encoded::decode(&*draft.encode()).unwrap();
-        let decoded = Committed::of(decoded, 5, 2, 3).unwrap();
-        assert_eq!(decoded, draft.committed(5, 2, 3).unwrap());
+        let decoded = Committed::of(decoded, 5, TERM, 3).unwrap();
+        assert_eq!(decoded, draft.committed(5, TERM, 3).unwrap());
         assert_eq!((decoded.index, decoded.written_seq), (7, 4));
         let keys: Vec<_> = decoded.records.iter().map(|record| &record.key[..]).collect();
         assert_eq!(keys, [b"a", b"a", b"b"]);
@@ -341,7 +333,7 @@ mod tests {
 
     #[test]
     fn changes_are_grouped_by_revision_and_deletions_have_their_revision() {
-        let changes = sample().committed(5, 2, 3).unwrap().changes();
+        let changes = sample().committed(5, TERM, 3).unwrap().changes();
         assert_eq!(changes.iter().map(|changes| changes.revision).collect::<Vec<_>>(), [2, 3]);
         let deletion = &changes[1].events[0];
         assert_eq!(deletion.kind, ChangeKind::Delete);
@@ -358,10 +350,10 @@ mod tests {
             ..Default::default()
         };
         let encoded = Encoded { records: vec![record], ..Encoded::default() };
-        assert!(matches!(Committed::of(encoded, 1, 1, 2), Err(DatabaseFault::Content { .. })));
+        assert!(matches!(Committed::of(encoded, 1, TERM, 2), Err(DatabaseFault::Content { .. })));
         let row = EncodedRow { bucket: 6, ..EncodedRow::default() };
         let encoded = Encoded { rows: vec![row], ..Encoded::default() };
-        assert!(matches!(Committed::of(encoded, 1, 1, 2), Err(DatabaseFault::Content { .. })));
+        assert!(matches!(Committed::of(encoded, 1, TERM, 2), Err(DatabaseFault::Content { .. })));
     }
 
     #[test]

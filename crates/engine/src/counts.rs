@@ -6,7 +6,8 @@
 //!
 //! # Invariants
 //!
-//! * A count belongs to a revision, at which the keyspace never changes.
+//! * A count belongs to a revision, at which the keyspace never changes unless the database loses
+//!   committed changes. Then the replica restarts, and counts from before are not used.
 //! * At most [`COUNTS_MAX`] counts are remembered. The oldest are forgotten.
 
 use std::collections::VecDeque;
@@ -29,15 +30,17 @@ struct Count {
     key: Bytes,
     range_end: Bytes,
     revision: i64,
+    restarts: u64,
     count: i64,
 }
 
 impl Counts {
     /// Returns the count of a range at a revision, if it is known.
-    pub(crate) fn get(&self, query: &RangeQuery, revision: i64) -> Option<i64> {
+    pub(crate) fn get(&self, query: &RangeQuery, revision: i64, restarts: u64) -> Option<i64> {
         let counts = self.counts.lock();
         let found = counts.iter().rev().find(|count| {
             count.revision == revision
+                && count.restarts == restarts
                 && count.key == query.key
                 && count.range_end == query.range_end
         })?;
@@ -45,7 +48,13 @@ impl Counts {
     }
 
     /// Remembers the count of the rest of a range, after a page.
-    pub(crate) fn note_page(&self, query: &RangeQuery, revision: i64, page: &RangeResult) {
+    pub(crate) fn note_page(
+        &self,
+        query: &RangeQuery,
+        revision: i64,
+        restarts: u64,
+        page: &RangeResult,
+    ) {
         // With filters or another order, a page does not contain the first keys of the range.
         let is_first_keys =
             matches!(query.candidates(), Candidates::First(wanted) if wanted != usize::MAX);
@@ -56,6 +65,7 @@ impl Counts {
             key: [last, &[0]].concat().into(),
             range_end: query.range_end.clone(),
             revision,
+            restarts,
             count: page.count - returned,
         };
         let mut counts = self.counts.lock();
@@ -88,12 +98,13 @@ mod tests {
     #[test]
     fn the_next_page_at_the_same_revision_is_counted() {
         let counts = Counts::default();
-        counts.note_page(&query(b"a"), 7, &page(10));
-        assert_eq!(counts.get(&query(b"b\0"), 7), Some(8));
-        assert_eq!(counts.get(&query(b"b\0"), 8), None);
-        assert_eq!(counts.get(&query(b"b"), 7), None);
+        counts.note_page(&query(b"a"), 7, 1, &page(10));
+        assert_eq!(counts.get(&query(b"b\0"), 7, 1), Some(8));
+        assert_eq!(counts.get(&query(b"b\0"), 7, 2), None);
+        assert_eq!(counts.get(&query(b"b\0"), 8, 1), None);
+        assert_eq!(counts.get(&query(b"b"), 7, 1), None);
         let filtered = RangeQuery { min_mod_revision: 3, ..query(b"c") };
-        counts.note_page(&filtered, 7, &page(5));
+        counts.note_page(&filtered, 7, 1, &page(5));
         assert_eq!(counts.counts.lock().len(), 1);
     }
 
@@ -101,10 +112,10 @@ mod tests {
     fn only_the_newest_counts_are_remembered() {
         let counts = Counts::default();
         for revision in 0..300 {
-            counts.note_page(&query(b"a"), revision, &page(10));
+            counts.note_page(&query(b"a"), revision, 0, &page(10));
         }
         assert_eq!(counts.counts.lock().len(), COUNTS_MAX);
-        assert_eq!(counts.get(&query(b"b\0"), 0), None);
-        assert_eq!(counts.get(&query(b"b\0"), 299), Some(8));
+        assert_eq!(counts.get(&query(b"b\0"), 0, 0), None);
+        assert_eq!(counts.get(&query(b"b\0"), 299, 0), Some(8));
     }
 }

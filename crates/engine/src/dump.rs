@@ -141,7 +141,7 @@ fn first_batch(start: &Start) -> Batch {
         batch.put_compaction(meta::FINISHED_COMPACTION, position.compacted);
     }
     batch.put(Bucket::Meta, meta::STORAGE_VERSION, Version::OWN.to_string());
-    batch.set_consistent_index(position.index.max(1), position.epoch.max(1));
+    batch.set_consistent_index(position.index.max(1), position.term.epoch.max(1));
     batch
 }
 

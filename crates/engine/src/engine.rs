@@ -206,7 +206,7 @@ impl Engine {
         let holder = role.holder();
         EngineStatus {
             sequencer_id: if holder.is_expired { 0 } else { holder.id },
-            epoch: position.epoch,
+            epoch: position.term.epoch,
             index: position.index,
             log_position: position.seq,
             revision: position.revision,
@@ -242,7 +242,7 @@ impl Engine {
         loop {
             let known = holder.borrow_and_update().clone();
             let is_held = known.epoch != 0 && !known.is_expired;
-            if is_held && context.replica.position().epoch >= known.epoch {
+            if is_held && context.replica.position().term.epoch >= known.epoch {
                 return;
             }
             // The senders live as long as the engine.
@@ -442,7 +442,7 @@ impl Engine {
         role.term.send_replace(None);
         // Without an answer of the database, the other servers wait until the role expires.
         if let Some(term) = term {
-            let (Ok(()) | Err(_)) = role::leave(context, term.epoch).await;
+            let (Ok(()) | Err(_)) = role::leave(context, term.id).await;
         }
         let (Ok(()) | Err(_)) = role::retire(context).await;
     }
@@ -563,7 +563,7 @@ impl Engine {
         id: LeaseId,
     ) -> Result<Option<LeaseTimes>, EngineError> {
         loop {
-            let renewal = term.leases.renew(id, term.epoch, self.now());
+            let renewal = term.leases.renew(id, term.id.epoch, self.now());
             self.confirm(term).await?;
             match renewal {
                 Renewal::Renewed { ttl_secs } => {
@@ -597,7 +597,7 @@ impl Engine {
     /// Confirms that no other term had begun when this call began.
     async fn confirm(&self, term: &SequencerHandle) -> Result<(), EngineError> {
         self.rounds().wait().await?;
-        if self.shared.context.replica.position().epoch == term.epoch {
+        if self.shared.context.replica.position().term == term.id {
             Ok(())
         } else {
             Err(EngineError::SequencerChanged)

@@ -11,11 +11,16 @@
 //! # Invariants
 //!
 //! * A round that was requested at some time has read everything committed before that time.
+//! * A round begins with the last batch that this server knows. If the log contains another batch at its
+//!   position, or ends before it, then the database has lost committed batches. The replica then restarts
+//!   from the tables and cancels its watchers, because they may have received the lost changes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use quorate_state::apply::ResumedHistory;
 use quorate_state::backend::Rows;
 use quorate_state::schema::Bucket;
 use quorate_state::units::LeaseId;
@@ -28,8 +33,9 @@ use crate::error::EngineError;
 use crate::history::HistorySource;
 use crate::replica::{Replica, Start};
 use crate::tail::Position;
+use crate::term_id::TermId;
 
-/// The maximum number of batches that one statement reads.
+/// The maximum number of batches that one statement reads, including the last known one.
 const BATCHES_MAX: i64 = 64;
 /// Rounds that wait at most.
 const WAITING_MAX: usize = 65_536;
@@ -94,8 +100,8 @@ impl Follower {
                 }
                 continue;
             };
-            let interval = if can_listen { IDLE_INTERVAL } else { POLL_INTERVAL };
             let leads = self.replica.leads();
+            let interval = if can_listen || leads { IDLE_INTERVAL } else { POLL_INTERVAL };
             let reported = Arc::clone(&self.database.batch_reported);
             let first = tokio::select! {
                 first = self.waiting.recv() => match first {
@@ -104,12 +110,8 @@ impl Follower {
                 },
                 // The sequencer has committed every new batch itself.
                 () = reported.notified(), if !leads => None,
-                () = tokio::time::sleep(interval) => {
-                    if leads {
-                        continue;
-                    }
-                    None
-                }
+                // The sequencer, too, must find out whether the database has lost batches.
+                () = tokio::time::sleep(interval) => None,
             };
             // Requests that arrived before the round begins are served by it.
             let mut served: Vec<Waiting> = first.into_iter().collect();
@@ -161,42 +163,141 @@ impl Follower {
     }
 
     async fn round(&self, session: &Session) -> Result<(), EngineError> {
-        'read: loop {
-            let reached = self.replica.position().seq;
-            let rows =
-                session.query(Statement::ReadLog, &[&reached.cast_signed(), &BATCHES_MAX]).await?;
-            for row in &rows {
-                let batch = Arc::new(Committed::decode(row)?);
+        loop {
+            let reached = self.replica.position();
+            let read = read_log(session, reached.seq).await?;
+            if read.first != Some((reached.seq, reached.term)) {
+                // On the sequencer's server, the batch may have been compacted after later ones were published.
+                if self.replica.position().seq != reached.seq {
+                    continue;
+                }
+                self.restart(session, reached, read.first).await?;
+                continue;
+            }
+            if read.written_seq < reached.written_seq {
+                self.rewind(session, reached, read.written_seq).await?;
+            }
+            for mut batch in read.batches {
+                // The database may have lost changes of the tables since the batch was committed.
+                batch.written_seq = batch.written_seq.min(read.written_seq);
                 let next = self.replica.position().seq + 1;
                 if batch.seq > next {
-                    // The log continues beyond the tables.
-                    self.resume(session).await?;
-                    continue 'read;
+                    return Err(missing(next).into());
                 }
-                self.replica.publish(&batch)?;
+                self.replica.publish(&Arc::new(batch))?;
             }
-            if i64::try_from(rows.len()).is_ok_and(|count| count < BATCHES_MAX) {
+            if read.is_end {
                 return Ok(());
             }
         }
     }
 
-    /// Restarts the replica from the tables.
-    async fn resume(&self, session: &Session) -> Result<(), EngineError> {
-        log::warn!(
-            "this server has missed batches that a compaction has removed; reading the tables again"
-        );
+    /// Restarts the replica from the tables, because the log does not contain the last batch that the
+    /// replica has followed. `first` is the first batch that the log contains from that position on.
+    async fn restart(
+        &self,
+        session: &Session,
+        reached: Position,
+        first: Option<(u64, TermId)>,
+    ) -> Result<(), EngineError> {
         let start = read_start(session).await?;
-        // A batch leaves the log only after its changes are in the tables.
-        if start.position.seq <= self.replica.position().seq {
-            return Err(DatabaseFault::Content {
-                table: "log",
-                problem: format!("the batch after position {} is missing", start.position.seq),
-            }
-            .into());
-        }
-        self.replica.resume(start, Arc::new(self.history.clone()))
+        let found = start.position;
+        // A batch leaves the log only after its changes are in the tables, and only if its last revision is
+        // below the compacted one.
+        let is_compacted = first.is_some_and(|(seq, _)| seq > reached.seq)
+            && reached.seq < found.seq
+            && reached.revision < found.compacted;
+        let history = if is_compacted {
+            log::warn!(
+                "this server has missed batches that a compaction has removed; reading the tables again"
+            );
+            ResumedHistory::Same
+        } else {
+            log::error!(
+                "the database has lost committed batches; cancelling all watchers and reading the tables again",
+                "known-position" = reached.seq,
+                "known-revision" = reached.revision,
+                "tables-position" = found.seq,
+                "tables-revision" = found.revision
+            );
+            ResumedHistory::Different
+        };
+        self.replica.restart(reached, start, Arc::new(self.history.clone()), history)
     }
+
+    /// Takes batches back into the tail whose changes the tables have lost.
+    async fn rewind(
+        &self,
+        session: &Session,
+        reached: Position,
+        written_seq: u64,
+    ) -> Result<(), EngineError> {
+        log::error!(
+            "the database has lost changes of its tables; reading them from the log",
+            "known-position" = reached.written_seq,
+            "tables-position" = written_seq
+        );
+        let (mut batches, mut first_revision) = (VecDeque::new(), None);
+        let mut from = written_seq;
+        while from < reached.seq {
+            let read = read_log(session, from).await?;
+            let is_there = read.first.is_some_and(|(seq, _)| seq == from);
+            let (true, Some(last)) = (is_there, read.batches.last()) else {
+                return Err(missing(from).into());
+            };
+            first_revision.get_or_insert(read.first_revision + 1);
+            from = last.seq;
+            batches.extend(read.batches.into_iter().map(Arc::new));
+        }
+        while batches.back().is_some_and(|last: &Arc<Committed>| last.seq > reached.seq) {
+            batches.pop_back();
+        }
+        // The log may have changed since the round compared the last batch. Then the next round restarts.
+        if batches.back().is_none_or(|last| (last.seq, last.term) != (reached.seq, reached.term)) {
+            return Err(missing(reached.seq).into());
+        }
+        let first_revision = first_revision.unwrap_or(reached.revision + 1);
+        self.replica.rewind(written_seq, first_revision, batches);
+        Ok(())
+    }
+}
+
+/// A part of the log.
+struct LogRead {
+    /// The position and the term of the first batch.
+    first: Option<(u64, TermId)>,
+    /// The last revision of the first batch.
+    first_revision: i64,
+    /// The batches after the position that was read from.
+    batches: Vec<Committed>,
+    /// The last batch that is in the tables.
+    written_seq: u64,
+    /// Whether the log contained no further batch.
+    is_end: bool,
+}
+
+/// Reads the log from a position on.
+async fn read_log(session: &Session, from: u64) -> Result<LogRead, DatabaseFault> {
+    let rows = session.query(Statement::ReadLog, &[&from.cast_signed(), &BATCHES_MAX]).await?;
+    let is_end = i64::try_from(rows.len()).is_ok_and(|count| count < BATCHES_MAX);
+    let seq_of = |row: &tokio_postgres::Row| row.get::<_, i64>(0).cast_unsigned();
+    let Some(first) = rows.first() else {
+        let (first, batches) = (None, Vec::new());
+        return Ok(LogRead { first, first_revision: 0, batches, written_seq: 0, is_end });
+    };
+    let after = rows.iter().filter(|row| seq_of(row) > from);
+    Ok(LogRead {
+        first: Some((seq_of(first), TermId::of_columns(first, 1))),
+        first_revision: first.get(3),
+        batches: after.map(Committed::decode).collect::<Result<_, _>>()?,
+        written_seq: first.get::<_, Option<i64>>(5).unwrap_or(0).cast_unsigned(),
+        is_end,
+    })
+}
+
+fn missing(seq: u64) -> DatabaseFault {
+    let problem = format!("the batch at position {seq} is missing");
+    DatabaseFault::Content { table: "log", problem }
 }
 
 /// Reads the tables from which a replica starts. The replica then follows the log from the position
@@ -224,23 +325,17 @@ pub(crate) async fn read_start(session: &Session) -> Result<Start, EngineError> 
         }
         // The newest batch always stays in the log, and so does the last one in the tables, unless it
         // was compacted since. Then the position is read again.
-        let at = session.query(Statement::ReadLog, &[&(written - 1), &1_i64]).await?;
-        let Some(batch) = at.first().filter(|row| row.get::<_, i64>(0) == written) else {
+        let batch = session.query_opt(Statement::ReadBatch, &[&written]).await?;
+        let Some(batch) = batch else {
             tokio::time::sleep(RETRY_INTERVAL).await;
             continue;
         };
-        let (epoch, revision) = (batch.get::<_, i64>(1), batch.get::<_, i64>(2));
-        let index = if written == 0 { 0 } else { Committed::decode(batch)?.index };
+        let (term, revision) = (TermId::of_columns(&batch, 1), batch.get::<_, i64>(3));
+        let index = if written == 0 { 0 } else { Committed::decode(&batch)?.index };
         let seq = written.cast_unsigned();
         let compacted = rows.compacted_revision()?;
-        let position = Position {
-            seq,
-            epoch: epoch.cast_unsigned(),
-            revision,
-            compacted,
-            written_seq: seq,
-            index,
-        };
+        let position =
+            Position { seq, term, revision, compacted, written_seq: seq, index, restarts: 0 };
         let attachments = read_attachments(session).await?;
         return Ok(Start { rows, attachments, position });
     }

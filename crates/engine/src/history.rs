@@ -233,7 +233,7 @@ async fn read_batches(
 ) -> Result<BatchesRead, DatabaseFault> {
     let rows =
         session.query(Statement::ReadLogFromRevision, &[&revision, &after, &BATCHES_MAX]).await?;
-    let compacted = rows.first().map_or(-1, |row| row.get(4));
+    let compacted = rows.first().map_or(-1, |row| row.get(5));
     let batches = rows.iter().map(|row| Committed::decode(row).map(Arc::new));
     Ok(BatchesRead { batches: batches.collect::<Result<_, _>>()?, compacted })
 }

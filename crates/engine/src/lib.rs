@@ -38,6 +38,7 @@ mod role;
 mod secret;
 mod sequencer;
 mod tail;
+mod term_id;
 mod url;
 mod wire;
 

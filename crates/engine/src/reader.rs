@@ -134,11 +134,11 @@ impl TableReader {
             Err(MvccError::Fault(fault)) => return Err(fault.into()),
         };
         if is_cut {
-            result.count = match self.counts.get(query, revision) {
+            result.count = match self.counts.get(query, revision, position.restarts) {
                 Some(count) => count,
                 None => self.count(query.range(), revision).await?,
             };
-            self.counts.note_page(query, revision, &result);
+            self.counts.note_page(query, revision, position.restarts, &result);
         }
         Ok(Ok(result))
     }

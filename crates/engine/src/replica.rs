@@ -13,13 +13,14 @@
 //!
 //! Reading the log (`follower`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use quorate_state::apply::{CommittedBatch, PublishedState, State, StateOptions};
+use parking_lot::{Mutex, MutexGuard};
+use quorate_state::apply::{CommittedBatch, PublishedState, ResumedHistory, State, StateOptions};
 use quorate_state::backend::Rows;
 use quorate_state::members::Members;
 use quorate_state::units::{LeaseId, Millis};
@@ -81,7 +82,7 @@ impl Replica {
         clock: Clock,
     ) -> Result<Self, EngineError> {
         let Start { rows, attachments, position } = start;
-        let applied = (position.index, position.epoch);
+        let applied = (position.index, position.term.epoch);
         let state = State::of_database(&rows, attachments, position.revision, applied, options)?;
         let published = state.published();
         let tail = Arc::new(Tail::new(position));
@@ -125,9 +126,30 @@ impl Replica {
         (content.rows.clone(), self.tail.position())
     }
 
-    /// Publishes the next batch. A batch that is published already is ignored.
+    /// Publishes the next batch of the log. A batch that is published already is ignored.
     pub(crate) fn publish(&self, batch: &Arc<Committed>) -> Result<(), EngineError> {
-        let mut content = self.content.lock();
+        self.publish_locked(self.content.lock(), batch)
+    }
+
+    /// Publishes a batch that the sequencer of this server has committed, unless the replica was restarted since its
+    /// term began. Then the batch may have no place in the log that the replica follows now.
+    pub(crate) fn publish_committed(
+        &self,
+        batch: &Arc<Committed>,
+        restarts: u64,
+    ) -> Result<(), EngineError> {
+        let content = self.content.lock();
+        if self.tail.position().restarts != restarts {
+            return Err(EngineError::OutcomeUnknown);
+        }
+        self.publish_locked(content, batch)
+    }
+
+    fn publish_locked(
+        &self,
+        mut content: MutexGuard<'_, Content>,
+        batch: &Arc<Committed>,
+    ) -> Result<(), EngineError> {
         let reached = self.tail.position();
         if batch.seq <= reached.seq {
             return Ok(());
@@ -146,7 +168,7 @@ impl Replica {
             rows: &changed,
             tokens: &batch.tokens,
             revision: batch.last_revision,
-            applied: (batch.index, batch.epoch),
+            applied: (batch.index, batch.term.epoch),
         };
         let reveal = || self.tail.push(batch, compacted);
         state.follow(&committed, rows, self.clock.now(), reveal)?;
@@ -155,17 +177,40 @@ impl Replica {
         Ok(())
     }
 
-    /// Restarts from the tables, because batches that this server has not read are gone from the log.
-    pub(crate) fn resume(&self, start: Start, source: Arc<dyn Source>) -> Result<(), EngineError> {
+    /// Restarts from the tables, unless a batch was published after `reached`. `history` tells whether the tables continue
+    /// what this replica has followed.
+    pub(crate) fn restart(
+        &self,
+        reached: Position,
+        start: Start,
+        source: Arc<dyn Source>,
+        history: ResumedHistory,
+    ) -> Result<(), EngineError> {
         let mut content = self.content.lock();
+        if self.tail.position().seq != reached.seq {
+            return Ok(());
+        }
         let Start { rows, attachments, position } = start;
-        let at = (position.revision, (position.index, position.epoch));
+        let at = (position.revision, (position.index, position.term.epoch));
         let reveal = || self.tail.reset(position);
-        content.state.resume(&rows, attachments, at, source, reveal)?;
+        content.state.resume(&rows, attachments, at, (source, history), reveal)?;
         content.rows = rows;
         drop(content);
         self.reached.send_replace(position.seq);
         Ok(())
+    }
+
+    /// Takes batches back into the tail whose changes the tables have lost, and wakes the task that writes
+    /// the tables.
+    pub(crate) fn rewind(
+        &self,
+        written_seq: u64,
+        first_revision: i64,
+        batches: VecDeque<Arc<Committed>>,
+    ) {
+        let _content = self.content.lock();
+        self.tail.rewind(written_seq, first_revision, batches);
+        self.reached.send_replace(self.tail.position().seq);
     }
 
     /// Publishes the servers of the keyspace.

@@ -21,8 +21,10 @@ use tokio::sync::{Notify, watch};
 use tokio_postgres::types::ToSql;
 
 use crate::database::{DatabaseFault, Session, Statement};
+use crate::error::EngineError;
 use crate::secret::Secret;
 use crate::sequencer::{Ending, SequencerHandle, TermContext, run_term};
+use crate::term_id::TermId;
 
 /// How long a sequencer that is gone keeps the role.
 pub(crate) const ROLE_MILLIS: f64 = 3_000.0;
@@ -133,9 +135,9 @@ pub(crate) async fn compete(context: TermContext, role: Arc<Role>, server: Serve
                 }
                 match taken {
                     Ok(None) => session = Some(connected),
-                    Ok(Some(epoch)) => {
+                    Ok(Some(id)) => {
                         drop(connected);
-                        hold(&context, &role, &server, epoch).await;
+                        hold(&context, &role, &server, id).await;
                         continue;
                     }
                     Err(fault) => log::warn!(
@@ -156,7 +158,8 @@ pub(crate) async fn compete(context: TermContext, role: Arc<Role>, server: Serve
 }
 
 /// Runs a term, and announces this server meanwhile.
-async fn hold(context: &TermContext, role: &Arc<Role>, server: &ServerIdentity, epoch: u64) {
+async fn hold(context: &TermContext, role: &Arc<Role>, server: &ServerIdentity, id: TermId) {
+    let epoch = id.epoch;
     let destination =
         Destination { address: server.address.clone(), secret: server.secret.clone() };
     let holder = Holder { epoch, id: server.id, destination, is_expired: false };
@@ -165,7 +168,7 @@ async fn hold(context: &TermContext, role: &Arc<Role>, server: &ServerIdentity, 
         role.term.send_replace(Some(term));
     };
     let ending = tokio::select! {
-        ending = run_term(context.clone(), epoch, begun) => ending,
+        ending = run_term(context.clone(), id, begun) => ending,
         () = announce_often(context, role, server) => return,
     };
     role.term.send_replace(None);
@@ -201,14 +204,14 @@ async fn announce_often(context: &TermContext, role: &Role, server: &ServerIdent
     }
 }
 
-/// Reads the role, and takes it if it is free. Returns the epoch in that case.
+/// Reads the role, and takes it if it is free. Returns the new term in that case.
 async fn step(
     session: &Session,
     context: &TermContext,
     role: &Role,
     server: &ServerIdentity,
     announces: bool,
-) -> Result<Option<u64>, DatabaseFault> {
+) -> Result<Option<TermId>, EngineError> {
     if announces {
         announce(session, context, role, server).await?;
     }
@@ -222,11 +225,11 @@ async fn step(
     if !is_free {
         return Ok(None);
     }
-    let secret = server.secret.bytes();
-    let parameters: [&(dyn ToSql + Sync); 4] =
-        [&server.id.cast_signed(), &server.address, &ROLE_MILLIS, &secret];
+    let (secret, nonce) = (server.secret.bytes(), TermId::random_nonce()?);
+    let parameters: [&(dyn ToSql + Sync); 5] =
+        [&server.id.cast_signed(), &server.address, &ROLE_MILLIS, &secret, &nonce];
     let taken = session.query_opt(Statement::TakeRole, &parameters).await?;
-    Ok(taken.map(|row| row.get::<_, i64>(0).cast_unsigned()))
+    Ok(taken.map(|row| TermId { epoch: row.get::<_, i64>(0).cast_unsigned(), nonce }))
 }
 
 async fn read_holder(session: &Session) -> Result<Holder, DatabaseFault> {
@@ -308,9 +311,9 @@ pub(crate) async fn notify_servers(context: TermContext, role: Arc<Role>) {
 }
 
 /// Gives the role up, so that another server can take over at once.
-pub(crate) async fn leave(context: &TermContext, epoch: u64) -> Result<(), DatabaseFault> {
+pub(crate) async fn leave(context: &TermContext, id: TermId) -> Result<(), DatabaseFault> {
     let session = context.database.connect().await?;
-    session.execute(Statement::LeaveRole, &[&epoch.cast_signed()]).await?;
+    session.execute(Statement::LeaveRole, &[&id.epoch.cast_signed(), &id.nonce]).await?;
     Ok(())
 }
 

@@ -26,6 +26,7 @@ use quorate_state::mvcc::KeyRange;
 use quorate_state::schema::{RecordKey, Revision};
 
 use crate::batch::Committed;
+use crate::term_id::TermId;
 
 /// The bytes of batches kept for watchers after they are in the tables.
 const HISTORY_BYTES_MAX: usize = 32 << 20;
@@ -35,8 +36,8 @@ const HISTORY_BYTES_MAX: usize = 32 << 20;
 pub(crate) struct Position {
     /// The last committed batch known to this server.
     pub(crate) seq: u64,
-    /// The epoch of that batch.
-    pub(crate) epoch: u64,
+    /// The term of that batch.
+    pub(crate) term: TermId,
     /// The newest revision.
     pub(crate) revision: i64,
     /// The compacted revision, or -1.
@@ -45,6 +46,8 @@ pub(crate) struct Position {
     pub(crate) written_seq: u64,
     /// The number of the last request.
     pub(crate) index: u64,
+    /// How often this server has restarted its replica from the tables.
+    pub(crate) restarts: u64,
 }
 
 /// The tail of one server.
@@ -105,20 +108,17 @@ impl Tail {
     /// Adds the next batch.
     pub(crate) fn push(&self, batch: &Arc<Committed>, compacted: i64) {
         let mut inner = self.inner.write();
-        let Inner { position, index, .. } = &mut *inner;
+        let position = &mut inner.position;
         assert!(
             batch.seq == position.seq + 1,
             "batches are added in the order of the log: otherwise readers would miss changes"
         );
         position.seq = batch.seq;
-        position.epoch = batch.epoch;
+        position.term = batch.term;
         position.revision = batch.last_revision;
         position.compacted = position.compacted.max(compacted);
         position.index = batch.index;
-        for record in &batch.records {
-            let versions = index.entry(record.key.clone()).or_default();
-            versions.push_back(Unwritten { at: record.at, record: record.record.clone() });
-        }
+        inner.add_to_index(batch);
         inner.byte_count += batch.byte_count;
         inner.unwritten_bytes += batch.byte_count;
         inner.batches.push_back(Arc::clone(batch));
@@ -133,7 +133,36 @@ impl Tail {
 
     /// Restarts from a position whose batches are all in the tables.
     pub(crate) fn reset(&self, position: Position) {
-        *self.inner.write() = Self::new(position).inner.into_inner();
+        let mut inner = self.inner.write();
+        let restarts = inner.position.restarts + 1;
+        *inner = Self::new(Position { restarts, ..position }).inner.into_inner();
+    }
+
+    /// Moves the last batch known to be in the tables back to `written_seq`, because the database has lost
+    /// changes of the tables. `batches` are those after it, up to one that the tail contained when they were
+    /// read, and `first_revision` is the first revision after `written_seq`.
+    pub(crate) fn rewind(
+        &self,
+        written_seq: u64,
+        first_revision: i64,
+        mut batches: VecDeque<Arc<Committed>>,
+    ) {
+        let mut inner = self.inner.write();
+        let last = batches.back().map_or(written_seq, |last| last.seq);
+        batches.extend(inner.batches.iter().filter(|batch| batch.seq > last).cloned());
+        let position = Position { written_seq, ..inner.position };
+        let byte_count = batches.iter().map(|batch| batch.byte_count).sum();
+        let mut rewound = Inner {
+            position,
+            first_revision,
+            batches: VecDeque::new(),
+            byte_count,
+            unwritten_bytes: byte_count,
+            index: BTreeMap::new(),
+        };
+        batches.iter().for_each(|batch| rewound.add_to_index(batch));
+        rewound.batches = batches;
+        *inner = rewound;
     }
 
     /// Returns the batches that are not in the tables yet, at most `bytes_max` bytes of them but at
@@ -202,6 +231,13 @@ impl Inner {
         entries.filter_map(|(key, versions)| overlaid(key, versions, revision)).collect()
     }
 
+    fn add_to_index(&mut self, batch: &Committed) {
+        for record in &batch.records {
+            let versions = self.index.entry(record.key.clone()).or_default();
+            versions.push_back(Unwritten { at: record.at, record: record.record.clone() });
+        }
+    }
+
     fn forget_written(&mut self, seq: u64) {
         let seq = seq.min(self.position.seq);
         if seq <= self.position.written_seq {
@@ -248,7 +284,8 @@ mod tests {
     use crate::batch::Record;
 
     fn start() -> Position {
-        Position { seq: 0, epoch: 1, revision: 1, compacted: -1, written_seq: 0, index: 0 }
+        let term = TermId { epoch: 1, nonce: 5 };
+        Position { seq: 0, term, revision: 1, compacted: -1, written_seq: 0, index: 0, restarts: 0 }
     }
 
     fn batch(seq: u64, keys: &[(&str, bool)], written_seq: u64) -> Arc<Committed> {
@@ -260,7 +297,7 @@ mod tests {
         });
         Arc::new(Committed {
             seq,
-            epoch: 1,
+            term: start().term,
             last_revision: main,
             index: seq,
             records: records.collect(),
@@ -319,6 +356,28 @@ mod tests {
         assert_eq!(tail.since(6), Some(Vec::new()));
         assert_eq!(tail.since(1), None);
         assert_eq!(Tail::new(start()).since(1), None);
+    }
+
+    #[test]
+    fn a_rewound_tail_overlays_the_lost_changes_of_the_tables() {
+        let tail = Tail::new(start());
+        let batches: Vec<_> = (1..=5).map(|seq| batch(seq, &[("k", false)], 0)).collect();
+        batches.iter().for_each(|batch| tail.push(batch, -1));
+        tail.written(4);
+        // The fifth batch was added after the others had been read from the log.
+        tail.rewind(2, 4, batches[2..4].iter().cloned().collect());
+        let position = tail.position();
+        assert_eq!((position.seq, position.written_seq, position.revision), (5, 2, 6));
+        assert_eq!(tail.unwritten_bytes(), 300);
+        let all = KeyRange::From(b"");
+        assert_eq!(shown(&tail, all, None), ["k@6"]);
+        assert_eq!(shown(&tail, all, Some(4)), ["k@4"]);
+        assert_eq!(shown(&tail, all, Some(3)), [""; 0]);
+        assert_eq!(tail.since(3), None);
+        assert_eq!(tail.since(4).map(|batches| batches.len()), Some(3));
+        tail.written(5);
+        assert_eq!(shown(&tail, all, None), [""; 0]);
+        assert_eq!(tail.unwritten_bytes(), 0);
     }
 
     #[test]

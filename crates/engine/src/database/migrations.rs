@@ -7,7 +7,7 @@
 //! | `newest` | the newest version of every key, deleted or not | `key` |
 //! | `facts` | rows of leases, users, roles, alarms and versions | `bucket, key` |
 //! | `progress` | one row: the last batch whose changes are in the tables, and the compacted revision | `id` |
-//! | `sequencer` | one row: the server that may commit, its epoch, until when, and how others reach it | `id` |
+//! | `sequencer` | one row: the server that may commit, its term, until when, and how others reach it | `id` |
 //! | `servers` | the servers of this keyspace | `id` |
 //! | `format` | one row: the format of the tables, and the id of the keyspace | `id` |
 //!
@@ -22,7 +22,7 @@
 use super::{Database, DatabaseFault, Session};
 
 /// The format that this version writes.
-const FORMAT: i32 = 1;
+const FORMAT: i32 = 2;
 
 /// The format of tables that were just created.
 const FIRST_FORMAT: i32 = 1;
@@ -35,7 +35,14 @@ const ATTEMPTS_MAX: usize = 10;
 
 /// The statements that lead to each later format from the one before. They are never changed, because
 /// tables of every format may exist.
-const MIGRATIONS: &[(i32, &[&str])] = &[];
+const MIGRATIONS: &[(i32, &[&str])] = &[(
+    2,
+    // A server of format 1 that is still running ignores the new columns.
+    &[
+        "ALTER TABLE {s}.log ADD COLUMN IF NOT EXISTS nonce bigint NOT NULL DEFAULT 0",
+        "ALTER TABLE {s}.sequencer ADD COLUMN IF NOT EXISTS nonce bigint NOT NULL DEFAULT 0",
+    ],
+)];
 
 /// The first format.
 const TABLES: &[&str] = &[

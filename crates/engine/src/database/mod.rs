@@ -52,13 +52,15 @@ const MEBIBYTE_TIME_MAX: Duration = Duration::from_secs(1);
 pub(crate) const STATEMENT_RECORDS_MAX: usize = 2_000;
 
 /// The settings of every session.
-const SETTINGS: [&str; 4] = [
+const SETTINGS: [&str; 5] = [
     // Compiling a statement to machine code takes PostgreSQL longer than executing it.
     "SET jit = off",
     // The rows that a suspended server has locked are unlocked, so that another one can take over.
     "SET idle_in_transaction_session_timeout = '5s'",
     // A connection to a server whose machine or network has failed is closed after 15 seconds.
     "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2",
+    // A commit that is acknowledged before it is on disk can be lost in a crash.
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
     // A statement whose client has closed the connection is ended.
     "SET client_connection_check_interval = '1s'",
 ];

@@ -6,18 +6,22 @@
 /// A statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Statement {
-    /// Appends a batch to the log. Changes nothing if its position is taken, or the epoch has ended.
+    /// Appends a batch to the log. Changes nothing if its position is taken, its predecessor is not the
+    /// last batch that this server knows, or the term has ended.
     /// The lock makes a server that raises the epoch wait for the end of this statement, and this
     /// statement see an epoch that was raised before.
     AppendLog,
     /// Appends the batch that ends an import.
     AppendImport,
-    /// Reads batches from a position on.
+    /// Reads the batches after a position, and the last batch that is in the tables. The first row is the
+    /// batch at the position itself, without its content, which shows whether the log still contains it.
     ReadLog,
+    /// Reads the batch at a position.
+    ReadBatch,
     /// Reads batches from the first one that ends at or after a revision, and the compacted revision.
     ReadLogFromRevision,
-    /// Reads the epoch of one position.
-    EpochInLog,
+    /// Reads the term of the batch at a position.
+    TermInLog,
     /// Reads what is written to the tables.
     ReadProgress,
     /// Claims the next part of the log for writing to the tables.
@@ -191,28 +195,38 @@ impl Statement {
     const fn text_of_log(self) -> Option<&'static str> {
         Some(match self {
             Self::AppendLog => {
-                "INSERT INTO {s}.log (seq, epoch, last_revision, batch) \
-                 SELECT $1::bigint, s.epoch, $3::bigint, $4::bytea FROM {s}.sequencer s \
-                 WHERE s.id = 1 AND s.epoch = $2 FOR SHARE ON CONFLICT DO NOTHING"
+                "INSERT INTO {s}.log (seq, epoch, nonce, last_revision, batch) \
+                 SELECT $1::bigint, s.epoch, s.nonce, $4::bigint, $5::bytea FROM {s}.sequencer s \
+                 WHERE s.id = 1 AND s.epoch = $2 AND s.nonce = $3 AND EXISTS (SELECT 1 FROM {s}.log l \
+                 WHERE l.seq = $1::bigint - 1 AND l.epoch = $6 AND l.nonce = $7) \
+                 FOR SHARE ON CONFLICT DO NOTHING"
             }
             Self::AppendImport => {
                 "INSERT INTO {s}.log (seq, epoch, last_revision, batch) VALUES (1, 0, $1, $2)"
             }
             Self::ReadLog => {
-                "SELECT seq, epoch, last_revision, batch FROM {s}.log WHERE seq > $1 ORDER BY seq LIMIT $2"
+                "SELECT seq, epoch, nonce, last_revision, CASE WHEN seq > $1 THEN batch ELSE ''::bytea END, \
+                 (SELECT p.written_seq FROM {s}.progress p WHERE p.id = 1) \
+                 FROM {s}.log WHERE seq >= $1 ORDER BY seq LIMIT $2"
+            }
+            Self::ReadBatch => {
+                "SELECT seq, epoch, nonce, last_revision, batch FROM {s}.log WHERE seq = $1"
             }
             Self::ReadLogFromRevision => {
-                "SELECT seq, epoch, last_revision, batch, \
+                "SELECT seq, epoch, nonce, last_revision, batch, \
                  (SELECT p.compacted FROM {s}.progress p WHERE p.id = 1) \
                  FROM {s}.log WHERE last_revision >= $1 AND seq > $2 \
                  ORDER BY last_revision, seq LIMIT $3"
             }
-            Self::EpochInLog => "SELECT epoch FROM {s}.log WHERE seq = $1",
+            Self::TermInLog => "SELECT epoch, nonce FROM {s}.log WHERE seq = $1",
             Self::ReadGarbage => {
-                "SELECT seq, epoch, last_revision, batch FROM {s}.log WHERE seq < $1 AND last_revision < $2 \
+                "SELECT seq, epoch, nonce, last_revision, batch FROM {s}.log WHERE seq < $1 AND last_revision < $2 \
                  ORDER BY seq LIMIT $3"
             }
-            Self::DeleteLog => "DELETE FROM {s}.log WHERE seq <= $1 AND last_revision < $2",
+            Self::DeleteLog => {
+                "DELETE FROM {s}.log WHERE seq <= $1 AND last_revision < $2 AND \
+                 seq < (SELECT p.written_seq FROM {s}.progress p WHERE p.id = 1)"
+            }
             Self::HasGarbage => {
                 "SELECT EXISTS (SELECT 1 FROM {s}.log l, {s}.progress p WHERE p.id = 1 AND \
                  (p.compacted < $1 OR (l.seq < p.written_seq AND l.last_revision < p.compacted)))"
@@ -291,18 +305,20 @@ impl Statement {
     const fn text_of_role(self) -> Option<&'static str> {
         Some(match self {
             Self::TakeRole => {
-                "UPDATE {s}.sequencer SET epoch = epoch + 1, holder = $1, address = $2, secret = $4, \
+                "UPDATE {s}.sequencer SET epoch = epoch + 1, nonce = $5, holder = $1, address = $2, secret = $4, \
                  expires = now() + $3 * interval '1 millisecond' WHERE id = 1 AND (expires < now() OR holder = $1) \
                  RETURNING epoch"
             }
             Self::RenewRole => {
-                "UPDATE {s}.sequencer SET expires = now() + $2 * interval '1 millisecond' WHERE id = 1 AND epoch = $1"
+                "UPDATE {s}.sequencer SET expires = now() + $2 * interval '1 millisecond' \
+                 WHERE id = 1 AND epoch = $1 AND nonce = $3"
             }
             Self::LeaveRole => {
-                "UPDATE {s}.sequencer SET expires = now() - interval '1 second' WHERE id = 1 AND epoch = $1"
+                "UPDATE {s}.sequencer SET expires = now() - interval '1 second' \
+                 WHERE id = 1 AND epoch = $1 AND nonce = $2"
             }
             Self::ReadRole => {
-                "SELECT epoch, holder, address, expires < now(), secret FROM {s}.sequencer WHERE id = 1"
+                "SELECT epoch, holder, address, expires < now(), secret, nonce FROM {s}.sequencer WHERE id = 1"
             }
             Self::AnnounceServer => {
                 "INSERT INTO {s}.servers (id, name, address, client_urls, seen) VALUES ($1, $2, $3, $4, now()) \

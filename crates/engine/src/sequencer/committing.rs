@@ -1,11 +1,12 @@
 //! Appends batches to the log, publishes them, and answers their requests.
 //!
 //! The append is one `INSERT` whose primary key is the position in the log, and which inserts nothing
-//! if another server has raised the epoch. If its outcome is unknown, because the connection was lost,
-//! the same row is inserted again. If nothing is inserted, the row at that position shows why: it was
-//! inserted by the first attempt if it has the epoch of this sequencer, and otherwise another server
-//! has replaced this one. An epoch is given to one server only, and a server uses each position once in
-//! an epoch, so nothing else needs to be compared.
+//! if another server has begun a term, or if the log does not end with the batch before. If its outcome is
+//! unknown, because the connection was lost, the same row is inserted again. If nothing is inserted, the
+//! row at that position shows why: it was inserted by the first attempt if it has the term of this
+//! sequencer. Otherwise another server has replaced this one, or the database has lost batches. A term
+//! belongs to one server only, and a server uses each position once in a term, so nothing else needs to be
+//! compared.
 //!
 //! # Invariants
 //!
@@ -28,15 +29,27 @@ use crate::database::{Database, DatabaseFault, Session, Statement};
 use crate::error::EngineError;
 use crate::follower::Rounds;
 use crate::replica::Replica;
+use crate::term_id::TermId;
 
 /// The time after which a failed append is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Appends rows to the log for one epoch.
+/// Appends rows to the log for one term.
 pub(super) struct Appender {
     pub(super) database: Arc<Database>,
     pub(super) session: Option<Session>,
-    pub(super) epoch: u64,
+    pub(super) term: TermId,
+}
+
+/// A row to append.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogRow<'a> {
+    /// The position.
+    pub(super) seq: u64,
+    /// The term of the batch before.
+    pub(super) predecessor: TermId,
+    pub(super) last_revision: i64,
+    pub(super) batch: &'a [u8],
 }
 
 /// The result of an append.
@@ -44,27 +57,22 @@ pub(super) struct Appender {
 pub(super) enum Appended {
     /// The row is in the log.
     Done,
-    /// The epoch has ended, or the position is taken by a row of another epoch.
+    /// The term has ended, the position is taken by a row of another term, or the row before is missing.
     Taken,
-    /// The epoch has ended, and an earlier attempt may have appended the row.
+    /// The term has ended or the row before is missing, and an earlier attempt may have appended the row.
     Unknown,
 }
 
 impl Appender {
     /// Appends a row at a position. Repeats the attempt until the outcome is known.
-    pub(super) async fn append(
-        &mut self,
-        seq: u64,
-        last_revision: i64,
-        bytes: &[u8],
-    ) -> Result<Appended, DatabaseFault> {
+    pub(super) async fn append(&mut self, row: LogRow<'_>) -> Result<Appended, DatabaseFault> {
         let mut is_repeated = false;
         loop {
-            match self.attempt(seq, last_revision, bytes, is_repeated).await {
+            match self.attempt(row, is_repeated).await {
                 Err(fault) if fault.is_transient() => {
                     log::warn!(
                         "failed to append to the log of the database; trying again",
-                        "seq" = seq,
+                        "seq" = row.seq,
                         "error" = fault.to_string()
                     );
                     if !fault.is_conflict() {
@@ -80,9 +88,7 @@ impl Appender {
 
     async fn attempt(
         &mut self,
-        seq: u64,
-        last_revision: i64,
-        bytes: &[u8],
+        row: LogRow<'_>,
         is_repeated: bool,
     ) -> Result<Appended, DatabaseFault> {
         let session = match self.session.take() {
@@ -90,16 +96,26 @@ impl Appender {
             None => self.database.connect().await?,
         };
         let session = self.session.insert(session);
-        let (seq, epoch) = (seq.cast_signed(), self.epoch.cast_signed());
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-            [&seq, &epoch, &last_revision, &bytes];
-        if session.execute_large(Statement::AppendLog, &parameters, bytes.len()).await? == 1 {
+        let LogRow { seq, predecessor, last_revision, batch } = row;
+        let (seq, epoch) = (seq.cast_signed(), self.term.epoch.cast_signed());
+        let predecessor_epoch = predecessor.epoch.cast_signed();
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 7] = [
+            &seq,
+            &epoch,
+            &self.term.nonce,
+            &last_revision,
+            &batch,
+            &predecessor_epoch,
+            &predecessor.nonce,
+        ];
+        if session.execute_large(Statement::AppendLog, &parameters, batch.len()).await? == 1 {
             return Ok(Appended::Done);
         }
-        let row = session.query_opt(Statement::EpochInLog, &[&seq]).await?;
-        match row.map(|row| row.get::<_, i64>(0)) {
-            Some(found) if found == epoch => {}
-            // The successor may have compacted what an earlier attempt appended.
+        let found = session.query_opt(Statement::TermInLog, &[&seq]).await?;
+        match found.map(|found| TermId::of_columns(&found, 0)) {
+            Some(found) if found == self.term => {}
+            // The successor may have compacted what an earlier attempt appended, or the database has
+            // lost it.
             None if is_repeated => return Ok(Appended::Unknown),
             Some(_) | None => return Ok(Appended::Taken),
         }
@@ -121,8 +137,10 @@ pub(super) struct Committing {
     pub(super) prepared: mpsc::Receiver<Prepared>,
     pub(super) committed: watch::Sender<u64>,
     pub(super) compactions: watch::Sender<Option<Compaction>>,
-    /// The position of the last committed batch.
+    /// The position of the last committed batch, which is of this term.
     pub(super) seq: u64,
+    /// The restarts of the replica when the term began.
+    pub(super) restarts: u64,
     /// Wakes the task that notifies other servers.
     pub(super) notify: Arc<tokio::sync::Notify>,
     pub(super) metrics: EngineMetrics,
@@ -161,18 +179,27 @@ impl Committing {
     }
 
     async fn commit(&mut self, draft: Draft, last_revision: i64) -> Result<(), EngineError> {
+        // The requests may have been applied to what the replica contained after a restart, which does not
+        // continue the state of this term.
+        if self.replica.position().restarts != self.restarts {
+            return Err(EngineError::SequencerChanged);
+        }
         let seq = self.seq + 1;
         let bytes = draft.encode();
         let started = Instant::now();
-        match self.appender.append(seq, last_revision, &bytes).await? {
+        let predecessor = self.appender.term;
+        let row = LogRow { seq, predecessor, last_revision, batch: &bytes };
+        match self.appender.append(row).await? {
             Appended::Done => {}
             Appended::Taken => return Err(EngineError::SequencerChanged),
             Appended::Unknown => return Err(EngineError::OutcomeUnknown),
         }
         self.metrics.commit_duration.observe(started.elapsed());
         self.seq = seq;
-        let batch = draft.committed(seq, self.appender.epoch, last_revision)?;
-        self.replica.publish(&Arc::new(batch))?;
+        let mut batch = draft.committed(seq, self.appender.term, last_revision)?;
+        // The tail of this server knows more about the tables than it did when the batch was applied.
+        batch.written_seq = 0;
+        self.replica.publish_committed(&Arc::new(batch), self.restarts)?;
         self.notify.notify_one();
         Ok(())
     }
@@ -181,7 +208,7 @@ impl Committing {
     /// changes arrived. Their answers then reflect everything committed before.
     async fn confirm(&self) -> Result<(), EngineError> {
         self.rounds.wait().await?;
-        if self.replica.position().epoch == self.appender.epoch {
+        if self.replica.position().term == self.appender.term {
             Ok(())
         } else {
             Err(EngineError::SequencerChanged)

@@ -10,7 +10,8 @@
 //! * The compacted revision is in table `progress` before anything is removed, so a read that misses a
 //!   removed version notices it.
 //! * A batch is removed only if its changes are in the tables, a later batch stays in the log, and all
-//!   its revisions are below the compacted one.
+//!   its revisions are below the compacted one. The statement that removes it checks this, because what
+//!   this server knows may be outdated if the database has lost rows.
 //! * A step that is repeated, or run by two servers, changes nothing more.
 
 use std::sync::Arc;
@@ -33,20 +34,38 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Removes garbage.
 pub(super) struct Compacting {
-    pub(super) database: Arc<Database>,
-    pub(super) replica: Arc<Replica>,
+    database: Arc<Database>,
+    replica: Arc<Replica>,
     /// The newest accepted compaction.
-    pub(super) accepted: watch::Receiver<Option<Compaction>>,
+    accepted: watch::Receiver<Option<Compaction>>,
     /// Changes whenever the tables have caught up a bit.
-    pub(super) written: watch::Receiver<u64>,
-    pub(super) session: Option<Session>,
+    written: watch::Receiver<u64>,
+    session: Option<Session>,
     /// The bytes of all versions in the tables.
-    pub(super) stored_bytes: Arc<AtomicU64>,
+    stored_bytes: Arc<AtomicU64>,
     /// Whether a step was interrupted, so that it is unknown which bytes were removed.
-    pub(super) is_size_unknown: bool,
+    is_size_unknown: bool,
 }
 
 impl Compacting {
+    pub(super) fn new(
+        database: &Arc<Database>,
+        replica: &Arc<Replica>,
+        stored_bytes: &Arc<AtomicU64>,
+        accepted: watch::Receiver<Option<Compaction>>,
+        written: watch::Receiver<u64>,
+    ) -> Self {
+        Self {
+            database: Arc::clone(database),
+            replica: Arc::clone(replica),
+            accepted,
+            written,
+            session: None,
+            stored_bytes: Arc::clone(stored_bytes),
+            is_size_unknown: false,
+        }
+    }
+
     /// Runs until the term ends. It begins with what a former sequencer has left.
     pub(super) async fn run(mut self) -> Result<(), EngineError> {
         loop {
@@ -110,8 +129,7 @@ impl Compacting {
     /// Announces the compaction, and removes the garbage of the batch that contains its revision. The
     /// batch itself stays, because watchers can read it. This happens first, so a compaction is complete
     /// when no older batch is left.
-    async fn remove_last(&mut self, compacted: i64) -> Result<(), DatabaseFault> {
-        let written = self.replica.position().written_seq;
+    async fn remove_last(&mut self, compacted: i64, written: i64) -> Result<(), DatabaseFault> {
         let session = self.session().await?;
         session.execute(Statement::AnnounceCompaction, &[&compacted]).await?;
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
@@ -119,7 +137,7 @@ impl Compacting {
         let rows = session.query(Statement::ReadLogFromRevision, &parameters).await?;
         let Some(row) = rows.first() else { return Ok(()) };
         let batch = Committed::decode(row)?;
-        if batch.seq > written {
+        if batch.seq > written.cast_unsigned() {
             return Ok(());
         }
         let batches = std::slice::from_ref(&batch);
@@ -142,25 +160,16 @@ impl Compacting {
             self.stored_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
     }
 
-    /// Reads the size again if an interrupted step may have changed it.
-    async fn refresh_size(&mut self) -> Result<(), DatabaseFault> {
-        if !self.is_size_unknown {
-            return Ok(());
-        }
+    /// Removes the garbage of a few batches. Returns whether there may be more.
+    async fn step(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
         let progress = self.session().await?.query_opt(Statement::ReadProgress, &[]).await?;
-        if let Some(progress) = progress {
+        let Some(progress) = progress else { return Ok(false) };
+        if std::mem::take(&mut self.is_size_unknown) {
             let bytes = u64::try_from(progress.get::<_, i64>(3)).unwrap_or(0);
             self.stored_bytes.store(bytes, Ordering::Relaxed);
         }
-        self.is_size_unknown = false;
-        Ok(())
-    }
-
-    /// Removes the garbage of a few batches. Returns whether there may be more.
-    async fn step(&mut self, compacted: i64) -> Result<bool, DatabaseFault> {
-        self.refresh_size().await?;
-        self.remove_last(compacted).await?;
-        let written = self.replica.position().written_seq.cast_signed();
+        let written: i64 = progress.get(0);
+        self.remove_last(compacted, written).await?;
         let session = self.session().await?;
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
             [&written, &compacted, &STEP_BATCHES];

@@ -12,10 +12,12 @@
 //!
 //! # Invariants
 //!
-//! * The statement that appends a batch locks the row with the current epoch, and appends nothing if
-//!   the epoch is not its own. A server raises the epoch before it becomes the sequencer. Everything
-//!   that its predecessor has committed is in the log by then, and nothing is added later. No clock
-//!   takes part in this.
+//! * The statement that appends a batch locks the row with the current term, and appends nothing if
+//!   the term is not its own. A server begins a new term in that row before it becomes the sequencer.
+//!   Everything that its predecessor has committed is in the log by then, and nothing is added later. No
+//!   clock takes part in this.
+//! * The same statement appends nothing if the batch before is not the one that this server knows. So the
+//!   log has no gaps, even if the database has lost the newest batches.
 //! * A term begins with an empty batch in the log, by which the other servers notice it.
 //! * The position of a batch in the log is its primary key, so a batch is appended once, however often
 //!   it is tried.

@@ -25,7 +25,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::Jobs;
 use super::applying::Applying;
-use super::committing::{Appended, Appender, Committing};
+use super::committing::{Appended, Appender, Committing, LogRow};
 use super::compacting::Compacting;
 use super::expiry::Expiry;
 use super::writing::Writing;
@@ -35,9 +35,13 @@ use crate::error::EngineError;
 use crate::follower::{Rounds, read_attachments};
 use crate::needs::Coverage;
 use crate::replica::Replica;
+use crate::tail::Position;
+use crate::term_id::TermId;
 
 /// The interval at which the sequencer extends its lease on the role.
 const RENEW_INTERVAL: Duration = Duration::from_millis(1000);
+/// The time after which a server tries again to append the first batch of its term.
+const FENCE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The parts of a server that a term uses.
 #[derive(Clone, Debug)]
@@ -57,7 +61,7 @@ pub(crate) struct TermContext {
 /// The handles of a term, while it accepts requests.
 #[derive(Clone, Debug)]
 pub(crate) struct SequencerHandle {
-    pub(crate) epoch: u64,
+    pub(crate) id: TermId,
     pub(crate) jobs: Jobs,
     pub(crate) leases: Leases,
 }
@@ -83,14 +87,14 @@ impl From<EngineError> for Ending {
 /// Runs a term until it ends. `begun` receives the handles when the term accepts requests.
 pub(crate) async fn run_term(
     context: TermContext,
-    epoch: u64,
+    id: TermId,
     begun: impl FnOnce(SequencerHandle),
 ) -> Ending {
     let prepared = tokio::select! {
-        prepared = Box::pin(begin(&context, epoch)) => prepared,
+        prepared = Box::pin(begin(&context, id)) => prepared,
         // Beginning takes long if the tables lag or many keys are attached to leases. Without renewals, another server
         // would take over meanwhile, and it would not finish in time either.
-        ended = renew_role(context.clone(), epoch) => ended.and(Err(EngineError::SequencerChanged)),
+        ended = renew_role(context.clone(), id) => ended.and(Err(EngineError::SequencerChanged)),
     };
     match prepared {
         Ok(prepared) => prepared.run(context, begun).await,
@@ -100,19 +104,23 @@ pub(crate) async fn run_term(
 
 /// A term whose state is loaded.
 struct Begun {
-    epoch: u64,
+    id: TermId,
     state: State,
     seq: u64,
     index: u64,
+    restarts: u64,
     appender: Appender,
     writing: Writing,
     session: Session,
 }
 
-async fn begin(context: &TermContext, epoch: u64) -> Result<Begun, EngineError> {
+async fn begin(context: &TermContext, id: TermId) -> Result<Begun, EngineError> {
     let TermContext { database, replica, .. } = context;
-    let mut appender = Appender { database: Arc::clone(database), session: None, epoch };
+    let mut appender = Appender { database: Arc::clone(database), session: None, term: id };
     let seq = append_fence(context, &mut appender).await?;
+    // The session through which keys are loaded exists before the round. If the database has lost rows
+    // before, the round notices it. If it loses rows later, it also ends this session.
+    let session = database.connect().await?;
     context.rounds.wait().await?;
     let mut writing = Writing {
         database: Arc::clone(database),
@@ -123,17 +131,16 @@ async fn begin(context: &TermContext, epoch: u64) -> Result<Begun, EngineError> 
     };
     writing.read_progress().await?;
     writing.write_all().await?;
-    let session = database.connect().await?;
     let (rows, position) = replica.rows();
-    if position.epoch != epoch {
+    if position.term != id {
         return Err(EngineError::SequencerChanged);
     }
     let attachments = read_attachments(&session).await?;
-    let applied = (position.index, epoch);
+    let applied = (position.index, id.epoch);
     let state =
         State::of_database(&rows, attachments, position.revision, applied, context.options)?;
-    let index = position.index;
-    Ok(Begun { epoch, state, seq, index, appender, writing, session })
+    let Position { index, restarts, .. } = position;
+    Ok(Begun { id, state, seq, index, restarts, appender, writing, session })
 }
 
 /// Appends the first batch of the term. Returns its position.
@@ -141,34 +148,36 @@ async fn append_fence(context: &TermContext, appender: &mut Appender) -> Result<
     loop {
         context.rounds.wait().await?;
         let position = context.replica.position();
-        if position.epoch > appender.epoch {
+        if position.term.epoch > appender.term.epoch {
             return Err(EngineError::SequencerChanged);
         }
         let fence = Draft::fence(position.index, position.written_seq);
         let seq = position.seq + 1;
-        match appender.append(seq, position.revision, &fence.encode()).await? {
+        let (predecessor, last_revision) = (position.term, position.revision);
+        let row = LogRow { seq, predecessor, last_revision, batch: &fence.encode() };
+        match appender.append(row).await? {
             Appended::Done => return Ok(seq),
-            Appended::Taken | Appended::Unknown => check_role(context, appender.epoch).await?,
+            Appended::Taken | Appended::Unknown => check_role(context, appender.term).await?,
         }
+        tokio::time::sleep(FENCE_INTERVAL).await;
     }
 }
 
-/// Checks that no other server has raised the epoch. The position was then taken by the previous
-/// sequencer, which was faster.
-async fn check_role(context: &TermContext, epoch: u64) -> Result<(), EngineError> {
+/// Checks that no other server has begun a term. The position was then taken by the previous sequencer,
+/// which was faster, or the database has lost batches, which the next round notices.
+async fn check_role(context: &TermContext, id: TermId) -> Result<(), EngineError> {
     let session = context.database.connect().await?;
     let row = session.query_opt(Statement::ReadRole, &[]).await?;
-    if row.is_some_and(|row| row.get::<_, i64>(0) == epoch.cast_signed()) {
-        Ok(())
-    } else {
-        Err(EngineError::SequencerChanged)
-    }
+    let found =
+        row.map(|row| TermId { epoch: row.get::<_, i64>(0).cast_unsigned(), nonce: row.get(5) });
+    if found == Some(id) { Ok(()) } else { Err(EngineError::SequencerChanged) }
 }
 
 impl Begun {
     async fn run(self, context: TermContext, begun: impl FnOnce(SequencerHandle)) -> Ending {
-        let Self { epoch, state, seq, index, appender, writing, session } = self;
-        let TermContext { database, replica, rounds, .. } = &context;
+        let Self { id, state, seq, index, restarts, appender, writing, session } = self;
+        let epoch = id.epoch;
+        let TermContext { replica, rounds, .. } = &context;
         let (jobs, received) = Jobs::new();
         let leases = state.published().leases;
         leases.promote(epoch, 0, replica.clock().now());
@@ -200,18 +209,12 @@ impl Begun {
             committed: committed_sender,
             compactions,
             seq,
+            restarts,
             notify: Arc::clone(&context.committed),
             metrics: context.metrics.engine.clone(),
         };
-        let compacting = Compacting {
-            database: Arc::clone(database),
-            replica: Arc::clone(replica),
-            accepted,
-            written,
-            session: None,
-            stored_bytes: Arc::clone(&context.stored_bytes),
-            is_size_unknown: false,
-        };
+        let compacting =
+            Compacting::new(&context.database, replica, &context.stored_bytes, accepted, written);
         let expiry = Expiry {
             leases: leases.clone(),
             jobs: jobs.clone(),
@@ -224,10 +227,10 @@ impl Begun {
         tasks.spawn(writing.run());
         tasks.spawn(compacting.run());
         tasks.spawn(expiry.run());
-        tasks.spawn(renew_role(context.clone(), epoch));
+        tasks.spawn(renew_role(context.clone(), id));
         replica.set_leads(true);
         log::info!("this server is the sequencer", "epoch" = epoch, "log-position" = seq);
-        begun(SequencerHandle { epoch, jobs, leases: leases.clone() });
+        begun(SequencerHandle { id, jobs, leases: leases.clone() });
         let first = tasks.join_next().await;
         replica.set_leads(false);
         leases.demote();
@@ -251,7 +254,7 @@ impl Ending {
 
 /// Extends the lease on the role. The lease only keeps other servers from taking over needlessly, so
 /// a failed extension does not end the term.
-async fn renew_role(context: TermContext, epoch: u64) -> Result<(), EngineError> {
+async fn renew_role(context: TermContext, id: TermId) -> Result<(), EngineError> {
     let mut session = None;
     loop {
         tokio::time::sleep(RENEW_INTERVAL).await;
@@ -261,8 +264,8 @@ async fn renew_role(context: TermContext, epoch: u64) -> Result<(), EngineError>
         };
         let renewed = match &connected {
             Ok(session) => {
-                let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
-                    [&epoch.cast_signed(), &context.role_millis];
+                let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+                    [&id.epoch.cast_signed(), &context.role_millis, &id.nonce];
                 session.execute(Statement::RenewRole, &parameters).await
             }
             Err(_) => continue,

@@ -68,9 +68,9 @@ impl Writing {
     pub(super) async fn write_all(&mut self) -> Result<(), EngineError> {
         loop {
             let part = self.replica.tail.unwritten(PART_BYTES_MAX);
-            let Some(last) = part.last() else { return Ok(()) };
-            let from = self.replica.position().written_seq;
-            match self.write(from, &part).await {
+            let (Some(first), Some(last)) = (part.first(), part.last()) else { return Ok(()) };
+            // The position of the tail may have moved since the part was taken.
+            match self.write(first.seq - 1, &part).await {
                 Ok(true) => {
                     let seq = last.seq;
                     self.replica.tail.written(seq);
@@ -106,6 +106,13 @@ impl Writing {
         let progress = self.session().await?.query_opt(Statement::ReadProgress, &[]).await?;
         let Some(progress) = progress else { return Ok(()) };
         let seq = progress.get::<_, i64>(0).cast_unsigned();
+        let known = self.replica.position().written_seq;
+        if seq < known {
+            // The next term begins with a round, which takes the lost batches back into the tail.
+            return Err(EngineError::Content(format!(
+                "the tables contain the batches up to position {seq}, and have contained those up to {known}"
+            )));
+        }
         let bytes = progress.get::<_, i64>(3);
         self.stored_bytes.store(u64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
         self.replica.tail.written(seq);

@@ -7,6 +7,7 @@
 
 mod differential;
 mod faults;
+mod losses;
 mod postgres;
 mod proxy;
 mod requests;

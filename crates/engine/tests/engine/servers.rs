@@ -204,15 +204,15 @@ async fn users_and_tokens_reach_every_server() {
 }
 
 /// A watch stream, and the events that it has received as `TYPE key=value@revision`.
-struct Watcher {
+pub(crate) struct Watcher {
     stream: WatchStream,
-    events: Vec<String>,
+    pub(crate) events: Vec<String>,
     /// The compacted revision with which the watcher was cancelled.
-    compacted: Option<i64>,
+    pub(crate) compacted: Option<i64>,
 }
 
 impl Watcher {
-    fn open(engine: &Engine, start_revision: i64, prev_kv: bool) -> Self {
+    pub(crate) fn open(engine: &Engine, start_revision: i64, prev_kv: bool) -> Self {
         let mut stream = engine.published().hub.open_stream(0);
         let request = pb::WatchCreateRequest {
             key: Bytes::from_static(b"w"),
@@ -226,7 +226,7 @@ impl Watcher {
     }
 
     /// Serves watchers that are behind, and takes the events that are ready.
-    fn poll(&mut self, engine: &Engine) {
+    pub(crate) fn poll(&mut self, engine: &Engine) {
         while tokio::task::block_in_place(|| engine.published().hub.catch_up()).unwrap() {}
         let waker = std::task::Waker::noop();
         let cx = std::task::Context::from_waker(waker);

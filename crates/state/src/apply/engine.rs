@@ -29,6 +29,16 @@ use crate::units::{LeaseId, Millis};
 use crate::versions::{Version, Versions};
 use crate::watch::Source;
 
+/// Whether the tables from which a replica restarts continue what it has followed before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResumedHistory {
+    /// They do. Watchers continue from their positions.
+    Same,
+    /// They do not, because the database has lost committed batches. Watchers may have received the lost changes, so
+    /// they are cancelled.
+    Different,
+}
+
 /// A batch that the sequencer has committed.
 #[derive(Clone, Copy, Debug)]
 pub struct CommittedBatch<'a> {
@@ -119,14 +129,14 @@ impl State {
         Ok(())
     }
 
-    /// Replaces the whole state with the rows and the revision of the database, because this server has missed batches.
-    /// Watchers continue from their positions.
+    /// Replaces the whole state with the rows and the revision of the database, because this server has missed batches,
+    /// or the database has lost some.
     pub fn resume(
         &mut self,
         rows: &Rows,
         attachments: Vec<(Bytes, LeaseId)>,
         (revision, applied): (i64, (u64, u64)),
-        source: Arc<dyn Source>,
+        (source, history): (Arc<dyn Source>, ResumedHistory),
         reveal: impl FnOnce(),
     ) -> Result<(), RecoverError> {
         let versions = versions_in(rows, applied.1)?;
@@ -136,7 +146,10 @@ impl State {
         let servers = std::mem::take(&mut self.members);
         self.replace_content(loaded);
         self.members = servers;
-        self.hub.replace_store(source, revision);
+        match history {
+            ResumedHistory::Same => self.hub.replace_store(source, revision),
+            ResumedHistory::Different => self.hub.replace_history(source, revision),
+        }
         self.publish();
         Ok(())
     }

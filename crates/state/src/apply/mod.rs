@@ -57,7 +57,7 @@ pub use self::check::{
     OPERATIONS_MAX, check_delete_range, check_overlap, check_put, check_range, check_structure,
     check_txn,
 };
-pub use self::engine::CommittedBatch;
+pub use self::engine::{CommittedBatch, ResumedHistory};
 pub use self::fault::Fault;
 pub use self::permission::Permission;
 pub use self::published::{Facts, PublishedFacts, PublishedState};

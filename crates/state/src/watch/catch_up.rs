@@ -155,8 +155,8 @@ impl State {
         tasks.iter().map(|task| self.index.watched(task.entry).clone()).collect()
     }
 
-    /// Cancels the watchers of a group whose history has been compacted. Their ids remain in use.
-    fn cancel_compacted(&mut self, handle: Handle, compact_revision: i64) {
+    /// Cancels the watchers of a group whose history can no longer be read. Their ids remain in use.
+    pub(super) fn cancel_compacted(&mut self, handle: Handle, compact_revision: i64) {
         let group = self.groups.get(handle).expect("a group exists until it is cancelled");
         let (stream, watch_ids) = (group.stream, Arc::clone(&group.watch_ids));
         self.drop_group(handle);

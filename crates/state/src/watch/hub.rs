@@ -242,6 +242,21 @@ impl Hub {
         }
     }
 
+    /// Switches to a store that does not continue the previous one: its revisions may contain other changes than those
+    /// that the watchers have received, and its newest revision may be lower. Therefore all watchers are cancelled. As
+    /// after a compaction, their clients read the keyspace again.
+    pub fn replace_history(&self, source: Arc<dyn Source>, current_revision: i64) {
+        let mut state = self.lock();
+        *self.shared.source.write() = source;
+        state.current = current_revision;
+        state.serial += 1;
+        let groups: Vec<Handle> = state.groups.iter().map(|(handle, _)| handle).collect();
+        for handle in groups {
+            // A compacted revision of 0 would tell the client that it has cancelled the watcher itself.
+            state.cancel_compacted(handle, current_revision.max(1));
+        }
+    }
+
     /// Waits until a watcher is behind and [`Hub::catch_up`] can serve it.
     pub fn poll_behind(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();

@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! * A watcher receives every matching event at or after its start revision, exactly once and in revision order, until
-//!   it is cancelled. Only the client or a compaction cancels a watcher.
+//!   it is cancelled. Only the client, a compaction or a loss of committed changes cancels a watcher.
 //! * All matching events of a revision are in one response, unless the client requested fragments.
 //! * Neither the applier nor another stream waits for a client.
 //!
