@@ -12,6 +12,7 @@
 use bytes::Bytes;
 use quorate_api::record::KeyValue;
 use quorate_state::backend::{Backend, Batch, BatchChange, Rows};
+use quorate_state::lease::LeaseRecord;
 use quorate_state::mvcc::{RangeQuery, Store, StoreOptions, View};
 use quorate_state::schema::{Bucket, RecordKey, Revision, meta};
 
@@ -120,6 +121,13 @@ fn record_of(kv: &KeyValue) -> Record {
     Record { at, key, record }
 }
 
+/// Returns the row of a lease without the remaining lifetime that a member has checkpointed. The engine
+/// gives a lease its full lifetime when a term begins and at each renewal.
+fn without_checkpoint(value: &Bytes) -> Bytes {
+    LeaseRecord::decode(value)
+        .map_or_else(|| value.clone(), |lease| LeaseRecord { remaining_secs: 0, ..lease }.encode())
+}
+
 /// Writes the rows and the first batch, which makes the keyspace complete.
 async fn finish(
     session: &Session,
@@ -131,7 +139,9 @@ async fn finish(
     let kept = [Bucket::Alarm, Bucket::Auth, Bucket::AuthRoles, Bucket::AuthUsers, Bucket::Lease];
     for bucket in kept {
         for (key, value) in rows.entries(bucket) {
-            batch.put(bucket, key.clone(), value.clone());
+            let is_lease = bucket == Bucket::Lease;
+            let value = if is_lease { without_checkpoint(value) } else { value.clone() };
+            batch.put(bucket, key.clone(), value);
         }
     }
     batch.put_compaction(meta::SCHEDULED_COMPACTION, revision);

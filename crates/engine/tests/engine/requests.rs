@@ -4,8 +4,10 @@ use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
 use quorate_engine::{Engine, EngineError};
 use quorate_state::apply::{Refusal, Response};
-use quorate_state::lease::LeaseRefusal;
+use quorate_state::backend::Batch;
+use quorate_state::lease::{LeaseRecord, LeaseRefusal};
 use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
+use quorate_state::schema::Bucket;
 use quorate_state::units::LeaseId;
 
 use crate::postgres::shared;
@@ -479,4 +481,34 @@ async fn a_large_deletion_is_written_and_compacted_in_small_statements() {
     assert!(statements >= 7, "{statements} statements removed the versions");
     assert_eq!(engine.hash_kv(0).await.unwrap().unwrap().compact_revision, last);
     engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_imported_lease_has_its_full_lifetime_despite_a_checkpoint() {
+    let Some(postgres) = shared() else { return };
+    let source = start_one(&postgres.url("checkpoint_from")).await;
+    propose(&source, grant(7, 3_600)).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let snapshot = source.snapshot(&dir.path().join("db")).await.unwrap();
+    source.stop().await;
+    let id = LeaseId(7);
+    let lease = LeaseRecord { id, ttl_secs: 3_600, remaining_secs: 60 };
+    let mut batch = Batch::new();
+    batch.put(Bucket::Lease, LeaseRecord::key(id), lease.encode());
+    snapshot.commit(&batch).unwrap();
+    let url = postgres.url("checkpoint_to");
+    quorate_engine::import(options(&url, 1).database, 5, &snapshot).await.unwrap();
+    // Rows that an earlier version has imported still contain the checkpoint.
+    for keeps_checkpoint in [false, true] {
+        if keeps_checkpoint {
+            let database = connect(&url).await;
+            let text = "UPDATE checkpoint_to.facts SET value = $1 WHERE bucket = 7";
+            database.execute(text, &[&&lease.encode()[..]]).await.unwrap();
+        }
+        let engine = start_one(&url).await;
+        let times = engine.time_to_live(id).await.unwrap().unwrap();
+        assert!(times.remaining_secs > 3_000, "{times:?}, keeps {keeps_checkpoint}");
+        assert_eq!(engine.renew(id, nobody()).await.unwrap(), Ok(Some(3_600)));
+        engine.stop().await;
+    }
 }

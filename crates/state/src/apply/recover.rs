@@ -64,6 +64,15 @@ pub(super) struct Loaded {
     applied: (u64, u64),
 }
 
+impl Loaded {
+    /// Forgets the remaining lifetimes that a member has checkpointed, so that each lease has its full lifetime.
+    pub(super) fn forget_checkpoints(&mut self) {
+        for lease in &mut self.leases {
+            lease.remaining_secs = 0;
+        }
+    }
+}
+
 impl State {
     /// Returns the state before the first entry, which needs no file.
     #[must_use]
