@@ -587,17 +587,20 @@ impl Engine {
         term: &SequencerHandle,
         id: LeaseId,
     ) -> Result<Option<LeaseTimes>, EngineError> {
-        self.confirm(term).await?;
         let found = term.leases.time_to_live(id, self.now());
+        self.confirm(term).await?;
         let Some(found) = found else { return Ok(None) };
         let remaining_secs = found.remaining_secs.ok_or(EngineError::SequencerChanged)?;
         Ok(Some(LeaseTimes { granted_secs: found.granted_secs, remaining_secs }))
     }
 
-    /// Confirms that no other term had begun when this call began.
+    /// Confirms that what the caller has read of the term's leases is committed, and that no other term had
+    /// begun when this call began.
     async fn confirm(&self, term: &SequencerHandle) -> Result<(), EngineError> {
+        term.pipeline.wait_committed().await?;
         self.rounds().wait().await?;
-        if self.shared.context.replica.position().term == term.id {
+        let position = self.shared.context.replica.position();
+        if position.term == term.id && position.restarts == term.restarts {
             Ok(())
         } else {
             Err(EngineError::SequencerChanged)

@@ -102,6 +102,9 @@ pub(super) struct Applying {
     pub(super) server_id: u64,
     pub(super) coverage: Coverage,
     pub(super) number: u64,
+    /// The number of the last batch whose application has begun. It is set before the batch changes the
+    /// state, so a reader of the state knows which batch it must wait for.
+    pub(super) begun: Arc<AtomicU64>,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -213,6 +216,8 @@ impl Applying {
     }
 
     async fn apply(&mut self, batch: Vec<Waiting>) -> Result<(), EngineError> {
+        self.number += 1;
+        self.begun.store(self.number, Ordering::SeqCst);
         let mut replies = Vec::with_capacity(batch.len());
         let mut tokens = Vec::new();
         let mut compaction = None;
@@ -244,7 +249,6 @@ impl Applying {
         drop(self.state.take_changes());
         let changes = self.state.take_batch();
         let written_seq = self.replica.position().written_seq;
-        self.number += 1;
         let prepared = Prepared {
             number: self.number,
             draft: Draft::new(&changes, tokens, self.index, written_seq),

@@ -208,7 +208,8 @@ impl Committing {
     /// changes arrived. Their answers then reflect everything committed before.
     async fn confirm(&self) -> Result<(), EngineError> {
         self.rounds.wait().await?;
-        if self.replica.position().term == self.appender.term {
+        let position = self.replica.position();
+        if position.term == self.appender.term && position.restarts == self.restarts {
             Ok(())
         } else {
             Err(EngineError::SequencerChanged)

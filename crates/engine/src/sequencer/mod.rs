@@ -37,12 +37,12 @@ mod term;
 mod writing;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use prost::Message as _;
 use quorate_api::etcdserverpb as pb;
 use quorate_state::apply::{Refusal, Response};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use self::term::{Ending, SequencerHandle, TermContext, run_term};
 pub(crate) use self::writing::write_records;
@@ -98,6 +98,25 @@ pub(crate) enum Author {
     Client,
     /// The sequencer itself, which may do everything.
     Sequencer,
+}
+
+/// The batches of a term that are applied and committed.
+#[derive(Clone, Debug)]
+pub(crate) struct Pipeline {
+    /// The number of the last batch whose application has begun.
+    begun: Arc<AtomicU64>,
+    /// The number of the last committed batch.
+    committed: watch::Receiver<u64>,
+}
+
+impl Pipeline {
+    /// Waits until every change of the applied state that was visible before this call is committed.
+    pub(crate) async fn wait_committed(&self) -> Result<(), EngineError> {
+        let begun = self.begun.load(Ordering::SeqCst);
+        let mut committed = self.committed.clone();
+        let reached = committed.wait_for(|committed| *committed >= begun).await;
+        reached.map(drop).map_err(|_| EngineError::SequencerChanged)
+    }
 }
 
 /// Sends requests to the sequencer of this server.

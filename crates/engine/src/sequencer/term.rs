@@ -23,12 +23,12 @@ use quorate_telemetry::metrics::Metrics;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 
-use super::Jobs;
 use super::applying::Applying;
 use super::committing::{Appended, Appender, Committing, LogRow};
 use super::compacting::Compacting;
 use super::expiry::Expiry;
 use super::writing::Writing;
+use super::{Jobs, Pipeline};
 use crate::batch::Draft;
 use crate::database::{Database, Session, Statement};
 use crate::error::EngineError;
@@ -63,7 +63,11 @@ pub(crate) struct TermContext {
 pub(crate) struct SequencerHandle {
     pub(crate) id: TermId,
     pub(crate) jobs: Jobs,
+    /// The leases of the applied state, which may contain changes that are not committed yet.
     pub(crate) leases: Leases,
+    pub(crate) pipeline: Pipeline,
+    /// The restarts of the replica when the term began.
+    pub(crate) restarts: u64,
 }
 
 /// Why a term has ended.
@@ -183,6 +187,7 @@ impl Begun {
         leases.promote(epoch, 0, replica.clock().now());
         let (prepared_sender, prepared) = mpsc::channel(1);
         let (committed_sender, committed) = watch::channel(0);
+        let begun_batch = Arc::new(AtomicU64::new(0));
         let (compactions, accepted) = watch::channel(None);
         let written = writing.written.subscribe();
         let applying = Applying {
@@ -191,7 +196,7 @@ impl Begun {
             replica: Arc::clone(replica),
             jobs: received,
             prepared: prepared_sender,
-            committed,
+            committed: committed.clone(),
             written: written.clone(),
             stored_bytes: Arc::clone(&context.stored_bytes),
             epoch,
@@ -199,6 +204,7 @@ impl Begun {
             server_id: context.server_id,
             coverage: Coverage::default(),
             number: 0,
+            begun: Arc::clone(&begun_batch),
             metrics: Arc::clone(&context.metrics),
         };
         let committing = Committing {
@@ -230,7 +236,8 @@ impl Begun {
         tasks.spawn(renew_role(context.clone(), id));
         replica.set_leads(true);
         log::info!("this server is the sequencer", "epoch" = epoch, "log-position" = seq);
-        begun(SequencerHandle { id, jobs, leases: leases.clone() });
+        let pipeline = Pipeline { begun: begun_batch, committed };
+        begun(SequencerHandle { id, jobs, leases: leases.clone(), pipeline, restarts });
         let first = tasks.join_next().await;
         replica.set_leads(false);
         leases.demote();

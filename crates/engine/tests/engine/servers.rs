@@ -14,8 +14,8 @@ use quorate_state::watch::{Frame, HeaderFields, WatchStream};
 use crate::postgres::shared;
 use crate::proxy::{Action, Fault, Proxy};
 use crate::support::{
-    Network, compaction, eventually, options, propose, put, put_at, put_request, range_of, read,
-    shown, start,
+    Network, compaction, eventually, nobody, options, propose, put, put_at, put_request, range_of,
+    read, shown, start,
 };
 
 async fn sequencer_of<'a>(engines: &'a [&'a Engine]) -> &'a Engine {
@@ -409,4 +409,31 @@ async fn a_server_whose_term_takes_long_to_begin_keeps_the_role() {
     assert_eq!(two.status().epoch, 1);
     one.stop().await;
     two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lifetime_of_a_revoked_lease_is_answered_after_the_revocation_is_committed() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let url = postgres.url_through(proxy.port, "lease_answers");
+    let engine = start(&url, 1, &Network::default()).await;
+    let lease_grant = Some(pb::LeaseGrantRequest { id: 7, ttl: 600 });
+    let grant = pb::InternalRaftRequest { lease_grant, ..Default::default() };
+    propose(&engine, grant).await.unwrap();
+    proxy.set_faults(vec![Fault { text: ".log (seq", action: Action::Hold, period: 1 }]);
+    let revoking = engine.clone();
+    let revoked = tokio::spawn(async move {
+        let lease_revoke = Some(pb::LeaseRevokeRequest { id: 7 });
+        revoking.propose(pb::InternalRaftRequest { lease_revoke, ..Default::default() }).await
+    });
+    eventually("the revocation is being committed", async || proxy.injected() > 0).await;
+    let second = Duration::from_secs(1);
+    let looked = tokio::time::timeout(second, engine.time_to_live(LeaseId(7))).await;
+    assert!(looked.is_err(), "answered before the commit: {looked:?}");
+    let renewed = tokio::time::timeout(second, engine.renew(LeaseId(7), nobody())).await;
+    assert!(renewed.is_err(), "answered before the commit: {renewed:?}");
+    proxy.set_faults(Vec::new());
+    revoked.await.unwrap().unwrap().unwrap();
+    assert_eq!(engine.time_to_live(LeaseId(7)).await.unwrap(), None);
+    engine.stop().await;
 }
