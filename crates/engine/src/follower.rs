@@ -278,7 +278,7 @@ struct LogRead {
 
 /// Reads the log from a position on.
 async fn read_log(session: &Session, from: u64) -> Result<LogRead, DatabaseFault> {
-    let rows = session.query(Statement::ReadLog, &[&from.cast_signed(), &BATCHES_MAX]).await?;
+    let rows = session.read(Statement::ReadLog, &[&from.cast_signed(), &BATCHES_MAX]).await?;
     let is_end = i64::try_from(rows.len()).is_ok_and(|count| count < BATCHES_MAX);
     let seq_of = |row: &tokio_postgres::Row| row.get::<_, i64>(0).cast_unsigned();
     let Some(first) = rows.first() else {
@@ -306,14 +306,14 @@ pub(crate) async fn read_start(session: &Session) -> Result<Start, EngineError> 
     loop {
         // The position is read before the rows. Batches that reach the tables in between are
         // followed again, which changes nothing.
-        let progress = session.query_opt(Statement::ReadProgress, &[]).await?;
+        let progress = session.read_opt(Statement::ReadProgress, &[]).await?;
         let progress = progress.ok_or_else(|| DatabaseFault::Content {
             table: "progress",
             problem: "the row is missing".to_owned(),
         })?;
         let written: i64 = progress.get(0);
         let mut rows = Rows::new("database");
-        for row in session.query(Statement::ReadFacts, &[]).await? {
+        for row in session.read(Statement::ReadFacts, &[]).await? {
             let bucket = row.get::<_, i32>(0);
             let bucket = u32::try_from(bucket).ok().and_then(bucket_of);
             let bucket: Bucket = bucket.ok_or_else(|| DatabaseFault::Content {
@@ -325,7 +325,7 @@ pub(crate) async fn read_start(session: &Session) -> Result<Start, EngineError> 
         }
         // The newest batch always stays in the log, and so does the last one in the tables, unless it
         // was compacted since. Then the position is read again.
-        let batch = session.query_opt(Statement::ReadBatch, &[&written]).await?;
+        let batch = session.read_opt(Statement::ReadBatch, &[&written]).await?;
         let Some(batch) = batch else {
             tokio::time::sleep(RETRY_INTERVAL).await;
             continue;
@@ -345,7 +345,7 @@ pub(crate) async fn read_start(session: &Session) -> Result<Start, EngineError> 
 pub(crate) async fn read_attachments(
     session: &Session,
 ) -> Result<Vec<(Bytes, LeaseId)>, DatabaseFault> {
-    let rows = session.query(Statement::ReadAttachments, &[]).await?;
+    let rows = session.read(Statement::ReadAttachments, &[]).await?;
     let attachment =
         |row: &tokio_postgres::Row| (Bytes::copy_from_slice(row.get(0)), LeaseId(row.get(1)));
     Ok(rows.iter().map(attachment).collect())

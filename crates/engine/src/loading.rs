@@ -48,11 +48,11 @@ pub(crate) async fn load(
         }
     }
     if !facts.is_empty() {
-        let rows = session.query(Statement::NewestFacts, &[&facts]).await?;
+        let rows = session.read(Statement::NewestFacts, &[&facts]).await?;
         rows.iter().try_for_each(|row| load_facts(row, store))?;
     }
     if !whole.is_empty() {
-        let rows = session.query(Statement::NewestWhole, &[&whole]).await?;
+        let rows = session.read(Statement::NewestWhole, &[&whole]).await?;
         rows.iter().try_for_each(|row| load_whole(row, store))?;
     }
     for (span, level) in &needs.spans {
@@ -75,7 +75,7 @@ async fn load_span(
         Level::Facts => Statement::NewestFactsIn(end),
         Level::Whole => Statement::NewestWholeIn(end),
     };
-    let rows = session.query(statement, &[&from, &to]).await?;
+    let rows = session.read(statement, &[&from, &to]).await?;
     let overlaid: BTreeMap<Bytes, _> =
         overlaid.into_iter().map(|overlaid| (overlaid.key, overlaid.live)).collect();
     for (modified, record) in overlaid.values().flatten() {
@@ -115,7 +115,7 @@ async fn load_history(
         KeyRange::Between(..) | KeyRange::From(_) => span.clone(),
     };
     let (from, to, end) = bounds(range.range());
-    let rows = session.query(Statement::VersionsIn(end), &[&from, &to]).await?;
+    let rows = session.read(Statement::VersionsIn(end), &[&from, &to]).await?;
     let mut keys: BTreeMap<Bytes, BTreeMap<Revision, StoredVersion>> = BTreeMap::new();
     let mut add_version = |key: Bytes, version: StoredVersion| {
         keys.entry(key).or_default().insert(version.at.revision, version);

@@ -233,7 +233,7 @@ async fn step(
 }
 
 async fn read_holder(session: &Session) -> Result<Holder, DatabaseFault> {
-    let row = session.query_opt(Statement::ReadRole, &[]).await?;
+    let row = session.read_opt(Statement::ReadRole, &[]).await?;
     let row = row.ok_or_else(|| DatabaseFault::Content {
         table: "sequencer",
         problem: "the row is missing".to_owned(),

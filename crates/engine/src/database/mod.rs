@@ -51,6 +51,12 @@ const MEBIBYTE_TIME_MAX: Duration = Duration::from_secs(1);
 /// of keys, and one statement for all of them would exceed the time limit however often it is repeated.
 pub(crate) const STATEMENT_RECORDS_MAX: usize = 2_000;
 
+/// How often a read is repeated because a concurrent transaction prevented it.
+const CONFLICTS_MAX: u32 = 10;
+
+/// The time before the first repetition of such a read. It grows with each repetition.
+const CONFLICT_INTERVAL: Duration = Duration::from_millis(2);
+
 /// The settings of every session.
 const SETTINGS: [&str; 5] = [
     // Compiling a statement to machine code takes PostgreSQL longer than executing it.
@@ -248,6 +254,35 @@ impl Session {
         parameters: Parameters<'_>,
     ) -> Result<Option<Row>, DatabaseFault> {
         Ok(self.query(statement, parameters).await?.into_iter().next())
+    }
+
+    /// Returns the rows of a statement that only reads and is not a part of a transaction. Such a statement is
+    /// repeated if a concurrent transaction prevented it. In PostgreSQL this never happens, but CockroachDB
+    /// and YugabyteDB report such conflicts for single reads, too.
+    pub(crate) async fn read(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, DatabaseFault> {
+        let mut conflicts = 0;
+        loop {
+            match self.query(statement, parameters).await {
+                Err(fault) if fault.is_conflict() && conflicts < CONFLICTS_MAX => {
+                    conflicts += 1;
+                    tokio::time::sleep(CONFLICT_INTERVAL * conflicts).await;
+                }
+                rows => return rows,
+            }
+        }
+    }
+
+    /// Like [`Session::read`], for a statement that returns at most one row.
+    pub(crate) async fn read_opt(
+        &self,
+        statement: Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Option<Row>, DatabaseFault> {
+        Ok(self.read(statement, parameters).await?.into_iter().next())
     }
 
     /// Executes a statement and returns the number of affected rows.

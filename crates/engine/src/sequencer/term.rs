@@ -171,7 +171,7 @@ async fn append_fence(context: &TermContext, appender: &mut Appender) -> Result<
 /// which was faster, or the database has lost batches, which the next round notices.
 async fn check_role(context: &TermContext, id: TermId) -> Result<(), EngineError> {
     let session = context.database.connect().await?;
-    let row = session.query_opt(Statement::ReadRole, &[]).await?;
+    let row = session.read_opt(Statement::ReadRole, &[]).await?;
     let found =
         row.map(|row| TermId { epoch: row.get::<_, i64>(0).cast_unsigned(), nonce: row.get(5) });
     if found == Some(id) { Ok(()) } else { Err(EngineError::SequencerChanged) }

@@ -103,7 +103,7 @@ impl Writing {
     /// The position has moved: a former attempt succeeded, or another server has written. Each server
     /// writes the same, so this one continues from there.
     async fn follow_progress(&mut self) -> Result<(), EngineError> {
-        let progress = self.session().await?.query_opt(Statement::ReadProgress, &[]).await?;
+        let progress = self.session().await?.read_opt(Statement::ReadProgress, &[]).await?;
         let Some(progress) = progress else { return Ok(()) };
         let seq = progress.get::<_, i64>(0).cast_unsigned();
         let known = self.replica.position().written_seq;
