@@ -5,6 +5,20 @@ use quorate_state::mvcc::Fault as StoreFault;
 
 use crate::database::DatabaseFault;
 
+/// A byte string that the database indexes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Indexed {
+    /// A key.
+    #[error("a key")]
+    Key,
+    /// The name of a user.
+    #[error("the name of a user")]
+    UserName,
+    /// The name of a role.
+    #[error("the name of a role")]
+    RoleName,
+}
+
 /// A request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -29,8 +43,10 @@ pub enum EngineError {
         bytes_max: usize,
     },
     /// A key, or the name of a user or role, is longer than the database can index.
-    #[error("a key or name has {bytes} bytes, and the database can index at most {bytes_max}")]
+    #[error("{what} has {bytes} bytes, and the database can index at most {bytes_max}")]
     KeyTooLong {
+        /// The kind of the byte string.
+        what: Indexed,
         /// The bytes of the key or name.
         bytes: usize,
         /// The maximum.

@@ -18,7 +18,7 @@ use quorate_state::schema::{Bucket, RecordKey, Revision, meta};
 
 use crate::batch::{Draft, Record, number_of};
 use crate::database::{Database, DatabaseFault, Session, Statement};
-use crate::error::EngineError;
+use crate::error::{EngineError, Indexed};
 use crate::key_lengths::check_key;
 use crate::sequencer::write_records;
 use crate::url::DatabaseUrl;
@@ -71,15 +71,17 @@ struct Keys {
 
 /// Checks all keys and names before anything is written.
 fn check_lengths(view: &View, rows: &Rows) -> Result<(), EngineError> {
-    for bucket in [Bucket::AuthRoles, Bucket::AuthUsers] {
-        rows.entries(bucket).try_for_each(|(name, _)| check_key(name))?;
+    for (bucket, what) in
+        [(Bucket::AuthRoles, Indexed::RoleName), (Bucket::AuthUsers, Indexed::UserName)]
+    {
+        rows.entries(bucket).try_for_each(|(name, _)| check_key(what, name))?;
     }
     let mut next = Bytes::from_static(FIRST_KEY);
     loop {
         let page = page(view, next, true)?;
         let Some(last) = page.last() else { return Ok(()) };
         next = after(last.key());
-        page.iter().try_for_each(|kv| check_key(kv.key()))?;
+        page.iter().try_for_each(|kv| check_key(Indexed::Key, kv.key()))?;
     }
 }
 

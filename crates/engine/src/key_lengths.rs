@@ -7,7 +7,7 @@
 use quorate_api::etcdserverpb::{RequestOp, TxnRequest, request_op::Request};
 use quorate_state::apply::{AuthCommand, Command};
 
-use crate::error::EngineError;
+use crate::error::{EngineError, Indexed};
 
 /// The maximum length of a key, and of the name of a user or role. An index entry of PostgreSQL has at
 /// most 2,704 bytes, and contains two numbers beside the key.
@@ -16,10 +16,14 @@ pub(crate) const KEY_BYTES_MAX: usize = 2_048;
 /// Checks every key and name that a request may store.
 pub(crate) fn check_command(command: &Command) -> Result<(), EngineError> {
     match command {
-        Command::Put(put) => check_key(&put.key),
+        Command::Put(put) => check_key(Indexed::Key, &put.key),
         Command::Txn(txn) => check_txn(txn),
-        Command::Auth(AuthCommand::UserAdd(add)) => check_key(add.name.as_bytes()),
-        Command::Auth(AuthCommand::RoleAdd(add)) => check_key(add.name.as_bytes()),
+        Command::Auth(AuthCommand::UserAdd(add)) => {
+            check_key(Indexed::UserName, add.name.as_bytes())
+        }
+        Command::Auth(AuthCommand::RoleAdd(add)) => {
+            check_key(Indexed::RoleName, add.name.as_bytes())
+        }
         // These store no new key or name.
         Command::Range(_)
         | Command::DeleteRange(_)
@@ -35,15 +39,15 @@ pub(crate) fn check_command(command: &Command) -> Result<(), EngineError> {
 }
 
 /// Checks the length of a key or name.
-pub(crate) const fn check_key(key: &[u8]) -> Result<(), EngineError> {
+pub(crate) const fn check_key(what: Indexed, key: &[u8]) -> Result<(), EngineError> {
     let (bytes, bytes_max) = (key.len(), KEY_BYTES_MAX);
-    if bytes > bytes_max { Err(EngineError::KeyTooLong { bytes, bytes_max }) } else { Ok(()) }
+    if bytes > bytes_max { Err(EngineError::KeyTooLong { what, bytes, bytes_max }) } else { Ok(()) }
 }
 
 fn check_txn(txn: &TxnRequest) -> Result<(), EngineError> {
     for RequestOp { request } in txn.success.iter().chain(&txn.failure) {
         match request {
-            Some(Request::RequestPut(put)) => check_key(&put.key)?,
+            Some(Request::RequestPut(put)) => check_key(Indexed::Key, &put.key)?,
             Some(Request::RequestTxn(txn)) => check_txn(txn)?,
             Some(Request::RequestRange(_) | Request::RequestDeleteRange(_)) | None => {}
         }

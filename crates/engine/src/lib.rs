@@ -44,7 +44,7 @@ mod wire;
 
 pub use database::DatabaseFault;
 pub use engine::{BoxFuture, Engine, EngineOptions, EngineStatus, Forward, ForwardError};
-pub use error::EngineError;
+pub use error::{EngineError, Indexed};
 pub use import::{Imported, import};
 pub use role::{Destination, ServerIdentity, ServerRow};
 pub use secret::Secret;

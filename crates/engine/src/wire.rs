@@ -15,7 +15,7 @@ use quorate_api::etcdserverpb as pb;
 use quorate_state::apply::{AuthRefusal, Refusal, RequestRefusal, Response};
 use quorate_state::lease::LeaseRefusal;
 
-use crate::error::EngineError;
+use crate::error::{EngineError, Indexed};
 use crate::sequencer::Outcome;
 
 /// A question to the sequencer.
@@ -54,9 +54,10 @@ pub(crate) struct Reply {
     /// The lifetimes of a lease, in seconds. Absent if the lease does not exist.
     #[prost(message, optional, tag = "5")]
     pub(crate) lease: Option<LeaseTimes>,
-    /// The length of a key that is too long, and the maximum.
+    /// The number of bytes that exceeds a limit, and the limit. If a key or name is too long, the number of
+    /// its kind follows.
     #[prost(uint64, repeated, tag = "6")]
-    key_bytes: Vec<u64>,
+    excess: Vec<u64>,
 }
 
 /// The lifetimes of a lease.
@@ -121,6 +122,7 @@ pub(crate) enum Trouble {
     Malformed = 4,
     Other = 5,
     KeyTooLong = 6,
+    TooLarge = 7,
 }
 
 impl Reply {
@@ -161,17 +163,21 @@ impl Reply {
             }
             EngineError::OutcomeUnknown => Trouble::Unknown,
             EngineError::TooManyRequests => Trouble::TooMany,
-            EngineError::Malformed(_) | EngineError::TooLarge { .. } => Trouble::Malformed,
+            EngineError::Malformed(_) => Trouble::Malformed,
+            EngineError::TooLarge { .. } => Trouble::TooLarge,
             EngineError::KeyTooLong { .. } => Trouble::KeyTooLong,
             EngineError::Database(_) | EngineError::Content(_) | EngineError::Random(_) => {
                 Trouble::Other
             }
         };
-        let key_bytes = match error {
-            EngineError::KeyTooLong { bytes, bytes_max } => vec![*bytes as u64, *bytes_max as u64],
+        let excess = match error {
+            EngineError::TooLarge { bytes, bytes_max } => vec![*bytes as u64, *bytes_max as u64],
+            EngineError::KeyTooLong { what, bytes, bytes_max } => {
+                vec![*bytes as u64, *bytes_max as u64, number_of_indexed(*what)]
+            }
             _ => Vec::new(),
         };
-        Self { trouble: trouble as u32, text: error.to_string(), key_bytes, ..Self::default() }
+        Self { trouble: trouble as u32, text: error.to_string(), excess, ..Self::default() }
     }
 
     /// Returns the error in the reply, if there is one.
@@ -183,14 +189,30 @@ impl Reply {
             3 => Some(EngineError::TooManyRequests),
             4 => Some(EngineError::Malformed(text())),
             5 => Some(EngineError::Content(text())),
+            7 => {
+                let [bytes, bytes_max] = self.excess();
+                Some(EngineError::TooLarge { bytes, bytes_max })
+            }
             6 => {
-                let bytes = |at| usize::try_from(*self.key_bytes.get(at).unwrap_or(&0));
-                let [bytes, bytes_max] = [0, 1].map(|at| bytes(at).unwrap_or(usize::MAX));
-                Some(EngineError::KeyTooLong { bytes, bytes_max })
+                let [bytes, bytes_max] = self.excess();
+                let what = match self.excess.get(2) {
+                    Some(1) => Indexed::UserName,
+                    Some(2) => Indexed::RoleName,
+                    Some(_) | None => Indexed::Key,
+                };
+                Some(EngineError::KeyTooLong { what, bytes, bytes_max })
             }
             // An error that this version does not know may mean anything.
             _ => Some(EngineError::OutcomeUnknown),
         }
+    }
+
+    /// Returns the number of bytes that exceeds a limit, and the limit.
+    fn excess(&self) -> [usize; 2] {
+        [0, 1].map(|at| {
+            let bytes = *self.excess.get(at).unwrap_or(&0);
+            usize::try_from(bytes).unwrap_or(usize::MAX)
+        })
     }
 
     pub(crate) fn into_outcome(self) -> Outcome {
@@ -258,6 +280,14 @@ impl EncodedResponse {
             .or_else(|| self.role_list.map(Response::AuthRoleList))
             .or_else(|| self.done.map(|header| Response::AuthDone(Some(header))))
             .or_else(|| self.is_empty.then_some(Response::Empty))
+    }
+}
+
+const fn number_of_indexed(what: Indexed) -> u64 {
+    match what {
+        Indexed::Key => 0,
+        Indexed::UserName => 1,
+        Indexed::RoleName => 2,
     }
 }
 
@@ -377,6 +407,17 @@ mod tests {
             Response::Empty,
         ] {
             assert_eq!(transferred(Ok(Ok(response.clone()))).unwrap(), Ok(response));
+        }
+    }
+
+    #[test]
+    fn the_other_server_learns_which_limit_is_exceeded() {
+        let (bytes, bytes_max) = (3_000, 2_048);
+        let kinds = [Indexed::Key, Indexed::UserName, Indexed::RoleName];
+        let too_long = kinds.map(|what| EngineError::KeyTooLong { what, bytes, bytes_max });
+        for error in too_long.into_iter().chain([EngineError::TooLarge { bytes, bytes_max }]) {
+            let expected = error.to_string();
+            assert_eq!(transferred(Err(error)).unwrap_err().to_string(), expected);
         }
     }
 

@@ -85,6 +85,9 @@ pub enum RequestError {
     /// The engine's database does not respond.
     #[error("the database is not responding: {0}")]
     Database(Arc<str>),
+    /// The request exceeds a limit of the engine, which the text names.
+    #[error("{0}")]
+    EngineLimit(Arc<str>),
     /// The operation does not apply to a server whose data is in a database.
     #[error("{0} is not possible with --engine")]
     NotWithEngine(&'static str),

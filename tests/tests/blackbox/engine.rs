@@ -61,6 +61,13 @@ async fn servers_on_one_database_serve_the_same_keys(_: Kind) {
     };
     let text = "changing members (a server is a member while it runs on the same database) is not possible with --engine";
     refused(one.member_add(add).await, Code::Unimplemented, text);
+    // The sequencer refuses a long key, whichever server receives it.
+    let key = bytes("k".repeat(3_000));
+    let put = pb::PutRequest { key, ..pb::PutRequest::default() };
+    for client in [&one, &other] {
+        let text = "a key has 3000 bytes, and the database can index at most 2048";
+        refused(client.put(put.clone()).await, Code::InvalidArgument, text);
+    }
 }
 
 async fn another_server_takes_over_when_the_sequencer_is_killed(_: Kind) {

@@ -23,6 +23,7 @@ const fn code(error: &RequestError) -> Code {
         RequestError::Refused(refusal) => refusal_code(refusal),
         RequestError::Membership(refusal) => membership_code(*refusal),
         RequestError::TooLarge
+        | RequestError::EngineLimit(_)
         | RequestError::InvalidClientApiVersion
         | RequestError::BadMemberUrls
         | RequestError::WrongDowngradeVersionFormat
@@ -221,6 +222,7 @@ mod tests {
                 "moving the leader is not possible with --engine",
             ),
             (RequestError::TooLarge, 3, "etcdserver: request is too large"),
+            (RequestError::EngineLimit("a key has 3000 bytes".into()), 3, "a key has 3000 bytes"),
             (RequestError::TooManyRequests, 2, "etcdserver: too many requests"),
             (RequestError::NoLeader, 14, "etcdserver: no leader"),
             (RequestError::NotLeader, 9, "etcdserver: not leader"),

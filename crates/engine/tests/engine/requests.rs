@@ -407,16 +407,24 @@ async fn a_key_that_the_database_cannot_index_is_refused() {
     };
     let txn = pb::TxnRequest { failure: vec![op], ..pb::TxnRequest::default() };
     let role = pb::AuthRoleAddRequest { name: long.clone() };
-    for request in [
-        put(&long, "v"),
-        pb::InternalRaftRequest { txn: Some(txn), ..Default::default() },
-        pb::InternalRaftRequest { auth_role_add: Some(role), ..Default::default() },
+    let hashed_password = "aGFzaA==".to_owned();
+    let user = pb::AuthUserAddRequest { name: long.clone(), hashed_password, ..Default::default() };
+    for (request, what) in [
+        (put(&long, "v"), "a key"),
+        (pb::InternalRaftRequest { txn: Some(txn), ..Default::default() }, "a key"),
+        (
+            pb::InternalRaftRequest { auth_role_add: Some(role), ..Default::default() },
+            "the name of a role",
+        ),
+        (
+            pb::InternalRaftRequest { auth_user_add: Some(user), ..Default::default() },
+            "the name of a user",
+        ),
     ] {
         let refused = engine.propose(request).await;
-        assert!(
-            matches!(refused, Err(EngineError::KeyTooLong { bytes: 3_000, bytes_max: 2_048 })),
-            "{refused:?}"
-        );
+        let Err(error @ EngineError::KeyTooLong { .. }) = refused else { panic!("{refused:?}") };
+        let expected = format!("{what} has 3000 bytes, and the database can index at most 2048");
+        assert_eq!(error.to_string(), expected);
     }
     put_at(&engine, &random_letters(2_048), "v").await;
     wait_written(&engine).await;

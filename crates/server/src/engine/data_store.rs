@@ -175,7 +175,9 @@ fn request_error(error: EngineError) -> RequestError {
         EngineError::SequencerChanged => RequestError::LeaderChanged,
         EngineError::OutcomeUnknown => RequestError::TimeoutDueToLeaderFailure,
         EngineError::TooManyRequests => RequestError::TooManyRequests,
-        EngineError::TooLarge { .. } | EngineError::KeyTooLong { .. } => RequestError::TooLarge,
+        error @ (EngineError::TooLarge { .. } | EngineError::KeyTooLong { .. }) => {
+            RequestError::EngineLimit(error.to_string().into())
+        }
         EngineError::Stopped => RequestError::Stopped,
         EngineError::Database(fault) => RequestError::Database(fault.to_string().into()),
         error @ (EngineError::Malformed(_) | EngineError::Content(_) | EngineError::Random(_)) => {
