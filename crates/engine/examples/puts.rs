@@ -79,6 +79,7 @@ async fn run() {
         state: StateOptions { quota_bytes: -1, ..StateOptions::default() },
         new_cluster_id: 1,
         metrics: Arc::new(Metrics::new(&[], MetricsLevel::Basic)),
+        load_bytes_max: EngineOptions::LOAD_BYTES_MAX,
     };
     let engine = Engine::start(options, Arc::new(Alone)).await.unwrap();
     let value = Bytes::from_static(b"x");

@@ -25,6 +25,7 @@ use crate::dump;
 use crate::error::EngineError;
 use crate::follower::{Follower, Rounds, read_start};
 use crate::history::{HistoryReader, HistorySource};
+use crate::loading::LOAD_BYTES_MAX;
 use crate::reader::{Answer, ReadFault, TableReader};
 use crate::replica::{Clock, Replica};
 use crate::role::{self, Destination, ROLE_MILLIS, Role, ServerIdentity, ServerRow};
@@ -52,6 +53,13 @@ pub struct EngineOptions {
     pub new_cluster_id: u64,
     /// The metrics of this server.
     pub metrics: Arc<Metrics>,
+    /// The maximum memory of the keys that the requests of one batch read or delete, in bytes.
+    pub load_bytes_max: usize,
+}
+
+impl EngineOptions {
+    /// The value of [`EngineOptions::load_bytes_max`] outside tests.
+    pub const LOAD_BYTES_MAX: usize = LOAD_BYTES_MAX;
 }
 
 /// A request could not be delivered to another server, or its answer did not arrive.
@@ -136,7 +144,8 @@ impl Engine {
         options: EngineOptions,
         forward: Arc<dyn Forward>,
     ) -> Result<Self, EngineError> {
-        let EngineOptions { database, server, state, new_cluster_id, metrics } = options;
+        let EngineOptions { database, server, state, new_cluster_id, metrics, load_bytes_max } =
+            options;
         let database = Arc::new(Database::new(database)?);
         let cluster_id = database.migrate(new_cluster_id.cast_signed()).await?.cast_unsigned();
         let session = database.connect().await?;
@@ -156,6 +165,7 @@ impl Engine {
             options: state,
             server_id: server.id,
             role_millis: ROLE_MILLIS,
+            load_bytes_max,
             committed: Arc::new(Notify::new()),
             stored_bytes: Arc::new(AtomicU64::new(0)),
             metrics,

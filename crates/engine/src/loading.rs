@@ -5,10 +5,13 @@
 //! * The tail is consulted before the tables. A change that reaches the tables in between is then
 //!   found in the tail, and one that left the tail before is found in the tables.
 //! * The sequencer is the only writer, so a loaded key stays current for the life of its working set.
+//! * Keys are loaded in pages, and loading stops with the page that exceeds the bound on their memory. So
+//!   a request that needs too much costs no more than that, however large the keyspace is.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use quorate_api::record::Fields;
 use quorate_state::mvcc::{KeyRange, LoadedVersion, Store, StoredVersion};
 use quorate_state::schema::{RecordKey, Revision};
 use tokio_postgres::Row;
@@ -21,125 +24,209 @@ use crate::tail::Tail;
 
 /// The maximum memory of the keys that one batch of requests needs.
 pub(crate) const LOAD_BYTES_MAX: usize = 512 << 20;
+/// The bytes that a page should have.
+const PAGE_BYTES: usize = 8 << 20;
+/// The rows of the first page, which may have values of any length.
+const PAGE_ROWS_FIRST: usize = 32;
+/// The maximum number of rows of a page.
+const PAGE_ROWS_MAX: usize = 16_384;
+/// The factor by which a page may have more rows than the one before.
+const PAGE_GROWTH_MAX: usize = 8;
 
-/// Loads everything that is needed.
-pub(crate) async fn load(
-    needs: &Needs,
-    tail: &Tail,
-    session: &Session,
-    store: &mut Store,
-) -> Result<(), EngineError> {
-    for span in &needs.histories {
-        load_history(span, tail, session, store).await?;
-        check_size(store)?;
+/// The number of rows of the next page, by the size of those before.
+#[derive(Clone, Copy, Debug)]
+struct PageRows(usize);
+
+impl PageRows {
+    const fn first() -> Self {
+        Self(PAGE_ROWS_FIRST)
     }
-    let mut facts = Vec::new();
-    let mut whole = Vec::new();
-    for (key, level) in &needs.keys {
-        let (overlaid, _) = tail.overlay(KeyRange::One(key), None);
-        match overlaid.into_iter().next() {
-            Some(found) => {
-                if let Some((modified, record)) = &found.live {
-                    add(LoadedVersion::Whole { modified: *modified, record }, store)?;
-                }
-            }
-            None if *level == Level::Whole => whole.push(&key[..]),
-            None => facts.push(&key[..]),
-        }
+
+    fn limit(self) -> i64 {
+        i64::try_from(self.0).unwrap_or(i64::MAX)
     }
-    if !facts.is_empty() {
-        let rows = session.read(Statement::NewestFacts, &[&facts]).await?;
-        rows.iter().try_for_each(|row| load_facts(row, store))?;
+
+    /// Returns whether a page with this many rows is the last one.
+    const fn is_last(self, row_count: usize) -> bool {
+        row_count < self.0
     }
-    if !whole.is_empty() {
-        let rows = session.read(Statement::NewestWhole, &[&whole]).await?;
-        rows.iter().try_for_each(|row| load_whole(row, store))?;
+
+    /// Chooses the next number after a full page with this many bytes.
+    fn adapt(&mut self, bytes: usize) {
+        let row_bytes = (bytes / self.0).max(1);
+        let most = self.0.saturating_mul(PAGE_GROWTH_MAX).min(PAGE_ROWS_MAX);
+        self.0 = (PAGE_BYTES / row_bytes).clamp(1, most);
     }
-    for (span, level) in &needs.spans {
-        load_span(span, *level, tail, session, store).await?;
-        check_size(store)?;
-    }
-    Ok(())
 }
 
-async fn load_span(
-    span: &Span,
-    level: Level,
-    tail: &Tail,
-    session: &Session,
-    store: &mut Store,
-) -> Result<(), EngineError> {
-    let (overlaid, _) = tail.overlay(span.range(), None);
-    let (from, to, end) = bounds(span.range());
-    let statement = match level {
-        Level::Facts => Statement::NewestFactsIn(end),
-        Level::Whole => Statement::NewestWholeIn(end),
-    };
-    let rows = session.read(statement, &[&from, &to]).await?;
-    let overlaid: BTreeMap<Bytes, _> =
-        overlaid.into_iter().map(|overlaid| (overlaid.key, overlaid.live)).collect();
-    for (modified, record) in overlaid.values().flatten() {
-        add(LoadedVersion::Whole { modified: *modified, record }, store)?;
+/// Loads keys into the working set of a term.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loader<'a> {
+    pub(crate) tail: &'a Tail,
+    pub(crate) session: &'a Session,
+    /// The maximum memory of a working set, in bytes.
+    pub(crate) bytes_max: usize,
+}
+
+impl Loader<'_> {
+    /// Loads everything that is needed.
+    pub(crate) async fn load(self, needs: &Needs, store: &mut Store) -> Result<(), EngineError> {
+        let Self { tail, session, .. } = self;
+        for span in &needs.histories {
+            self.load_history(span, store).await?;
+            self.check_size(store)?;
+        }
+        let mut facts = Vec::new();
+        let mut whole = Vec::new();
+        for (key, level) in &needs.keys {
+            let (overlaid, _) = tail.overlay(KeyRange::One(key), None);
+            match overlaid.into_iter().next() {
+                Some(found) => {
+                    if let Some((modified, record)) = &found.live {
+                        add(LoadedVersion::Whole { modified: *modified, record }, store)?;
+                    }
+                }
+                None if *level == Level::Whole => whole.push(&key[..]),
+                None => facts.push(&key[..]),
+            }
+        }
+        for keys in facts.chunks(PAGE_ROWS_MAX) {
+            let rows = session.read(Statement::NewestFacts, &[&keys]).await?;
+            rows.iter().try_for_each(|row| load_facts(row, store))?;
+            self.check_size(store)?;
+        }
+        let (mut rest, mut page) = (&whole[..], PageRows::first());
+        while !rest.is_empty() {
+            let (keys, later) = rest.split_at(page.0.min(rest.len()));
+            let rows = session.read(Statement::NewestWhole, &[&keys]).await?;
+            rows.iter().try_for_each(|row| load_whole(row, store))?;
+            self.check_size(store)?;
+            page.adapt(rows.iter().map(|row| row.get::<_, &[u8]>(2).len()).sum());
+            rest = later;
+        }
+        for (span, level) in &needs.spans {
+            self.load_span(span, *level, store).await?;
+        }
+        Ok(())
     }
-    for row in &rows {
-        match level {
-            Level::Facts if overlaid.contains_key(row.get::<_, &[u8]>(0)) => {}
-            Level::Facts => load_facts(row, store)?,
-            Level::Whole => {
-                let record = Bytes::copy_from_slice(row.get(2));
-                let key = quorate_api::record::Fields::decode(&record).unwrap_or_default().key;
+
+    async fn load_span(
+        self,
+        span: &Span,
+        level: Level,
+        store: &mut Store,
+    ) -> Result<(), EngineError> {
+        let Self { tail, session, .. } = self;
+        let (overlaid, _) = tail.overlay(span.range(), None);
+        let (from, to, end) = bounds(span.range());
+        let statement = match level {
+            Level::Facts => Statement::NewestFactsIn(end),
+            Level::Whole => Statement::NewestWholeIn(end),
+        };
+        let overlaid: BTreeMap<Bytes, _> =
+            overlaid.into_iter().map(|overlaid| (overlaid.key, overlaid.live)).collect();
+        for (modified, record) in overlaid.values().flatten() {
+            add(LoadedVersion::Whole { modified: *modified, record }, store)?;
+        }
+        let (mut from, mut page) = (from.to_vec(), PageRows::first());
+        loop {
+            let rows = session.read(statement, &[&from, &to, &page.limit()]).await?;
+            let mut bytes = 0;
+            for row in &rows {
+                let content: &[u8] = row.get(if level == Level::Facts { 0 } else { 2 });
+                bytes += content.len();
+                let key = match level {
+                    Level::Facts => content,
+                    Level::Whole => key_of(content, "newest")?,
+                };
                 if !overlaid.contains_key(key) {
-                    load_whole(row, store)?;
+                    match level {
+                        Level::Facts => load_facts(row, store)?,
+                        Level::Whole => load_whole(row, store)?,
+                    }
                 }
+                from.clear();
+                from.extend_from_slice(key);
             }
+            self.check_size(store)?;
+            if page.is_last(rows.len()) {
+                return Ok(());
+            }
+            // The next page begins with the key after the last one.
+            from.push(0);
+            page.adapt(bytes);
         }
     }
-    Ok(())
+
+    /// Loads all versions of the keys of a range, including those that are only in the tail.
+    async fn load_history(self, span: &Span, store: &mut Store) -> Result<(), EngineError> {
+        let Self { tail, session, bytes_max } = self;
+        let unwritten = tail.unwritten(usize::MAX);
+        let range = span.range();
+        let range = match range {
+            KeyRange::One(key) => {
+                let mut end = key.to_vec();
+                end.push(0);
+                Span { key: span.key.clone(), range_end: end.into() }
+            }
+            KeyRange::Between(..) | KeyRange::From(_) => span.clone(),
+        };
+        let (from, to, end) = bounds(range.range());
+        let mut keys: BTreeMap<Bytes, BTreeMap<Revision, StoredVersion>> = BTreeMap::new();
+        let mut add_version = |key: Bytes, version: StoredVersion| {
+            keys.entry(key).or_default().insert(version.at.revision, version);
+        };
+        let (mut last, mut page, mut total) =
+            ((from.to_vec(), Revision::new(-1, -1)), PageRows::first(), 0);
+        loop {
+            let (key, Revision { main, sub }) = &last;
+            let rows = session
+                .read(Statement::VersionsIn(end), &[&from, &to, key, main, sub, &page.limit()])
+                .await?;
+            let mut bytes = 0;
+            for row in &rows {
+                let revision = Revision::new(row.get(0), row.get(1));
+                let record = Bytes::copy_from_slice(row.get(3));
+                let key = record.slice_ref(key_of(&record, "versions")?);
+                bytes += record.len();
+                last = (key.to_vec(), revision);
+                let at = RecordKey { revision, tombstone: row.get(2) };
+                add_version(key, StoredVersion { at, record });
+            }
+            total += bytes;
+            if total > bytes_max {
+                return Err(EngineError::TooLarge { bytes: total, bytes_max });
+            }
+            if page.is_last(rows.len()) {
+                break;
+            }
+            page.adapt(bytes);
+        }
+        let records = unwritten.iter().flat_map(|batch| &batch.records);
+        for record in records.filter(|record| range.range().contains(&record.key)) {
+            let version = StoredVersion { at: record.at, record: record.record.clone() };
+            add_version(record.key.clone(), version);
+        }
+        for versions in keys.into_values() {
+            let versions: Vec<_> = versions.into_values().collect();
+            store.load_history(&versions);
+        }
+        Ok(())
+    }
+
+    fn check_size(self, store: &Store) -> Result<(), EngineError> {
+        let (bytes, bytes_max) = (store.working_set_bytes(), self.bytes_max);
+        if bytes <= bytes_max { Ok(()) } else { Err(EngineError::TooLarge { bytes, bytes_max }) }
+    }
 }
 
-/// Loads all versions of the keys of a range, including those that are only in the tail.
-async fn load_history(
-    span: &Span,
-    tail: &Tail,
-    session: &Session,
-    store: &mut Store,
-) -> Result<(), DatabaseFault> {
-    let unwritten = tail.unwritten(usize::MAX);
-    let range = span.range();
-    let range = match range {
-        KeyRange::One(key) => {
-            let mut end = key.to_vec();
-            end.push(0);
-            Span { key: span.key.clone(), range_end: end.into() }
-        }
-        KeyRange::Between(..) | KeyRange::From(_) => span.clone(),
-    };
-    let (from, to, end) = bounds(range.range());
-    let rows = session.read(Statement::VersionsIn(end), &[&from, &to]).await?;
-    let mut keys: BTreeMap<Bytes, BTreeMap<Revision, StoredVersion>> = BTreeMap::new();
-    let mut add_version = |key: Bytes, version: StoredVersion| {
-        keys.entry(key).or_default().insert(version.at.revision, version);
-    };
-    for row in &rows {
-        let revision = Revision::new(row.get(0), row.get(1));
-        let record = Bytes::copy_from_slice(row.get(3));
-        let fields = quorate_api::record::Fields::decode(&record).unwrap_or_default();
-        let key = record.slice_ref(fields.key);
-        add_version(
-            key,
-            StoredVersion { at: RecordKey { revision, tombstone: row.get(2) }, record },
-        );
-    }
-    let records = unwritten.iter().flat_map(|batch| &batch.records);
-    for record in records.filter(|record| range.range().contains(&record.key)) {
-        let version = StoredVersion { at: record.at, record: record.record.clone() };
-        add_version(record.key.clone(), version);
-    }
-    for versions in keys.into_values() {
-        let versions: Vec<_> = versions.into_values().collect();
-        store.load_history(&versions);
-    }
-    Ok(())
+/// Returns the key in a record of a table.
+fn key_of<'a>(record: &'a [u8], table: &'static str) -> Result<&'a [u8], EngineError> {
+    let fields = Fields::decode(record).ok_or_else(|| DatabaseFault::Content {
+        table,
+        problem: "a record is invalid".to_owned(),
+    })?;
+    Ok(fields.key)
 }
 
 fn load_facts(row: &Row, store: &mut Store) -> Result<(), EngineError> {
@@ -169,19 +256,26 @@ fn add(version: LoadedVersion<'_>, store: &mut Store) -> Result<(), EngineError>
     Ok(())
 }
 
-fn check_size(store: &Store) -> Result<(), EngineError> {
-    let bytes = store.working_set_bytes();
-    if bytes <= LOAD_BYTES_MAX {
-        return Ok(());
-    }
-    Err(EngineError::TooLarge { bytes, bytes_max: LOAD_BYTES_MAX })
-}
-
 #[cfg(test)]
 mod tests {
     use quorate_state::mvcc::StoreOptions;
 
     use super::*;
+
+    #[test]
+    fn pages_of_long_records_have_few_rows() {
+        let mut page = PageRows::first();
+        page.adapt(PAGE_ROWS_FIRST * 100);
+        assert_eq!(page.limit(), 256);
+        page.adapt(256 * 100);
+        page.adapt(2_048 * 100);
+        assert_eq!(page.limit(), 16_384);
+        page.adapt(16_384 * (1 << 20));
+        assert_eq!(page.limit(), 8);
+        page.adapt(8 * (64 << 20));
+        assert_eq!(page.limit(), 1);
+        assert!(page.is_last(0) && !page.is_last(1));
+    }
 
     #[test]
     fn a_version_of_a_later_sequencer_ends_the_term() {

@@ -42,11 +42,11 @@ pub(crate) enum Statement {
     NewestFacts,
     /// Reads the newest versions of live keys.
     NewestWhole,
-    /// Reads the newest versions in a range of live keys, without records.
+    /// Reads a page of the newest versions in a range of live keys, without records.
     NewestFactsIn(End),
-    /// Reads the newest versions in a range of live keys.
+    /// Reads a page of the newest versions in a range of live keys.
     NewestWholeIn(End),
-    /// Reads all versions of the keys in a range, oldest first.
+    /// Reads a page of all versions of the keys in a range, oldest first, after a version.
     VersionsIn(End),
     /// Reads the version of a key at a revision, and the compacted revision.
     VersionAt,
@@ -141,14 +141,15 @@ impl Statement {
     pub(crate) fn text(self, schema: &str) -> String {
         let text = match self {
             Self::NewestFactsIn(end) => {
-                format!("{} WHERE {} AND NOT n.deleted", NEWEST_FACTS, end.condition())
+                format!("{NEWEST_FACTS} WHERE {} AND NOT n.deleted {PAGE}", end.condition())
             }
             Self::NewestWholeIn(end) => {
-                format!("{} WHERE {} AND NOT n.deleted", NEWEST_WHOLE, end.condition())
+                format!("{NEWEST_WHOLE} WHERE {} AND NOT n.deleted {PAGE}", end.condition())
             }
             Self::VersionsIn(end) => format!(
                 "SELECT n.mod_revision, n.sub, n.deleted, n.record FROM {{s}}.versions n WHERE {} \
-                 ORDER BY n.key, n.mod_revision, n.sub",
+                 AND (n.key, n.mod_revision, n.sub) > ($3, $4, $5) \
+                 ORDER BY n.key, n.mod_revision, n.sub LIMIT $6",
                 end.condition()
             ),
             Self::RangeAt { end, whole, descending } => {
@@ -337,6 +338,8 @@ impl Statement {
 
 /// The compacted revision, in the same snapshot as the rest of a statement.
 const COMPACTED: &str = "(SELECT p.compacted FROM {s}.progress p WHERE p.id = 1)";
+/// The first keys of a range.
+const PAGE: &str = "ORDER BY n.key LIMIT $3";
 const NEWEST_FACTS: &str =
     "SELECT n.key, n.mod_revision, n.sub, n.create_revision, n.version FROM {s}.newest n";
 const NEWEST_WHOLE: &str = "SELECT n.mod_revision, n.sub, n.record FROM {s}.newest n";

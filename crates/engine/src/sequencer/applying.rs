@@ -24,7 +24,7 @@ use crate::batch::Draft;
 use crate::database::Session;
 use crate::error::EngineError;
 use crate::key_lengths::check_command;
-use crate::loading::load;
+use crate::loading::Loader;
 use crate::needs::{Coverage, Needs};
 use crate::replica::Replica;
 
@@ -101,6 +101,8 @@ pub(super) struct Applying {
     pub(super) index: u64,
     pub(super) server_id: u64,
     pub(super) coverage: Coverage,
+    /// The maximum memory of the keys that one batch of requests needs.
+    pub(super) load_bytes_max: usize,
     pub(super) number: u64,
     /// The number of the last batch whose application has begun. It is set before the batch changes the
     /// state, so a reader of the state knows which batch it must wait for.
@@ -169,45 +171,51 @@ impl Applying {
     }
 
     async fn process(&mut self, batch: Vec<Waiting>) -> Result<(), EngineError> {
-        let mut needs = self.needs_of(&batch);
+        let needs = self.needs_of(&batch);
         if !needs.histories.is_empty() || self.is_working_set_full() {
             self.replace_working_set().await?;
         }
-        self.coverage.take(&mut needs);
-        match load(&needs, &self.replica.tail, &self.session, self.state.store_mut()).await {
+        match self.load(needs).await {
             Ok(()) => self.apply(batch).await,
-            Err(EngineError::TooLarge { bytes, bytes_max }) => {
+            Err(EngineError::TooLarge { .. }) => {
                 self.replace_working_set().await?;
-                self.apply_one_by_one(batch, bytes, bytes_max).await
+                self.apply_one_by_one(batch).await
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Applies requests that together need too many keys. A request that needs too many keys alone is
-    /// refused.
-    async fn apply_one_by_one(
-        &mut self,
-        batch: Vec<Waiting>,
-        bytes: usize,
-        bytes_max: usize,
-    ) -> Result<(), EngineError> {
-        let is_alone = batch.len() == 1;
+    /// Loads the keys that are not loaded yet.
+    async fn load(&mut self, mut needs: Needs) -> Result<(), EngineError> {
+        self.coverage.take(&mut needs);
+        let loader = Loader {
+            tail: &self.replica.tail,
+            session: &self.session,
+            bytes_max: self.load_bytes_max,
+        };
+        loader.load(&needs, self.state.store_mut()).await
+    }
+
+    /// Applies requests that together need too many keys, beginning with an empty working set. A request
+    /// that needs too many keys alone is refused.
+    async fn apply_one_by_one(&mut self, batch: Vec<Waiting>) -> Result<(), EngineError> {
+        let mut is_empty = true;
         for waiting in batch {
-            let mut needs = self.needs_of([&waiting]);
-            self.coverage.take(&mut needs);
-            let store = self.state.store_mut();
-            let loaded = if is_alone {
-                Err(EngineError::TooLarge { bytes, bytes_max })
-            } else {
-                load(&needs, &self.replica.tail, &self.session, store).await
-            };
+            let mut loaded = self.load(self.needs_of([&waiting])).await;
+            if let Err(EngineError::TooLarge { .. }) = loaded
+                && !is_empty
+            {
+                self.replace_working_set().await?;
+                loaded = self.load(self.needs_of([&waiting])).await;
+            }
+            is_empty = false;
             match loaded {
                 Ok(()) => self.apply(vec![waiting]).await?,
                 Err(error @ EngineError::TooLarge { .. }) => {
                     // The caller may have stopped waiting.
                     let (Ok(()) | Err(_)) = waiting.reply.send(Err(error));
                     self.replace_working_set().await?;
+                    is_empty = true;
                 }
                 Err(error) => return Err(error),
             }

@@ -52,6 +52,7 @@ pub(crate) struct TermContext {
     pub(crate) options: StateOptions,
     pub(crate) server_id: u64,
     pub(crate) role_millis: f64,
+    pub(crate) load_bytes_max: usize,
     /// Notified after each commit.
     pub(crate) committed: Arc<Notify>,
     pub(crate) stored_bytes: Arc<AtomicU64>,
@@ -203,6 +204,7 @@ impl Begun {
             index,
             server_id: context.server_id,
             coverage: Coverage::default(),
+            load_bytes_max: context.load_bytes_max,
             number: 0,
             begun: Arc::clone(&begun_batch),
             metrics: Arc::clone(&context.metrics),

@@ -47,6 +47,8 @@ struct Plan {
     frozen: watch::Sender<bool>,
     seen: AtomicU64,
     injected: AtomicU64,
+    /// The bytes that the server has sent.
+    answered_bytes: AtomicU64,
 }
 
 /// A running proxy.
@@ -99,6 +101,11 @@ impl Proxy {
     /// Stops all traffic without closing a connection, as a suspended process does.
     pub(crate) fn freeze(&self) {
         self.plan.frozen.send_replace(true);
+    }
+
+    /// Returns the number of bytes that the server has sent.
+    pub(crate) fn answered_bytes(&self) -> u64 {
+        self.plan.answered_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the number of injected faults.
@@ -204,6 +211,7 @@ async fn relay_answers(
         plan.thawed().await;
         let kind = kind?;
         let body = read_body(&mut from_server).await?;
+        plan.answered_bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
         if withheld.lock().is_withholding {
             // `Z` means that the server has completed the statement, including its commit.
             if kind == b'Z' {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
-use quorate_engine::{Engine, EngineError};
+use quorate_engine::{Engine, EngineError, EngineOptions};
 use quorate_state::apply::{Refusal, Response};
 use quorate_state::backend::Batch;
 use quorate_state::lease::{LeaseRecord, LeaseRefusal};
@@ -519,4 +519,83 @@ async fn an_imported_lease_has_its_full_lifetime_despite_a_checkpoint() {
         assert_eq!(engine.renew(id, nobody()).await.unwrap(), Ok(Some(3_600)));
         engine.stop().await;
     }
+}
+
+/// Returns a transaction that puts a key and reads all keys with a prefix.
+fn put_and_read(key: &str, prefix: &str, revision: i64) -> pb::InternalRaftRequest {
+    let mut range_end = prefix.as_bytes().to_vec();
+    *range_end.last_mut().unwrap() += 1;
+    let range = pb::RangeRequest {
+        key: Bytes::copy_from_slice(prefix.as_bytes()),
+        range_end: range_end.into(),
+        revision,
+        ..pb::RangeRequest::default()
+    };
+    let requests = [
+        pb::request_op::Request::RequestPut(put(key, "v").put.unwrap()),
+        pb::request_op::Request::RequestRange(range),
+    ];
+    let success = requests.map(|request| pb::RequestOp { request: Some(request) }).into();
+    let txn = pb::TxnRequest { success, ..pb::TxnRequest::default() };
+    pb::InternalRaftRequest { txn: Some(txn), ..Default::default() }
+}
+
+/// Starts a server whose batches may load 1 MiB of keys.
+async fn start_with_little_memory(url: &str) -> Engine {
+    let limited = EngineOptions { load_bytes_max: 1 << 20, ..options(url, 1) };
+    let network = std::sync::Arc::new(crate::support::Network::default());
+    Engine::start(limited, network).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_needs_too_many_keys_stops_loading_them() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let engine = start_with_little_memory(&postgres.url_through(proxy.port, "too_large")).await;
+    let value = "x".repeat(200_000);
+    for number in 0..100 {
+        put_at(&engine, &format!("k{number:02}"), &value).await;
+    }
+    let last = engine.status().revision;
+    wait_written(&engine).await;
+    for revision in [0, last] {
+        let before = proxy.answered_bytes();
+        let refused = engine.propose(put_and_read("other", "k", revision)).await;
+        assert!(
+            matches!(refused, Err(EngineError::TooLarge { bytes_max: 1_048_576, .. })),
+            "{refused:?}"
+        );
+        // The keys have 20 MB. They are loaded twice, the second time for the request alone.
+        let bytes = proxy.answered_bytes() - before;
+        assert!(bytes < 16_000_000, "the database sent {bytes} bytes");
+    }
+    put_at(&engine, "after", "1").await;
+    assert_eq!(engine.status().epoch, 1);
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_fit_alone_are_applied_one_after_another() {
+    let Some(postgres) = shared() else { return };
+    let engine = start_with_little_memory(&postgres.url("fits_alone")).await;
+    let value = "x".repeat(50_000);
+    for number in 0..60 {
+        put_at(&engine, &format!("p{}-{number}", number / 10), &value).await;
+    }
+    wait_written(&engine).await;
+    let read_all = async |index: usize| {
+        let request = put_and_read(&format!("q{index}"), &format!("p{index}"), 0);
+        let Response::Txn(done) = propose(&engine, request).await.unwrap() else { panic!() };
+        let Some(pb::response_op::Response::ResponseRange(range)) = &done.responses[1].response
+        else {
+            panic!("{done:?}")
+        };
+        assert_eq!(range.count, 10);
+    };
+    // Each request needs half of the memory.
+    for index in 0..6 {
+        read_all(index).await;
+    }
+    tokio::join!(read_all(0), read_all(1), read_all(2), read_all(3), read_all(4), read_all(5));
+    engine.stop().await;
 }

@@ -62,6 +62,7 @@ pub(crate) fn options(url: &str, id: u64) -> EngineOptions {
         state: StateOptions { quota_bytes: -1, ..StateOptions::default() },
         new_cluster_id: 77,
         metrics: Arc::new(Metrics::new(&[], MetricsLevel::Basic)),
+        load_bytes_max: EngineOptions::LOAD_BYTES_MAX,
     }
 }
 

@@ -192,6 +192,7 @@ async fn start(
         state: state_options(config),
         new_cluster_id: ids.next(),
         metrics: Arc::clone(metrics),
+        load_bytes_max: EngineOptions::LOAD_BYTES_MAX,
     };
     let forward = Arc::new(PeerForward::new(dialer));
     let starting = Engine::start(options, Arc::clone(&forward) as _);
