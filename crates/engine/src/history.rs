@@ -95,6 +95,10 @@ impl History for HistoryAt {
         self.position.compacted
     }
 
+    fn is_local(&self, first: i64) -> bool {
+        self.reader.tail.contains(first)
+    }
+
     fn visit_changes(
         &self,
         first: i64,

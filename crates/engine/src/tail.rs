@@ -196,6 +196,11 @@ impl Tail {
         Some(inner.batches.range(at..).cloned().collect())
     }
 
+    /// Returns whether the tail contains all changes from a revision on.
+    pub(crate) fn contains(&self, revision: i64) -> bool {
+        self.inner.read().first_revision <= revision
+    }
+
     /// Returns the keys of a range that the tail overlays at `revision`, in key order, together with
     /// the position at this moment.
     pub(crate) fn overlay(
@@ -355,6 +360,7 @@ mod tests {
         assert_eq!(seqs(tail.since(3).unwrap()), [2, 3, 4]);
         assert_eq!(tail.since(6), Some(Vec::new()));
         assert_eq!(tail.since(1), None);
+        assert!(tail.contains(2) && !tail.contains(1));
         assert_eq!(Tail::new(start()).since(1), None);
     }
 

@@ -97,8 +97,8 @@ impl Hub {
     }
 
     /// Serves groups that are close to the current revision until they reach it, while nothing is
-    /// published. Groups that need more than one response, or more bytes than may be read under the
-    /// lock, are behind again.
+    /// published. Groups that need more than one response, more bytes than may be read under the lock,
+    /// or changes from another machine, are behind again.
     fn catch_up_locked(
         &self,
         state: &mut Locked<'_>,
@@ -116,6 +116,11 @@ impl Hub {
                 state.reposition(task.group, Position::Behind { next: task.next });
             }
             return Ok(());
+        }
+        let (near, remote): (Vec<Task>, Vec<Task>) =
+            near.into_iter().partition(|task| history.is_local(task.next));
+        for task in remote {
+            state.reposition(task.group, Position::Behind { next: task.next });
         }
         let watched = state.watched_by(&near);
         let stop = Stop::AtBytes(limits.locked_bytes_max);

@@ -38,6 +38,12 @@ pub trait History {
     /// be read.
     fn compacted_revision(&self) -> i64;
 
+    /// Returns whether the changes from revision `first` on can be read without waiting for another machine. Other
+    /// changes are not read under the hub's lock, because publications and registrations wait for it.
+    fn is_local(&self, _first: i64) -> bool {
+        true
+    }
+
     /// Calls `visit` with the changes of the revisions from `first` on, in order, until there are
     /// no more or `visit` returns false. Changes are read one at a time, as they are visited.
     /// `first` must not be below the compacted revision.

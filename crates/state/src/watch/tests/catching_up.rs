@@ -9,12 +9,15 @@ struct Observed {
     hub: Arc<Mutex<Option<Hub>>>,
     /// The bytes of the largest read under the lock.
     locked_bytes: Arc<AtomicUsize>,
+    /// The first revision that can be read without waiting for another machine.
+    local_from: i64,
 }
 
 struct ObservedFacts {
     facts: Facts,
     hub: Hub,
     locked_bytes: Arc<AtomicUsize>,
+    local_from: i64,
 }
 
 impl Source for Observed {
@@ -23,6 +26,7 @@ impl Source for Observed {
             facts: self.keyspace.0.lock().clone(),
             hub: self.hub.lock().clone().unwrap(),
             locked_bytes: Arc::clone(&self.locked_bytes),
+            local_from: self.local_from,
         })
     }
 }
@@ -36,11 +40,16 @@ impl History for ObservedFacts {
         self.facts.compacted
     }
 
+    fn is_local(&self, first: i64) -> bool {
+        first >= self.local_from
+    }
+
     fn visit_changes(
         &self,
         first: i64,
         visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
     ) -> Result<Option<i64>, HistoryFault> {
+        assert!(self.is_local(first) || !self.hub.is_locked(), "{first} is read under the lock");
         let mut bytes = 0;
         self.facts.visit_changes(first, &mut |revision, event| {
             bytes += event.record.len();
@@ -116,6 +125,7 @@ fn catch_up_reads_a_bounded_number_of_bytes_under_the_lock() {
         keyspace: keyspace.clone(),
         hub: Arc::clone(&own),
         locked_bytes: Arc::clone(&locked_bytes),
+        local_from: 12,
     };
     let hub = Hub::new(Arc::new(observed), 1, limits);
     *own.lock() = Some(hub.clone());
