@@ -23,11 +23,13 @@ mod tls;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
+use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
 
@@ -92,6 +94,8 @@ pub(crate) struct Session {
     prepared: Mutex<HashMap<Statement, tokio_postgres::Statement>>,
     schema: Arc<str>,
     connection: JoinHandle<()>,
+    /// Whether the database has sent a warning since the last call of [`Session::take_warning`].
+    is_warned: Arc<AtomicBool>,
 }
 
 /// A session of the pool. It is closed unless [`Lent::give_back`] is called, because a read that is
@@ -125,19 +129,20 @@ impl Database {
 
     /// Opens a connection.
     pub(crate) async fn connect(&self) -> Result<Session, DatabaseFault> {
+        let is_warned = Arc::<AtomicBool>::default();
         let connected = match &self.tls {
             Some(tls) => self
                 .url
                 .config
                 .connect(tls.clone())
                 .await
-                .map(|(client, connection)| (client, self.drive(connection))),
+                .map(|(client, connection)| (client, self.drive(connection, &is_warned))),
             None => self
                 .url
                 .config
                 .connect(NoTls)
                 .await
-                .map(|(client, connection)| (client, self.drive(connection))),
+                .map(|(client, connection)| (client, self.drive(connection, &is_warned))),
         };
         let (client, connection) = connected.map_err(|error| match DatabaseFault::of(&error) {
             DatabaseFault::Lost(reason) if refuses_writes(&error) => {
@@ -149,7 +154,8 @@ impl Database {
             other => other,
         })?;
         let schema = self.url.schema.as_str().into();
-        let session = Session { client, prepared: Mutex::default(), schema, connection };
+        let prepared = Mutex::default();
+        let session = Session { client, prepared, schema, connection, is_warned };
         for setting in SETTINGS {
             // Some databases do not know all settings.
             match session.batch(setting).await {
@@ -160,20 +166,30 @@ impl Database {
         Ok(session)
     }
 
-    /// Moves the bytes of a connection, and reports notifications.
-    fn drive<S, T>(&self, mut connection: tokio_postgres::Connection<S, T>) -> JoinHandle<()>
+    /// Moves the bytes of a connection, and reports notifications and warnings.
+    fn drive<S, T>(
+        &self,
+        mut connection: tokio_postgres::Connection<S, T>,
+        is_warned: &Arc<AtomicBool>,
+    ) -> JoinHandle<()>
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
         T: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
     {
-        let reported = Arc::clone(&self.batch_reported);
+        let (reported, is_warned) = (Arc::clone(&self.batch_reported), Arc::clone(is_warned));
         tokio::spawn(async move {
             // The error of a connection also reaches the statements that wait for an answer.
             while let Some(Ok(message)) =
                 std::future::poll_fn(|cx| connection.poll_message(cx)).await
             {
-                if let AsyncMessage::Notification(_) = message {
-                    reported.notify_one();
+                match message {
+                    AsyncMessage::Notification(_) => reported.notify_one(),
+                    AsyncMessage::Notice(notice)
+                        if notice.parsed_severity() == Some(Severity::Warning) =>
+                    {
+                        is_warned.store(true, Ordering::Release);
+                    }
+                    _ => {}
                 }
             }
         })
@@ -332,6 +348,12 @@ impl Session {
 
     pub(crate) fn schema(&self) -> &str {
         &self.schema
+    }
+
+    /// Returns whether the database has sent a warning since the last call. The warning of a statement
+    /// arrives before its result.
+    pub(crate) fn take_warning(&self) -> bool {
+        self.is_warned.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -10,10 +10,12 @@
 //!
 //! # Invariants
 //!
-//! * A batch that was found in the log after an interrupted append is acknowledged only after another
-//!   write has succeeded. Under synchronous replication, a row can become visible before a standby has
-//!   it, if the session that inserted it was interrupted while it waited for the standby. A later
-//!   write waits for the standby to receive everything before it.
+//! * A batch that was found in the log after an interrupted append, or whose append caused a warning, is
+//!   acknowledged only after another write has succeeded without a warning. Under synchronous
+//!   replication, a row can become visible before a standby has it, if the session that inserted it was
+//!   interrupted while it waited for the standby. An administrator can also cancel this wait, and the
+//!   append then succeeds with a warning. A later write waits for the standby to receive everything
+//!   before it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -108,7 +110,11 @@ impl Appender {
             &predecessor_epoch,
             &predecessor.nonce,
         ];
+        session.take_warning();
         if session.execute_large(Statement::AppendLog, &parameters, batch.len()).await? == 1 {
+            if session.take_warning() {
+                wait_for_standbys(session).await?;
+            }
             return Ok(Appended::Done);
         }
         let found = session.query_opt(Statement::TermInLog, &[&seq]).await?;
@@ -123,9 +129,19 @@ impl Appender {
             is_repeated,
             "a sequencer appends each position once: otherwise two batches would share one position"
         );
-        // Any write that succeeds has waited for the same standbys.
-        session.execute(Statement::CountRemoved, &[&0_i64, &0_i64]).await?;
+        wait_for_standbys(session).await?;
         Ok(Appended::Done)
+    }
+}
+
+/// Waits until the standbys of a synchronous replication have everything that was committed before. Any
+/// write that succeeds has waited for the same standbys.
+async fn wait_for_standbys(session: &Session) -> Result<(), DatabaseFault> {
+    loop {
+        session.execute(Statement::CountRemoved, &[&0_i64, &0_i64]).await?;
+        if !session.take_warning() {
+            return Ok(());
+        }
     }
 }
 

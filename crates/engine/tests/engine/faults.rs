@@ -357,3 +357,36 @@ async fn conflicts_of_reads_end_no_term_and_fail_no_read() {
     assert_eq!(read(&engine, &range_of("k", b"l")).await.unwrap().count, 20);
     engine.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_whose_wait_for_a_standby_is_cancelled_is_not_acknowledged() {
+    let Some(postgres) = Postgres::start() else { return };
+    let url = postgres.url("standbys");
+    let engine = start_one(&url).await;
+    put_at(&engine, "k", "1").await;
+    crate::requests::wait_written(&engine).await;
+    let admin = crate::requests::connect(&url).await;
+    let configure = async |text: &str, expected: &str| {
+        admin.batch_execute(text).await.unwrap();
+        admin.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+        eventually("the setting is read", async || {
+            let row = admin.query_one("SHOW synchronous_standby_names", &[]).await.unwrap();
+            row.get::<_, &str>(0) == expected
+        })
+        .await;
+    };
+    configure("ALTER SYSTEM SET synchronous_standby_names = 'missing'", "missing").await;
+    let writing = engine.clone();
+    let mut written = tokio::spawn(async move { writing.propose(put("k", "2")).await });
+    eventually("the wait of the append is cancelled", async || {
+        let text = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
+                    WHERE wait_event = 'SyncRep' AND query LIKE 'INSERT INTO standbys.log%'";
+        !admin.query(text, &[]).await.unwrap().is_empty()
+    })
+    .await;
+    let acknowledged = tokio::time::timeout(Duration::from_secs(1), &mut written).await;
+    assert!(acknowledged.is_err(), "acknowledged without a standby: {acknowledged:?}");
+    configure("ALTER SYSTEM RESET synchronous_standby_names", "").await;
+    written.await.unwrap().unwrap().unwrap();
+    engine.stop().await;
+}
