@@ -130,6 +130,7 @@ async fn a_compaction_removes_versions_and_keeps_what_can_be_read() {
     put_at(&engine, "gone", "1").await;
     propose(&engine, delete("gone", b"")).await.unwrap();
     let last = put_at(&engine, "hot", "21").await;
+    wait_written(&engine).await;
     let stored = engine.status().stored_bytes;
     propose(&engine, compaction(last)).await.unwrap();
     let old = RangeQuery { revision: last - 1, ..range_of("hot", b"") };
