@@ -32,6 +32,9 @@ use crate::replica::Replica;
 const WORKING_SET_BYTES_MAX: usize = 64 << 20;
 /// A working set with this many loaded keys is replaced.
 const WORKING_SET_KEYS_MAX: usize = 200_000;
+/// A batch whose answers list this many keys accepts no more requests, because its answers are in memory
+/// until it is committed.
+const ANSWERED_KEYS_MAX: usize = 200_000;
 /// The bytes of batches that may wait for the tables. Beyond that, requests wait.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
@@ -224,12 +227,26 @@ impl Applying {
     }
 
     async fn apply(&mut self, batch: Vec<Waiting>) -> Result<(), EngineError> {
+        let mut rest = batch.into_iter().peekable();
+        while rest.peek().is_some() {
+            self.apply_part(&mut rest).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies requests until the answers list many keys, and sends them on as one batch.
+    async fn apply_part(
+        &mut self,
+        rest: &mut (dyn Iterator<Item = Waiting> + Send),
+    ) -> Result<(), EngineError> {
         self.number += 1;
         self.begun.store(self.number, Ordering::SeqCst);
-        let mut replies = Vec::with_capacity(batch.len());
+        let (mut replies, mut answered) = (Vec::new(), 0);
         let mut tokens = Vec::new();
         let mut compaction = None;
-        for Waiting { mut request, author, reply } in batch {
+        while answered < ANSWERED_KEYS_MAX
+            && let Some(Waiting { mut request, author, reply }) = rest.next()
+        {
             if author == Author::Sequencer {
                 ROOT.clone_into(&mut request.username);
                 request.auth_revision = self.state.auth().view().revision();
@@ -250,6 +267,7 @@ impl Applying {
             {
                 tokens.push((response.token.clone(), user));
             }
+            answered += outcome.as_ref().map_or(0, listed_keys);
             replies.push((reply, Ok(outcome)));
         }
         self.count_operations();
@@ -370,6 +388,40 @@ fn has_plain_password(command: &Command) -> bool {
         | Command::Cluster(_)
         | Command::Nothing => false,
     }
+}
+
+/// Returns the number of keys that a response lists.
+fn listed_keys(response: &Response) -> usize {
+    match response {
+        Response::Range(range) => range.kvs.len(),
+        Response::DeleteRange(deleted) => deleted.prev_kvs.len(),
+        Response::Txn(txn) => listed_keys_of_txn(txn),
+        Response::Put(_)
+        | Response::Compaction(_)
+        | Response::LeaseGrant(_)
+        | Response::LeaseRevoke(_)
+        | Response::LeaseCheckpoint(_)
+        | Response::Alarm(_)
+        | Response::AuthStatus(_)
+        | Response::Authenticated { .. }
+        | Response::AuthUserGet(_)
+        | Response::AuthUserList(_)
+        | Response::AuthRoleGet(_)
+        | Response::AuthRoleList(_)
+        | Response::AuthDone(_)
+        | Response::Empty => 0,
+    }
+}
+
+fn listed_keys_of_txn(txn: &pb::TxnResponse) -> usize {
+    use pb::response_op::Response as Operation;
+    let listed = txn.responses.iter().map(|operation| match &operation.response {
+        Some(Operation::ResponseRange(range)) => range.kvs.len(),
+        Some(Operation::ResponseDeleteRange(deleted)) => deleted.prev_kvs.len(),
+        Some(Operation::ResponseTxn(txn)) => listed_keys_of_txn(txn),
+        Some(Operation::ResponsePut(_)) | None => 0,
+    });
+    listed.sum()
 }
 
 fn user_of_login(command: &Command) -> Option<String> {

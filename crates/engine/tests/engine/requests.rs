@@ -1,5 +1,8 @@
 //! Requests to one server: their answers, and what remains after a restart.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::Bytes;
 use quorate_api::etcdserverpb as pb;
 use quorate_engine::{Engine, EngineError, EngineOptions};
@@ -293,7 +296,7 @@ async fn a_request_beyond_the_quota_raises_the_alarm() {
     let url = postgres.url("quota");
     let mut limited = options(&url, 1);
     limited.state.quota_bytes = 2_000;
-    let network = std::sync::Arc::new(crate::support::Network::default());
+    let network = Arc::new(crate::support::Network::default());
     let engine = Engine::start(limited, network).await.unwrap();
     let value = "x".repeat(1_000);
     put_at(&engine, "a", &value).await;
@@ -354,7 +357,7 @@ async fn a_snapshot_is_imported_into_an_empty_keyspace() {
     quorate_engine::import(target(), 5, &snapshot).await.unwrap();
     let database = connect(&url).await;
     database.batch_execute("UPDATE import_broken.format SET format = 0; DELETE FROM import_broken.log WHERE seq = 1; UPDATE import_broken.progress SET written_seq = 0").await.unwrap();
-    let network = std::sync::Arc::new(crate::support::Network::default());
+    let network = Arc::new(crate::support::Network::default());
     let refused = Engine::start(options(&url, 1), network).await.unwrap_err();
     assert!(refused.to_string().contains("has not finished"), "{refused}");
     // The repeated import is of a later snapshot, in which a key of the interrupted one is deleted.
@@ -442,7 +445,7 @@ async fn the_quota_counts_what_a_compaction_has_left() {
     let url = postgres.url("quota_compaction");
     let mut limited = options(&url, 1);
     limited.state.quota_bytes = 1 << 20;
-    let network = std::sync::Arc::new(crate::support::Network::default());
+    let network = Arc::new(crate::support::Network::default());
     let engine = Engine::start(limited, network).await.unwrap();
     let value = "x".repeat(100_000);
     for number in 1..=30 {
@@ -544,7 +547,7 @@ fn put_and_read(key: &str, prefix: &str, revision: i64) -> pb::InternalRaftReque
 /// Starts a server whose batches may load 1 MiB of keys.
 async fn start_with_little_memory(url: &str) -> Engine {
     let limited = EngineOptions { load_bytes_max: 1 << 20, ..options(url, 1) };
-    let network = std::sync::Arc::new(crate::support::Network::default());
+    let network = Arc::new(crate::support::Network::default());
     Engine::start(limited, network).await.unwrap()
 }
 
@@ -598,5 +601,48 @@ async fn requests_that_fit_alone_are_applied_one_after_another() {
         read_all(index).await;
     }
     tokio::join!(read_all(0), read_all(1), read_all(2), read_all(3), read_all(4), read_all(5));
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_whose_answers_list_many_keys_is_divided() {
+    let Some(postgres) = shared() else { return };
+    let proxy = Proxy::start(postgres.port()).await;
+    let engine = start_one(&postgres.url_through(proxy.port, "many_answers")).await;
+    for part in 0..50 {
+        let op = |number| pb::RequestOp {
+            request: Some(pb::request_op::Request::RequestPut(
+                put(&format!("k{:05}", part * 100 + number), "").put.unwrap(),
+            )),
+        };
+        let success = (0..100).map(op).collect();
+        let txn = pb::TxnRequest { success, ..pb::TxnRequest::default() };
+        let request = pb::InternalRaftRequest { txn: Some(txn), ..Default::default() };
+        propose(&engine, request).await.unwrap();
+    }
+    let before = engine.status().log_position;
+    // The requests wait while the first of them is committed.
+    proxy.set_faults(vec![Fault { text: ".log (seq", action: Action::Hold, period: 1 }]);
+    let mut requests = tokio::task::JoinSet::new();
+    let begun = Arc::<AtomicUsize>::default();
+    for number in 0..200 {
+        let (engine, begun) = (engine.clone(), Arc::clone(&begun));
+        requests.spawn(async move {
+            begun.fetch_add(1, Ordering::Relaxed);
+            let request = put_and_read(&format!("other{number}"), "k", 0);
+            matches!(propose(&engine, request).await, Ok(Response::Txn(_)))
+        });
+    }
+    eventually("a request is being committed", async || {
+        proxy.injected() > 0 && begun.load(Ordering::Relaxed) == 200
+    })
+    .await;
+    proxy.set_faults(Vec::new());
+    while let Some(done) = requests.join_next().await {
+        assert!(done.unwrap());
+    }
+    // The answers list a million keys, at most 200,000 and those of one more request in each batch.
+    let batches = engine.status().log_position - before;
+    assert!(batches >= 5, "{batches} batches");
     engine.stop().await;
 }
