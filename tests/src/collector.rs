@@ -2,7 +2,7 @@
 //!
 //! The messages are those of `opentelemetry/proto/collector/trace/v1`, with only the fields that the tests read.
 
-#![expect(missing_docs, reason = "fields have the names of the published messages")]
+#![expect(missing_docs, reason = "the fields are those of the published messages")]
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};

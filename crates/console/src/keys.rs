@@ -34,8 +34,8 @@ const DEFAULT: usize = 100;
 /// Maximum total length of the shown parts of the keys in a page.
 const PAGE_BYTES_MAX: usize = 512 << 10;
 
-/// Number of keys that one request for a level of the tree reads. Most of them are skipped if a level has many keys
-/// below each prefix.
+/// Number of keys that one request for a level of the tree reads. It is small because, if each prefix of the level has
+/// many keys, most of the keys read are discarded.
 const TREE_KEYS: usize = 32;
 
 /// Time limit of the counts of a tree level.

@@ -32,7 +32,7 @@ const ROUND_TRIP_SECS: f64 = 0.15;
 /// Number of entries by which a member may lag behind before a problem is reported.
 const LAG_ENTRIES: u64 = 1000;
 
-/// Used shares of the quota above which a warning or a critical problem is reported.
+/// Fractions of the quota in use above which a warning or a critical problem is reported.
 const QUOTA_WARNING: f64 = 0.8;
 const QUOTA_CRITICAL: f64 = 0.95;
 

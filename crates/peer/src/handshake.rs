@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake_headers_are_parsed_unchanged() {
+    fn handshake_headers_round_trip() {
         let urls = ["http://a:1".to_owned(), "http://b:2".to_owned()];
         let us = Introduction::new("3.7.1", 0xfe, 0xabc, &urls);
         let request = us.introduce(http::Request::get("/"));

@@ -82,7 +82,7 @@ pub enum RequestError {
     ProposalDropped,
     #[error("not a primary lessor")]
     NotPrimaryLessor,
-    /// The engine's database does not respond.
+    /// The engine's database is not responding.
     #[error("the database is not responding: {0}")]
     Database(Arc<str>),
     /// The request exceeds a limit of the engine, which the text names.

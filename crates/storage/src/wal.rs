@@ -71,8 +71,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Whether the log is synced at all. `false` with `--unsafe-no-fsync`.
     pub sync: bool,
-    /// The number of zero bytes that are written in the same call as records that extend beyond the zeros ahead of the
-    /// log.
+    /// When records use up the zeros ahead of the log, this many new zero bytes are written in the same call as the
+    /// records.
     pub zero_step_bytes: u64,
     /// The number of zero bytes that [`Wal::prepare`] keeps ahead of the log.
     pub zero_lead_bytes: u64,

@@ -10,7 +10,7 @@ pub(crate) const COMPLETION: Command = Command {
     usage: "completion [bash|zsh|fish|powershell]",
     short: "Generate completion script",
     long: "\
-Prints a script that completes the tool's command lines in a shell:
+Prints a shell completion script for the tool. To load it:
 
   source <(etcdutl completion bash)
   etcdutl completion zsh > \"${fpath[1]}/_etcdutl\"

@@ -4,9 +4,9 @@
 //! to the tests. Debian's etcd is downloaded, so that the same tests also run against the original. The black-box
 //! package runs last, so its summary is at the end of the output. Its suite runs four times: against a single member,
 //! against the leader of three members, against a follower, and against a follower with authentication and with
-//! certificates for clients and peers. The long form also runs it with authentication and certificates against the
-//! single member and the leader. Parts of the suite also run through a proxy, through a gateway, and against servers
-//! whose data is in a PostgreSQL database; the long form runs the whole suite in these modes. `QUORATE_GOLDEN` and
+//! certificates for clients and peers. A long run (`--long`) also runs it with authentication and certificates against
+//! the single member and the leader. Parts of the suite also run through a proxy, through a gateway, and against servers
+//! whose data is in a PostgreSQL database. A long run runs the whole suite in these modes. `QUORATE_GOLDEN` and
 //! `RAFT_TESTDATA`, if set, are passed to every test.
 //!
 //! Tests whose material is missing are skipped, and the last lines of the output report their number. `QUORATE_REQUIRE`
@@ -45,9 +45,9 @@ const AXE: &str = "axe";
 /// The value of `QUORATE_CLUSTER` for tests whose clients use a proxy.
 const PROXY: &str = "proxy";
 
-/// Tests that the short form runs through the proxy: those in which the proxy does more than forward requests. To run
+/// The tests that a short run sends through the proxy. In these tests, the proxy does more than forward requests. To run
 /// all tests through the proxy, use `QUORATE_CLUSTER=proxy cargo test --package quorate-tests --test blackbox quorate`.
-/// The long form does this, and also runs them through etcd's proxy.
+/// A long run (`--long`) does this, and also runs all tests through etcd's proxy.
 const BY_PROXY: [&str; 9] = [
     "watch::",
     "watch_flow::",
@@ -63,7 +63,7 @@ const BY_PROXY: [&str; 9] = [
 /// The value of `QUORATE_CLUSTER` for tests whose connections go through a gateway.
 const GATEWAY: &str = "gateway";
 
-/// Tests that the short form runs through the gateway: long streams, different ways of closing a connection, and large
+/// The tests that a short run sends through the gateway: long streams, different ways of closing a connection, and large
 /// amounts of data.
 const BY_GATEWAY: [&str; 7] =
     ["watch_flow::", "http::", "websocket::", "grpc_edge::", "lease::", "--skip", "::etcd"];
@@ -72,8 +72,8 @@ const BY_GATEWAY: [&str; 7] =
 const ON_DATABASE: &str = "postgres";
 const AMONG_THREE_ON_DATABASE: &str = "postgres-three";
 
-/// Tests that the short form runs against one of three servers on a database: tests of the requests that the server
-/// forwards to the sequencer, and of the decisions that the sequencer makes for the server.
+/// The tests that a short run sends to one of three servers on a database. They test the requests that the server
+/// forwards to the sequencer, and the decisions that the sequencer makes for the server.
 const BY_THREE_ON_DATABASE: [&str; 8] =
     ["watch::", "lease::", "range::", "txn::", "write::", "auth::", "--skip", "::etcd"];
 
@@ -90,7 +90,7 @@ fn heading(place: &str) -> String {
     }
 }
 
-/// Builds the server and runs all tests. `--long` selects the long form.
+/// Builds the server and runs all tests. `--long` selects a long run.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let required = required(&std::env::var("QUORATE_REQUIRE").unwrap_or_default())?;
     check_material(&required)?;
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         tally.run(&mut command, filters)
     };
     outcome = outcome.and(black_box(&["--tests"], None, false, &filters));
-    // To a client, a cluster must behave like a single member. The long form verifies this with etcd as well.
+    // To a client, a cluster must behave like a single member. A long run verifies this with etcd as well.
     let ours = ["quorate", "--skip", "_to_etcd"];
     let filters = if filters.is_empty() && !long { &ours[..] } else { &filters };
     let part = |of_short: &'static [&'static str]| if filters == ours { of_short } else { filters };

@@ -178,7 +178,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-tls",
         ],
     ),
-    // The path of requests above the data store, and the interface to the data store.
+    // The interface to the data store, and the layers through which a request passes before it reaches the store.
     (
         "quorate-requests",
         &[

@@ -11,7 +11,7 @@ pub(crate) const COMPLETION: Command = Command {
     usage: "completion [bash|zsh|fish|powershell]",
     short: "Generate completion script",
     long: "\
-Prints a script that completes the tool's command lines in a shell.
+Prints a shell completion script for the tool. The following commands load it.
 
 Bash, for one session or for all:
 

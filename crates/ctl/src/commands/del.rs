@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn deleting_a_range_without_the_flag_prints_a_warning() {
+    fn deleting_a_range_without_the_range_flag_prints_a_warning() {
         let line = matches(&["a", "c"]);
         assert!(
             Del::new(&line)

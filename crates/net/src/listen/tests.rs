@@ -1,4 +1,4 @@
-//! Tests announcements, refusals and timeouts on connections with hand-written bytes.
+//! Tests advertised HTTP/2 settings, refusals, and timeouts of connections. The clients send hand-written bytes.
 
 use std::future::Future;
 use std::net::SocketAddr;

@@ -52,7 +52,7 @@ fn a_follower_with_too_many_unapplied_entries_drops_appends_and_recovers() {
 }
 
 #[test]
-fn uncommitted_entries_are_accepted_beyond_the_limit_of_unapplied_entries() {
+fn a_follower_accepts_uncommitted_entries_up_to_the_log_limit() {
     const PIECE_BYTES: u64 = 64 << 20;
     let mut follower = Member::start(config(1, &[1, 2, 3]));
     let data = Bytes::from(vec![0; usize::try_from(PIECE_BYTES).unwrap()]);

@@ -19,7 +19,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Returns the counts of one view of the keyspace with `ranges` reads.
+    /// Returns the tally of one view of the keyspace in which `ranges` reads were made.
     #[must_use]
     pub fn of_reads(ranges: u64) -> Self {
         let mut tally = Self::default();

@@ -437,7 +437,7 @@ macro_rules! request_kinds {
     ($($kind:ident,)*) => {
         /// The kinds of requests whose duration is measured.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[expect(missing_docs, reason = "the names are those of the requests")]
+        #[expect(missing_docs, reason = "each variant is named after its request")]
         pub enum RequestKind { $($kind,)* }
 
         impl RequestKind {

@@ -105,8 +105,8 @@ pub(crate) enum RestoreError {
     },
     /// Some pages of the snapshot cannot be read.
     #[error(
-        "{} is damaged at offset {offset} ({first}; {count} findings): no member could start on it; run \
-         `snapshot verify` for details",
+        "{} is damaged at offset {offset} ({first}; {count} findings), so no member could start from it; \
+         run `snapshot verify` for details",
         snapshot.display()
     )]
     Unsound {

@@ -199,7 +199,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "list-limit-1000",
-        work: "list with limit 1,000 of 50,000 keys in range",
+        work: "list, limit 1,000, range of 50,000 keys",
         place: Place::Alone,
         by: Generator::Bench,
         is_filled: true,

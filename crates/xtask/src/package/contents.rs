@@ -96,11 +96,11 @@ pub(super) fn package(program: &Program<'_>) -> Result<Package, String> {
             "Description",
             format!(
                 "{SUMMARY}\n \
-                 A member of a cluster, its command-line tool, tools for its files and a load\n \
-                 generator in one program. It takes over data directories and clusters of etcd\n \
-                 3.5 and 3.6, and hands them back: see quorate-takeover(8).\n .\n \
-                 The installation neither enables nor starts the service: a member founds or\n \
-                 joins a cluster when it starts for the first time, according to the settings\n \
+                 A cluster member, its command-line tool, offline tools for data directories,\n \
+                 and a load generator in one program. It takes over data directories and\n \
+                 clusters of etcd 3.5 and 3.6, and hands them back: see quorate-takeover(8).\n .\n \
+                 Installing the package does not enable or start the service, because a member\n \
+                 bootstraps or joins a cluster when it first starts, according to the settings\n \
                  in /etc/default/quorate."
             ),
         ),

@@ -10,7 +10,7 @@ fn members_missing_from_the_backend_file_of_older_versions_are_restored() {
     let Some(golden) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("golden"), "QUORATE_GOLDEN is required but not set");
-        println!("skipped: QUORATE_GOLDEN is not set");
+        println!("skipped: tests with files written by etcd (QUORATE_GOLDEN is not set)");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
