@@ -78,7 +78,7 @@ impl RawAnswer {
     }
 }
 
-/// Decodes the escapes of a message. Servers differ in what they escape.
+/// Decodes the escapes of a message. Servers do not all escape the same characters.
 fn decode(message: &str) -> String {
     let (mut decoded, mut rest) = (Vec::new(), message.as_bytes());
     while let [byte, tail @ ..] = rest {
@@ -106,7 +106,7 @@ pub struct RawHttp2 {
     windows: Windows,
 }
 
-/// Windows granted by the server: that of the connection, that of a new stream, and those of the open streams.
+/// Windows granted by the server: for the connection, for a new stream, and for each open stream.
 #[derive(Debug)]
 struct Windows {
     connection: i64,

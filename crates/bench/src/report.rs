@@ -62,7 +62,7 @@ pub(crate) struct Report {
     connections: usize,
     value_size: usize,
     seconds: f64,
-    /// The figures of all operations; for watches, those of the writes.
+    /// The figures of all operations; for a watch load, the figures of the writes.
     #[serde(flatten)]
     operations: Part,
     /// The figures of each kind of operation, if there are several kinds.

@@ -1,8 +1,8 @@
-//! The grammar of flags, which is that of pflag, the library used by `etcdctl` and `etcdutl`.
+//! The grammar of flags. It is pflag's grammar, because `etcdctl` and `etcdutl` use this library.
 //!
 //! Flags and arguments may be mixed. `--` marks the end of the flags. `--name value` and `--name=value` are equivalent,
-//! except that a boolean takes a value only after `=`. One-letter flags can be combined. Error messages are those of
-//! pflag.
+//! except that a boolean takes a value only after `=`. One-letter flags can be combined. Error messages are
+//! pflag's.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

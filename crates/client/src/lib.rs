@@ -588,7 +588,7 @@ impl Address {
 /// unknown or cancelled, although the real cause is a failed connection or an expired timeout.
 #[must_use]
 pub fn as_grpc_go(status: Status) -> Status {
-    // grpc-go treats every response like that of a stream.
+    // grpc-go treats every response like a response on a stream.
     let Some(error) = status.source() else { return in_grpc_gos_words(status, Kind::ServerStream) };
     if is_timeout(error) {
         return Status::deadline_exceeded("context deadline exceeded");

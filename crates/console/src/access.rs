@@ -5,9 +5,9 @@
 //!
 //! # Bound
 //!
-//! * At most [`PAGE_LOGINS_MAX`] logins are in progress, of which each address may hold only a part (`clients`),
-//!   because hashing a password is costly for the cluster. The cluster has its own bounds. `attempts` limits the rate
-//!   of logins.
+//! * At most [`PAGE_LOGINS_MAX`] logins are in progress, and each address may make only some of them (`clients`),
+//!   because hashing a password is costly for the cluster. The cluster also limits logins itself. `attempts` limits the
+//!   rate of logins.
 //! * At most [`KNOWN_MAX`] tokens are remembered, each for [`KNOWN_TIME`] after the cluster has accepted it.
 
 use std::cell::RefCell;
@@ -55,7 +55,7 @@ pub(crate) enum Mode {
 /// The rules that follow from the settings of a console.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Whether a cluster without authentication may be used by everyone who can reach the console.
+    /// Whether everyone who can reach the console may use the cluster while authentication is off.
     pub(crate) is_private: bool,
     /// Whether users may log in.
     pub(crate) allows_login: bool,
@@ -100,7 +100,7 @@ impl Access {
         *self.mode.borrow_mut() = None;
     }
 
-    /// Refuses a call that may not be made at all, before the cluster checks its permissions.
+    /// Refuses a call that the console's own rules forbid, before the cluster checks the caller's permissions.
     pub(crate) async fn admit(
         &self,
         is_logged_in: bool,
@@ -174,7 +174,7 @@ impl Access {
         self.check_login()?;
         let user = input.required_text("user")?.to_owned();
         let password = input.required_text("password")?.to_owned();
-        // The user is not authenticated yet, so the login counts as one of its address.
+        // The user is not authenticated yet, so the login counts towards the limit of the client's address.
         let _slot = self.logins.take(&Client { user: None, ..client.clone() })?;
         let attempt = self.attempts.begin(&user, client.origin).await?;
         let request = AuthenticateRequest { name: user.clone(), password };

@@ -1,5 +1,4 @@
-//! Users, roles and permissions: those of the logged-in user, and the lists of all users and roles for an
-//! administrator.
+//! The roles and permissions of the logged-in user and, for an administrator, the lists of all users and roles.
 
 use quorate_api::authpb::Permission;
 use quorate_api::authpb::permission::Type;
@@ -18,7 +17,7 @@ use crate::refusal::Refusal;
 /// The role with all permissions.
 const ROOT: &str = "root";
 
-/// Maximum number of users whose roles are listed. Each user needs one request.
+/// Maximum number of users whose roles are listed. Reading the roles of one user takes one request.
 const USERS_MAX: usize = 200;
 
 /// Maximum number of roles that are read for one user.

@@ -6,8 +6,8 @@
 //!
 //! # Guarantees
 //!
-//! * A waiting attempt does not count, so a client that disconnects while its attempt waits does not delay other
-//!   clients.
+//! * An attempt that is still waiting for its turn does not count, so a client that disconnects during the wait does
+//!   not delay other clients.
 //!
 //! # Bound
 //!
@@ -79,7 +79,7 @@ impl Attempts {
         Ok(Attempt { attempts: self, names, until })
     }
 
-    /// Returns the time at which the pauses of these names and addresses have ended.
+    /// Returns the time at which the last pause of these names and addresses ends.
     fn due(&self, names: &[Name; 2]) -> Instant {
         let all = self.0.borrow();
         let ends = names.iter().filter_map(|name| all.get(name).copied());

@@ -1,4 +1,4 @@
-//! The certificates of the members: those presented to clients, and those whose expiry is reported in metrics.
+//! The certificates that members present to clients, and the certificates whose expiry members report in metrics.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use crate::encode::hex;
 /// Maximum duration of one handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(3);
 
-/// Maximum number of addresses of one member to which a handshake is made.
+/// Maximum number of addresses of one member with which a TLS handshake is made.
 const URLS_MAX: usize = 4;
 
 /// A certificate of a member.

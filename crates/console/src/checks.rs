@@ -118,8 +118,8 @@ fn host_of<B>(request: &Request<B>) -> Result<Authority, Refusal> {
     }
 }
 
-/// Checks that the origin, if it is given, is the host of the request. The scheme may differ from that of the listener,
-/// because a proxy in front of the console may terminate TLS.
+/// Checks that the origin, if it is given, is the host of the request. The scheme may differ from the listener's
+/// scheme, because a proxy in front of the console may terminate TLS.
 fn check_origin(headers: &HeaderMap, host: &Authority) -> Result<(), Refusal> {
     let refused = || {
         Refusal::new(Kind::RefusedOrigin, "the request was made by another site")

@@ -1,7 +1,7 @@
-//! The clients of a console, and the slots that they share.
+//! The clients of a console, and the slots for calls, streams and logins that they share.
 //!
-//! A client is a logged-in user, or everyone at one address without a login. A request cannot claim an arbitrary user,
-//! because only a token that the console has received from the cluster identifies a user.
+//! A client is a logged-in user, or all callers without a login at one address. A request cannot claim an arbitrary
+//! user, because only a token that the console has received from the cluster identifies a user.
 //!
 //! # Guarantees
 //!
@@ -14,7 +14,7 @@
 //!
 //! * A client is remembered while it holds a slot.
 //! * At most [`TOKENS_MAX`] tokens are remembered, and at most [`USER_TOKENS_MAX`] of one user. A user whose token was
-//!   dropped shares the slots of the address until the next login.
+//!   dropped shares the slots of the user's address until the next login.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -79,7 +79,7 @@ pub(crate) enum Holder {
     Origin(Origin),
 }
 
-/// A fixed number of slots, of which each client may hold only a part.
+/// A fixed number of slots. Each client may hold only some of them.
 #[derive(Debug)]
 pub(crate) struct Slots {
     count: usize,

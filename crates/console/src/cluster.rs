@@ -2,8 +2,9 @@
 //!
 //! The console has connections, but no user of its own: every call carries the token of the caller, and a call without
 //! a login carries no token. If the console has a client certificate, the certificate may name a user of the cluster. A
-//! call without a login then carries an invalid token ([`ANONYMOUS`]), because a cluster with authentication would
-//! otherwise accept the call as made by the certificate's user. A cluster without authentication ignores tokens.
+//! call without a login then carries an invalid token ([`ANONYMOUS`]). Without this token, a cluster whose
+//! authentication is enabled would accept the call as made by the certificate's user. While authentication is off, the
+//! cluster ignores tokens.
 //!
 //! # Bound
 //!

@@ -6,9 +6,9 @@
 //!
 //! # Guarantees
 //!
-//! * While a member answers, a stream ends at most about [`CHECK_INTERVAL`] plus `MODE_TIME` (`access`) after its
+//! * While a member responds, a stream ends at most about [`CHECK_INTERVAL`] plus `MODE_TIME` (`access`) after its
 //!   caller has lost access.
-//! * While no member answers, the stream is not ended, because members that do not answer send no data either.
+//! * While no member responds, the stream stays open, because it carries no data then either.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! * No call reads all keys. The read of a tree level skips the keys below a prefix: after the first of them, it
+//! * No call reads all keys. A tree level is read without its subtrees: after the first key below a prefix, reading
 //!   continues at the end of the prefix. Counts have a time limit, after which they are omitted.
 //! * The pages of a list are consistent: all show the revision of the first page.
 //!

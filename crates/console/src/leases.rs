@@ -10,7 +10,7 @@ use crate::encode::{KEY_BYTES_SHOWN_MAX, base64, lease};
 use crate::input::Input;
 use crate::refusal::{Kind, Refusal};
 
-/// Maximum number of leases in a page. Each lease needs one request.
+/// Maximum number of leases in a page. Reading one lease takes one request.
 const LIST_MAX: usize = 100;
 const DEFAULT: usize = 50;
 

@@ -44,7 +44,7 @@ const VALUE_BYTES_MAX: usize = 4096;
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const ROWS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Maximum number of rows that are selected by size, and of those selected by writes.
+/// Maximum number of rows selected by size, and maximum number of rows selected by write rate.
 const ROWS_MAX: usize = 200;
 
 /// The sending side of a stream of lines.

@@ -196,8 +196,8 @@ async fn delete(caller: &Caller, input: &Input) -> Result<Value, Refusal> {
     compare_and(caller, input, OpRequest::RequestDeleteRange(request)).await
 }
 
-/// Changes a key if the revision of its last change is the one that the page has shown; 0 means that the key does not
-/// exist.
+/// Changes a key if its mod revision is still the revision that the page has shown. Revision 0 means that the key must
+/// not exist.
 async fn compare_and(caller: &Caller, input: &Input, change: OpRequest) -> Result<Value, Refusal> {
     let (key, shown) = (input.key()?, input.required_number("if_mod_revision")?);
     let compare = Compare {

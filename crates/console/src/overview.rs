@@ -108,7 +108,7 @@ impl Overview {
             Box::pin(self.collect_as(cluster, token, &mut certificates, &mut observer)).await;
         }
         self.is_running.set(false);
-        // A token is not kept longer than the pages that have sent it.
+        // No page that sent a token requests the figures any longer, so the token is dropped.
         self.token.replace(None);
         self.collecting.replace(None);
     }

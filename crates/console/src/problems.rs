@@ -50,7 +50,8 @@ const LARGE_BYTES: f64 = 100.0 * 1024.0;
 /// second.
 const CLOCK_SECS: f64 = 2.5;
 
-/// Number of events that wait for watchers, and rate of failed proposals, above which a problem is reported.
+/// Number of events that watchers have not received yet, and failed proposals per second, above which a problem is
+/// reported.
 const PENDING_EVENTS: f64 = 10_000.0;
 const FAILED_PROPOSALS_PER_SEC: f64 = 0.02;
 

@@ -43,7 +43,7 @@ pub(crate) type Parts = mpsc::Receiver<io::Result<Part>>;
 #[derive(Debug)]
 pub struct Part {
     pub(crate) data: Bytes,
-    /// The part's share of the bytes that may wait for the client.
+    /// The permit for the part's bytes, which count towards the limit on bytes that the client has not read yet.
     #[expect(dead_code, reason = "the bytes are free again when the part is dropped")]
     pub(crate) space: Option<OwnedSemaphorePermit>,
 }

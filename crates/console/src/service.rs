@@ -2,8 +2,8 @@
 //!
 //! # Bound
 //!
-//! * At most [`PAGE_CALLS_MAX`] calls and [`PAGE_STREAMS_MAX`] streams are in progress, of which each client may hold
-//!   only a part (`clients`). Further calls and streams are refused.
+//! * At most [`PAGE_CALLS_MAX`] calls and [`PAGE_STREAMS_MAX`] streams are in progress, and each client may have only
+//!   some of them (`clients`). Further calls and streams are refused.
 //! * A client that reads nothing of a pending response for [`STALL_TIME_MAX`] is disconnected.
 //! * The body of a request has at most [`BODY_BYTES_MAX`] bytes, and must arrive within [`BODY_TIME_MAX`].
 
@@ -218,7 +218,7 @@ where
     }
 }
 
-/// Requests that the response ends as soon as its client disconnects.
+/// Requests that the response end as soon as its client disconnects.
 fn end_with_client<B>(request: &Request<B>) {
     if let Some(client) = request.extensions().get::<EndsWithClient>() {
         client.ask();

@@ -29,7 +29,7 @@ impl Settings {
         Rules { is_private: self.is_private(), allows_login }
     }
 
-    /// Returns whether a cluster without authentication may be used by everyone who can reach the console. A loopback
+    /// Returns whether everyone who can reach the console may use the cluster while authentication is off. A loopback
     /// listener is not sufficient if the console has access that other users of the machine lack, or if a proxy may
     /// forward the requests of others.
     pub(crate) fn is_private(&self) -> bool {

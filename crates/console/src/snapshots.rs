@@ -1,7 +1,7 @@
 //! Downloads of snapshots. The page requests a snapshot with an API call, and receives an id under which the browser
 //! then downloads it, because a browser cannot save a stream that it receives in response to an API call. The id is
-//! valid only once and for a short time. It gives no other access to the cluster, because it identifies one snapshot
-//! that the user was permitted to request.
+//! valid only once and for a short time. The id gives no other access to the cluster, because it identifies one
+//! snapshot that the user was permitted to request.
 //!
 //! # Guarantees
 //!

@@ -222,7 +222,8 @@ impl Session {
         Logger { debug, warn }
     }
 
-    /// Returns the endpoints: those from DNS if discovery is requested and finds any, otherwise those of the flag.
+    /// Returns the endpoints. If discovery is requested and finds endpoints in DNS, returns them; otherwise, returns
+    /// the endpoints from the flags.
     pub(crate) async fn endpoints(&self) -> Result<Vec<String>, Failure> {
         self.endpoints.get_or_try_init(async || self.find_endpoints().await).await.cloned()
     }

@@ -1,8 +1,8 @@
 //! Durations as written in etcd's flags and log lines: `300ms`, `1h10m0s`, `102.706181ms`.
 //!
-//! Flags, the configuration file and log fields use the same format, which is that of Go's durations, and the same
-//! range, which is a signed 64-bit number of nanoseconds. `std::time::Duration` is not suitable, because negative
-//! durations are valid input: several flags interpret a negative interval as "off".
+//! Flags, the configuration file and log fields all use the format of Go's durations and their range, a signed 64-bit
+//! number of nanoseconds. `std::time::Duration` is not suitable, because negative durations are valid input: several
+//! flags interpret a negative interval as "off".
 //!
 //! # Invariants
 //!
@@ -21,7 +21,7 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MINUTE: u64 = 60 * NANOS_PER_SECOND;
 const NANOS_PER_HOUR: u64 = 60 * NANOS_PER_MINUTE;
 
-/// Maximum magnitude of a duration, which is that of the most negative 64-bit number.
+/// Maximum magnitude of a duration: the magnitude of the most negative 64-bit number.
 const MAGNITUDE_MAX: u64 = 1 << 63;
 
 /// A signed duration in nanoseconds.

@@ -1,6 +1,6 @@
 //! Integers in JSON, which may be written with a fraction and an exponent if their value is a whole number.
 
-/// Maximum number of digits, which is that of the largest 64-bit number.
+/// Maximum number of digits. The largest 64-bit number has this many digits.
 const DIGITS_MAX: usize = 20;
 
 /// Returns the number in `text`, if it is a whole number with at most [`DIGITS_MAX`] digits.

@@ -46,7 +46,7 @@ const CLIENT_CONNECTIONS_MAX: u64 = 1 << 16;
 /// Maximum number of peer connections, even if the descriptor limit permits more.
 const PEER_CONNECTIONS_MAX: u64 = 4096;
 
-/// The share of the unreserved descriptors for peer connections: one in this many.
+/// One in this many unreserved descriptors is for peer connections.
 const PEER_SHARE: u64 = 8;
 
 /// The usual descriptor limit in a shell. If the process has a lower limit, the division of the descriptors is logged.

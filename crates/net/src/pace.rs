@@ -1,6 +1,6 @@
 //! Checks that a body keeps arriving while it is buffered.
 //!
-//! The received part of a body occupies memory or a permit until the rest arrives. Therefore at least
+//! Until a body is complete, its received part occupies memory, or its request holds a permit. Therefore at least
 //! [`PERIOD_BYTES_MIN`] must arrive in each [`PERIOD`], so that a sender can hold shared resources only by sending
 //! data.
 //!

@@ -1,6 +1,6 @@
 //! The connection runtimes: one single-threaded tokio runtime per core. The connections are distributed over them.
 //!
-//! A current-thread runtime was measured to use two thirds of the multi-threaded scheduler's CPU per call. It
+//! In measurements, a current-thread runtime used two thirds of the multi-threaded scheduler's CPU time per call. It
 //! has no work stealing, which matters little because every task is short. Each runtime runs a resident task
 //! that delivers the results of the core threads.
 

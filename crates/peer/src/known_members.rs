@@ -1,5 +1,5 @@
-//! Decides which senders' messages reach the consensus core: those of members, and of senders that are confirmed as
-//! members.
+//! Decides which messages reach the consensus core. Only messages from members, and from senders that are confirmed as
+//! members, reach it.
 //!
 //! A member that lags behind, or has not received the log yet, depends on messages from members that are not in its own
 //! log. Therefore its own log cannot be the only source of the membership. The sender's claim to be a member is not

@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Opens a snapshot or backend file for the client tool. The code is that of the offline tool.
+/// Opens a snapshot or backend file for the client tool, with the code of the offline tool.
 fn open_keyspace(path: &Path) -> Result<quorate_ctl::Ranges, String> {
     let file = quorate_utl::KeyspaceFile::open(path).map_err(|error| error.to_string())?;
     Ok(Box::new(move |request| file.range(request).map_err(|error| error.to_string())))

@@ -98,7 +98,7 @@
 //! # Not here
 //!
 //! Encoding, sending and receiving messages, the write-ahead log, the state machine, and decisions
-//! above the protocol: when to take snapshots, which members to admit, what to limit.
+//! above the protocol, such as when to take snapshots, which members to admit, and which limits to set.
 //!
 //! # Tests
 //!

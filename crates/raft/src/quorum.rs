@@ -1,4 +1,4 @@
-//! Majority quorums: computes what a set of voters agrees on from each voter's acknowledgement.
+//! Majority quorums: computes the decision of a set of voters from each voter's acknowledgement.
 //!
 //! The core asks a quorum one of two questions. Replication and linearizable reads ask for a
 //! number: the highest log index that a majority has, or the number of reads that a majority has

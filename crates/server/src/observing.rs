@@ -57,7 +57,7 @@ impl Observing {
         self.auditor.clone()
     }
 
-    /// Writes out what the observers have queued, within their time limits.
+    /// Writes out the data that the observers have queued, within their time limits.
     pub(crate) fn finish(self) {
         if let Some(collector) = self.collector {
             collector.finish();

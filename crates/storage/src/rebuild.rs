@@ -1,5 +1,5 @@
-//! The notes of a member that must fetch its state again, because its backend file differs from
-//! that of the other members.
+//! The notes of a member that must fetch its state again, because its backend file differs from the files of the other
+//! members.
 //!
 //! `member/rebuild` orders the member to fetch its state. The file is written before the member stops, so that the next
 //! start always fetches the state. `member/rebuilt` contains the time of the last rebuild: if a member is found corrupt

@@ -28,7 +28,7 @@ pub(crate) fn is_marked(disk: &dyn Disk, mark: &Path) -> bool {
     disk.metadata(mark).map_or(true, |found| found.is_some())
 }
 
-/// Removes the mark after the bytes are durable. If this fails, the next start rewrites them again.
+/// Removes the mark after the bytes are durable. If this fails, the next start rewrites the bytes again.
 pub(crate) fn clear(disk: &dyn Disk, mark: &Path) {
     drop(disk.remove_file(mark));
 }

@@ -359,7 +359,7 @@ impl Metrics {
                     "grpc_server_handling_seconds" => {
                         let (service, method) =
                             (label(labels, "grpc_service")?, label(labels, "grpc_method")?);
-                        // The duration of a stream is not that of a request.
+                        // The duration of a stream says nothing about the duration of a request.
                         let kind = Kind::of_method(service, method)?;
                         (&mut self.at_the_door, Some(kind.0).filter(|_| !kind.1)?)
                     }

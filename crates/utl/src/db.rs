@@ -1,7 +1,7 @@
 //! `db`: inspects a backend file, or a snapshot of one, without changing it.
 //!
-//! The module prints what `bbolt` prints for any bbolt file, and also decodes the keys of etcd's
-//! buckets.
+//! For any bbolt file, the output is the same as the output of `bbolt`. The module also decodes the
+//! keys of etcd's buckets.
 
 mod entries;
 mod pages;

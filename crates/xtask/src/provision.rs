@@ -24,7 +24,7 @@ const PROMTOOL_SUITE: &str = "bookworm";
 
 const SUITES: [&str; 3] = ["trixie", "bookworm", "sid"];
 const PACKAGES: [&str; 2] = ["etcd-server", "etcd-client"];
-/// Patroni and the packages that it imports. Its C modules are built for a single Python version, that of the machine's
+/// Patroni and the packages that it imports. Its C modules are built only for the Python version of the machine's
 /// Debian release.
 const PATRONI: [&str; 15] = [
     "patroni",
@@ -129,7 +129,7 @@ pub(crate) struct Browser {
     pub(crate) driver: PathBuf,
 }
 
-/// Returns Chromium and its driver. If the machine does not have them, downloads those of its Debian release, with all
+/// Returns Chromium and its driver. If the machine does not have them, downloads them from its Debian release, with all
 /// packages that they need.
 pub(crate) fn chromium() -> Result<Browser, String> {
     let of = |folder: &Path| Browser {
@@ -165,8 +165,8 @@ pub(crate) fn chromium() -> Result<Browser, String> {
     Ok(of(&place))
 }
 
-/// Returns the folder with the programs of a PostgreSQL server. If the machine has no server, downloads that of the
-/// machine's Debian release, with all packages that it needs.
+/// Returns the folder with the programs of a PostgreSQL server. If the machine has no server, downloads one from
+/// the machine's Debian release, with all packages that it needs.
 pub(crate) fn postgres() -> Result<PathBuf, String> {
     if let Some(installed) = newest_postgres(Path::new("/usr/lib/postgresql")) {
         return Ok(installed);

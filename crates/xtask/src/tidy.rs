@@ -503,7 +503,7 @@ fn check_pure(source: &Source, complaints: &mut Vec<String>) {
     }
 }
 
-/// Reports a pure crate whose `clippy.toml` differs from those of the other pure crates.
+/// Reports a pure crate whose `clippy.toml` differs from the files of the other pure crates.
 fn check_bans(sources: &[Source], complaints: &mut Vec<String>) {
     let text = |path: &str| sources.iter().find(|source| source.path == path).map(|s| &s.text[..]);
     let Some(root) = text("clippy.toml") else { return };

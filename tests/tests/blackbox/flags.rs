@@ -249,7 +249,7 @@ async fn an_invalid_variable_exits_with_code_one(kind: Kind) {
 
 async fn a_configuration_file_replaces_flags_and_environment(kind: Kind) {
     let home = TempDir::new().unwrap();
-    // The ports are those of a server that has exited.
+    // The ports belonged to a server that has exited.
     let mut model = Options::new(kind).unguarded().start().await;
     model.kill();
     let (client, peer) = (model.url(), format!("http://127.0.0.1:{}", model.peer_port()));

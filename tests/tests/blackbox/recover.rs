@@ -1,8 +1,8 @@
 //! `quorate utl recover`: a cluster that has permanently lost its quorum becomes a new one with all acknowledged
 //! writes, or the tool reports that some may be missing.
 //!
-//! The kind under test is that of the lost cluster. The recovered cluster is started as Quorate and, if it is
-//! installed, as etcd. Quorate holds the cluster version at 3.5, so that Debian's etcd can start on its files.
+//! The kind under test is the kind of the lost cluster's servers. The recovered cluster is started as Quorate and, if
+//! it is installed, as etcd. Quorate holds the cluster version at 3.5, so that Debian's etcd can start on its files.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -1,7 +1,7 @@
 //! `quorate utl` compared with Debian's `etcdutl`: both must print the same output for equal files, and both servers
 //! must start from the files that either tool writes.
 //!
-//! The kind under test is that of the server that wrote the files. Quorate holds the cluster version at 3.5 where
+//! The kind under test is the kind of server that wrote the files. Quorate holds the cluster version at 3.5 where
 //! Debian's etcd starts on its files.
 
 use std::path::{Path, PathBuf};

@@ -68,8 +68,8 @@ async fn security_settings_can_change_under_load(kind: Kind) {
     }
 }
 
-/// Returns whether the error is that of a member that is killed, stops, starts, or loses its leader. Client libraries
-/// retry after such errors without reporting them.
+/// Returns whether the error comes from a member that was killed, is stopping or starting, or has lost its leader.
+/// Client libraries retry after such errors without reporting them.
 fn is_of_an_unavailable_member(failure: &str) -> bool {
     let codes = ["Unavailable", "DeadlineExceeded", "Cancelled", "Unknown: transport error"];
     // Simple tokens are lost with the process, and root logs in again once the process serves. A request in flight

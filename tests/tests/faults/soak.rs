@@ -3,8 +3,8 @@
 //! Clients write, leases are granted and end, watchers reconnect, the history is compacted, snapshots are taken,
 //! members are defragmented in turn, and log files are rotated. Once each of these has happened a few times, the
 //! resources of the members are measured: memory, descriptors, threads and files in the last quarter of the time must
-//! not exceed those of the quarter before. In addition there are idle watchers and idle leases, ten thousand of each in
-//! the long form, which takes an hour:
+//! not exceed their values in the previous quarter. In addition there are idle watchers and idle leases, ten thousand
+//! of each in a long run, which takes an hour:
 //!
 //! ```text
 //! cargo xtask test --long soak

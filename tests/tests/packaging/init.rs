@@ -3,7 +3,7 @@
 //! for `systemctl`.
 //!
 //! The settings of a unit are read from its file and from the drop-ins by systemd's rules: a later value takes
-//! precedence, and an empty one clears a list. All paths, including that of the data, are within the throw-away root.
+//! precedence, and an empty one clears a list. All paths, including the data directory, are within the throw-away root.
 //! The resource limits of a unit are ignored (`systemd-analyze` checks them in another test).
 
 use std::collections::BTreeMap;

@@ -98,8 +98,8 @@ async fn a_member_runs_with_the_manifest(kind: Kind) {
     std::fs::create_dir(&keys).unwrap();
     let authority = Authority::new();
     std::fs::write(keys.join("ca.crt"), authority.pem()).unwrap();
-    // The certificates are like those of kubeadm: the server's and the peer's contain the node's name and both
-    // addresses, and the client's contains no address.
+    // The certificates are like kubeadm's: the server's and the peer's certificates contain the node's name and both
+    // addresses, and the client's certificate contains no address.
     for (name, hosts) in [
         ("server", &["localhost", "control-plane", "127.0.0.1", "127.0.0.2"][..]),
         ("peer", &["localhost", "control-plane", "127.0.0.1", "127.0.0.2"][..]),
@@ -112,8 +112,8 @@ async fn a_member_runs_with_the_manifest(kind: Kind) {
         std::fs::write(keys.join(format!("{name}.key")), signed.key).unwrap();
     }
 
-    // Paths and ports are replaced with those of this machine. The node has an address of its own in addition to the
-    // loopback address.
+    // Paths and ports are replaced with paths and ports of this machine. The node has an address of its own in addition
+    // to the loopback address.
     let (data, keys) = (scratch.join("data"), keys.display().to_string());
     assert_eq!(manifest.port, 2381);
     let substituted = manifest.command.iter().map(|word| {

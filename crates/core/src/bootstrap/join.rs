@@ -44,8 +44,8 @@ pub enum UrlComparison {
     Resolved,
 }
 
-/// The question whether two lists of peer URLs are equal: those of a member of the cluster, and those of a member in
-/// the flags.
+/// The question whether two lists of peer URLs are equal: the URLs of a member of the cluster, and the URLs of a member
+/// in the flags.
 #[derive(Debug)]
 pub struct AskSameUrls {
     candidate: Candidate,

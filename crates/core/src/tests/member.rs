@@ -425,7 +425,7 @@ impl Member {
         Ok(())
     }
 
-    /// Records what a message promises. A pre-vote promises nothing, because the sender does not enter its term.
+    /// Records the promise in a message. A pre-vote promises nothing, because the sender does not enter its term.
     fn promise(&mut self, message: &Message) {
         let promised = &mut self.promised;
         let is_ack = message.kind == MessageKind::AppendResponse;

@@ -79,7 +79,7 @@ pub(super) struct Done {
 }
 
 impl Guarded {
-    /// Builds the transaction for a write to these spans. `owned` lists those of the spans' single keys that this proxy
+    /// Builds the transaction for a write to these spans. `owned` lists the single keys in the spans that this proxy
     /// owns. With `has_few_conditions`, a single condition covers all spans. The condition fails if any key in the
     /// spans has an owner, including this proxy.
     pub(super) fn new(

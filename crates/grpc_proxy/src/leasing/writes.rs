@@ -21,7 +21,7 @@ const OWNERS_WAIT: Duration = Duration::from_millis(100);
 const OWNERS_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// A reservation of keys, created by [`Leasing::reserve`]. While it exists, this proxy neither answers reads of the
-/// keys nor acquires them. Dropping it releases those of the keys that this proxy owns.
+/// keys nor acquires them. Dropping the reservation releases the keys that this proxy owns.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     _writing: Writing<'a>,

@@ -1,7 +1,7 @@
 //! The identity and status of this member.
 //!
 //! A [`MemberInfo`] dereferences to the [`ServerInfo`], which contains the information that the services read. It adds
-//! what only the member itself uses.
+//! the information that only the member itself uses.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 //!
 //! * The number of connections is limited by their budget (`descriptors`). Further connections wait, and idle ones are
 //!   asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the connections from one address.
-//! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags announce no limit.
+//! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags set no limit.
 //! * The data of an HTTP/2 connection that waits to be sent is limited (`http2`). Received data that no service has
 //!   read is limited by the connection's window, which is small if too many connections have large windows. Services
 //!   count the data that they have read.
@@ -108,7 +108,7 @@ const TAKEN_BYTES_MIN: u64 = 1024;
 /// The connection limits set by flags.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
-    /// Maximum number of streams per connection. `None` announces no limit, as etcd does by default, and
+    /// Maximum number of streams per connection. With `None`, no limit is advertised, as in etcd by default, but
     /// [`STREAMS_HELD_MAX`] applies.
     pub max_concurrent_streams: Option<u32>,
     /// The time limits of a connection.

@@ -167,7 +167,7 @@ async fn read_frame(stream: &mut TcpStream) -> (u8, u32, Vec<u8>) {
     (kind, u32::from_be_bytes(id), payload)
 }
 
-/// Sends the client's preface, and returns the stream limit announced by the server.
+/// Sends the client's preface, and returns the stream limit advertised by the server.
 async fn greet(stream: &mut TcpStream) -> Option<u32> {
     stream.write_all(HTTP2_PREFACE).await.unwrap();
     stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
@@ -358,7 +358,7 @@ async fn two_listeners_serve_connections_with_a_single_shared_permit() {
     }
 }
 
-/// Returns the receive window of each stream, as announced in the server's first frame.
+/// Returns the receive window of each stream, as advertised in the server's first frame.
 async fn stream_window(stream: &mut TcpStream) -> Option<u32> {
     stream.write_all(HTTP2_PREFACE).await.unwrap();
     stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
@@ -393,7 +393,7 @@ async fn new_connections_have_small_windows_while_the_limit_on_large_windows_is_
     assert_eq!(stream_window(&mut first).await, Some(STREAM_WINDOW_BYTES));
     assert_eq!(limits.permits.load().large_windows, 1);
     let mut second = TcpStream::connect(address).await.unwrap();
-    // The server does not announce a window that is HTTP/2's default.
+    // The server does not advertise a window of HTTP/2's default size.
     assert!(matches!(stream_window(&mut second).await, None | Some(SMALL_WINDOW_BYTES)));
     drop(first);
     while limits.permits.load().large_windows > 0 {

@@ -24,7 +24,7 @@ pub(super) fn name_files(disk: &dyn Disk, dirs: &DataDir) {
     }
 }
 
-/// Logs what is unusual about the directory itself.
+/// Logs unexpected files in the data directory, and unusual permissions of directories.
 pub(super) fn name_oddities(data_dir: &str, oddities: &DirectoryWarnings) {
     for name in &oddities.unexpected {
         log::warn!(

@@ -130,7 +130,7 @@ impl World {
         })
     }
 
-    /// Chooses the host of a running voter, usually that of the leader.
+    /// Chooses the host of a running voter, usually the leader's host.
     fn choose_host(&mut self) -> Option<usize> {
         let (running, _) = self.running_voters();
         let followers = self.followers_of(&running);
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// Returns those of the given hosts whose members do not lead.
+    /// Returns the given hosts whose members do not lead.
     fn followers_of(&self, hosts: &[usize]) -> Vec<usize> {
         let leads = |at: usize| {
             let process = self.hosts[at].process.as_ref();

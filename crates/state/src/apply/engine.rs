@@ -207,8 +207,8 @@ impl State {
     }
 }
 
-/// Returns the versions in the rows. All servers of a database run the same data format, so the
-/// cluster version is that of this server if no row sets it.
+/// Returns the versions in the rows. All servers of a database use the same data format, so this
+/// server's version is the cluster version if no row sets it.
 fn versions_in(rows: &Rows, term: u64) -> Result<Versions, RecoverError> {
     let mut versions = load_versions(rows, term)?;
     if versions.cluster().is_none() {

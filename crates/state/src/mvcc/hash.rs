@@ -57,8 +57,8 @@ impl View {
         revision: i64,
         compact_revision: Option<i64>,
     ) -> Result<HashKv, MvccError> {
-        // Revision 0 means the newest revision here. A hash remembered for revision 0 is that of a first compaction at
-        // revision 0, and covers no records.
+        // Revision 0 means the newest revision here. A hash remembered for revision 0 belongs to a first compaction
+        // at revision 0, and covers no records.
         if revision != 0
             && let Some(remembered) = self.shared.hashes.get(revision)
             && (compact_revision != Some(self.compacted)

@@ -123,7 +123,7 @@ impl Rebuild {
         &self.keys[record.key_at..][..record.key_len]
     }
 
-    /// Returns the records sorted by key, and those of each key by revision.
+    /// Returns the records sorted by key and, for equal keys, by revision.
     fn sorted(&self) -> Vec<Sorted> {
         let count = self.records.len();
         let mut items: Vec<_> =

@@ -28,8 +28,7 @@ enum Write {
 enum Step {
     /// One entry with several writes.
     Entry(Vec<Write>),
-    /// A compaction at this distance below the current revision. The flag says whether its
-    /// deletions run to completion.
+    /// A compaction at this distance below the current revision, and whether its deletions run to completion.
     Compact(i64, bool),
     Garbage,
     Commit,

@@ -2,14 +2,14 @@
 //!
 //! The owner keeps the whole keyspace in a database, loads the newest versions of the keys that a
 //! request reads or changes, and applies the request. The rules for revisions, versions and ranges
-//! are those of a complete store.
+//! are the same as in a complete store.
 //!
 //! # Invariants
 //!
 //! * A key that is not loaded looks like a key that does not exist. The owner loads every key that
 //!   a request reads or changes before it applies the request.
 //! * A version is loaded at most once, and never replaces a newer one. Changes in the store are
-//!   newer than what the owner can load, so a key can be loaded again at any time.
+//!   newer than any version that the owner can load, so a key can be loaded again at any time.
 //! * Nothing is removed from a working set, and it does not schedule deletions for a compaction. The owner replaces a
 //!   working set that has become too large.
 //!

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! * The result is the same as that of reading each key separately. The keys may have any order.
+//! * The result is the same as if each key were read separately. The keys may have any order.
 //!
 //! # Not here
 //!

@@ -1,5 +1,5 @@
 //! A change to a simulated file that is not durable yet: how to undo the change, how it reaches the medium (as a whole
-//! or in sectors), and what remains of it if its sync failed but later syncs succeeded.
+//! or in sectors), and which of its bytes are still undecided if its sync failed but later syncs succeeded.
 
 /// The unit that a device writes atomically, in bytes.
 const SECTOR_BYTES: u64 = 512;

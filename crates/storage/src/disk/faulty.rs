@@ -1,7 +1,7 @@
 //! A disk in memory that fails on demand, can be full, and loses unsynced changes when the power is
 //! cut.
 //!
-//! The disk guarantees what [`super`] promises and no more. It records the writes of each file, and
+//! The disk gives the guarantees of [`super`] and no others. It records the writes of each file, and
 //! the name changes of each directory, that no sync has made durable. [`FaultyDisk::cut_power`]
 //! selects one of the states that such a disk could have after a power cut. [`FaultyDisk::crash`]
 //! writes one of these states to a directory of this machine. The end of a process

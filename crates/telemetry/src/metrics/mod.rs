@@ -20,7 +20,7 @@
 //! # Modules
 //!
 //! [`series`] is the table of families; [`grpc`] the families per method; [`process`] the values from the
-//! kernel, [`state`] those of the state machine, and [`own`] those of the log and the metrics themselves;
+//! kernel, [`state`] the values of the state machine, and [`own`] the values of the log and the metrics themselves;
 //! [`proxy`] the metrics of grpc-proxy; [`primitive`] counters, gauges and histograms; [`exposition`] the
 //! formats; [`reference`] the reference page.
 

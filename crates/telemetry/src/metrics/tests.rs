@@ -233,7 +233,7 @@ fn dropped_log_lines_and_series_counts_are_exposed() {
     let line = |metrics: &Metrics| {
         family(&metrics.render(), "quorate_metrics_largest_family_series").remove(0)
     };
-    // The largest family so far is that of metrics requests, with one series for each of three codes.
+    // The largest family so far counts metrics requests, with one series for each of three codes.
     assert_eq!(line(&metrics), "quorate_metrics_largest_family_series 3");
     for number in 0..7 {
         metrics.server.client_requests.with(&[&number.to_string(), "unary"]).inc();

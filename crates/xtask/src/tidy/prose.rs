@@ -5,7 +5,7 @@
 //! [`VERBS`], begins with a question word, or ends with a full stop. Doc comments that only refer to the module are
 //! counted as well.
 //!
-//! The sentences are those of Markdown pages and of Rust comments. Code, tables and words in backticks are ignored.
+//! Sentences in Markdown pages and in Rust comments are counted. Code, tables and words in backticks are ignored.
 //! [`TABLE`] contains the count of each group. A group is a crate, a directory, or a Markdown page. The count of a
 //! group that is not in the table is 0. Tidy fails if a count rises. `cargo xtask tidy --lower` writes lower counts to
 //! the table, and `cargo xtask tidy --prose [GROUP]` prints the counts, or the sentences of a group.

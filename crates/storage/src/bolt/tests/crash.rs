@@ -1,6 +1,6 @@
 //! Tests of failing disks, and of power cuts at every operation of a workload. Whatever part of the
-//! unsynced writes survives, the file opens with exactly the last committed state, or with that of
-//! the commit in progress.
+//! unsynced writes survives, the file opens with exactly the last committed state, or with exactly
+//! the state of the commit in progress.
 
 use std::collections::BTreeMap;
 use std::path::Path;
