@@ -9,7 +9,7 @@
 //! * While this member leads, no other leader was elected before the time of the last confirmation.
 //! * A leader that has received no responses from a quorum for an election timeout does not count as confirmed,
 //!   regardless of the reason (a broken link, a stalled disk, a suspended process).
-//! * Reads skip the barrier only if no other member can have acknowledged a write.
+//! * A read is served without the barrier only if no other member can have acknowledged a write.
 //!
 //! # Not here
 //!

@@ -8,7 +8,8 @@
 //!
 //! * Only one CPU profile runs at a time, for at most [`PROFILE_SECONDS_MAX`]. It ends when its client
 //!   disconnects.
-//! * Only one request for symbols, threads or the heap runs at a time. Further requests wait.
+//! * Only one request for symbols, threads or the heap runs at a time. Further requests wait until
+//!   it has ended.
 //! * A heap profile over a period has the same maximum duration, and also ends when its client disconnects.
 //!
 //! # Not here

@@ -544,7 +544,7 @@ fn a_membership_change_waits_for_the_previous_change() {
 
 #[test]
 fn membership_changes_beyond_the_waiting_limit_become_empty_entries() {
-    // One change is in progress, and the other accepted ones wait.
+    // One change is in progress, and the other accepted changes are held back until it is applied.
     let taken = 1 + u64::try_from(limits::HELD_CHANGES_MAX).unwrap();
     for proposer in [0, 1] {
         assert!(

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use quorate_raft::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum total size of the received messages that wait, over all peers.
+/// Maximum total size, over all peers, of received messages that wait for the consensus core.
 pub(crate) const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// Messages from one peer, in order, with the space that they occupy while they wait.
+/// Messages from one peer, in order, with the space that they occupy until they are processed.
 #[derive(Debug)]
 pub struct Received {
     messages: Vec<Message>,

@@ -7,7 +7,7 @@
 //!
 //! # Bound
 //!
-//! At most [`MESSAGES_QUEUED_MAX`] messages wait, within the peer's limit on bytes.
+//! At most [`MESSAGES_QUEUED_MAX`] messages are queued, within the peer's limit on bytes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -129,7 +129,7 @@ fn conf_state_len(state: &ConfState) -> usize {
     ids.map(|id| 1 + varint_len(*id)).sum::<usize>() + 2
 }
 
-/// Appends the configuration as Go's encoder does: lists are unpacked, and the flag is always present.
+/// Appends the configuration as Go's encoder does: lists are unpacked, and `auto_leave` is always present.
 fn put_conf_state(state: &ConfState, out: &mut BytesMut) {
     for (number, ids) in conf_lists(state) {
         for id in ids {

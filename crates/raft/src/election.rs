@@ -7,7 +7,7 @@
 //!      └─────────────────────┴────── higher term, a leader, or refusal ────────────┘
 //! ```
 //!
-//! The PreCandidate step is skipped without pre-votes, and when the leader itself requested the
+//! There is no PreCandidate step if pre-votes are disabled, or if the leader itself requested the
 //! election. Check-quorum gives a leader a lease: members that have received a message from it
 //! within an election timeout ignore candidates, and a leader that receives no messages from a
 //! quorum for an election timeout steps down.

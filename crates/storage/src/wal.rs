@@ -261,7 +261,7 @@ impl Wal {
     }
 
     /// Unlocks the segments that a member with its latest snapshot at `index` does not need, so that they can be
-    /// purged. They are unlocked as soon as a hard state on disk covers the snapshot. Before that, a start would skip
+    /// purged. They are unlocked as soon as a hard state on disk covers the snapshot. Before that, a start would ignore
     /// the snapshot's mark and need the segments.
     ///
     /// The last segment that begins before `index` stays locked, as do all later segments.

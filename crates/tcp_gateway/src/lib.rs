@@ -38,7 +38,7 @@ pub use crate::discovery::{Discovered, Discovery, DiscoveryError};
 use crate::endpoints::{EndpointError, Wanted};
 use crate::proxy::Proxy;
 
-/// Interval between checks of skipped members if the flag is 0.
+/// Interval between checks of unreachable members if `--retry-delay` is 0.
 const RETRY_DELAY_UNSAID: Duration = Duration::from_secs(300);
 
 type Run = fn(&Matches) -> Result<(), GatewayError>;

@@ -392,8 +392,8 @@ async fn changes_not_yet_in_the_backend_file_are_bounded(kind: Kind) {
     let asking = ask_all(&server, count, async |client, number| {
         client.put(put(format!("k{number:03}"), vec![b'v'; MIB])).await
     });
-    // The open batch grows to 128 MiB while two batches wait and one is written. Then the applier waits, and entries
-    // wait in the log.
+    // The open batch grows to 128 MiB while two batches are queued and one is being written. Then the applier blocks,
+    // and committed entries stay in the log.
     reaches(&server, series, 128.0 * MIB_FLOAT).await;
     reaches(&server, "quorate_log_uncommitted_bytes", MIB_FLOAT).await;
     let reading = pb::RangeRequest { serializable: true, ..range("before", "") };

@@ -214,7 +214,7 @@ async fn revoked_peer_certificates_are_refused(kind: Kind) {
     }
 }
 
-/// No CA is configured, because with a CA, certificates would be required even without the flag.
+/// No CA is configured, because with a CA, certificates would be required even without `--peer-client-cert-auth`.
 async fn peers_without_a_certificate_are_refused_if_a_flag_requires_one(kind: Kind) {
     let files = Files::new();
     for is_required in [false, true] {

@@ -1,7 +1,7 @@
 //! Floods: clients request more than a server can execute. The server's memory must stay bounded, and it must continue
 //! to serve.
 //!
-//! Each test prints the peak resident memory under load. The long form produces the table in `docs/performance.md`:
+//! Each test prints the peak resident memory under load. A long run produces the table in `docs/performance.md`:
 //! `cargo xtask test --long floods -- --nocapture --test-threads=1`.
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ on_quorate! {
 
 const MIB: usize = 1 << 20;
 
-/// Selects a number for the short or the long form of the tests.
+/// Returns the first number in a short run and the second number in a long run.
 fn form(short: usize, long: usize) -> usize {
     if is_long() { long } else { short }
 }
@@ -284,7 +284,7 @@ async fn watchers_without_readers_use_bounded_memory(kind: Kind) {
     show(&format!("{watchers} unread watchers of {} MB", keys / 10), kind, before, &server);
     if kind == Kind::Quorate {
         let held = server.metric("quorate_watch_events_bytes").unwrap();
-        // Beyond the limit, each watcher has one revision waiting and one in transit.
+        // Beyond the limit, each watcher has one queued revision and one revision in transit.
         let most = (256 << 20) + watchers * 300_000;
         assert!(held > 0.0 && held < most as f64, "{held}");
     }

@@ -240,7 +240,7 @@ async fn no_acknowledged_write_is_lost_at_a_file_size_limit(kind: Kind) {
 async fn parallel_lists_use_bounded_memory(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // The values amount to 10 MB, or 100 MB in the long form.
+    // The values amount to 10 MB, or 100 MB in a long run.
     let (count, size) = (1_000, if is_long() { 100_000 } else { 10_000 });
     let mut writers = JoinSet::new();
     for writer in 0..10 {
@@ -260,7 +260,7 @@ async fn parallel_lists_use_bounded_memory(kind: Kind) {
     for _ in 0..50 {
         let client = server.client();
         readers.spawn(async move {
-            // In the long form, the lists exceed the limit on concurrent lists, and a list that waits too long is
+            // In a long run, the lists exceed the limit on concurrent lists, and a list that waits too long is
             // refused.
             let answer = loop {
                 match client.range(prefix("k")).await {

@@ -1,4 +1,5 @@
-//! The lock and election services: order, waiting, clients that give up, and the answers to each client.
+//! The lock and election services: the order of contenders, blocking calls, clients that give up, and the responses to
+//! each client.
 
 use std::time::Duration;
 

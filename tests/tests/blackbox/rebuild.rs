@@ -333,7 +333,7 @@ async fn the_state_is_not_sent_without_peer_certificates(ours: Kind) {
     let port = cluster.server(0).peer_port();
     let answer = request_with(port, "GET", "/quorate/image", &headers, b"");
     assert_eq!(answer.status, 401);
-    // Without peer certificates, the flag has no effect, and the member logs a warning.
+    // Without peer certificates, the member logs a warning that `--rebuild-corrupt-member` has no effect.
     let warning = "--rebuild-corrupt-member has no effect";
     assert!(cluster.server(0).log().contains(warning));
 }

@@ -120,7 +120,7 @@ async fn a_client_with_too_many_pings_is_disconnected(kind: Kind) {
 async fn pings_are_accepted_at_the_configured_minimum(kind: Kind) {
     let server = Options::new(kind).unguarded().flag("--grpc-keepalive-min-time=1ns").start().await;
     let mut client = RawHttp2::connect(server.port());
-    // Without an open stream, the minimum is two hours, regardless of the flag.
+    // Without an open stream, the minimum is two hours, regardless of `--grpc-keepalive-min-time`.
     client.open(&call_head("/etcdserverpb.Watch/Watch"));
     for _ in 0..10 {
         assert_eq!(client.ping(), Ok(()));

@@ -194,7 +194,7 @@ async fn a_discovery_service_that_does_not_answer_pings_is_disconnected(kind: Ki
         != PING
     {}
     assert!(stays_open(&mut long_stream));
-    // A member without the flags must never send a ping.
+    // A member without keepalive flags must never send a ping.
     let ((silent_registry, silent), rest) = (listener(), listener());
     let _silent = founder_at(kind, &silent, &[]);
     let mut stream = accept(&silent_registry, PREFACE);

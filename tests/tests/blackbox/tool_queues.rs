@@ -72,7 +72,7 @@ async fn ctl_lock_passes_to_the_next_waiter_after_a_signal(kind: Kind, tool: Too
     let script = "echo $ETCD_LOCK_KEY $ETCD_LOCK_REV; exit 7";
     let mut second = Working::start(&ctl, &["lock", "l", "--", "sh", "-c", script]);
     places(&ctl, "l/", 2).await;
-    // A cancelled wait leaves no entry in the queue.
+    // A cancelled `lock` leaves no entry in the queue.
     let third = Working::start(&ctl, &["lock", "l"]);
     places(&ctl, "l/", 3).await;
     third.interrupt();

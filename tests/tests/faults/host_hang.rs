@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Time for which renewals are sent to the old leader after the lease has ended. It is longer than the time for which
 /// the old leader keeps connections over a link that is down.
 const AFTERWARDS: Duration = Duration::from_secs(4);
-/// Number of leader changes in the long form of a test.
+/// Number of leader changes in a long run (`QUORATE_LONG=1`).
 const ROUNDS: i64 = 50;
 
 /// Fault of the leader.

@@ -59,7 +59,7 @@ const SHORT: Times = Times {
     idle: 1_000,
 };
 
-/// Times and sizes of the long form.
+/// Times and sizes of a long run.
 const LONG: Times = Times {
     whole: Duration::from_secs(3_600),
     between_samples: Duration::from_secs(5),

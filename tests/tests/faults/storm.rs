@@ -1,7 +1,7 @@
 //! Random faults, in sequence and at the same time.
 //!
 //! A seed determines the number of members, the faults and their targets and durations, and the actions of the clients.
-//! Elections and the exact timing depend on the machine. The short form takes a few rounds, the long form an hour:
+//! Elections and the exact timing depend on the machine. A short run has a few rounds, and a long run takes an hour:
 //!
 //! ```text
 //! QUORATE_SEED=<seed> cargo xtask test --long storm

@@ -93,7 +93,7 @@ struct Session {
 }
 
 impl Session {
-    /// Processes renewals until one has to wait.
+    /// Processes renewals until one of them is pending.
     fn poll_renewals(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         if let Poll::Ready(why) = self.end.as_mut().poll(cx) {
             return Poll::Ready(status(why));

@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //!
-//! * A quota alarm is disarmed only when the file is smaller than the percentage of the quota that the flag sets, and
-//!   all applied changes are in the file. If the disk is full, the alarm remains.
+//! * A quota alarm is disarmed only when the file is smaller than `--quota-disarm-percent` of the quota, and all
+//!   applied changes are in the file. If the disk is full, the alarm remains.
 //! * The alarm for a full disk is raised while `node` refuses writes. It is disarmed when all applied changes are in
 //!   the file, or when another member leads. The alarm stores its cause (`quorate_state::alarm`), so this also holds
 //!   after a restart.

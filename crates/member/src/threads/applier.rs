@@ -13,7 +13,7 @@
 //!
 //! The consensus core bounds the total size of the committed entries that wait for the applier. When
 //! [`crate::threads::channels::ORDERS_QUEUED_MAX`] batches wait for the backend thread, the open batch grows to its
-//! maximum size, and then the applier waits.
+//! maximum size, and then the applier blocks.
 //!
 //! # Not here
 //!

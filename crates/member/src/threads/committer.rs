@@ -3,8 +3,8 @@
 //!
 //! # Bound
 //!
-//! At most [`ORDERS_QUEUED_MAX`](crate::threads::channels::ORDERS_QUEUED_MAX) batches wait. The applier waits while the
-//! queue is full, for example while the disk has no space.
+//! At most [`ORDERS_QUEUED_MAX`](crate::threads::channels::ORDERS_QUEUED_MAX) batches are queued. The applier blocks
+//! while the queue is full, for example while the disk has no space.
 //!
 //! # Not here
 //!

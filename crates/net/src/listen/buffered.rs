@@ -364,7 +364,7 @@ mod tests {
         let connection = std::pin::pin!(async move {
             io.write_all(b"ab").await?;
             let mut byte = [0];
-            // The protocol waits here for the client.
+            // The protocol waits here for a byte from the client.
             io.read_exact(&mut byte).await?;
             io.write_all(b"gh").await?;
             std::future::pending::<io::Result<()>>().await

@@ -60,7 +60,7 @@ mod tests {
         for (secs, admitted) in pings {
             assert_eq!(rules.admit(after(secs), true), admitted, "{secs}");
         }
-        // Without a request in progress, the floor is two hours, regardless of the flag.
+        // Without a request in progress, the floor is two hours, regardless of the configured floor.
         let mut idle = Rules::new(Duration::ZERO);
         let pings = [(0, true), (3600, true), (7199, true), (14_399, true), (21_000, false)];
         for (secs, admitted) in pings {

@@ -25,7 +25,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// A connection that has left HTTP/1.
 pub struct TakenOver {
-    /// The stream. Written data is sent when the task waits.
+    /// The stream. Written data is sent at the end of each poll of the task.
     pub io: Box<dyn Duplex>,
     /// Data already read from the connection.
     pub read_ahead: Bytes,

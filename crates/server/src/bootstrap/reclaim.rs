@@ -15,7 +15,8 @@ const STEP_PAGES: u64 = 1024;
 /// Maximum number of passes over the file. Each pass frees the pages that the previous pass has moved away.
 const PASSES_MAX: u32 = 8;
 
-/// Returns the free space to the disk, if there is at least as much as the flag specifies.
+/// Returns the file's free space to the disk, if it reaches the threshold of
+/// `--bootstrap-defrag-threshold-megabytes`.
 pub(super) fn give_space_back(config: &Config, backend: &Backend) -> Result<(), Fault> {
     let threshold = config.bootstrap_defrag_threshold_megabytes.saturating_mul(1 << 20);
     if threshold == 0 {

@@ -170,7 +170,7 @@ fn forget_lost_log(
     let mark_error = |source| BootError::Mark { path: path.clone(), source };
     let Some(reason) = lost_log_reason(disk, dirs)? else { return Ok(()) };
     let HardState { term, vote, commit } = start.hard_state;
-    // This hard state commits the removal of the other members, so the removal no longer depends on the flag.
+    // This hard state commits the removal of the other members. Later starts do not need `--force-new-cluster`.
     let agreed = wal::HardState { term: term.get(), vote, commit: commit.get() };
     append_entries(wal, Some(&agreed), &[])?;
     lost_log::unmark(disk, dirs).map_err(mark_error)?;

@@ -1,5 +1,5 @@
 //! Client requests, from their arrival to the reply. `core::request` decides which checks a request needs and for which
-//! event it waits. This module executes the checks and waits.
+//! event it waits. This module executes the checks and waits for the event.
 //!
 //! # Not here
 //!

@@ -52,7 +52,7 @@ fn a_backend_file_without_its_log_is_refused() {
         assert!(refused.contains("etcdutl snapshot restore"), "{refused}");
         assert!(!dirs.is_initialised(&RealDisk), "no log is created");
     }
-    // The log was in a different directory, which is now named by the flag.
+    // The log is in a different directory, which `--wal-dir` now names.
     let right = Config { wal_dir: elsewhere, ..config };
     assert_eq!(boot_with(&right, &real_disk(), &NoNames).unwrap().state.applied().0, 1);
 }
@@ -121,7 +121,7 @@ fn a_member_with_a_lost_log_mark_starts_only_with_force_new_cluster() {
     drop(boot_with(&alone, &real_disk(), &NoNames).unwrap());
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     assert_eq!(lost_log::reason(&RealDisk, &dirs).unwrap(), None);
-    // The other members stay removed, with or without the flag.
+    // The other members stay removed, even without `--force-new-cluster`.
     let booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
     assert_eq!((booted.state.applied().0, booted.node.commit_index()), (3, LogIndex(5)));
 }
