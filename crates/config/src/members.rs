@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_initial_clusters_are_refused_with_the_errors_of_etcd() {
+    fn invalid_initial_clusters_are_refused_with_etcd_errors() {
         let refused = |name, text| members(name, text).unwrap_err();
         assert_eq!(
             refused("c", "a=http://x:1"),

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_urls_are_refused_with_the_errors_of_etcd() {
+    fn invalid_urls_are_refused_with_etcd_errors() {
         for (text, expected) in [
             ("localhost:2379", "URL scheme must be http, https, unix, or unixs: localhost:2379"),
             ("ftp://a:1", "URL scheme must be http, https, unix, or unixs: ftp://a:1"),

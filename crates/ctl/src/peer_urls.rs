@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_urls_are_refused_with_the_errors_of_etcd() {
+    fn invalid_urls_are_refused_with_etcd_errors() {
         for good in ["http://a:1", " https://[::1]:1 ", "unix://a", "http://a:1?x=1", "HTTP://a:1"]
         {
             assert!(parse(good).is_ok(), "{good}");

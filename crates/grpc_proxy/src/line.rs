@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_flag_combinations_are_refused_with_the_errors_of_etcd() {
+    fn invalid_flag_combinations_are_refused_with_etcd_errors() {
         for (line, text) in [
             ("--resolver-prefix=a", "invalid resolver-ttl 0"),
             ("--resolver-ttl=5", "invalid resolver-prefix \"\""),

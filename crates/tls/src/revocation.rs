@@ -103,10 +103,7 @@ fn read(path: &Path) -> Result<Listed, MaterialError> {
             material::content(path, format!("not a valid revocation list: {error}"))
         })?;
         if !rest.is_empty() {
-            return Err(material::content(
-                path,
-                "not a valid revocation list: other data follows it",
-            ));
+            return Err(material::content(path, "not a valid revocation list: trailing data"));
         }
         let revoked = list.iter_revoked_certificates();
         listed.serials.extend(revoked.map(|one| significant(one.raw_serial()).to_vec()));

@@ -156,7 +156,7 @@ fn tabs(view: &View) -> Line {
 
 fn foot(view: &View) -> Line {
     if view.is_typing {
-        return Line::of(Style::Strong, format!("show only names with: {}_", view.filter));
+        return Line::of(Style::Strong, format!("show only names containing: {}_", view.filter));
     }
     Line::of(Style::Faint, KEYS)
 }

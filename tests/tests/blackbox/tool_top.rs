@@ -328,7 +328,7 @@ async fn the_screen_is_redrawn_when_its_size_changes(kind: Kind) {
     terminal.types("h");
     sees(&terminal, "reverse the order").await;
     terminal.types("x/");
-    sees(&terminal, "show only names with: ").await;
+    sees(&terminal, "show only names containing: ").await;
     // While a filter is being typed, `q` is an ordinary letter.
     terminal.types("q\x1b");
     sees(&terminal, "q quit").await;

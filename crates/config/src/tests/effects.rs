@@ -43,7 +43,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("max-concurrent-streams", Test("tests/tests/blackbox/resources.rs", "no_stream_limit_is_announced_unless_one_is_configured")),
     ("max-connections-per-address", Test("tests/tests/blackbox/resources.rs", "connections_from_one_address_are_limited")),
     ("grpc-keepalive-min-time", Test("tests/tests/blackbox/settings.rs", "pings_are_accepted_at_the_configured_minimum")),
-    ("initial-advertise-peer-urls", Test("crates/server/src/bootstrap/tests/founding.rs", "contradictory_flags_are_refused_with_the_errors_of_etcd")),
+    ("initial-advertise-peer-urls", Test("crates/server/src/bootstrap/tests/founding.rs", "contradictory_flags_are_refused_with_etcd_errors")),
     ("initial-cluster", Test("crates/server/src/bootstrap/tests/founding.rs", "every_founder_starts_with_the_same_log_as_in_etcd")),
     ("initial-cluster-state", Test("crates/server/src/bootstrap/tests/joining.rs", "a_joining_member_receives_its_id_from_the_cluster")),
     ("initial-cluster-token", Test("crates/server/src/bootstrap/tests/founding.rs", "an_interrupted_bootstrap_is_not_completed_with_other_flags")),

@@ -193,7 +193,7 @@ fn the_help_fits_in_80_columns() {
 #[test]
 fn the_footer_shows_a_filter_while_it_is_typed() {
     let typing = View { is_typing: true, filter: "pods".to_owned(), ..view(Pane::Prefixes) };
-    assert!(text(&typing, (80, 24)).ends_with("show only names with: pods_"));
+    assert!(text(&typing, (80, 24)).ends_with("show only names containing: pods_"));
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn an_interrupted_bootstrap_is_not_completed_with_other_flags() {
 }
 
 #[test]
-fn contradictory_flags_are_refused_with_the_errors_of_etcd() {
+fn contradictory_flags_are_refused_with_etcd_errors() {
     let folder = tempfile::tempdir().unwrap();
     let stranger = founder(&folder, "n4", THREE);
     assert_eq!(

@@ -75,7 +75,7 @@ fn srv_records_define_the_founding_members() {
 }
 
 #[test]
-fn srv_records_without_a_cluster_are_refused_with_the_errors_of_etcd() {
+fn srv_records_without_a_cluster_are_refused_with_etcd_errors() {
     let setup = "error setting up initial cluster:";
     let empty = Domain { with_tls: &[], without: &[] };
     assert_eq!(
