@@ -3,7 +3,7 @@
 //! The applier and the catch-up pass add items, and the stream's task removes them. The number and the bytes of queued
 //! events are bounded. If there is no room for an event, its watchers fall behind and read history later. Replies to
 //! the client's own requests are always accepted, but the stream's task stops reading requests while many replies are
-//! waiting ([`CONTROL_BACKLOG_MAX`]).
+//! queued ([`CONTROL_BACKLOG_MAX`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::events::{EventSet, Form};
 use super::held::HeldBytes;
 use super::limits::QueueLimits;
 
-/// The number of waiting replies at which the stream's task stops reading requests.
+/// The number of queued replies at which the stream's task stops reading requests.
 pub(super) const CONTROL_BACKLOG_MAX: usize = 128;
 
 /// The bytes counted for an item in addition to its events.
@@ -121,13 +121,13 @@ impl Queue {
         state.waker.take()
     }
 
-    /// Returns the number of waiting events before filters. An event counts once for each watcher
+    /// Returns the number of queued events before filters. An event counts once for each watcher
     /// that receives it.
     pub(super) fn event_count(&self) -> usize {
         self.state.lock().event_count
     }
 
-    /// Returns the number of waiting replies.
+    /// Returns the number of queued replies.
     pub(super) fn control_count(&self) -> usize {
         self.state.lock().control_count
     }

@@ -259,7 +259,7 @@ impl Sending {
             return (self.events.clone(), self.event_count, false);
         };
         let start = self.sent_count.checked_sub(1).map_or(0, |last| ends[last]);
-        // A piece contains at least one event, and as many as fit together with the flag for further fragments.
+        // A piece contains at least one event, and as many events as fit beside the field `fragment`.
         let fits = |end: &usize| around + 2 + (end - start) < bytes_max;
         let rest = &ends[self.sent_count..];
         let count = rest.partition_point(fits).max(1);

@@ -47,7 +47,7 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    /// Decodes a meta page. Returns `None` if magic, version or checksum is wrong.
+    /// Decodes a meta page. Returns `None` if the magic, the version or the checksum is wrong.
     pub(super) fn parse(page: &[u8]) -> Option<Self> {
         let body = page.get(HEADER_BYTES..META_END)?;
         let u32_at = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));

@@ -75,7 +75,7 @@ impl Collector {
     }
 
     /// Drops entries that were in the log before a leader's snapshot replaced it. Their records precede the mark from
-    /// which the log is read, but their indexes are above that of the mark.
+    /// which the log is read, but their indexes are above the mark's index.
     ///
     /// The terms of the replaced entries are lower than the snapshot's, because terms never
     /// decrease along a log, and a log that agrees with the snapshot is not replaced. Entries

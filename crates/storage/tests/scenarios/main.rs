@@ -1,7 +1,7 @@
 //! Golden scripts in `testdata/log` about the write-ahead log and damage to it.
 //!
-//! A script starts without a log. It creates one, damages its files as power cuts, failing media and people do, and
-//! opens the log again. `UPDATE=1` rewrites the expected output.
+//! A script starts without a log. It creates one, damages its files in the ways in which power cuts, failing media and
+//! operators do, and opens the log again. `UPDATE=1` rewrites the expected output.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,5 +1,4 @@
-//! Tests of watchers that are behind by more than fits in one response or in one read under the
-//! lock.
+//! Tests of watchers whose missed events do not fit in one response or in one read under the lock.
 
 use super::*;
 

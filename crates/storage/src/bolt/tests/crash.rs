@@ -1,5 +1,5 @@
-//! Tests of failing disks, and of power cuts at every operation of a workload. Whatever part of the
-//! unsynced writes survives, the file opens with exactly the last committed state, or with exactly
+//! Tests of failing disks, and of power cuts at every operation of a workload. Regardless of which
+//! unsynced writes survive, the file opens with exactly the last committed state, or with exactly
 //! the state of the commit in progress.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Tests of views. They do not change during commits, even across threads, and cost only the space
-//! of the pages that they pin.
+//! Tests of views. A view does not change during commits, even across threads, and costs only the
+//! space of the pages that it pins.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
