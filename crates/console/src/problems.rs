@@ -422,7 +422,7 @@ fn of_clocks(report: &Report, found: &mut Vec<Problem>) {
         && fast - slow > CLOCK_SECS
     {
         let title = format!(
-            "The clock of member {ahead} is about {:.0} s ahead of that of {behind}",
+            "The clock of member {ahead} is about {:.0} s ahead of the clock of {behind}",
             fast - slow
         );
         let text = "The clocks do not affect the data, but certificates, tokens and the times in logs depend on them. \

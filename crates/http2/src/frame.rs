@@ -16,7 +16,7 @@ pub const WINDOW_DEFAULT: u32 = 65_535;
 pub const MAX_31_BITS: u32 = 0x7fff_ffff;
 
 /// The kinds of frames.
-#[expect(missing_docs, reason = "the names are those of the RFC")]
+#[expect(missing_docs, reason = "each name is taken from the RFC")]
 pub mod kind {
     pub const DATA: u8 = 0;
     pub const HEADERS: u8 = 1;
@@ -31,7 +31,7 @@ pub mod kind {
 }
 
 /// The flags of frames. `ACK` belongs to SETTINGS and PING.
-#[expect(missing_docs, reason = "the names are those of the RFC")]
+#[expect(missing_docs, reason = "each name is taken from the RFC")]
 pub mod flag {
     pub const ACK: u8 = 0x1;
     pub const END_STREAM: u8 = 0x1;
@@ -41,7 +41,7 @@ pub mod flag {
 }
 
 /// The ids of settings.
-#[expect(missing_docs, reason = "the names are those of the RFC")]
+#[expect(missing_docs, reason = "each name is taken from the RFC")]
 pub mod setting {
     pub const HEADER_TABLE_SIZE: u16 = 1;
     pub const ENABLE_PUSH: u16 = 2;
@@ -55,7 +55,7 @@ pub mod setting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub u32);
 
-#[expect(missing_docs, reason = "the names are those of the RFC")]
+#[expect(missing_docs, reason = "each name is taken from the RFC")]
 impl Code {
     pub const NO_ERROR: Self = Self(0);
     pub const PROTOCOL_ERROR: Self = Self(1);

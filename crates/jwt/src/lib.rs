@@ -26,7 +26,7 @@ pub use keys::{KeyFault, Keys};
 
 /// A signing method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of RFC 7518")]
+#[expect(missing_docs, reason = "each name is taken from RFC 7518")]
 pub enum Method {
     Hs256,
     Hs384,

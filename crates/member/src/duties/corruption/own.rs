@@ -83,7 +83,7 @@ pub async fn watch_own_state(
             Ok(Verdict::Bad { hash }) => {
                 findings += 1;
                 log::error!(
-                    "the state of this member differs from that of a quorum of the other members",
+                    "this member's state differs from the state of a quorum of the other members",
                     "local-member-id" = format!("{:x}", handles.info.id()),
                     "quorum-hash" = hash,
                     "findings" = findings
