@@ -4,7 +4,7 @@
 //! even if it restarts as another program. Members are named `m0`, `m1`, ... and addressed by that number, which does
 //! not change when other members are added or removed.
 //!
-//! The election timeout is half a second instead of etcd's one second. It is five times as long as that of a single
+//! The election timeout is half a second instead of etcd's one second. It is five times as long as for a single
 //! server in these tests, because a busy machine may delay a heartbeat, and the members would then elect another
 //! leader.
 //!

@@ -1,4 +1,4 @@
-//! Texts of the manual page, except those of loads and flags.
+//! Texts of the manual page, except the texts about loads and flags.
 
 use quorate_cli::manual::Manual;
 

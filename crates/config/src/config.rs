@@ -136,7 +136,7 @@ pub struct Config {
     pub pre_vote: bool,
     /// Whether a leader hands over leadership while its log cannot be written for an election timeout.
     pub fence_stalled_disk: bool,
-    /// Whether a member whose data differs from that of a quorum replaces its state with that of other members.
+    /// Whether a member whose data differs from a quorum's data replaces its state with the other members' state.
     pub rebuild_corrupt_member: bool,
     /// The size limit of the backend in bytes, as given: 0 for the default, negative for no limit.
     pub quota_backend_bytes: i64,
@@ -413,7 +413,7 @@ impl Config {
     }
 
     /// Returns the minimum time between two pings from a client. A client that sends pings faster is disconnected. The
-    /// default is that of grpc-go, as in etcd.
+    /// default is grpc-go's, as in etcd.
     pub fn grpc_keepalive_min_time(&self) -> Duration {
         self.grpc_keepalive_min_time.positive().unwrap_or(Duration::from_secs(300))
     }

@@ -1,8 +1,8 @@
 //! URLs that members listen on and advertise: `http`, `https`, `unix` and `unixs`.
 //!
 //! A [`Url`] has the form that etcd accepts in its flags: a scheme, a host and a port without a path, or a scheme and
-//! the path of a socket. The error messages are etcd's, and for common mistakes (a missing scheme, an invalid host)
-//! those of Go's URL parser.
+//! the path of a socket. The error messages are etcd's or, for common mistakes (a missing scheme, an invalid host),
+//! the messages of Go's URL parser.
 //!
 //! # Invariants
 //!

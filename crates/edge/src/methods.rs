@@ -157,7 +157,7 @@ pub fn counted() -> Vec<GrpcService> {
     SERVICES.iter().map(counted).collect()
 }
 
-/// Returns whether a name in an audit rule is that of an existing service or method.
+/// Returns whether a name in an audit rule is the name of an existing service or method.
 #[must_use]
 pub fn is_known(name: &MethodName) -> bool {
     let all = SERVICES.iter().flat_map(|of| of.methods.iter().map(|one| (of.name, one.name)));

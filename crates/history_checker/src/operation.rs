@@ -1,6 +1,6 @@
 //! The requests of clients and their outcomes.
 //!
-//! The names are those of the API (`put`, `range`, `txn` …), but the types are plain values: the recorder
+//! The names come from the API (`put`, `range`, `txn` …), but the types are plain values: the recorder
 //! translates API messages, or the types of the state machine, once. Keys and values are reference counted.
 //!
 //! Not here: sorting and revision filters of ranges, users, and everything else that the checker does not check.

@@ -1,8 +1,8 @@
 //! `/debug/pprof/`: profiles of this process for `go tool pprof` and similar tools, enabled by
 //! `--enable-pprof` or `--log-level=debug`.
 //!
-//! Paths, queries, headers and errors are those of Go's `net/http/pprof`. Pages that only make sense for Go programs
-//! return an error with the reason.
+//! Paths, queries, headers and errors are the same as in Go's `net/http/pprof`. Pages that only make sense for Go
+//! programs return an error with the reason.
 //!
 //! # Invariants
 //!

@@ -2,7 +2,7 @@
 //!
 //! A message is one flat type with the fields of `raftpb.Message`, so that the transport converts
 //! it field by field. The documentation of each kind names the fields that it uses. Numbers and
-//! printed names are those of the wire protocol, because operators know the names from etcd's logs.
+//! printed names come from the wire protocol, because operators know the names from etcd's logs.
 //!
 //! The crate that owns the transport implements the encoding.
 

@@ -69,8 +69,8 @@ fn endpoints(config: &Config) -> Vec<String> {
     endpoints
 }
 
-/// Returns the TLS settings of connections to the members. The trusted CAs are those of the client flags or, if these
-/// flags name none, of the peer flags. This member's certificate is used if members require one.
+/// Returns the TLS settings of connections to the members. The trusted CAs come from the client flags or, if these
+/// flags name none, from the peer flags. This member's certificate is used if members require one.
 fn transport(client: &Flags, peer: &Flags) -> Transport {
     let authorities = [&client.trusted_ca_file, &peer.trusted_ca_file];
     let cacert = authorities.into_iter().find(|path| !path.is_empty()).cloned().unwrap_or_default();

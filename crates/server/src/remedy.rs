@@ -1,6 +1,6 @@
 //! Advice for the operator of a member that cannot continue. It is part of the member's last log line.
 //!
-//! The commands are those of etcd's tools, because operators have these tools.
+//! The advice uses commands of etcd's tools, because operators have these tools.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};

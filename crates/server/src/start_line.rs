@@ -1,7 +1,7 @@
 //! Logs the line `starting an etcd server`, which contains the effective configuration under etcd's names.
 //!
-//! Tools and people read this line, so the names, types and order are those of etcd 3.7, even where the flags have
-//! other names. Quorate's own settings follow. The line contains no secrets.
+//! Tools and people read this line, so the names, types and order are the same as in etcd 3.7, even where the flags
+//! have other names. Quorate's own settings follow. The line contains no secrets.
 
 use std::path::Path;
 use std::time::Duration;

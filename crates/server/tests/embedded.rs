@@ -60,7 +60,7 @@ const TESTS: [&str; 4] = [
     "a_failed_start_returns_the_reason_and_does_not_affect_the_host",
 ];
 
-/// Returns the number of threads, other than those of the test runner, and of open files of this process.
+/// Returns the number of this process's threads, excluding the test runner's threads, and of its open files.
 fn thread_and_file_counts() -> (usize, usize) {
     let is_of_runner = |name: &str| TESTS.iter().any(|test| test.starts_with(name));
     let threads = std::fs::read_dir("/proc/self/task").unwrap().filter(|task| {

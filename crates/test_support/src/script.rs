@@ -8,9 +8,9 @@
 //! the output, up to an empty line
 //! ```
 //!
-//! Output that contains empty lines is enclosed in doubled `----` lines. The format is that of the scenario files of
-//! etcd's raft library. Each test supplies an [`Interpreter`] for its commands. The files under `crates/*/testdata`
-//! also document behaviour. `UPDATE=1 cargo test` rewrites their expected output.
+//! Output that contains empty lines is enclosed in doubled `----` lines. The scenario files of etcd's raft library have
+//! the same format. Each test supplies an [`Interpreter`] for its commands. The files under `crates/*/testdata` also
+//! document behaviour. `UPDATE=1 cargo test` rewrites their expected output.
 //!
 //! # Not here
 //!

@@ -503,7 +503,7 @@ async fn the_earliest_expiry_of_the_revocation_lists_is_reported() {
     let found = |part| acceptor.look().into_iter().find(|expiry| expiry.part == part);
     let expiry = found(Part::Revocations).unwrap();
     assert_eq!(expiry.path, list);
-    // The reported time is that of the first list to become outdated. Its resolution is one second.
+    // The reported time belongs to the first list to become outdated. The resolution of the time is one second.
     let before = (soon - DAY).duration_since(expiry.not_after).unwrap();
     assert!(before < Duration::from_secs(1), "{before:?}");
     std::fs::write(&list, "nonsense").unwrap();

@@ -84,7 +84,7 @@ fn role(role: &Role) -> Cell {
     }
 }
 
-/// The used share of the quota from which the size is highlighted.
+/// Fraction of the quota in use from which the size is highlighted.
 const QUOTA_SHARE_MAX: f64 = 0.9;
 /// The number of entries above which a member's lag is highlighted.
 const LAG_MAX: u64 = 5_000;

@@ -1,8 +1,8 @@
 //! Creates the files of a new member of a new cluster from an existing backend file.
 //!
 //! The backend file keeps its content, except that the members of the new cluster replace the old ones. The new log is
-//! that of a founding member that has applied its first entries, one for each founding member. As a result, all members
-//! created from the same content and the same initial cluster have the same log.
+//! the log of a founding member that has applied its first entries, one for each founding member. As a result, all
+//! members created from the same content and the same initial cluster have the same log.
 //!
 //! # Invariants
 //!

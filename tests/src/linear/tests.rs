@@ -272,8 +272,8 @@ fn any_history() -> impl Strategy<Value = Vec<Operation>> {
     })
 }
 
-/// Generates a history that some order explains: the answers are those of a register that executes each operation at
-/// one moment between its call and its return.
+/// Generates a history that some order explains. The answers come from a register that executes each operation at one
+/// moment between its call and its return.
 fn explained_history() -> impl Strategy<Value = Vec<Operation>> {
     let operations = prop::collection::vec((any_operation(), 0..6_u64, any::<bool>()), 0..8);
     operations.prop_map(|operations| {

@@ -1,8 +1,8 @@
 //! The requests of a Kubernetes API server, and the properties of the answers on which it relies.
 //!
-//! The requests are those of its storage layer: paged lists at one revision, watches from that revision with progress
-//! requests, transactions that compare `mod_revision`, one lease for many keys, and compactions that the API servers
-//! coordinate through a key.
+//! The API server's storage layer sends these requests: paged lists at one revision, watches from that revision with
+//! progress requests, transactions that compare `mod_revision`, one lease for many keys, and compactions that the API
+//! servers coordinate through a key.
 
 use std::collections::BTreeMap;
 

@@ -31,7 +31,7 @@ impl Script {
         let command = move || {
             let mut command = Command::new(&python);
             command.env("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", protobuf);
-            // The machine's CA settings would take precedence over those of the script.
+            // The machine's CA settings would take precedence over the script's settings.
             command.env_remove("REQUESTS_CA_BUNDLE").env_remove("CURL_CA_BUNDLE");
             command
         };

@@ -140,7 +140,7 @@ impl Asks for pb::TxnRequest {
                 Some(Operation::RequestRange(it)) => account.note_asked(range(it)),
                 Some(Operation::RequestPut(it)) => account.note_asked(put(it)),
                 Some(Operation::RequestDeleteRange(it)) => account.note_asked(delete_range(it)),
-                // The recursion is no deeper than that of the decoder, for which the stack is large enough.
+                // The recursion is no deeper than the decoder's, for which the stack is large enough.
                 Some(Operation::RequestTxn(it)) => it.note(account),
                 None => {}
             }

@@ -85,7 +85,7 @@ pub(crate) async fn answer(
     reply::empty(StatusCode::NO_CONTENT)
 }
 
-/// Returns the level with this name. The names are those of `--log-level` and of etcd 3.4.
+/// Returns the level with this name. The names of `--log-level` and of etcd 3.4 are accepted.
 fn level(name: &str) -> Option<Level> {
     let name = name.to_ascii_lowercase();
     match &*name {

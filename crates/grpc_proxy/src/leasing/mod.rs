@@ -7,11 +7,11 @@
 //! session (the lease) ─► follow (requests of other proxies) ─► owned_keys
 //! ```
 //!
-//! The protocol is that of etcd's client library. Quorate's proxies, etcd's proxies and clients of that library can use
-//! it together. A client or proxy owns a key if it has created the leasing key (`--experimental-leasing-prefix`
-//! followed by the key) with the lease of its session. While the leasing key exists, other participants in the protocol
-//! do not write the key. To write the key, they first write `REVOKE` to the leasing key, and wait until the owner
-//! deletes it or the owner's lease ends.
+//! The protocol is the leasing protocol of etcd's client library. Quorate's proxies, etcd's proxies and clients of that
+//! library can use it together. A client or proxy owns a key if it has created the leasing key
+//! (`--experimental-leasing-prefix` followed by the key) with the lease of its session. While the leasing key exists,
+//! other participants in the protocol do not write the key. To write the key, they first write `REVOKE` to the leasing
+//! key, and wait until the owner deletes it or the owner's lease ends.
 //!
 //! # Guarantees
 //!

@@ -521,7 +521,7 @@ impl Member {
         member
     }
 
-    /// Starts the node from the state on disk. The applied index and the configuration are those of
+    /// Starts the node from the state on disk. The applied index and the configuration come from
     /// the state machine, and may be later than the beginning of the log.
     fn start(&mut self) {
         let applied = self.applied;

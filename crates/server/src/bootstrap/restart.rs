@@ -136,7 +136,7 @@ fn warn_about_discovery(config: &Config, dirs: &DataDir) {
     }
 }
 
-/// Corrects the members of a directory in which etcd stored other members than its consensus counts.
+/// Corrects the members of a directory whose stored members differ from the members that etcd's consensus counts.
 fn correct_members(start: &Start, state: &mut State) {
     if start.correct_members(state) {
         log::warn!("corrected the member list in the database to match the raft configuration");

@@ -101,9 +101,9 @@ impl Auth {
         });
     }
 
-    /// Replaces the users and roles with those after a batch that was applied elsewhere, and revokes the tokens that
-    /// the commands in the batch revoked there: those of deleted users and of users with a new password, and all tokens
-    /// if authentication was disabled. If a user was deleted and added again, or authentication was disabled and
+    /// Adopts the users and roles as of the end of a batch that was applied elsewhere, and revokes the tokens that the
+    /// commands in the batch revoked there: the tokens of deleted users and of users with a new password, and all
+    /// tokens if authentication was disabled. If a user was deleted and added again, or authentication was disabled and
     /// enabled again, only `changes` shows it.
     pub(crate) fn follow(&mut self, stored: View, changes: &[BatchChange<'_>]) {
         let before = std::mem::replace(&mut self.view, Arc::new(stored));

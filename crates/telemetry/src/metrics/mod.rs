@@ -150,8 +150,8 @@ impl Metrics {
         );
     }
 
-    /// Sets the cluster version, such as `3.7`. The series of this version becomes 1, and those of other versions
-    /// become 0.
+    /// Sets the cluster version, such as `3.7`. The series of this version becomes 1, and the series of other
+    /// versions become 0.
     pub fn set_cluster_version(&self, version: &str) {
         self.server.cluster_version.for_each(|series| series.set(0));
         self.server.cluster_version.with(&[version]).set(1);

@@ -1,6 +1,6 @@
 //! Encodes OTLP messages: spans, and the request that exports them.
 //!
-//! Field numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and its imports. The encoding is written by
+//! Field numbers are taken from `opentelemetry/proto/trace/v1/trace.proto` and its imports. The encoding is written by
 //! hand, because a span is encoded only once, when it ends, and a request is a concatenation of encoded spans.
 
 use quorate_protobuf::{

@@ -157,8 +157,8 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Replaces the table of this etcd version between its markers in a file. A version without markers gets a new section
-/// after those of the other versions. A missing file is created.
+/// Replaces the table of this etcd version between its markers in a file. A version without markers receives a new
+/// section after the sections of the other versions. A missing file is created.
 pub(super) fn write(file: &Path, section: Section, etcd: &str, table: &str) -> Outcome {
     let named = |error: std::io::Error| format!("{}: {error}", file.display());
     let text = match std::fs::read_to_string(file) {

@@ -1,7 +1,7 @@
 //! A member's check of its own state against a quorum of the other members (`--rebuild-corrupt-member`).
 //!
 //! [`watch_own_state`] checks periodically, and while an alarm names this member or no particular member. If this
-//! member's state differs from that of a quorum of the others twice in a row, it stops serving
+//! member's state differs from the state of a quorum of the others twice in a row, this member stops serving
 //! ([`crate::threads::fatal::End::Rebuild`]), and the server fetches the state again. Once the fetched state is found
 //! to be sound, an earlier alarm against this member is disarmed. [`is_held_by_quorum`] checks a fetched state before
 //! the member uses it.

@@ -58,7 +58,7 @@ const BUFFER_KEPT_BYTES: usize = 4 << 10;
 const FORGIVEN_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of output buffers that a thread keeps.
 const SPARE_COUNT_MAX: usize = 16;
-/// The payload of the ping by which a client confirms that it knows that the connection will end.
+/// The payload of the ping whose acknowledgement shows that the client knows that the connection will end.
 const ENDING: [u8; 8] = *b"the end.";
 /// The payload of the ping that checks an idle client.
 const ALIVE: [u8; 8] = *b"alive? .";
