@@ -49,13 +49,13 @@ const UNREAD_PIECES_MAX: usize = 2;
 /// Number of bytes read from the connection at once.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// Maximum number of ping replies that wait to be sent.
+/// Maximum number of unsent ping replies.
 const PONGS_MAX: usize = 1;
 
 /// Maximum wait for the client to close the connection after the close frame was sent.
 const CLOSING_WITHIN: Duration = Duration::from_secs(2);
 
-/// Maximum number of bytes read and discarded during that wait.
+/// Maximum number of bytes read and discarded while waiting for the client to close the connection.
 const CLOSING_BYTES_MAX: usize = 16 << 20;
 
 /// The reason why a connection ends, which its close frame reports.
