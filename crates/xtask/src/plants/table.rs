@@ -19,8 +19,12 @@ const NOT_TRIED: &str = "not tried | | |";
 pub(super) fn row(name: &str, first: u64, theme: Option<&str>, found: Option<&Found>) -> String {
     let Some(found) = found else { return format!("| `{name}` | not found | | |") };
     let failure: String = found.failure.chars().take(FAILURE_CHARS_MAX).collect();
-    // A vertical bar would end the table cell.
+    // A vertical bar would end the table cell, and a quotation mark without its partner would open a quotation.
     let failure = failure.replace('|', "/");
+    let failure = match failure.rfind('"') {
+        Some(last) if failure.matches('"').count() % 2 == 1 => &failure[..last],
+        _ => &failure,
+    };
     let time = found.time.as_secs().max(1);
     let seeds = match (found.seed, theme) {
         (None, _) => "a test".to_owned(),
