@@ -173,7 +173,8 @@ impl Call {
             && sender.ready().await.is_ok()
         {
             match self.exchange(url, authority.clone(), &mut sender).await {
-                // The peer closed the idle connection just as it was reused.
+                // The peer closed the idle connection just as it was reused, so the call is repeated on a new
+                // connection.
                 Err(CallError::Http { .. }) => {}
                 answered => {
                     if answered.is_ok() {

@@ -162,7 +162,7 @@ impl Dialer {
     }
 }
 
-/// Connects from this local address to the first address of the host that is reachable from it.
+/// Connects from the local address `from` to the first of the host's addresses that accepts the connection.
 async fn connect_from(from: IpAddr, authority: &str) -> io::Result<TcpStream> {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in lookup_host(authority).await? {

@@ -62,7 +62,8 @@ pub(crate) struct Origin(Mutex<State>);
 struct State {
     /// The header value; empty while this member has no state.
     own: String,
-    /// Whether this member was restored and its state has not been compared with the other members' yet.
+    /// Whether this member was restored from a snapshot and its state has not yet been compared with the other members'
+    /// states.
     is_unproven: bool,
     /// The header values of the other members; `None` for members that do not send an origin, such as etcd members.
     others: BTreeMap<MemberId, Option<String>>,

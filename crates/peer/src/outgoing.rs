@@ -38,7 +38,7 @@ use crate::frame::{Encoder, StreamKind};
 /// Maximum number of messages that wait in one stream.
 pub(crate) const MESSAGES_QUEUED_MAX: usize = 4096;
 
-/// Maximum bytes of messages that wait for one peer.
+/// Maximum total size of the messages that wait for one peer, in bytes.
 pub(crate) const QUEUED_BYTES_MAX: usize = 64 << 20;
 
 /// Number of bytes that are encoded at once. Further messages stay queued until the connection has accepted these
@@ -137,8 +137,8 @@ struct State {
 }
 
 impl State {
-    /// Writes the queued messages to the connection if they are short and its task sleeps. Returns the number of bytes,
-    /// and whether the connection has accepted all of them; `None` if nothing is written.
+    /// Writes the queued messages to the connection if the messages are short and the connection's task sleeps. Returns
+    /// the number of bytes and whether the connection has accepted all of them, or `None` if nothing is written.
     fn write_directly(&mut self, allowance: &Allowance) -> Option<(usize, bool)> {
         let direct = self.direct.as_ref()?;
         let bytes: usize = self.messages.iter().map(cost).sum();

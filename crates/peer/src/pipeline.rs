@@ -129,7 +129,8 @@ impl Worker {
     async fn post(&mut self, url: &str, body: Bytes) -> Result<(), PostError> {
         if let Some(mut channel) = self.channel.take_if(|channel| channel.is_open_to(url)) {
             match self.exchange(&mut channel, body.clone()).await {
-                // The peer closed the idle connection just as it was reused.
+                // The peer closed the idle connection just as it was reused, so the message is sent again on a new
+                // connection.
                 Err(PostError::Http(_)) => {}
                 done => {
                     self.channel = Some(channel);

@@ -399,7 +399,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Delivers more than a small body at once, and then `each` bytes per second, `rest` times.
+    /// A body that first delivers more than [`SMALL_BODY_BYTES`] at once, and then `each` bytes per second, `rest`
+    /// times.
     struct Trickle {
         each: usize,
         rest: usize,

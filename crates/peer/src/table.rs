@@ -3,10 +3,11 @@
 //!
 //! # Bound
 //!
-//! The table holds at most [`REMOTES_MAX`] remotes. When it is full, a new remote replaces the one that has been silent
-//! longest, provided that it has been silent for at least [`REMOTE_QUIET_MIN`]. Remotes that are confirmed as members
-//! are replaced only if all remotes are confirmed, because otherwise active unknown senders could replace a member that
-//! is unreachable for a while. If no remote can be replaced, the new sender is not added; its next request tries again.
+//! The table holds at most [`REMOTES_MAX`] remotes. When the table is full, a new remote replaces the remote that has
+//! been silent longest, provided that the silence has lasted at least [`REMOTE_QUIET_MIN`]. Remotes that are confirmed
+//! as members are replaced only if all remotes are confirmed, because otherwise active unknown senders could replace a
+//! member that is unreachable for a while. If no remote can be replaced, the new sender is not added; its next request
+//! tries again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -219,7 +219,8 @@ impl Peers {
         self.local.origin.is_known()
     }
 
-    /// Sets whether this member was restored and its state has not been compared with the other members' yet.
+    /// Sets whether this member was restored from a snapshot and its state has not yet been compared with the other
+    /// members' states.
     pub fn set_unproven(&self, is_unproven: bool) {
         self.local.origin.set_unproven(is_unproven);
     }

@@ -22,7 +22,7 @@ pub enum UpgradeError {
     /// The connection failed, or the server does not speak HTTP.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The server does not switch to the protocol.
+    /// The server refused to switch to the protocol.
     #[error("{url}: the server responded with {status}")]
     Refused {
         /// The URL of the request.

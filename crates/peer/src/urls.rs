@@ -1,4 +1,4 @@
-//! Chooses a peer's URL: the same one until it fails, then the next.
+//! Chooses which of a peer's URLs to use: the current URL until it fails, and then the next one.
 
 use parking_lot::Mutex;
 

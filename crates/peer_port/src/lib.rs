@@ -132,8 +132,8 @@ impl PeerService {
 
 const JSON: &str = "application/json";
 
-/// Returns the response to a request with a method that the path does not support. It names the allowed method, except
-/// on the lease paths.
+/// Returns the response to a request with a method that the path does not support. The response names the allowed
+/// method, except on the lease paths.
 fn not_allowed(allowed: Option<Method>) -> Reply {
     let mut answer = reply::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     if let Some(allowed) = allowed {

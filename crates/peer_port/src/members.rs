@@ -40,7 +40,7 @@ impl PeerService {
             return self.named(reply::error(StatusCode::NOT_FOUND, &text));
         };
         let token = headers.get(header::AUTHORIZATION).and_then(|token| token.to_str().ok());
-        // The forwarding member passes on its client's token.
+        // The forwarding member passes on its client's token, with which the client is authorised here.
         let credentials = Credentials::passed_on(headers.get(header::AUTHORIZATION));
         let credentials = self.access_control.read(credentials, &Remembered::default()).await;
         let promoted = match self.access_control.check_admin(&credentials) {

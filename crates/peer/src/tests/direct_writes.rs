@@ -1,4 +1,4 @@
-//! Messages that the sending thread writes to the connection itself.
+//! Tests of messages that the sending thread itself writes to the connection.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A snapshot whose image is newer than its message.
+//! Tests of snapshots whose image is newer than their message.
 
 use std::path::Path;
 
@@ -72,7 +72,7 @@ fn a_snapshot_with_a_newer_image_has_the_index_and_members_of_the_image() {
     one.peers.send_snapshot(OutgoingSnapshot { message: unknown, image });
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed, "member 5 has no row");
     // A file of etcd 3.5 may lack promotions, an image older than the message may lack any change, and a file without
-    // an index belongs to no snapshot.
+    // an index belongs to no snapshot. All three files are refused.
     for (index, version) in [(81, None), (76, Some("3.6.0")), (0, Some("3.6.0"))] {
         send(index, version);
         assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed, "{index} {version:?}");

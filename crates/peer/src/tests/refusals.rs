@@ -245,7 +245,7 @@ fn silent_remotes_are_replaced_by_new_remotes() {
     }
     assert_eq!(one.peers.load(), PeersLoad { remotes: 64, ..PeersLoad::default() });
     assert!(!table.has_remote(199), "the table of remotes was full");
-    // One of the first two senders is confirmed as a member, and a later one sends another request.
+    // One of the first two senders is confirmed as a member, and a later sender sends another request.
     one.peers.local.known_members.confirm(100);
     table.add_remote(102, &urls, start + second * 5);
     table.add_remote(300, &urls, start + second * 10);
@@ -282,7 +282,7 @@ fn active_unknown_remotes_do_not_replace_silent_members() {
     table.add_remote(200, &urls, start + second * 19);
     assert!(table.has_remote(200) && !table.has_remote(100));
     assert!((101..164).all(|id| table.has_remote(id)));
-    // All remotes are confirmed, so the one that has been silent longest is replaced.
+    // All remotes are confirmed, so the remote that has been silent longest is replaced.
     one.peers.local.known_members.confirm(200);
     table.add_remote(201, &urls, start + second * 20);
     assert!(table.has_remote(201) && !table.has_remote(101) && table.has_remote(200));
