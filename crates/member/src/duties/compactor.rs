@@ -25,7 +25,7 @@ enum Mode {
 }
 
 impl Compactor {
-    /// Creates a compactor that keeps this much of the history.
+    /// Creates a compactor that keeps the history that `retention` specifies.
     pub fn new(retention: Retention) -> Self {
         Self(match retention {
             Retention::Period(period) => Mode::Periodic(Periodic::new(period)),

@@ -61,7 +61,8 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
         let own = facts.members.get(MemberId(handles.info.id()));
         own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
     };
-    // Attributes that were already known at startup do not prove that this member has caught up.
+    // Attributes that were already known at startup do not prove that this member has caught up, so they are published
+    // again.
     let was_known = is_known();
     let mut looks = interval(NAME_LOOK);
     while handles.info.facts().members.get(MemberId(handles.info.id())).is_none() {
@@ -79,7 +80,8 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     loop {
         let result = tokio::select! {
             result = publish_attributes(handles, &attributes) => result,
-            // If the entry arrives as part of a snapshot, the proposal receives no response.
+            // If the entry arrives as part of a snapshot, the proposal receives no response, so the member list is
+            // checked too.
             () = &mut becomes_known => Ok(()),
         };
         let error = match result {
@@ -175,7 +177,7 @@ pub async fn watch_for_leader(handles: Arc<Handles>) {
     }
 }
 
-/// Proposes the revocation of expired leases and checkpoints of leases with a long TTL.
+/// Proposes revocations of expired leases, and checkpoints for leases with a long TTL.
 pub async fn end_leases(handles: Arc<Handles>) {
     let leader = LeaderWatch::new(&handles);
     let permits = Arc::new(Semaphore::new(REVOKES_MAX));
@@ -212,7 +214,7 @@ pub async fn end_leases(handles: Arc<Handles>) {
     }
 }
 
-/// Proposes the revocation of a lease. If the proposal fails, a later check finds the lease again.
+/// Proposes the revocation of a lease. If the proposal fails, a later check finds the expired lease again.
 async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaftRequest) {
     match handles.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
         Ok(_) => {

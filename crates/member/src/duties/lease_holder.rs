@@ -38,7 +38,7 @@ pub const RENEW_PATH: &str = "/leases";
 /// The path on which the leader returns the remaining time of a lease to other members.
 pub const TIME_TO_LIVE_PATH: &str = "/leases/internal";
 
-/// Maximum size of the leader's response. It is large because a lease may have many keys.
+/// Maximum size of the leader's response, in bytes. The limit is large because a lease may have many keys.
 const ANSWER_BYTES_MAX: usize = 100 << 20;
 
 /// Why the leader gave no usable response. A retry may succeed.

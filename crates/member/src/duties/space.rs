@@ -235,7 +235,7 @@ async fn take_back_for_room(handles: &Handles) {
         return;
     }
     let (bytes, in_use) = handles.proposer.backend_bytes();
-    // The file exceeds its quota, so the next write would raise the alarm again.
+    // If the file exceeds its quota, the alarm stays active, because the next write would raise it again.
     if handles.proposer.quota_bytes().is_some_and(|quota| bytes >= quota) {
         return;
     }

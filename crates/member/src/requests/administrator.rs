@@ -88,8 +88,8 @@ impl Administrator {
 
     /// Transfers the leadership before this member stops, so that clients do not wait for an election. The target is
     /// the voter that has been connected longest. The transfer takes at most the request timeout. During the transfer,
-    /// this member holds requests that other members have forwarded. It sends them to the new leader before this method
-    /// returns.
+    /// this member holds back the requests that other members have forwarded, and sends these requests to the new
+    /// leader before this method returns.
     pub async fn hand_over(&self) {
         let own_id = format!("{:x}", self.info.id());
         if !self.info.member_status().leads() {
@@ -143,7 +143,7 @@ impl Administrator {
 
     /// Waits until all messages that consensus has produced for the other member have been sent.
     async fn send_all(&self, to: u64) {
-        // Consensus answers after it has passed on the messages of all earlier events.
+        // The status is returned only after consensus has passed on the messages of all earlier events.
         if self.raft_status().await.is_err() {
             return;
         }
@@ -181,7 +181,7 @@ impl Administrator {
     }
 
     /// Waits until the hashes of the compactions accepted so far are stored, but at most for the request timeout.
-    /// Revision 0 means the newest revision, whose hash does not depend on them.
+    /// Revision 0 means the newest revision, whose hash does not depend on compactions.
     pub async fn wait_hashed(&self, revision: i64) {
         if revision != 0 {
             let hashed = self.compactions.all_hashed();

@@ -34,7 +34,8 @@ impl TracedWrites {
     }
 }
 
-/// Returns the steps of a write in the order in which they ended. A quorum may be faster than this member's disk.
+/// Returns the steps of a write in the order in which they ended. The order varies, because a quorum may be faster than
+/// this member's disk.
 pub(crate) fn steps_of_write(
     stages: Option<Stages>,
     applied: Instant,

@@ -14,7 +14,7 @@ pub(crate) enum Lead {
     Own {
         /// Number of members, including learners.
         member_count: usize,
-        /// The times since which the other connected members have been connected.
+        /// For each other connected member, the time since which it has been connected.
         connected_since: Vec<Instant>,
     },
     Other {

@@ -117,7 +117,7 @@ impl RunInline for SharedApplier {
         let (before, was_full) = (applier.next_turn(), applier.machine.has_full_batch());
         applier.run_brief(&self.jobs);
         // The applier's thread must wake if jobs remain, if there is now a full batch to hand over, or if the next
-        // deadline is earlier than the one that the thread waits for.
+        // deadline is earlier than the deadline until which the thread sleeps.
         let has_to_wake = !applier.queued.is_empty()
             || applier.next_turn().is_before(before)
             || !was_full && applier.machine.has_full_batch();

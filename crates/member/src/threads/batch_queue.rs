@@ -35,7 +35,7 @@ struct Shared<T> {
 struct State<T> {
     items: Vec<T>,
     is_taker_waiting: bool,
-    /// Whether the next wait of the receiver ends immediately, although there may be no items.
+    /// Whether the receiver's next wait ends immediately, even if the queue is empty.
     is_interrupted: bool,
     /// Whether the receiver has been closed or dropped.
     is_closed: bool,
@@ -94,13 +94,12 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Wakes the receiver if it waits.
+    /// Wakes the receiver if it is waiting.
     pub(crate) fn wake(&self) {
         self.notify(self.shared.state.lock());
     }
 
-    /// Ends the receiver's current wait or, if the receiver is not waiting, its next wait, although there may be no
-    /// items.
+    /// Ends the receiver's current wait or, if the receiver is not waiting, its next wait, even if the queue is empty.
     pub(crate) fn interrupt(&self) {
         let mut state = self.shared.state.lock();
         state.is_interrupted = true;

@@ -66,8 +66,8 @@ pub(crate) enum Input {
         token: u64,
     },
     ConfChangeDecided(ConfChangeDecision),
-    /// Wakes the driver's thread, because an entry whose outcome consensus awaits was applied, or because another
-    /// thread ran the driver and the driver's thread has to stop or to tick earlier.
+    /// Wakes the driver's thread: either an entry was applied whose outcome consensus awaits, or another thread ran the
+    /// driver, so that the driver's thread has to stop or to tick earlier.
     Wake,
     /// Record in the log a snapshot that is on disk.
     MarkSnapshot(SnapshotMark),

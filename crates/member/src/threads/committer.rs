@@ -99,8 +99,9 @@ impl Committer {
         }
     }
 
-    /// Drops the batches that wait for space if a leader's snapshot that is to be installed contains them. The applier,
-    /// which waits for space in the queue, then reaches its job to install the snapshot.
+    /// Drops the batches that wait for disk space if a leader's snapshot is to be installed, because the snapshot
+    /// contains their changes. The applier, which is blocked by the full queue of orders, can then proceed to the
+    /// installation.
     fn supersede(&mut self) -> Result<(), BackendError> {
         let index = self.snapshots.newest();
         if self.writer.supersede(index)? {

@@ -104,7 +104,7 @@ impl<A> Completer<A> {
 /// Gathers the responses of one batch, so that every runtime is woken once.
 #[derive(Debug)]
 pub(crate) struct CompletionBatch<A> {
-    /// One heap for each queue seen so far. Each runtime has one queue.
+    /// The gathered responses, grouped by queue. Each runtime has one queue.
     heaps: Vec<Heap<A>>,
 }
 
@@ -281,7 +281,8 @@ pub(crate) struct Waiting<A: 'static> {
     slot: Slot,
 }
 
-/// Starts a wait on this thread. Returns `None` if the thread has no delivery task; only connection runtimes have one.
+/// Starts to wait for a response on this thread. Returns `None` if the thread has no delivery task. Only the threads of
+/// connection runtimes have one.
 pub(crate) fn wait<A: 'static>(
     awaiting: AwaitingKey<A>,
     deadline: Instant,

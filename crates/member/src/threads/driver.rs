@@ -4,11 +4,11 @@
 //! Inputs are processed in batches: all inputs that are queued while one batch is processed form the next batch, so
 //! that many proposals share one append.
 //!
-//! The driver has a thread, which keeps the clock and processes what other threads queue. While that thread is idle, a
-//! thread with an urgent input runs the driver itself ([`RunInline`]): the network thread with a peer's message, the
-//! log thread after a sync, and a connection thread with the only request in progress. Each of these runs saves two
-//! context switches. A lock allows only one thread at a time to run the driver, and every input is taken from the queue
-//! under that lock, so inputs of one source keep their order.
+//! The driver has a thread, which keeps the clock and processes the inputs that other threads queue. While that thread
+//! is idle, a thread with an urgent input runs the driver itself ([`RunInline`]): the network thread with a peer's
+//! message, the log thread after a sync, and a connection thread with the only request in progress. Each of these runs
+//! saves two context switches. A lock allows only one thread at a time to run the driver, and every input is taken from
+//! the queue under that lock, so inputs of one source keep their order.
 //!
 //! If only a few entries were committed, the thread that runs the driver also runs the applier, after it has released
 //! the driver ([`ApplierHandle::run_or_wake`]). The driver's own thread does so only if there is no other voter,
@@ -149,8 +149,8 @@ impl RunInline for SharedDriver {
         let Some(mut driver) = slot.take() else { return false };
         let led = driver.leads();
         driver.run_queued(&self.inputs);
-        // The driver's thread must wake to close the log, or because its next tick is earlier than the one that it
-        // waits for.
+        // The driver's thread must wake to close the log, or because the next tick is earlier than the tick until which
+        // the thread sleeps.
         let has_to_wake = driver.stopping || led != driver.leads();
         let has_queued = std::mem::take(&mut driver.has_queued_entries);
         *slot = Some(driver);
@@ -514,8 +514,8 @@ impl Driver {
             }
             Effect::Stop(fault) => {
                 self.neighbours.faults.report_log_fault(fault);
-                // The disk still works, so the log is closed with the last hard state, because a tool that inspects the
-                // log may need the commit index.
+                // The disk still works, so the last hard state is written before the log is closed. A tool that
+                // inspects the log may need the commit index in it.
                 self.stopping = true;
             }
             Effect::RefuseWrites(refuses) => {

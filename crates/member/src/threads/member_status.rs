@@ -140,12 +140,12 @@ impl MemberStatus {
     }
 
     /// Returns whether there has been no leader for this long. Callers of this method and of
-    /// [`Self::has_leader_within`] pass an election timeout, which is longer than a change of leader takes.
+    /// [`Self::has_leader_within`] pass an election timeout, which is longer than a normal change of leaders.
     pub fn misses_leader(&self, timeout: Duration) -> bool {
         self.state().misses_leader(self.clock.now(), to_millis(timeout))
     }
 
-    /// Waits for a leader, but at most until there has been none for this long. Returns whether there is a leader.
+    /// Waits for a leader, but at most until there has been no leader for this long. Returns whether there is a leader.
     pub async fn has_leader_within(&self, timeout: Duration) -> bool {
         let Some(since) = self.state().leaderless_since else { return true };
         let deadline = self.clock.instant(since) + timeout;

@@ -1,9 +1,9 @@
 //! Schedules the ticks of the consensus thread.
 //!
-//! A leader sends its heartbeats with its ticks, so its ticks are punctual. An idle follower is woken by heartbeats as
-//! often as by its own ticks, and a wake-up costs more than the work that it triggers. A follower therefore processes a
-//! tick together with an input that arrives within half an interval of the tick, and wakes up for the tick alone only
-//! if no input arrives.
+//! A leader sends its heartbeats with its ticks, so its ticks must be punctual. An idle follower is woken by heartbeats
+//! as often as by its own ticks, and a wake-up costs more than the work that it triggers. A follower therefore
+//! processes a tick together with an input that arrives within half an interval of the tick, and wakes up for the tick
+//! alone only if no input arrives.
 //!
 //! # Guarantees
 //!
@@ -36,7 +36,8 @@ impl Ticks {
         if !is_leader && self.had_input { self.next + self.interval / 2 } else { self.next }
     }
 
-    /// Takes a tick if it is due, or if it is nearly due and an input has arrived. Returns the delay of the tick.
+    /// Takes the next tick from the schedule if it is due, or if it is nearly due and an input has arrived. Returns the
+    /// delay of that tick.
     pub(crate) fn take(
         &mut self,
         now: Instant,

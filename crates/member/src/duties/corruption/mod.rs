@@ -40,7 +40,7 @@ use quorate_net::runtime::blocking;
 use quorate_requests::RequestError;
 use quorate_telemetry::log;
 
-/// Why a member does not start to serve.
+/// Why a member does not start to serve clients.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// Another member has a different state at the same revision.
@@ -51,8 +51,8 @@ pub enum CheckError {
     Unreadable(u64, #[source] MvccError),
 }
 
-/// Compares this member's state with the other members before it starts to serve. Ignores members that cannot be
-/// reached, and members that were last compacted at a different revision.
+/// Compares this member's state with the other members' states before this member serves clients. Ignores members that
+/// cannot be reached, and members that were last compacted at a different revision.
 pub async fn check_before_serving(
     identity: &Identity,
     view: Arc<View>,
@@ -101,7 +101,7 @@ pub async fn check_before_serving(
     Ok(())
 }
 
-/// Periodically compares the whole keyspace with that of each member, if this member leads.
+/// If this member leads, periodically compares its whole keyspace with the keyspace of each other member.
 pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, faults: FaultReports) {
     log::info!(
         "enabled corruption checking",
@@ -147,8 +147,8 @@ enum CompareError {
     NoBarrier(#[from] RequestError),
 }
 
-/// Compares all members once. Each response is compared with two states of this member: the state before the request,
-/// and the state after a quorum has confirmed that this member leads.
+/// Compares this member's state with every other member's state once. Each response is compared with two states of this
+/// member: the state before the request, and the state after a quorum has confirmed that this member leads.
 async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     let before = hash_now(handles).await?;
     let answers = survey(handles).take(&before).await;
@@ -179,7 +179,7 @@ async fn hash_now(handles: &Handles) -> Result<HashKv, MvccError> {
     blocking(move || view.hash_kv(0)).await
 }
 
-/// Periodically compares the stored hashes of compactions with those of the other members, if this member leads.
+/// If this member leads, periodically compares its stored hashes of compactions with the other members' hashes.
 pub async fn compare_compactions(handles: Arc<Handles>, period: Duration) {
     log::info!(
         "enabled compaction hash checking",

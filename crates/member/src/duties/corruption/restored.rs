@@ -13,7 +13,7 @@ use crate::Handles;
 use quorate_state::mvcc::HashKv;
 use quorate_telemetry::log;
 
-/// Number of attempts to compare with a member that does not answer or that compacts during the comparison.
+/// Maximum number of attempts to compare states with a member that does not answer or that compacts in the meantime.
 const ATTEMPTS: usize = 10;
 
 /// The parameters of a request for a member's hash at its newest revision.

@@ -1,7 +1,7 @@
 //! Pure functions that draw conclusions from the hashes of several members.
 //!
-//! Two hashes are comparable if they were taken at the same revision and after the same compaction. A member that is at
-//! a different compaction or does not answer is neither accused nor cleared.
+//! Two hashes are comparable if they were taken at the same revision and after the same compaction. A member that was
+//! last compacted at a different revision, or that does not answer, is neither accused nor cleared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub(super) struct Finding {
     pub(super) difference: Difference,
 }
 
-/// The kind of inconsistency between the state of a member and that of the leader.
+/// The kind of inconsistency between a member's state and the leader's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Difference {
     #[error("the leader's own hash at revision {revision} has changed from {before} to {after}")]
@@ -264,7 +264,7 @@ mod tests {
         ] {
             assert_eq!(verdict(own, voters, others), expected, "{voters} voters, {others:?}");
         }
-        // This member is a learner in a cluster with three voters.
+        // This member is a learner, so its own state does not count towards the quorum of the three voters.
         assert_eq!(verdict(Some(9), 3, &[(1, 7)]), Verdict::Unknown);
         assert_eq!(verdict(Some(9), 3, &[(1, 8), (2, 8)]), bad);
     }

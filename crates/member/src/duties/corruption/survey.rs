@@ -45,7 +45,7 @@ pub(super) enum Unanswered {
     NoUrl,
 }
 
-/// A response in JSON, in which zero fields are omitted.
+/// A response in JSON, in which fields with the value zero are omitted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Body {

@@ -61,8 +61,8 @@ fn connected_count(voters: &[Voter]) -> usize {
     voters.iter().filter(|voter| voter.link == Link::Steady).count()
 }
 
-/// Checks the addition of a voter or a learner. A cluster whose only voter has started may always grow, because a
-/// restored cluster starts with one member.
+/// Checks the addition of a voter or a learner. A cluster with a single voter may always grow once that voter has
+/// started, because a restored cluster starts with one member.
 pub(super) fn check_addition(voters: &[Voter], as_learner: bool) -> Result<(), Danger> {
     let is_alone = voters.len() == 1;
     let started = started_count(voters);

@@ -1,5 +1,5 @@
-//! Versions at run time. The leader and its members agree on the cluster version, and each member's backend file
-//! follows it. An operator starts a downgrade, and the leader ends it.
+//! Versions at run time. The leader and the other members agree on the cluster version, and the storage version of each
+//! member's backend file follows it. An operator starts a downgrade, and the leader ends it.
 //!
 //! This module treats a member with `--hold-cluster-version` as a member of the older version. The cluster version then
 //! never rises above the older version, and the older release can still open the member's directory.
@@ -36,8 +36,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(4);
 /// Maximum time for which a starting member waits for the cluster version.
 const SETTLING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// If this member leads, sets the cluster version to the newest that all members support, after an election and
-/// periodically.
+/// If this member leads, sets the cluster version to the newest version that all members support, after its election
+/// and then periodically.
 pub async fn keep_cluster_version(handles: Arc<Handles>) {
     if let Some(held) = handles.info.limits().held_version {
         log::info!(
