@@ -337,7 +337,7 @@ impl Flags {
     ) -> Result<(), Refusal> {
         let count = members.into_iter().filter(|member| member.is_learner).count();
         // If the cluster has more learners than this member allows, this member would refuse membership changes that
-        // the other members accept.
+        // the other members accept, so it does not start.
         if count > self.learner_count_max { Err(Refusal::TooManyLearners) } else { Ok(()) }
     }
 

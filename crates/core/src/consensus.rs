@@ -98,7 +98,8 @@ impl<R: WaitingReads> Consensus<R> {
         term: Term,
         proposal: Proposal,
     ) -> Result<(), ProposalFailure> {
-        // Uses the node's own value, because the effect that reports its last change may not have been polled yet.
+        // The node's own value is used, because the effect that reports the last change of leadership may not have been
+        // polled yet.
         let now = self.node.leadership();
         if now.role != Role::Leader || now.term != term || self.node.is_handing_over() {
             return Err(ProposalFailure::Dropped);
@@ -133,7 +134,7 @@ impl<R: WaitingReads> Consensus<R> {
         self.node.note_time(now.0);
     }
 
-    /// Handles an event that no other method passes in.
+    /// Handles an event for which there is no separate method.
     pub fn handle(&mut self, event: Event) {
         self.flush_proposals();
         let decides_members = matches!(event, Event::ConfChangeDecided(_));

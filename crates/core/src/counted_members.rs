@@ -1,10 +1,10 @@
 //! Corrects the member list of a data directory to match the members that consensus counts.
 //!
 //! In a directory of etcd, the member list in the backend file can differ from the configuration of raft: an old
-//! restore leaves rows of former members, an update of a learner's URLs turns its row into that of a voter, and some
-//! versions did not store promotions. etcd starts raft with the configuration of the newest snapshot and applies the
-//! membership changes of the log to it. A member that counted the rows instead could disagree with its peers about the
-//! quorum, so the rows are corrected to that configuration. Directories that Quorate has written never differ.
+//! restore leaves rows of former members, an update of a learner's URLs turns the learner's row into a voter's row, and
+//! some versions did not store promotions. etcd starts raft with the configuration of the newest snapshot and applies
+//! the membership changes of the log to it. A member that counted the rows instead could disagree with its peers about
+//! the quorum, so the rows are corrected to that configuration. Directories that Quorate has written never differ.
 //!
 //! # Not here
 //!

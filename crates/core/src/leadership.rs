@@ -27,12 +27,12 @@ use crate::lease_rules::{confirmed_millis_max, extension_millis};
 pub struct LeadershipState {
     /// The leader, the term and this member's role.
     pub leadership: Leadership,
-    /// The send time of the last heartbeats, or of the last read barrier round, that a quorum answered.
+    /// The last time at which this leader sent heartbeats or began a read barrier round that a quorum has answered.
     pub confirmed_at: Millis,
     /// Whether this member leads and is the only member, learners included.
     pub is_alone: bool,
     /// The commit index at the moment when this member became the only member. Former members may have applied entries
-    /// up to it.
+    /// up to this index.
     pub alone_from: LogIndex,
     /// Whether this leader is handing over its leadership because its disk is stalled. It sends no heartbeats during
     /// the transfer.

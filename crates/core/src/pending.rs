@@ -1,10 +1,10 @@
 //! Proposals in progress, with their waiters (by the request id in the log entry) and their memory use.
 //!
-//! A proposal counts from its acceptance until it is applied or fails. If its caller disconnects, its entry may already
-//! be in the log. Such a proposal is *withdrawn*: it has no waiter, but counts until it is applied. On a member that
-//! does not lead, the count of withdrawn proposals does not bound the log, so they are forgotten at the next tick. A
-//! leader forgets the withdrawn proposals that it accepted before its own term, because they were sent to an earlier
-//! leader and may be lost.
+//! A proposal counts towards the limits from its acceptance until it is applied or fails. If its caller disconnects,
+//! its entry may already be in the log. Such a proposal is *withdrawn*: it has no waiter, but counts until it is
+//! applied. On a member that does not lead, the count of withdrawn proposals does not bound the log, so they are
+//! forgotten at the next tick. A leader forgets the withdrawn proposals that it accepted before its own term, because
+//! they were sent to an earlier leader and may be lost.
 //!
 //! # Bound
 //!

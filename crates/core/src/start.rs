@@ -235,7 +235,7 @@ pub fn take_over(
 }
 
 /// The input of consensus from the log. The default is for a member without entries, which waits for a leader. The
-/// members are those of the recovered state at `applied` ([`configuration_of`](crate::configuration_of)).
+/// members are taken from the recovered state at `applied` ([`configuration_of`](crate::configuration_of)).
 #[derive(Debug, Default)]
 pub struct Start {
     /// The last hard state in the log.

@@ -13,8 +13,8 @@ use super::{BackendError, BackendWriter, Defragmented, Report, Step};
 /// The number of pages moved in one step.
 const RECLAIM_PAGES: u64 = 256;
 
-/// The maximum number of passes in one defragmentation. Each pass returns the pages that readers still needed during
-/// the previous pass.
+/// The maximum number of passes in one defragmentation. Each pass frees the pages that readers still needed during the
+/// previous pass.
 const PASSES_MAX: u32 = 8;
 
 /// The pause between two passes, in which readers can take the new view.

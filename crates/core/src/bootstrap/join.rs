@@ -49,8 +49,8 @@ pub enum UrlComparison {
 #[derive(Debug)]
 pub struct AskSameUrls {
     candidate: Candidate,
-    /// Members that are not matched with a name in the flags yet. All members are compared literally first, and the
-    /// remaining ones by address after that.
+    /// Members that are not matched with a name in the flags yet. All members are compared literally first. The members
+    /// that are then still unmatched are compared by address.
     unmatched: VecDeque<(Member, UrlComparison)>,
     /// Names in the flags that are not matched with a member yet.
     unclaimed: Vec<(String, Vec<String>)>,

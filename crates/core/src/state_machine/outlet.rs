@@ -20,7 +20,8 @@ use crate::backend_writer::Then;
 pub struct Begun<K> {
     /// The caller's value, which is passed back with the outcome.
     pub ticket: K,
-    /// Whether a caller on this member waits for the outcome. If not, data that only a response needs is skipped.
+    /// Whether a caller on this member waits for the outcome. If not, data that is needed only for a response is not
+    /// collected.
     pub reply_wanted: bool,
     /// The kind of request, for error messages.
     pub kind: &'static str,

@@ -1,5 +1,5 @@
-//! A cluster of one member whose disk loses power at every operation in turn. Whichever unsynced writes survive, the
-//! member restarts with everything that it had acknowledged.
+//! Tests of a cluster of one member whose disk loses power at every operation in turn. Whichever unsynced writes
+//! survive, the member must restart with everything that it had acknowledged.
 
 use std::sync::Arc;
 

@@ -181,7 +181,7 @@ pub(super) fn read_file(disk: &FaultyDisk, path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// The promises of a member to other members, which it must keep after a crash.
+/// A member's promises to other members. The member must keep them after a crash.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Promised {
     /// The last entry that the member has acknowledged to a leader.

@@ -95,7 +95,7 @@ fn segments_are_purged_only_after_the_hard_state_of_a_leaders_snapshot_is_synced
 fn the_wal_mark_of_a_members_own_snapshot_is_durable_when_reported() {
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
-    // An unsynced entry is appended first. The commit index on disk is still that of the founding.
+    // An unsynced entry is appended first. The commit index on disk is still the commit index of the founding entries.
     let entry = Entry { term: Term(1), index: LogIndex(LAST + 1), ..Entry::default() };
     log.append(&Persist { token: 99, entries: vec![entry], ..Persist::default() }).unwrap();
     let mark = SnapshotMark { index: 10, term: 1, conf_state: Some(Bytes::new()) };

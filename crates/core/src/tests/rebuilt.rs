@@ -1,6 +1,6 @@
-//! A follower with a corrupt backend file takes over another member's state and keeps its log. Its disk loses power at
-//! every operation of the takeover in turn. A second attempt then installs the state. The follower has kept everything
-//! that it had acknowledged, and catches up.
+//! Tests of a follower with a corrupt backend file, which takes over another member's state and keeps its own log. The
+//! follower's disk loses power at every operation of the takeover in turn. A second attempt must then install the
+//! state, and the follower must have kept everything that it had acknowledged, and catch up.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn stopped(missed: Missed) -> (Cluster, Promised, Folder) {
     (cluster, promised, folder)
 }
 
-/// Replaces the directory's backend file with that of another member.
+/// Replaces the directory's backend file with another member's backend file.
 fn take_over(disk: &Arc<dyn Disk>, folder: &Folder, image: &[u8]) -> Outcome<LogIndex> {
     let dirs = folder.dirs();
     let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
