@@ -36,7 +36,7 @@ const SEND_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum time for the collector to answer a batch.
 const SEND_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Number of attempts to send a batch before it is dropped.
+/// Maximum number of attempts to send a batch. After that, the batch is dropped.
 const SENDS_MAX: u32 = 4;
 
 /// Pause before the first retry. It doubles with each retry.

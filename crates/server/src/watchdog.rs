@@ -95,7 +95,8 @@ mod tests {
                 is_asked.set(is_asked.get() + 1);
                 is_alive
             });
-            // Waits for one check more than is counted, so that the notification after the last counted check is sent.
+            // Waits for one more check than the test counts, so that the notification after the last counted check is
+            // sent.
             let enough = async {
                 while is_asked.get() < 4 {
                     tokio::time::sleep(limit / 4).await;

@@ -1,5 +1,6 @@
-//! Power cuts while a member takes its own snapshot and receives two from a leader, the second before the first is
-//! installed. After a power cut at any operation, the member starts with everything that it has acknowledged.
+//! Tests of power cuts while a member takes a snapshot of its own and receives two snapshots from a leader, the second
+//! before the first is installed. After a power cut at any operation, the member must start with everything that it has
+//! acknowledged.
 
 use std::error::Error;
 use std::path::PathBuf;
