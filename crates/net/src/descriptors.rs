@@ -36,7 +36,8 @@ const DIALED_MORE: u64 = 128;
 /// Number of descriptors per runtime, including the one that wakes its thread.
 const PER_RUNTIME: u64 = 3;
 
-/// Number of peer connections that every permitted descriptor limit provides. Each other member uses about ten.
+/// Minimum number of peer connections. A descriptor limit that leaves room for fewer is refused. Each other member uses
+/// about ten connections.
 const PEER_CONNECTIONS_MIN: u64 = 64;
 
 /// Maximum number of client connections, even if the descriptor limit permits more. Each may use about 100 KiB,

@@ -88,7 +88,8 @@ impl<T> Outlet<T> {
         self.socket.lock().sent_in_all
     }
 
-    /// Returns the number of bytes that the kernel has accepted so far, and whether more wait until it accepts them.
+    /// Returns the number of bytes that the kernel has accepted so far, and whether more bytes are waiting to be
+    /// accepted.
     pub(super) fn progress(&self) -> (u64, bool) {
         let socket = self.socket.lock();
         (socket.sent_in_all, !socket.gathered.is_empty())

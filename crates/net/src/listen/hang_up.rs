@@ -46,8 +46,8 @@ impl EndsWithClient {
         self.0.stall_ms.store(limit, Ordering::Relaxed);
     }
 
-    /// Clears the requests of the service. Disconnects and stalls are ignored until the service requests their
-    /// detection again. The service and the connection run in the same task, so relaxed ordering is sufficient.
+    /// Withdraws the service's requests. Disconnects and stalls are ignored until the service requests their detection
+    /// again. The service and the connection run in the same task, so relaxed ordering is sufficient.
     pub(super) fn reset(&self) {
         self.0.ends.store(false, Ordering::Relaxed);
         self.0.stall_ms.store(0, Ordering::Relaxed);
@@ -200,7 +200,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HangUp<T> {
         self.inner.is_write_vectored()
     }
 
-    /// Detects disconnects, because the library flushes in every poll, even if there is no data.
+    /// Detects disconnects here, because the library calls this method in every poll, even if there is no data to
+    /// flush.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Err(gone) = self.look(cx) {
             return Poll::Ready(Err(gone));
@@ -269,7 +270,7 @@ mod tests {
         assert!(gone.await.is_err());
     }
 
-    /// A service whose response never ends, and which limits the time for which its client takes nothing.
+    /// A service whose response never ends, and that limits how long its client may accept no data.
     #[derive(Clone)]
     struct Endless;
 

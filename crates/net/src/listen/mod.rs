@@ -6,8 +6,9 @@
 //!
 //! # Bound
 //!
-//! * The number of connections is limited by their budget (`descriptors`). Further connections wait, and idle ones are
-//!   asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the connections from one address.
+//! * The number of connections is limited by their budget (`descriptors`). Further connections wait, and idle
+//!   connections are asked to close ([`ConnectionPermits`]). [`AddressLimit`], if configured, limits the connections
+//!   from one address.
 //! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags set no limit.
 //! * The data of an HTTP/2 connection that waits to be sent is limited (`http2`). Received data that no service has
 //!   read is limited by the connection's window, which is small if too many connections have large windows. Services

@@ -1,9 +1,10 @@
 //! Permits for connections, and the selection of idle connections to close when no permit is left.
 //!
-//! Most connections are usually idle and may stay open. When a new connection waits for a permit, idle ones are asked
-//! to close. gRPC clients reconnect when they need to. A connection is idle if it has no request in progress and its
-//! activity has not changed since a check at least [`CLOSE_REQUEST_INTERVAL`] ago. The connection with the least recent
-//! check is checked first. No more connections are asked to close while at least as many are closing as are waiting.
+//! Most connections are usually idle and may stay open. When a new connection waits for a permit, idle connections are
+//! asked to close. gRPC clients reconnect when they need to. A connection is idle if it has no request in progress and
+//! its activity has not changed since a check at least [`CLOSE_REQUEST_INTERVAL`] ago. The connection with the least
+//! recent check is checked first. No more connections are asked to close while at least as many are closing as are
+//! waiting.
 //!
 //! # Bound
 //!
@@ -19,8 +20,8 @@ use tokio::time::Instant;
 
 use super::{CONNECTION_WINDOW_BYTES, WINDOW_BYTES_MAX};
 
-/// Interval at which idle connections are asked to close while a connection waits, and the time without activity after
-/// which a connection is idle.
+/// Interval at which idle connections are asked to close while a new connection waits for a permit. Also the time
+/// without activity after which a connection is idle.
 const CLOSE_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of connections checked in each round to find an idle one.

@@ -1,16 +1,16 @@
 //! Limits how often an HTTP/2 client may ping.
 //!
-//! Clients ping to check that the server is alive. Pings cost as much as requests if they are too frequent. grpc-go has
-//! rules against frequent pings that its clients know: a client that violates them receives `too_many_pings` and halves
-//! its ping rate. A ping is early if the time since the previous ping is less than the floor, or less than two hours if
-//! no request is in progress. The third early ping closes the connection. Sending any part of a response resets the
-//! count of early pings.
+//! Clients ping to check that the server is alive, but a ping costs the server as much as a request. grpc-go has rules
+//! against frequent pings, which its clients know: a client that violates the rules receives `too_many_pings` and
+//! halves its ping rate. A ping is early if the time since the previous ping is less than the floor, or less than two
+//! hours if no request is in progress. The third early ping closes the connection. Sending any part of a response
+//! resets the count of early pings.
 
 use std::time::{Duration, Instant};
 
 /// Minimum time between pings if no request is in progress.
 const IDLE_FLOOR: Duration = Duration::from_secs(2 * 60 * 60);
-/// Number of early pings that are tolerated.
+/// Maximum number of early pings that are tolerated.
 const EARLY_MAX: u32 = 2;
 
 /// The ping rules, and the count of early pings.

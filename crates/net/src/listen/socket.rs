@@ -26,7 +26,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// The address-sharing options set by flags, in addition to those that are always set.
+/// The address-sharing options set by flags, in addition to the options that are always set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reuse {
     /// Whether other sockets may listen on the same port.

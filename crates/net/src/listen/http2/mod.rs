@@ -68,7 +68,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The slot index used to wake the timer and the order to close.
+/// The slot index that stands for the timer and the order to close, which are not requests.
 const CONTROL: u32 = u32::MAX;
 
 /// The response to a complete call: a framed message of a successful call, or any other response.
@@ -100,7 +100,7 @@ pub(super) struct Server<T, G: Http2Service> {
     free: Vec<u32>,
     /// Slots whose work has just started.
     started: Vec<u32>,
-    /// The waker of the timer and of the order to close.
+    /// The waker with which the timer and the order to close wake the task.
     control: Arc<SlotWaker>,
     control_task: Waker,
     is_control_woken: bool,
@@ -300,7 +300,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
                 }
             }
             Event::Reset { tag, .. } => self.vacate(tag),
-            // The slots that wait for the connection's window are woken when the responses are polled.
+            // Nothing is done here, because the slots that wait for the connection's window are woken when the
+            // responses are polled.
             Event::Room { stream: 0, .. } => {}
             Event::NewWindow => {
                 for index in self.waiting_for_window.drain(..) {
