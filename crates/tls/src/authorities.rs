@@ -1,4 +1,4 @@
-//! The trusted authorities: the certificates in a file, or those of the system.
+//! The trusted authorities: the certificates in a file, or the system's certificates.
 //!
 //! The file is read again when it changes. The new certificates apply to later handshakes. If the file becomes
 //! unreadable, the previous certificates stay in force.

@@ -1,7 +1,7 @@
 //! This side's own certificate and key. Each handshake uses the current contents of their files.
 //!
-//! If the files are missing, invalid or do not match, the previous pair stays in use until they are valid. The two
-//! files therefore do not have to be replaced at the same moment.
+//! If a file is missing or invalid, or if the certificate does not match the key, the previous pair stays in use until
+//! the files are valid again. The two files therefore do not have to be replaced at the same moment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

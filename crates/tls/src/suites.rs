@@ -130,14 +130,14 @@ impl Suites {
     ///
     /// # Errors
     ///
-    /// If suites were selected, but none of those that HTTP/2 requires.
+    /// If suites were selected, but none of the suites that HTTP/2 requires.
     pub fn check_http2(&self, versions: Versions) -> Result<(), SuiteError> {
         let is_choice = self.are_named && versions.include(Version::Tls12);
         let demanded = HTTP2_SUITES.iter().any(|suite| self.chosen.contains(suite));
         if is_choice && !demanded { Err(SuiteError::NoneForHttp2) } else { Ok(()) }
     }
 
-    /// Returns the crypto provider, restricted to these suites and those of TLS 1.3.
+    /// Returns the crypto provider, restricted to these suites and the suites of TLS 1.3.
     pub(crate) fn provider(&self, versions: Versions) -> Result<CryptoProvider, SuiteError> {
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
         if self.are_named {
