@@ -422,7 +422,7 @@ impl Judge {
     }
 
     /// Checks the entries that a member has dropped from its log: no dropped entry is committed, and the member has not
-    /// dropped its log for a snapshot whose last entry the log contains.
+    /// dropped its log in favour of a snapshot whose last entry the log contains.
     pub fn check_dropped(&mut self, host: usize, dropped: Dropped) {
         match dropped {
             Dropped::ForOwnSnapshot { index } => self.fail(|| {

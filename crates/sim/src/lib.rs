@@ -2,8 +2,8 @@
 //!
 //! The members run production code: consensus, log, state machine, snapshots and backend (`core` and the crates below
 //! it). Disks ([`quorate_storage::disk::FaultyDisk`]), the network ([`network`]) and clocks ([`clock`]) are simulated.
-//! They fail in the same ways as real ones but more often. Clients send requests and record the responses. An operator
-//! changes the membership and makes mistakes. A [`judge`] checks the run.
+//! They fail in the same ways as real disks, networks and clocks, but more often. Clients send requests and record the
+//! responses. An operator changes the membership and makes mistakes. A [`judge`] checks the run.
 //!
 //! The seed determines the plan of a run ([`plan`]), and the plan determines every detail of the run ([`world`]). A
 //! failing run is reduced to one with fewer kinds of faults ([`run::shrink`]). The simulator counts the rare states

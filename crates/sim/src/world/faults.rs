@@ -316,7 +316,7 @@ impl World {
         self.queue.push(self.now + span, Event::RestoreLinks);
     }
 
-    /// Returns the leader's host if its commit index is higher than those of all other members.
+    /// Returns the leader's host if the leader's commit index is higher than the commit indexes of all other members.
     fn leader_ahead(&self) -> Option<usize> {
         let leader = self.leader()?;
         let committed = |at: usize| {

@@ -1,4 +1,4 @@
-//! Tests of the check of refused starts.
+//! Tests the check that a refusal to start is justified.
 
 use std::time::Instant;
 
