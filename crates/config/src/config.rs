@@ -134,7 +134,7 @@ pub struct Config {
     pub initial_election_tick_advance: bool,
     /// Whether a candidate holds a pre-vote before an election.
     pub pre_vote: bool,
-    /// Whether a leader hands over leadership while its log cannot be written for an election timeout.
+    /// Whether a leader hands over leadership when a write to its log takes longer than an election timeout.
     pub fence_stalled_disk: bool,
     /// Whether a member whose data differs from a quorum's data replaces its state with the other members' state.
     pub rebuild_corrupt_member: bool,

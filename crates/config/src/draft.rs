@@ -6,7 +6,7 @@ use super::absent::Demand;
 use super::config::Config;
 use super::security::TlsVersion;
 
-/// The default shown by etcd's `--help`, which scripts pass unchanged.
+/// The default value shown by etcd's `--help`. It must be accepted, because scripts pass it unchanged.
 const DEFAULT_ROTATION: &str =
     r#"{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localtime": false, "compress": false}"#;
 

@@ -154,7 +154,7 @@ impl Url {
 
     /// Returns the path of a Unix socket; `None` for a TCP address.
     ///
-    /// The path in `unix://sock` is relative, and that in `unix:///run/sock` is absolute.
+    /// The path in `unix://sock` is relative, and the path in `unix:///run/sock` is absolute.
     pub fn socket_path(&self) -> Option<String> {
         self.scheme.is_unix().then(|| format!("{}{}", self.authority, self.path))
     }
