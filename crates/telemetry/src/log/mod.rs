@@ -140,7 +140,7 @@ struct Logger {
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
-/// How long a line from `dpanic` upward or a [`flush`] waits for a slow output.
+/// Maximum time for which the caller waits for a slow output, after a line from `dpanic` upward and in [`flush`].
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the outputs and sends all later lines to them.

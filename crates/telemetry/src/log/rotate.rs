@@ -1,8 +1,8 @@
 //! A log file that is rotated when it is full, and the clean-up of rotated files.
 //!
-//! Names, sizes and retention rules are those of lumberjack, the library that etcd uses, so that log collectors for
-//! etcd find the files: `etcd.log` is renamed to `etcd-2006-01-02T15-04-05.000.log`, with `.gz` appended if it is
-//! compressed.
+//! File names, sizes and retention rules are the same as in lumberjack, the library that etcd uses, so that log
+//! collectors for etcd find the files: `etcd.log` is renamed to `etcd-2006-01-02T15-04-05.000.log`, with `.gz` appended
+//! if it is compressed.
 //!
 //! # Invariants
 //!

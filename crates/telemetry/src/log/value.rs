@@ -69,7 +69,7 @@ impl<T: fmt::Display> Field for Shown<T> {
     }
 }
 
-/// Returns the text of an error followed by those of its causes, separated by colons.
+/// Returns the text of an error followed by the texts of its causes, separated by colons.
 ///
 /// A cause is omitted if the text of its parent already contains it, either literally or in Go's form: in lower case
 /// and without the system error number (`no such file or directory`).

@@ -1,5 +1,5 @@
-//! Encodes `io.prometheus.client.MetricFamily` of Prometheus's `metrics.proto`. The fields are those that Prometheus's
-//! own library writes, including those with the value zero, as in proto2.
+//! Encodes `io.prometheus.client.MetricFamily` of Prometheus's `metrics.proto`. Writes the same fields as Prometheus's
+//! own library, including fields with the value zero, as in proto2.
 
 use quorate_protobuf::{put_bytes, put_number, put_varint};
 
