@@ -1,4 +1,5 @@
-//! Pending writes and applications, and the messages to deliver once they are done.
+//! Pending writes, pending applications (groups of entries returned for applying), and the messages to deliver once
+//! they are done.
 //!
 //! With each write, the core returns the messages that may be sent only after it. Writes complete
 //! in the order in which they were returned to the caller, and so do applications.

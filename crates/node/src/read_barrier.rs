@@ -54,8 +54,8 @@ impl ReadBarriers {
         Ok(Bytes::copy_from_slice(&id.to_be_bytes()))
     }
 
-    /// Removes and returns the rounds that this answer completes: those of its request and of all
-    /// earlier requests, whose answers are late or lost.
+    /// Removes and returns the rounds that this answer completes: the rounds of the answered request and of all earlier
+    /// requests, whose own answers are late or lost.
     pub(crate) fn finish(&mut self, name: &[u8]) -> Vec<u64> {
         let Ok(id) = name.try_into().map(u64::from_be_bytes) else { return Vec::new() };
         if !self.requests.contains_key(&id) {

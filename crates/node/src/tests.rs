@@ -520,8 +520,8 @@ fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
         };
         members[proposer].handle(Event::ProposeConfChange { request_id: id, change });
     }
-    // The leader appends the first change and holds the next ones. A follower forwards all of them
-    // to the leader.
+    // The leader appends the first change and holds back the next changes. A follower forwards all of them to the
+    // leader.
     let held = usize::try_from(count - 1).unwrap().min(limits::HELD_CHANGES_MAX);
     let are_held = members[proposer].node.held_change_count();
     assert_eq!(are_held, if proposer == 0 { held } else { 0 });

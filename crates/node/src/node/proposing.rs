@@ -96,9 +96,9 @@ impl Node {
         self.raft.has_pending_conf_change() && self.held_changes.len() < limits::HELD_CHANGES_MAX
     }
 
-    /// Proposes held changes, each once the previous one is applied. A member that no longer leads
-    /// forwards its own changes to the new leader and drops those that other members forwarded,
-    /// because these members can reach the new leader themselves.
+    /// Proposes held changes, each once the previous one is applied. A member that no longer leads forwards its own
+    /// changes to the new leader and drops the changes that other members forwarded, because those members can reach
+    /// the new leader themselves.
     pub(super) fn propose_held_changes(&mut self) {
         while !self.raft.has_pending_conf_change()
             && let Some(held) = self.held_changes.pop_front()
