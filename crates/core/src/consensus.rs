@@ -98,8 +98,7 @@ impl<R: WaitingReads> Consensus<R> {
         term: Term,
         proposal: Proposal,
     ) -> Result<(), ProposalFailure> {
-        // The node's own value is used, because the effect that reports the last change of leadership may not have been
-        // polled yet.
+        // The node's own value is used, because the effect that reports its last change may not have been polled yet.
         let now = self.node.leadership();
         if now.role != Role::Leader || now.term != term || self.node.is_handing_over() {
             return Err(ProposalFailure::Dropped);
