@@ -260,7 +260,7 @@ impl Outgoing {
         let mut state = self.state.lock();
         state.attachments += 1;
         state.direct = direct.filter(|_| !state.is_closed);
-        // A request may arrive just as its sender is removed. In that case its stream ends immediately.
+        // A stream request may arrive just as its sender is removed. In that case, the stream ends immediately.
         state.attached = (!state.is_closed).then_some(state.attachments);
         (state.attachments, ended)
     }

@@ -37,7 +37,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// Returns the intervals that etcd uses.
     pub(crate) fn new(read_timeout: Duration) -> Self {
-        // The probe interval is shorter than the time after which the peer closes an idle connection.
+        // The probe interval must be shorter than the time after which the peer closes an idle connection.
         let probe = read_timeout.saturating_sub(Duration::from_secs(1));
         Self {
             probe: probe.max(Duration::from_millis(100)),

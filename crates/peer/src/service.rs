@@ -121,7 +121,8 @@ impl Service {
                 local.deliver(vec![message], bytes).await;
                 empty(StatusCode::NO_CONTENT)
             }
-            // If the sender is confirmed as a member later, this message counts as lost, which consensus tolerates.
+            // This message is dropped even if the sender is then confirmed as a member. Consensus tolerates lost
+            // messages.
             Err(error @ NotForUs::UnknownSender) => {
                 local.log_refused(&message, error);
                 self.table.probe_identity(message.from);
@@ -222,7 +223,7 @@ impl Service {
             async move { snapshot_in::receive(&local, &depot, sender, body).await }
         });
         let Ok(received) = receiving.await else {
-            // The runtime is shutting down.
+            // The task was cancelled, because the runtime is shutting down.
             return empty(StatusCode::INTERNAL_SERVER_ERROR);
         };
         let mut answer = match received {
@@ -241,7 +242,7 @@ impl Service {
                 if matches!(error, ReceiveError::Message(_)) {
                     self.count_bad_request(sender);
                 }
-                // If the sender is confirmed as a member, its next attempt is accepted.
+                // If the probe confirms the sender as a member, the sender's next attempt is accepted.
                 if let (ReceiveError::Stranger, Some(sender)) = (&error, sender) {
                     self.table.probe_identity(sender);
                 }

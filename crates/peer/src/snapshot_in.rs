@@ -125,7 +125,8 @@ pub(crate) async fn receive(
         Ok(snapshot) => snapshot,
         Err(refused) => {
             let error = ReceiveError::from(refused);
-            // The id in the message may belong to a member even though the message comes from a different sender.
+            // The failure is not counted for the member whose id the message contains, because the message may come
+            // from a different sender.
             let name = if matches!(error, ReceiveError::Stranger) { UNKNOWN_SENDER } else { &from };
             network.snapshot_receive_failures.with(&[name]).inc();
             return Err(error);

@@ -71,7 +71,7 @@ struct Reports(blocking_mpsc::Sender<Report>);
 
 impl Reports {
     fn add(&self, report: Report) {
-        // A test may end while its members are still sending messages.
+        // The send may fail, because a test may end while its members are still sending messages.
         drop(self.0.send(report));
     }
 }
@@ -261,7 +261,7 @@ impl TestMember {
         let known = &other.peers.local.known_members;
         self.peers.send(vec![heartbeat(self.id, other.id)]);
         wait_until(|| {
-            // The other member also starts such a probe for each message from an unknown sender.
+            // The other member itself probes only when it receives a message, so the test repeats the probe.
             other.peers.table.probe_identity(self.id);
             known.of(self.id) == Sender::Member
         });
@@ -395,7 +395,7 @@ fn streams_are_opened_again_after_a_reconnect() {
     one.peers.reconnect();
     one.wait_for_streams_of(&two);
     two.wait_for_streams_of(&one);
-    // Messages that are sent while a stream ends may be lost, but later ones are not.
+    // Messages that are sent while a stream ends may be lost, but later messages are not.
     let mut index = 0;
     let received = loop {
         index += 1;
@@ -569,7 +569,7 @@ fn a_silent_peer_is_dialed_again() {
         let silent = Member::new(units::MemberId(1), vec![url]);
         two.peers.set_members(&Members::new([silent], []));
         let (mut open, mut dialed) = (Vec::new(), 0);
-        // Each of the two streams is requested twice. Other requests may come in between.
+        // The first member requests each of the two streams twice. Other requests may arrive in between.
         while dialed < 4 {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = vec![0; 4096];

@@ -67,7 +67,7 @@ mod tests {
         urls.failed("http://b");
         assert_eq!(urls.pick(), "http://a");
         urls.failed("http://a");
-        // The same failure is reported a second time.
+        // A second report of the same failure does not select another URL.
         urls.failed("http://a");
         assert_eq!(urls.pick(), "http://b");
         urls.failed("http://b");

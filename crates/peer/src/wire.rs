@@ -256,7 +256,7 @@ fn decode_conf_state(state: &[u8]) -> Result<ConfState, WireError> {
         };
         match value {
             Value::Varint(id) => ids.push(id),
-            // The list is packed. Go's encoder does not pack it, but others may.
+            // The list is packed. Go's encoder does not pack lists, but other encoders may.
             Value::Bytes(mut packed) => {
                 while !packed.is_empty() {
                     ids.push(take_varint(&mut packed)?);
@@ -443,7 +443,8 @@ pub(crate) mod tests {
         assert_eq!(decode_message(&from_hex("08 18")).unwrap().kind, MessageKind::Hup);
         assert_eq!(decode_message(&from_hex("3a 02 08 07")), Err(WireError::EntryKind(7)));
         assert_eq!(decode_message(&from_hex("3a 7f 08")), Err(Malformed::Truncated.into()));
-        // The vote field and the old priority field of other encoders, and an unknown field.
+        // The message contains the vote field and the old priority field, which other encoders write, and an unknown
+        // field.
         assert_eq!(
             decode_message(&from_hex("68 00 70 05 fa 01 01 aa 08 08")).unwrap().kind,
             MessageKind::Heartbeat
