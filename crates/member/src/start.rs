@@ -41,8 +41,8 @@ use crate::threads::timed_disk::DiskTimes;
 use quorate_requests::Limits;
 use quorate_requests::access::Provider;
 
-/// The input channels of a member. They are created before the member, because the transport needs them for its
-/// reports, and the member needs the transport.
+/// The input channels of a member. They are created before the member, because the transport sends its reports to these
+/// channels, and the member needs the transport.
 #[derive(Debug)]
 pub struct MemberInputs {
     handle: DriverHandle,
@@ -244,7 +244,7 @@ impl Running {
         let (done, is_done) = crossbeam_channel::bounded(1);
         let done: Done<()> = Box::new(move |()| _ = done.send(()));
         _ = self.applier.send(Job::Commit(done));
-        // An error means that the thread has ended and has already reported the reason.
+        // An error means that the applier or the backend thread has ended and has already reported the reason.
         _ = is_done.recv();
         self.driver.report(Input::Stop);
         drop(raft.join());

@@ -94,7 +94,8 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
             "local-member-id" = format!("{:x}", handles.info.id()),
             "error" = error.to_string()
         );
-        // The attributes may be committed despite the error, and this member may already have applied them.
+        // The attributes may be committed despite the error. If this member has applied them, no further attempt is
+        // needed.
         if handles.reader.read_barrier().await.is_ok() && is_known() {
             break;
         }

@@ -194,7 +194,7 @@ impl Administrator {
     /// Updates the version of the backend file to the cluster version, in case the update failed when the cluster
     /// version changed.
     pub fn follow_cluster_version(&self) {
-        // If the applier has stopped, it has already logged the reason.
+        // If the applier has stopped, it has already logged the reason, so the error is ignored.
         _ = self.applier.send(Job::FollowClusterVersion);
     }
 

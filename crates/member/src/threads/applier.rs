@@ -302,7 +302,7 @@ impl Applier {
         carrier.neighbours.metrics.server.snapshot_apply_in_progress.set(1);
         self.machine.take(Job::InstallSnapshot(snapshot), started, carrier)?;
         if carrier.installed.take().is_none_or(|installed| installed.recv().is_err()) {
-            // The backend thread has failed and reported the fault, or it is ending.
+            // The backend thread has failed and has reported the fault, or is stopping, so this thread ends too.
             return Ok(false);
         }
         let now = carrier.now();
@@ -421,7 +421,7 @@ impl Outlet for Carrier {
             ),
             // The send fails only if the backend thread has ended after a fault, which also stops this thread.
             Output::Commit { batch, then } => {
-                // The backend thread subtracts these bytes from the metric after the commit.
+                // The bytes of the batch stay in the metric. The backend thread subtracts them after the commit.
                 self.count_open(&batch);
                 self.open_bytes = 0;
                 drop(self.neighbours.committer.send(Order::Commit { batch, then }));

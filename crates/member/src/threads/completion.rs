@@ -328,7 +328,8 @@ impl<A: 'static> Future for Waiting<A> {
 
 impl<A: 'static> Drop for Waiting<A> {
     fn drop(&mut self) {
-        // The thread-local state is already dropped if the runtime shuts down while requests wait.
+        // An error is ignored, because the thread-local state is already dropped if the runtime shuts down while
+        // requests wait.
         let slot = self.slot;
         let _outcome = self.awaiting.try_with(|cell| cell.with(|awaiting| awaiting.release(slot)));
     }

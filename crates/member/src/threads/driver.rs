@@ -424,7 +424,7 @@ impl Driver {
                 self.stopping = true;
                 return false;
             }
-            // The wake-up carries no data. The applied index is read after the batch.
+            // The wake-up carries no data. The applied index, which may be its cause, is read after the batch.
             Input::Wake => return false,
             Input::Persisted { token } => {
                 self.note_persisted(token);
@@ -452,7 +452,7 @@ impl Driver {
         // thread.
         self.place_log();
         loop {
-            // Notes are logged before the effects that they explain become visible.
+            // Notes are logged before the effects that they explain, so that the log lines come first.
             self.log_notes();
             while let Some(effect) = self.consensus.poll_effect() {
                 self.carry_out(effect);
@@ -463,7 +463,7 @@ impl Driver {
                 self.neighbours.member_status.set_committed(self.consensus.commit_index());
                 self.neighbours.peers.send(std::mem::take(&mut self.messages));
             }
-            // Responses that are ready are sent without waiting for the disk.
+            // The responses gathered so far are sent now, without waiting for the sync below.
             self.completions.send();
             if !self.sync_log() {
                 break;

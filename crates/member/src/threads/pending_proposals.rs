@@ -178,7 +178,7 @@ mod tests {
                 "the third proposal is in this member's log"
             );
             // If the same term is reported twice, the second report has no effect. A report of a later term means that
-            // the member was deposed and elected again.
+            // the member was deposed and then elected again.
             pending.begin_term(Term(7));
             assert_eq!(pending.forget_withdrawn(true), [0; 0]);
             pending.withdraw(2);

@@ -59,7 +59,7 @@ impl LogWriter {
         if self.log.is_synced() {
             return Ok(None);
         }
-        // Discards the time of earlier preallocation, for which no request waited.
+        // Discard the time spent on earlier preallocation, because no request waited for it.
         self.times.take();
         let synced = self.log.sync()?;
         let Spent { writing, syncing } = self.times.take();
@@ -159,7 +159,8 @@ impl LogThread {
         Ok(Self { orders, thread })
     }
 
-    // A send fails if the thread has ended after a fault, which stops the member.
+    // In the methods below, a send fails only if the thread has ended after a fault. The fault also stops the member,
+    // so the error is ignored.
 
     /// Queues entries for the log. Never waits for the disk, because that would delay ticks and heartbeats. `node`
     /// bounds the writes in progress.

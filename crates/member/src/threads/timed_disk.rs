@@ -51,7 +51,7 @@ impl DiskTimes {
         let name = path.file_name().and_then(|name| name.to_str());
         match (name, extension) {
             (Some("db" | "db.tmp.new"), _) => Some(&self.backend),
-            // A segment has the extension `tmp` while it is being prepared.
+            // A segment of the log has the extension `tmp` while it is being prepared.
             (_, Some("wal" | "tmp")) => Some(&self.log),
             _ => None,
         }

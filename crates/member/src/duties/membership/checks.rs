@@ -1,9 +1,9 @@
 //! Checks that a membership change leaves the cluster with a quorum.
 //!
 //! A committed change takes effect immediately: an added voter increases the size of a majority even if it never
-//! starts. Before proposing a change, the member that received the request therefore checks that enough voters of the
-//! new configuration have started, and that enough of them are connected to it now. The checks use only this member's
-//! view, and their result is not replicated.
+//! starts. Before proposing a change, the member that received the request therefore checks two conditions: enough
+//! voters of the new configuration must have started, and enough of these voters must be connected to this member now.
+//! The checks use only this member's view, and their result is not replicated.
 //!
 //! # Not here
 //!
@@ -70,7 +70,7 @@ pub(super) fn check_addition(voters: &[Voter], as_learner: bool) -> Result<(), D
     if !as_learner && !may_grow && started < majority_of(voters.len() + 1) {
         return Err(Danger::NotEnoughStarted);
     }
-    // The added member counts as disconnected.
+    // The added member counts as a disconnected voter.
     if !is_alone && connected_count(voters) < majority_of(voters.len() + 1) {
         return Err(Danger::Unhealthy);
     }

@@ -26,7 +26,7 @@ pub(super) fn next_step(
     downgrade: &Downgrade,
 ) -> Step {
     let Some(cluster) = cluster else {
-        // Until all members have reported their versions, the cluster version is the minimum.
+        // Until all members have reported their versions, the first cluster version is the minimum version.
         return Step::Propose(lowest.unwrap_or(Version::MINIMUM));
     };
     let Some(lowest) = lowest else { return Step::Keep };
