@@ -133,7 +133,7 @@ impl Course {
                 check_delete_range(delete)?;
                 propose
             }
-            // A transaction without any operation needs no permission, as in etcd.
+            // An empty transaction needs no permission, as in etcd.
             (Ask::Txn(txn), None) if *txn != TxnRequest::default() => Step::Credentials,
             (Ask::Txn(txn), None | Some(Step::Credentials)) => Step::Quota { cost: txn_cost(txn) },
             (Ask::Txn(txn), Some(Step::Quota { .. })) => {

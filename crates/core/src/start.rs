@@ -218,7 +218,7 @@ pub fn take_over(
         let wal::HardState { term: own_term, vote, commit } = contents.hard_state;
         let hard_state = HardState {
             term: Term(own_term).max(term),
-            // The member has not voted in the new term.
+            // If the term is new, the member has not voted in it yet.
             vote: if Term(own_term) < term { NONE } else { vote },
             commit: LogIndex(commit).max(index),
         };

@@ -422,7 +422,8 @@ impl<T> StateMachine<T> {
                 outlet.put(Output::StorageVersion { version: cluster, is_written: true });
                 self.hand_over(Vec::new(), outlet);
             }
-            // The file has no version field, so it has the oldest version. The cluster has that version too.
+            // The file has no version field, so it has the oldest version. The cluster has the same version, so nothing
+            // is written.
             Ok(false) if cluster == Some(storage) => {
                 self.storage_version = cluster;
                 outlet.put(Output::StorageVersion { version: cluster, is_written: false });

@@ -163,7 +163,8 @@ fn a_member_that_has_run_before_is_refused_with_an_empty_directory() {
         ..World::default()
     };
     assert!(matches!(world.create(true), Err(Refusal::Published { id, .. }) if id == id_of("a")));
-    // The first member to answer lags behind. Another member has the published row.
+    // The first member to answer lags behind and does not know the URLs that this member published. Another member
+    // does.
     world.cluster = Some(cluster([row("a"), published("b")]));
     world.rows = vec![row("a"), published("a")];
     assert!(matches!(world.create(true), Err(Refusal::Published { .. })));

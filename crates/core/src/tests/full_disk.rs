@@ -88,7 +88,7 @@ fn a_full_disk_delays_backend_commits_but_not_client_writes() {
     life.write(5);
     assert_eq!(committed(&life.member), stuck_at);
     assert_eq!(life.member.outputs.alarms, 1, "the alarm is requested once");
-    // After a power cut, the log still has all entries.
+    // After a power cut, the member restarts with all entries, because the log still contains them.
     let folder = Folder::new();
     life.disk.crash(0, folder.path()).unwrap();
     let disk = FaultyDisk::new(folder.path()).unwrap();
