@@ -25,7 +25,7 @@ pub(crate) fn open(config: &Config) -> Result<Option<Console>, StartError> {
     let exposure = Exposure {
         is_loopback: urls.iter().all(Url::is_loopback),
         is_secured: urls.iter().all(|url| url.scheme().is_tls()),
-        // A listener without TLS does not verify client certificates.
+        // Without TLS, a listener cannot verify client certificates, so every URL must use TLS.
         verifies_clients: client.verifies_clients() && urls.iter().all(|url| url.scheme().is_tls()),
     };
     let hosts = urls.iter().map(Url::host).filter(|host| !host.is_empty());

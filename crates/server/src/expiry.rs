@@ -137,7 +137,7 @@ fn is_due(
         Part::Revocations => Duration::ZERO,
     };
     if not_after.duration_since(now).is_ok_and(|left| left > warned_before) {
-        // After a file is renewed, later warnings about it are independent of the warnings about the old file.
+        // If the file was renewed, the last warning about the old file must not delay a warning about the new file.
         warned.remove(flag);
         return false;
     }

@@ -225,7 +225,8 @@ fn stop_member(
         }
         Ended::Removed => {
             log_removal();
-            // The other members may still need this member's acknowledgement of the entry that removed it.
+            // The other members may still need this member's acknowledgement of its removal, so the member pauses
+            // before it stops.
             std::thread::sleep(REMOVAL_PAUSE);
         }
         Ended::Rebuild(reason) => {

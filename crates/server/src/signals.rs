@@ -142,7 +142,7 @@ mod tests {
         signal_hook::low_level::raise(SIGUSR1).unwrap();
         signal_hook::low_level::raise(SIGTERM).unwrap();
         assert_eq!(signals.wait().await, StopSignal::Terminated);
-        // A signal that is never waited for has no effect.
+        // A signal that the member does not wait for has no effect.
         signal_hook::low_level::raise(SIGTERM).unwrap();
     }
 }

@@ -123,7 +123,7 @@ fn answer(mut stream: TcpStream, answers: &[(&str, String)]) {
         "HTTP/1.1 {status}\r\nx-etcd-cluster-id: {CLUSTER:x}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    // A client that closes the connection early already has the response.
+    // If the client closes the connection early, it already has the response.
     if stream.write_all(head.as_bytes()).is_ok() && stream.write_all(body.as_bytes()).is_ok() {
         drop(stream.shutdown(Shutdown::Write));
     }

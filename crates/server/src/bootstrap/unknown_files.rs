@@ -14,7 +14,7 @@ pub(super) fn name_files(disk: &dyn Disk, dirs: &DataDir) {
         log::warn!("ignored file in WAL directory", "path" = text_of(&name));
     }
     let of_members = |name: &OsString| {
-        // Skips snapshots received from a leader, and files that were set aside.
+        // Snapshots received from a leader, and files that were set aside, belong to the member and are not reported.
         let name = name.as_encoded_bytes();
         name.ends_with(b".snap.db") || name.ends_with(b".broken")
     };

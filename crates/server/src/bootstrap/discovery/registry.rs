@@ -274,7 +274,8 @@ impl Registry for EtcdRegistry<'_> {
             let mut replies = WatchClient::new(session.channel).watch(request).await?.into_inner();
             loop {
                 match replies.message().await? {
-                    // The watch was compacted or lost its leader. The next lookup returns the current state.
+                    // If the watch was cancelled because of a compaction or a lost leader, the next lookup returns the
+                    // current state.
                     Some(reply) if !reply.events.is_empty() || reply.canceled => return Ok(()),
                     Some(_) => {}
                     None => return Err(Status::unavailable("the watch has ended")),
