@@ -72,7 +72,7 @@ impl Worker {
         stack_bytes: usize,
         resident: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Self> {
-        // The separate threads for blocking work inherit this thread's log subscriber.
+        // The separate threads for blocking work must log to the same subscriber as this thread.
         let listener = Listener::of_this_thread();
         let mut runtime = Builder::new_current_thread();
         // Some requests are handled as blocking work, so the threads for blocking work need the same stack size.

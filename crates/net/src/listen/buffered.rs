@@ -214,7 +214,7 @@ impl<T: AsyncWrite + Unpin> Socket<T> {
             self.sent_in_all += count as u64;
         }
         if !self.gathered.is_empty() {
-            // TLS may buffer data itself, unlike a plain socket.
+            // The inner stream is flushed because TLS, unlike a plain socket, may buffer data itself.
             ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
         }
         self.sent = 0;

@@ -3,7 +3,8 @@
 //! A connection may be idle between two requests for minutes, but a head must arrive quickly. The HTTP library has only
 //! one timer for both cases. This wrapper therefore observes the reads. The deadline starts with the first byte that
 //! arrives while no request is in progress, and ends when the service is called. Bytes that arrive during a request
-//! belong to its body, which may arrive until the response ends, or to the next request, which waits for that end.
+//! belong either to its body, which may take until the end of the response, or to the next request, which is not read
+//! before that.
 
 use std::future::Future;
 use std::io;

@@ -64,7 +64,7 @@ pub(super) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // The file may already have been removed.
+        // An error is ignored, because the file may already have been removed.
         drop(std::fs::remove_file(&self.0));
     }
 }

@@ -58,7 +58,8 @@ const BUFFER_KEPT_BYTES: usize = 4 << 10;
 const FORGIVEN_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of output buffers that a thread keeps.
 const SPARE_COUNT_MAX: usize = 16;
-/// The payload of the ping whose acknowledgement shows that the client knows that the connection will end.
+/// The payload of the ping that follows the announcement of the connection's end. Its acknowledgement shows that the
+/// client has received the announcement.
 const ENDING: [u8; 8] = *b"the end.";
 /// The payload of the ping that checks an idle client.
 const ALIVE: [u8; 8] = *b"alive? .";
@@ -404,7 +405,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, G: Http2Service> Server<T, G> {
         if is_blocked {
             return Poll::Pending;
         }
-        // TLS may buffer data itself.
+        // The stream is flushed because TLS may buffer data itself.
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
