@@ -135,7 +135,7 @@ impl Authorities {
 ///
 /// # Errors
 ///
-/// If one of them cannot be read.
+/// If one of the sources cannot be read.
 pub fn have_common_authority(one: &Trust, other: &Trust) -> Result<bool, MaterialError> {
     let certificates = |trust: &Trust| match trust {
         Trust::File(path) => material::certificates(path),

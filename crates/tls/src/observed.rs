@@ -55,7 +55,7 @@ pub(crate) async fn observe<T>(handshake: impl Future<Output = T>) -> (T, Observ
 
 /// Records a fact about the handshake of the current task, if a handshake is running.
 pub(crate) fn note(notes: impl FnOnce(&mut Observed)) {
-    // Tests may call a verifier without a handshake.
+    // Without a handshake, as when a test calls a verifier directly, nothing is recorded.
     OBSERVED.try_with(|observed| notes(&mut observed.borrow_mut())).unwrap_or_default();
 }
 
